@@ -1,0 +1,193 @@
+"""Every option of a run: its name, type, default and meaning.
+
+This module needs only the standard library and PyYAML, because both sides read it: the control side, where Hydra
+composes it, and the worker, whose environment holds no Hydra and no OmegaConf.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+REQUIRED = "???"  # OmegaConf's mark of a value that must be given
+
+
+class ConfigError(ValueError):
+    """A request that cannot be run as given: names the key, the value, what is allowed and the next step."""
+
+
+@dataclass
+class OptimizerConfig:
+    name: str = REQUIRED  # for the record; each model builds the optimizer that its recipe names
+    lr: float = REQUIRED  # type: ignore[assignment]  # learning rate at base_batch_size (see lr_scaling)
+    lr_scaling: str = "none"  # none | linear: linear multiplies lr by global batch / base_batch_size
+    base_batch_size: int = 0  # the global batch that lr was chosen for; needed by linear scaling
+    weight_decay: float = 0.0
+
+
+@dataclass
+class ModelConfig:
+    name: str = REQUIRED
+    workload: str = REQUIRED  # package.module:NAME of a trainers.workload.Workload
+    batch_size: int = REQUIRED  # type: ignore[assignment]  # samples a device and step; the root's batch_size overrides
+    metrics: dict[str, list[float]] = field(default_factory=dict)  # metric: [lowest, highest possible value]
+    targets: dict[str, dict[str, float]] = field(default_factory=dict)  # dataset: {metric: value}, all to be reached
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    hparams: dict[str, Any] = field(default_factory=dict)  # bound to the constructor's signature of the model
+
+
+@dataclass
+class DatasetConfig:
+    name: str = REQUIRED
+    path: str | None = None  # folder of the files, for datasets that are read from disk
+    download: bool | None = None  # fetch the files into path where they are missing and the network allows
+
+
+@dataclass
+class PrecisionConfig:
+    name: str = REQUIRED
+    trainer: str = REQUIRED  # Lightning's precision argument
+    tf32: bool = False  # matrix units may round fp32 inputs to tf32 (10 bits of mantissa)
+    needs_gpu: bool = False
+    min_compute_capability: float = 0.0  # of an NVIDIA GPU
+
+
+@dataclass
+class StackConfig:
+    name: str = REQUIRED
+    kind: str = "native"  # native: this interpreter, as it is
+    env: dict[str, str] = field(default_factory=dict)  # environment variables set for the worker
+    # What the worker must find, by fingerprint key (torch, cuda, cudnn, nccl, driver, python): a version or its prefix.
+    expect: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class InstanceConfig:
+    name: str = "none"
+    price_per_hour: float | None = None  # of one node
+    currency: str = "USD"
+    region: str = ""
+    date: str = ""  # on which the price was read
+    source: str = ""
+
+
+@dataclass
+class TrackingConfig:
+    uri: str | None = None  # MLflow tracking URI; default: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db
+    experiment: str = "timetrial"
+    offline: bool = False  # train without contacting the server; `python -m tracking sync` uploads later
+    upload_wait_sec: float = 60.0  # how long to wait at the end for what is not uploaded yet
+    system_metrics_interval_sec: float = 2.0  # 0 = no system metrics
+
+
+@dataclass
+class SweepConfig:
+    resume: str | None = None  # id of a sweep: run only its jobs that have not finished
+
+
+@dataclass
+class RunConfig:
+    model: ModelConfig = field(default_factory=ModelConfig)
+    dataset: DatasetConfig = field(default_factory=DatasetConfig)
+    precision: PrecisionConfig = field(default_factory=PrecisionConfig)
+    stack: StackConfig = field(default_factory=StackConfig)
+    instance: InstanceConfig = field(default_factory=InstanceConfig)
+    tracking: TrackingConfig = field(default_factory=TrackingConfig)
+    sweep: SweepConfig = field(default_factory=SweepConfig)
+    gpus: int | str = "auto"  # GPUs a node: auto = 1 where one is visible, else 0; 0 = CPU
+    nodes: int = 1
+    cpu_processes: int = 1  # data-parallel processes over gloo when gpus=0
+    seed: int = 1
+    target: float | None = None  # overrides the workload's target on this dataset
+    stop_at_target: bool = True  # false: train all epochs and only note when the target was reached
+    max_epochs: int | None = None  # default: the length of the model's schedule
+    batch_size: int | None = None  # samples a device and step; default: the model's
+    limit_train_batches: int | None = None  # steps an epoch, for a quick look
+    compile: bool | None = None  # torch.compile the model; default: on GPUs only
+    log_every_n_steps: int = 50  # length of a measured window, in steps
+    timeout_sec: float | None = None  # stop the run, as failed, after this long
+    runs_dir: str = "runs"  # where run folders are made
+    dry_run: bool = False  # compose, check, print the commands; train nothing
+
+    def processes_per_node(self) -> int:
+        return int(self.gpus) if self.on_gpu() else self.cpu_processes
+
+    def on_gpu(self) -> bool:
+        """Whether the run uses GPUs; `gpus` must have been resolved to a number."""
+        return int(self.gpus) > 0
+
+    def world_size(self) -> int:
+        return self.processes_per_node() * self.nodes
+
+    def device_batch_size(self) -> int:
+        return self.model.batch_size if self.batch_size is None else self.batch_size
+
+    def global_batch_size(self) -> int:
+        return self.device_batch_size() * self.world_size()
+
+    def learning_rate(self) -> float:
+        """The learning rate after batch-size scaling (Goyal et al. 2017, arXiv:1706.02677, for linear)."""
+        optimizer = self.model.optimizer
+        if optimizer.lr_scaling == "linear":
+            return optimizer.lr * self.global_batch_size() / optimizer.base_batch_size
+        return optimizer.lr
+
+    def compiled(self) -> bool:
+        return self.on_gpu() if self.compile is None else self.compile
+
+    def targets(self) -> dict[str, float]:
+        """Metric and value of every target to be reached; empty where the dataset has none."""
+        targets = dict(self.model.targets.get(self.dataset.name, {}))
+        if self.target is not None:
+            metric = next(iter(targets or self.model.metrics))
+            targets[metric] = self.target
+        return targets
+
+    def config_hash(self) -> str:
+        """Identifies what is measured: equal for two runs that differ only in where they are recorded."""
+        content = dataclasses.asdict(self)
+        for key in ("tracking", "sweep", "runs_dir", "dry_run", "timeout_sec"):
+            del content[key]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def save(config: RunConfig, path: Path) -> None:
+    path.write_text(yaml.safe_dump(dataclasses.asdict(config), sort_keys=False), encoding="utf-8")
+
+
+def load(path: Path) -> RunConfig:
+    """Read a config that `save` wrote. Raises ConfigError for unknown keys, as a config of another version has."""
+    return from_dict(RunConfig, yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
+T = typing.TypeVar("T")
+
+
+def from_dict(cls: type[T], data: dict[str, Any], prefix: str = "") -> T:
+    """Rebuild nested dataclasses from plain dicts."""
+    hints = typing.get_type_hints(cls)
+    unknown = sorted(set(data) - set(hints))
+    if unknown:
+        raise ConfigError(f"{prefix}{unknown[0]}: no such option; allowed here: {', '.join(sorted(hints))}")
+    values = {
+        key: from_dict(hints[key], value, f"{prefix}{key}.") if dataclasses.is_dataclass(hints[key]) else value
+        for key, value in data.items()
+    }
+    return cls(**values)
+
+
+def type_name(hint: Any) -> str:
+    """A type as the reference and the error messages print it: `int | null` rather than Optional[int]."""
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        return " | ".join(type_name(part) for part in typing.get_args(hint))
+    if hint is type(None):
+        return "null"
+    return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint).replace("typing.", "")

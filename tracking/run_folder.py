@@ -1,0 +1,140 @@
+"""A run is a folder. This module names its files and writes them so that a reader never sees half a file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+CONFIG = "config.yaml"  # the whole composed config; its presence makes a folder a run folder
+OVERRIDES = "overrides.yaml"
+RUN = "run.json"  # identity: name, experiment, tracking URI, parent
+JOURNAL = "journal.jsonl"
+FINGERPRINT = "fingerprint.json"
+REQUIREMENTS = "requirements.txt"
+WORKER_LOG = "worker.log"
+RESULT = "result.json"
+FAILURE = "failure.rank{rank}.json"  # one a failed rank; the launcher folds the first into the result
+MIRROR = "mirror.json"  # how far MLflow has it; never an artifact
+
+
+@dataclass
+class RunInfo:
+    """The identity of a run or, where `kind` is "sweep", of the parent run of a sweep."""
+
+    name: str
+    experiment: str
+    tracking_uri: str  # without credentials
+    kind: str = "run"
+    uid: str = field(default_factory=lambda: uuid.uuid4().hex)  # finds the MLflow run again after a lost answer
+    parent: str | None = None  # path of the parent's folder, relative to this one
+    created_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+
+
+@dataclass
+class Failure:
+    kind: str  # oom | nan | signal:N | timeout | bad_input | error
+    message: str
+    traceback: str = ""
+    rank: int = 0
+    time_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+
+
+@dataclass
+class Result:
+    """The outcome of a run, whichever it was.
+
+    `metrics` are the summary values by MLflow key; `windows` describe the steady-state throughput: num_windows,
+    median, and the quartiles in samples/s; `evaluations` list step, epoch, clock_sec and metrics of each evaluation.
+    """
+
+    status: str  # finished | failed | killed
+    metrics: dict[str, float] = field(default_factory=dict)
+    targets: dict[str, float] = field(default_factory=dict)
+    windows: dict[str, float] = field(default_factory=dict)
+    evaluations: list[dict[str, Any]] = field(default_factory=list)
+    failure: Failure | None = None
+
+
+def create(root: Path, name: str) -> Path:
+    """Make a new folder `root/name`, with a number behind the name where it is taken.
+
+    Raises OSError where the folder cannot be made or written to.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    for attempt in range(1, 1000):
+        path = root / (name if attempt == 1 else f"{name}-{attempt}")
+        try:
+            path.mkdir(mode=0o700)  # a log can quote anything the user's code prints: private by default
+        except FileExistsError:
+            continue
+        return path.resolve()
+    raise FileExistsError(f"{root / name}: a thousand runs of this name already")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path that becomes `path` at the end of the block, at once and durably, or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a dataclass or plain value as JSON; NaN and infinity are refused, since JSON has neither."""
+    plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
+    write_text(path, json.dumps(plain, indent=2, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def read_info(folder: Path) -> RunInfo:
+    return RunInfo(**read_json(folder / RUN))
+
+
+def read_result(folder: Path) -> Result | None:
+    """The result of a run, or None while there is none."""
+    try:
+        content = read_json(folder / RESULT)
+    except FileNotFoundError:
+        return None
+    failure = content.pop("failure")
+    return Result(**content, failure=Failure(**failure) if failure else None)
+
+
+def parent_of(folder: Path) -> Path | None:
+    parent = read_info(folder).parent
+    return (folder / parent).resolve() if parent else None
+
+
+def artifacts(folder: Path) -> list[Path]:
+    """The files that belong into MLflow: all but the journal (its rows are the metrics), the mirror's state and
+    whatever starts with a dot."""
+    private = {JOURNAL, MIRROR, RUN}
+    return sorted(
+        path for path in folder.iterdir() if path.is_file() and path.name not in private and path.name[0] != "."
+    )
+
+
+def run_folders(root: Path) -> list[Path]:
+    """Every run folder and sweep folder at or below `root`, parents before children."""
+    return sorted((path.parent for path in root.rglob(RUN)), key=lambda path: (len(path.parts), path.name))

@@ -1,0 +1,115 @@
+"""The one extension point: a workload is a model's module and the datasets it can be trained on.
+
+A model's YAML names its workload as `package.module:NAME`, so a workload of the user's own needs no change here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytorch_lightning as pl
+import torch
+
+from conf.schema import ConfigError, RunConfig
+
+# A batch is a dict of tensors and one int, `num_samples`: how many real samples of this process it holds (the last
+# batch of an epoch is filled up, so that shapes never change, and what fills it has weight zero).
+Batch = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Which part of the data this process works on, and where it puts it."""
+
+    rank: int
+    world_size: int
+    device: torch.device
+
+
+class Loader(Protocol):
+    """Yields the batches of one process. Nothing is read before the first batch is asked for."""
+
+    def __len__(self) -> int: ...  # batches an epoch, known without touching the data
+    def __iter__(self) -> Iterator[Batch]: ...
+    def set_epoch(self, epoch: int) -> None: ...  # Lightning calls it; decides the order of the samples
+
+
+class Data(Protocol):
+    """A dataset as a workload sees it. Making one reads nothing: the clock starts at the first touch of the data."""
+
+    def example_batch(self, batch_size: int, device: torch.device) -> Batch:
+        """A generated batch of the real shapes and types, to compile and warm up on before the clock starts."""
+        ...
+
+    def train_loader(self, batch_size: int, seed: int, shard: Shard) -> Loader:
+        """Batches that visit every training sample exactly once an epoch over all processes."""
+        ...
+
+    def eval_loader(self, batch_size: int, shard: Shard) -> Loader:
+        """The validation samples, each exactly once over all processes."""
+        ...
+
+    def test_loader(self, batch_size: int, shard: Shard) -> Loader | None:
+        """Samples kept for a final figure, off the clock; None where the dataset has none."""
+        ...
+
+
+class TrialModule(pl.LightningModule):
+    """What a workload's module adds to a LightningModule.
+
+    Constructor: `(data, learning_rate, weight_decay, **hparams)`, hparams being those of the model's YAML.
+    `validation_step` (also called on test batches) counts on the device; `metrics` turns the counts into values.
+    """
+
+    max_epochs: int  # the length of the schedule
+
+    def compile_hot_path(self) -> None:
+        """Compile in place what is worth compiling; called once, on GPUs by default."""
+
+    def metrics(self) -> dict[str, float]:
+        """The metrics over all processes of what was evaluated since the last call; a collective call."""
+        raise NotImplementedError
+
+    def write_report(self, run_dir: Path) -> None:
+        """Write plots, and the data behind them, of the last evaluation; called on rank 0, off the clock."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    module: Callable[..., TrialModule]
+    data: Mapping[str, Callable[..., Data]]  # by dataset name; called with what is set of path, download, ...
+    unit: str = "images"  # what a sample is
+
+
+def load_workload(config: RunConfig) -> Workload:
+    """Import the workload that the config names. Raises ConfigError where there is none."""
+    module_name, _, name = config.model.workload.partition(":")
+    try:
+        workload = getattr(importlib.import_module(module_name), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"model.workload={config.model.workload}: {error}; give package.module:NAME of a trainers.workload.Workload"
+            " that this Python can import (PYTHONPATH must hold its folder)"
+        ) from error
+    if not isinstance(workload, Workload):
+        raise ConfigError(f"model.workload={config.model.workload}: is a {type(workload).__name__}, not a Workload")
+    return workload
+
+
+def bind(function: Callable[..., Any], prefix: str, **given: Any) -> Any:
+    """Call `function` with `given`; an argument it does not take, or lacks, is the user's error and named so."""
+    signature = inspect.signature(function)
+    unknown = sorted(set(given) - set(signature.parameters))
+    if unknown:
+        allowed = ", ".join(signature.parameters) or "none"
+        raise ConfigError(f"{prefix}.{unknown[0]}: {function.__name__} takes no such option; allowed: {allowed}")
+    try:
+        signature.bind(**given)
+    except TypeError as error:
+        raise ConfigError(f"{prefix}: {error} of {function.__name__}") from error
+    return function(**given)
