@@ -43,7 +43,7 @@ class Journal:
         if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
             os.write(self._descriptor, b"\n")  # close a line torn by a crash, so that only that line is lost
 
-    def event(self, key: str, value: Scalar = None, **metadata: Scalar) -> Record:
+    def event(self, key: str, value: Scalar = None, **metadata: Any) -> Record:
         return self._append("event", key=key, value=value, values=metadata)
 
     def metrics(self, values: Mapping[str, float], step: int = 0) -> Record:
@@ -64,6 +64,11 @@ class Journal:
         content = {name: value for name, value in vars(record).items() if value not in ("", None, {})}
         os.write(self._descriptor, (json.dumps(content) + "\n").encode())
         return record
+
+
+def events(path: Path) -> list[Record]:
+    """The events of a journal, in the order they were written."""
+    return [record for record, _ in read(path) if record.kind == "event"]
 
 
 def read(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:

@@ -1,0 +1,128 @@
+"""Refuses, before anything is trained, what cannot be run here. Needs no torch, so a refusal takes a second."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from conf.schema import ConfigError, RunConfig
+
+URI_SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql")
+
+
+class Gpu(Protocol):
+    @property
+    def index(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def compute_capability(self) -> float | None: ...
+
+
+def check(config: RunConfig, gpus: Sequence[Gpu]) -> RunConfig:
+    """Return the config with `gpus` as a number. Raises ConfigError for what cannot be run on these GPUs."""
+    config = dataclasses.replace(config, gpus=resolve_gpus(config.gpus, gpus))
+    check_counts(config)
+    check_precision(config, gpus)
+    check_optimizer(config)
+    check_dataset(config)
+    check_target(config)
+    check_surroundings(config)
+    return config
+
+
+def resolve_gpus(asked: int | str, gpus: Sequence[Gpu]) -> int:
+    if asked == "auto":
+        return min(1, len(gpus))
+    there = ", ".join(f"{gpu.index}: {gpu.name}" for gpu in gpus) or "none"
+    allowed = f"auto, 0 for the CPU, or up to {len(gpus)}" if gpus else "auto, or 0 for the CPU"
+    if not isinstance(asked, int) or isinstance(asked, bool) or asked < 0 or asked > len(gpus):
+        raise ConfigError(
+            f"gpus={asked}: {len(gpus)} visible on this machine ({there}); give {allowed}"
+            " (nvidia-smi and CUDA_VISIBLE_DEVICES show what is there)"
+        )
+    return asked
+
+
+def check_counts(config: RunConfig) -> None:
+    least_one = ("cpu_processes", "batch_size", "max_epochs", "limit_train_batches", "log_every_n_steps", "timeout_sec")
+    for key in least_one:
+        value = getattr(config, key)
+        if value is not None and value <= 0:
+            raise ConfigError(f"{key}={value}: must be above 0")
+    if config.nodes != 1:
+        raise ConfigError(f"nodes={config.nodes}: this version runs on one node; give nodes=1")
+    if config.on_gpu() and config.cpu_processes != 1:
+        raise ConfigError(
+            f"cpu_processes={config.cpu_processes}: has no effect with gpus={config.gpus}; give gpus=0 for the CPU"
+        )
+    if not 0 <= config.seed < 2**32:
+        raise ConfigError(f"seed={config.seed}: must be from 0 to {2**32 - 1}")
+
+
+def check_precision(config: RunConfig, gpus: Sequence[Gpu]) -> None:
+    precision = config.precision
+    if not config.on_gpu():
+        if precision.needs_gpu:
+            raise ConfigError(
+                f"precision={precision.name}: this CPU cannot train in it; on the CPU give fp32 or bf16, else gpus=1"
+            )
+        return
+    for gpu in gpus[: int(config.gpus)]:
+        if gpu.compute_capability is not None and gpu.compute_capability < precision.min_compute_capability:
+            raise ConfigError(
+                f"precision={precision.name}: needs compute capability {precision.min_compute_capability}, and GPU"
+                f" {gpu.index} ({gpu.name}) has {gpu.compute_capability}; give fp32, or fp16 from 7.0 on"
+            )
+
+
+def check_optimizer(config: RunConfig) -> None:
+    optimizer = config.model.optimizer
+    if optimizer.lr_scaling not in ("none", "linear"):
+        raise ConfigError(f"model.optimizer.lr_scaling={optimizer.lr_scaling}: allowed: none, linear")
+    if optimizer.lr <= 0:
+        raise ConfigError(f"model.optimizer.lr={optimizer.lr}: must be above 0")
+    if (optimizer.lr_scaling == "linear") != (optimizer.base_batch_size > 0):
+        raise ConfigError(
+            f"model.optimizer.base_batch_size={optimizer.base_batch_size}: lr_scaling=linear needs the global batch"
+            " size that lr was chosen for, and lr_scaling=none does not use it; set both or neither"
+        )
+
+
+def check_dataset(config: RunConfig) -> None:
+    known = sorted(config.model.targets)
+    if config.dataset.name not in known:
+        raise ConfigError(f"dataset={config.dataset.name}: model={config.model.name} is trained on: {', '.join(known)}")
+
+
+def check_target(config: RunConfig) -> None:
+    own = config.model.targets[config.dataset.name]
+    if config.target is not None and len(own) > 1:
+        keys = ", ".join(f"model.targets.{config.dataset.name}.{metric}" for metric in own)
+        raise ConfigError(f"target={config.target}: this workload has several targets; set {keys}")
+    if config.target is not None and not own:
+        raise ConfigError(f"target={config.target}: dataset={config.dataset.name} has no accuracy to reach")
+    for metric, value in config.targets().items():
+        if metric not in config.model.metrics:
+            raise ConfigError(f"model.targets: {metric} is not in model.metrics ({', '.join(config.model.metrics)})")
+        lowest, highest = config.model.metrics[metric]
+        if not lowest <= value <= highest:
+            raise ConfigError(f"target={value}: {metric} lies between {lowest:g} and {highest:g}")
+    if not config.targets() and not config.stop_at_target:
+        raise ConfigError("stop_at_target=false: has no effect, since this dataset has no target; leave it out")
+
+
+def check_surroundings(config: RunConfig) -> None:
+    if config.stack.kind != "native":
+        raise ConfigError(f"stack.kind={config.stack.kind}: allowed: native")
+    if config.instance.price_per_hour is not None and config.instance.price_per_hour < 0:
+        raise ConfigError(f"instance.price_per_hour={config.instance.price_per_hour}: must not be negative")
+    if config.tracking.system_metrics_interval_sec < 0:
+        raise ConfigError("tracking.system_metrics_interval_sec: must be 0 (off) or more")
+    if config.tracking.uri is not None and urlsplit(config.tracking.uri).scheme.split("+")[0] not in URI_SCHEMES:
+        raise ConfigError(
+            f"tracking.uri={config.tracking.uri}: give sqlite:///FILE, http(s)://HOST:PORT or a database's address"
+            " (MLflow no longer keeps runs in plain folders)"
+        )

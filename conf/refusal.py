@@ -1,0 +1,52 @@
+"""Says why a request is refused: the key, what was given, what is allowed, and the next step."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import typing
+from typing import Any
+
+from conf.schema import ConfigError, RunConfig, type_name
+
+HELP = "See python launch.py --help, or docs/configuration.md."
+
+
+def options(cls: type = RunConfig, prefix: str = "") -> dict[str, Any]:
+    """Every key of the schema, dotted, with its type."""
+    found: dict[str, Any] = {}
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        if dataclasses.is_dataclass(hints[field.name]):
+            found |= options(hints[field.name], f"{prefix}{field.name}.")
+        else:
+            found[prefix + field.name] = hints[field.name]
+    return found
+
+
+def explain(error: Exception) -> str:
+    """One message for the user. Hydra's and OmegaConf's own texts are kept where they already say what is allowed."""
+    if isinstance(error, ConfigError):
+        return f"refused: {error}"
+    cause = error.__cause__ if error.__cause__ is not None else error
+    key = getattr(cause, "full_key", None)
+    known = options()
+    if key in known:
+        reason = str(cause).splitlines()[0]
+        return f"refused: {key}: {reason}; allowed: {type_name(known[key])}. {HELP}"
+    if key:
+        near = difflib.get_close_matches(key, {*known, *groups(known)}, n=2, cutoff=0.6)
+        parent = key.rpartition(".")[0]
+        siblings = [name for name in known if name.rpartition(".")[0] == parent] or list(groups(known))
+        allowed = f"allowed: the keys of {parent} in the YAML" if parent in known else f"allowed: {', '.join(siblings)}"
+        meant = f"did you mean {' or '.join(near)}? ({allowed})." if near else f"{allowed}."
+        return f"refused: {key}: there is no such option; {meant} {HELP}"
+    # What Hydra adds for its developers says nothing about what to do next.
+    text = str(error).partition("Config search path:")[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f"refused: {' '.join(lines)} {HELP}"
+
+
+def groups(known: dict[str, Any]) -> dict[str, None]:
+    """The first part of every dotted key, once, in order."""
+    return dict.fromkeys(key.partition(".")[0] for key in known)

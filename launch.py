@@ -1,0 +1,70 @@
+"""Train a workload to its target accuracy and measure it: `python launch.py -m model=vgg precision=fp32,bf16`.
+
+compose → check → prepare a run folder → spawn the worker → mirror its journal to MLflow → a table and an exit code:
+0 = every job ran (a missed target is a result), 1 = a job failed, 2 = the request was refused.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+
+import hydra
+import psutil
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from conf import checks, refusal, schema
+from conf.schema import ConfigError, RunConfig
+
+asked: list[tuple[RunConfig, list[str]]] = []
+multirun = False
+
+
+@hydra.main(version_base="1.3", config_path="conf", config_name="config")
+def compose(config: DictConfig) -> None:
+    """Hydra calls this once a job. It only collects: Hydra is finished before a worker starts."""
+    global multirun
+    multirun = HydraConfig.get().mode == RunMode.MULTIRUN
+    asked.append((OmegaConf.to_object(config), list(HydraConfig.get().overrides.task)))  # type: ignore[arg-type]
+
+
+def main() -> int:
+    started = time.monotonic() - (time.time() - psutil.Process().create_time())
+    ConfigStore.instance().store("schema", schema.RunConfig)
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # its errors come here, to be told in our words
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            os.environ["TIMETRIAL_SCRATCH"] = scratch  # where conf/config.yaml sends Hydra's own output folders
+            compose()
+        return launch(started) if asked else 0  # nothing is asked by --help or --cfg job
+    except (ConfigError, HydraException, OmegaConfBaseException) as error:
+        print(refusal.explain(error), file=sys.stderr)
+        return 2
+
+
+def launch(started: float) -> int:
+    """Check every job before any is run, then run them one after the other."""
+    from tracking import nvml, sweep
+    from tracking.launcher import Launcher
+    from trainers.stack import worker_command
+
+    gpus = nvml.visible_gpus()
+    jobs = [sweep.Job(checks.check(config, gpus), overrides) for config, overrides in asked]
+    launcher = Launcher(jobs[0].config, gpus, worker_command, started)
+    if jobs[0].config.dry_run:
+        return launcher.dry_run(jobs)
+    launcher.check_server()
+    if multirun or jobs[0].config.sweep.resume:
+        return launcher.run_sweep(jobs if multirun else [], sys.argv[1:])
+    return launcher.run_single(jobs[0])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

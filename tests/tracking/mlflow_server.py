@@ -1,0 +1,73 @@
+"""A real MLflow server on a free loopback port, over SQLite, that a test can kill and start again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+START_TIMEOUT_SEC = 90  # two cores shared with others: a start takes 5 to 20 s
+
+
+class MlflowServer:
+    """`with MlflowServer(folder) as server:` runs it; `server.uri`, `server.database`, `server.kill()`, `.start()`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.database = folder / "mlflow.db"
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.uri = f"http://127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        options = {
+            "--backend-store-uri": f"sqlite:///{self.database}",
+            "--artifacts-destination": str(self.folder / "served"),
+            "--host": "127.0.0.1",
+            "--port": str(self.port),
+            "--workers": "1",
+        }
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "PYTEST_"))}
+        # The job runner is seven more processes that a tracking server does without.
+        environ |= {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+        command = [sys.executable, "-m", "mlflow", "server", *(word for option in options.items() for word in option)]
+        with (self.folder / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command, env=environ, cwd=self.folder, stdout=log, stderr=log, start_new_session=True
+            )
+        self._wait()
+
+    def kill(self) -> None:
+        """End the server and its workers as `kill -9` does, in the middle of whatever it is doing."""
+        if self._process:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def __enter__(self) -> MlflowServer:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def _wait(self) -> None:
+        assert self._process
+        deadline = time.monotonic() + START_TIMEOUT_SEC
+        while time.monotonic() < deadline and self._process.poll() is None:
+            try:
+                with urllib.request.urlopen(f"{self.uri}/health", timeout=5):
+                    return
+            except (urllib.error.URLError, ConnectionError, TimeoutError):
+                time.sleep(0.1)
+        log = (self.folder / "server.log").read_text()
+        self.kill()
+        raise RuntimeError(f"the MLflow server did not start:\n{log[-2000:]}")

@@ -1,0 +1,46 @@
+"""python -m tracking {fingerprint,sync}: the commands beside launch.py."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tracking", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    fingerprint = commands.add_parser("fingerprint", help="print the environment that a run would record")
+    fingerprint.add_argument("--json", action="store_true", help="as JSON, every value")
+    sync = commands.add_parser("sync", help="upload to MLflow what is missing there of run folders")
+    sync.add_argument("folders", nargs="*", type=Path, default=[Path("runs")], help="run folders, or folders of them")
+    arguments = parser.parse_args(argv)
+    return print_fingerprint(arguments.json) if arguments.command == "fingerprint" else upload(arguments.folders)
+
+
+def print_fingerprint(as_json: bool) -> int:
+    from tracking.fingerprint import Collector, format_table
+
+    collector = Collector()
+    import torch  # for the versions as loaded; beside nvidia-smi, which takes as long
+
+    found = collector.finish(torch)
+    print(json.dumps(found, indent=2) if as_json else format_table(found))
+    return 0
+
+
+def upload(roots: list[Path]) -> int:
+    """Upload every run folder at or below the roots; exit code 1 where something is left."""
+    from tracking import mirror, run_folder
+
+    folders = [folder for root in roots for folder in run_folder.run_folders(root)]
+    if not folders:
+        print(f"no run folder at or below {', '.join(map(str, roots))}; give the runs_dir of your runs", file=sys.stderr)
+        return 2
+    rows = mirror.sync(folders, progress=print)
+    return 0 if all(row.complete for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""What the terminal shows: progress drawn from the journal, and the table at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tracking.journal import Record
+from tracking.run_folder import Result
+
+PHASES = {
+    "init_start": "importing PyTorch",
+    "warmup_start": "compiling and warming up",
+    "run_start": "training",
+    "eval_start": "evaluating",
+    "epoch_start": "training",
+    "run_stop": "testing",
+}
+
+
+def make_console() -> Console:
+    """A console on standard output; wide where nobody looks at it, so that logs and pipes get whole lines."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=200)
+    return console
+
+
+class RunProgress:
+    """A progress bar over epochs on a terminal; elsewhere a line an evaluation."""
+
+    def __init__(self, console: Console, name: str) -> None:
+        self._console = console
+        self._name = name
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[detail]}"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task(name, total=None, detail="starting")
+        self._epochs = self._batches = 0
+        self._seen: dict[str, float] = {}
+
+    def __enter__(self) -> RunProgress:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def update(self, record: Record) -> None:
+        if record.kind == "metrics" and "system/cpu_utilization_percentage" not in record.values:
+            self._seen |= record.values
+        if record.kind != "event":
+            return
+        if record.key in PHASES:
+            self._progress.update(self._task, description=f"{self._name}: {PHASES[record.key]}")
+        if record.key == "run_start":
+            self._epochs, self._batches = int(record.values["max_epochs"]), int(record.values["num_batches"])
+            self._progress.update(self._task, total=self._epochs * self._batches)
+        if record.key == "throughput_window":
+            self._progress.update(self._task, completed=record.values["step"], detail=self._detail())
+        if record.key == "eval_accuracy":
+            self._seen |= {f"eval/{name}": value for name, value in record.values["metrics"].items()}
+            self._progress.update(self._task, detail=self._detail())
+            if not self._console.is_terminal:
+                self._console.print(f"{self._name}: epoch {record.values['epoch_num']}/{self._epochs} {self._detail()}")
+
+    def _detail(self) -> str:
+        shown = [(key, self._seen[key]) for key in ("train/loss", "throughput/samples_per_sec") if key in self._seen]
+        shown += [(key, value) for key, value in self._seen.items() if key.startswith("eval/")]
+        return "  ".join(f"{key.partition('/')[2]} {value:.4g}" for key, value in shown)
+
+
+def run_table(name: str, folder: Path, result: Result, unit: str = "samples") -> Table:
+    """What a run found, or why it failed."""
+    table = Table(title=name, show_header=False, title_justify="left")
+    table.add_column(style="bold")
+    table.add_column()
+    for row in run_rows(result):
+        table.add_row(*row)
+    table.add_row("run folder", str(folder))
+    return table
+
+
+def run_rows(result: Result) -> list[tuple[str, str]]:
+    if result.failure is not None:
+        return [("status", f"{result.status}: {result.failure.kind}"), ("cause", result.failure.message)]
+    metrics = result.metrics
+    rows = [("target", ", ".join(f"{name} {value:g}" for name, value in result.targets.items()) or "none")]
+    rows.append(("best", best(result)))
+    if "time/to_accuracy_sec" in metrics:
+        rows.append(("time to accuracy", f"{seconds(metrics, 'time/to_accuracy_sec')} (MLPerf's clock)"))
+        rows.append(("", f"{seconds(metrics, 'time/to_accuracy_train_sec')} (DAWNBench's: without evaluation)"))
+        rows.append(("epochs", f"{metrics['epochs/to_accuracy']:g}"))
+    elif result.targets:
+        rows.append(("time to accuracy", "target not reached"))
+    if "throughput/samples_per_sec" in metrics:
+        rate = metrics["throughput/samples_per_sec"]
+        rows.append(("throughput", f"{rate:,.0f} samples/s over {result.windows['num_windows']} windows"))
+    rows.append(("world size", f"{metrics['world_size']:g}"))
+    rows.append(("before the clock", f"{seconds(metrics, 'time/init_sec')} from the command to the first data"))
+    if "cost/to_accuracy_usd" in metrics:
+        rows.append(("cost to accuracy", f"{metrics['cost/to_accuracy_usd']:.4f} USD"))
+    tests = {key: value for key, value in metrics.items() if key.startswith("test/")}
+    if tests:
+        rows.append(("test set", ", ".join(f"{key[5:]} {value:.4g}" for key, value in tests.items())))
+    return rows
+
+
+def best(result: Result) -> str:
+    """The best value of each target metric, or of the first metric where there is no target."""
+    if not result.evaluations:
+        return "no evaluation"
+    names = list(result.targets) or list(result.evaluations[0]["metrics"])[:1]
+    return ", ".join(f"{name} {max(row['metrics'][name] for row in result.evaluations):.4g}" for name in names)
+
+
+def seconds(metrics: Mapping[str, float], key: str) -> str:
+    return f"{metrics[key]:.2f} s" if key in metrics else "-"

@@ -1,0 +1,160 @@
+"""Runs jobs one after the other, shows them, and mirrors their folders to MLflow beside the training."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from conf.schema import ConfigError, RunConfig
+from tracking import console, job, mirror, sweep
+from tracking.job import Interrupted
+from tracking.mirror import Mirror, TrackingRefused, TrackingUnavailable
+from tracking.run_folder import Failure, Result
+from tracking.sweep import Job
+from tracking.sync import MirrorThread
+
+
+class Launcher:
+    """Runs jobs and returns the exit code of launch.py.
+
+    `worker_command(config, folder)` gives the command (`argv`, `env`) that trains a folder's run; `gpus` are the
+    visible ones; `started` is when the user's command began on the monotonic clock.
+    """
+
+    def __init__(
+        self, config: RunConfig, gpus: Sequence[Any], worker_command: Callable[[RunConfig, Path], Any], started: float
+    ) -> None:
+        self._config = config
+        self._gpus = gpus
+        self._command = worker_command
+        self._started = started
+        self._console = console.make_console()
+        self._uri = mirror.absolute_uri(config.tracking.uri) if config.tracking.uri else mirror.default_uri()
+        self._threads: dict[Path, MirrorThread] = {}
+        job.raise_on_signals()
+
+    def dry_run(self, jobs: Sequence[Job]) -> int:
+        for number, one in enumerate(jobs, 1):
+            command = self._command(one.config, Path(one.config.runs_dir).resolve() / job.run_name(one.config))
+            self._console.print(f"job {number} of {len(jobs)}: {' '.join(one.overrides) or 'defaults'}", style="bold")
+            self._console.print(f"  {command}", soft_wrap=True)
+        self._console.print(f"{len(jobs)} checked; nothing was trained (dry_run=true)")
+        return 0
+
+    def run_single(self, one: Job) -> int:
+        try:
+            self._run(one, Path(one.config.runs_dir), None)
+        except Interrupted as error:
+            one.result = Result("killed", failure=Failure(f"signal:{error.signum}", f"stopped by {error}"))
+        assert one.folder is not None
+        assert one.result is not None
+        self._console.print(console.run_table(job.run_name(one.config), one.folder, one.result))
+        self._upload([one.folder])
+        self._print_link(one.folder)
+        return exit_code([one])
+
+    def run_sweep(self, jobs: list[Job], argv: Sequence[str]) -> int:
+        """Run the jobs that have not finished; without `jobs`, those of the sweep that is resumed."""
+        sweep_id = self._config.sweep.resume
+        if sweep_id:
+            folder, jobs = sweep.resume(self._config.runs_dir, sweep_id, jobs)
+        else:
+            folder = sweep.create(jobs, argv, mirror.strip_credentials(self._uri))
+        self._mirror(folder)
+        todo = [one for one in jobs if not one.finished]
+        self._console.print(f"sweep {folder.name}: {len(todo)} of {len(jobs)} jobs to run", style="bold")
+        try:
+            for number, one in enumerate(todo, 1):
+                self._console.print(f"job {number} of {len(todo)}: {' '.join(one.overrides)}", soft_wrap=True)
+                one.result = None
+                self._run(one, folder, folder)
+                self._started = time.monotonic()
+        except Interrupted as error:
+            self._console.print(f"stopped by {error}; continue with: launch.py sweep.resume={folder.name}")
+        sweep.finish(folder, jobs)
+        self._console.print(sweep.table(folder.name, jobs))
+        self._console.print(f"sweep folder: {folder}", soft_wrap=True)
+        folders = [folder, *(one.folder for one in jobs if one.folder is not None)]
+        self._upload(folders)
+        self._print_compare(folder, folders[1:])
+        return exit_code(jobs)
+
+    def _run(self, one: Job, root: Path, parent: Path | None) -> None:
+        config = one.config
+        one.folder = job.prepare(config, one.overrides, root, mirror.strip_credentials(self._uri), parent)
+        command = self._command(config, one.folder)
+        self._mirror(one.folder)
+        uuids = [gpu.uuid for gpu in self._gpus[: int(config.gpus)]]
+        with console.RunProgress(self._console, job.run_name(config)) as progress:
+            try:
+                one.result = job.run_job(
+                    one.folder, config, command.argv, command.env, uuids, progress.update, self._started
+                )
+            except Interrupted as error:
+                one.result = Result("killed", failure=Failure(f"signal:{error.signum}", f"stopped by {error}"))
+                raise
+        if parent and one.result.failure:
+            self._console.print(f"  {sweep.status(one)}: {one.result.failure.message}", soft_wrap=True)
+
+    # ---------------------------------------------------------------------------------------------------- MLflow
+
+    def check_server(self) -> None:
+        """Say so where the server does not answer. Raises ConfigError where it refuses the credentials."""
+        if self._config.tracking.offline:
+            return
+        try:
+            mirror.check_server(self._uri)
+        except TrackingRefused as error:
+            raise ConfigError(f"tracking.uri: {error}; or train now and upload later: tracking.offline=true") from error
+        except TrackingUnavailable as error:
+            self._console.print(f"note: {error}. The run trains all the same and is uploaded when it answers.")
+
+    def _mirror(self, folder: Path) -> None:
+        if not self._config.tracking.offline:
+            self._threads[folder] = MirrorThread(folder, self._uri)
+            self._threads[folder].start()
+
+    def _upload(self, folders: Sequence[Path]) -> None:
+        """Wait, as long as the config allows, for what MLflow has not got yet; say what is left and how to send it."""
+        deadline = time.monotonic() + self._config.tracking.upload_wait_sec
+        left = []
+        with self._console.status("uploading to MLflow"):
+            for folder in folders:
+                thread = self._threads.get(folder)
+                if thread is None or not thread.close(max(0.0, deadline - time.monotonic())):
+                    left.append((folder, thread.status if thread else "tracking.offline=true"))
+        left = [(folder, why) for folder, why in left if not Mirror(folder).complete]
+        for folder, why in left:
+            self._console.print(f"not uploaded: {folder}: {why}", soft_wrap=True)
+        if left:
+            paths = " ".join(os.path.relpath(folder) for folder, _ in left)
+            self._console.print(f"upload it with: python -m tracking sync {paths}", soft_wrap=True)
+
+    def _print_link(self, folder: Path) -> None:
+        mirrored = Mirror(folder)
+        if mirrored.run_id and mirrored.experiment_id:
+            self._print_ui(mirror.run_link(self._uri, mirrored.experiment_id, mirrored.run_id))
+
+    def _print_compare(self, folder: Path, folders: Sequence[Path]) -> None:
+        found = [Mirror(path) for path in folders]
+        run_ids = [mirrored.run_id for mirrored in found if mirrored.run_id]
+        experiment_id = Mirror(folder).experiment_id
+        if experiment_id and run_ids:
+            self._print_ui(mirror.compare_link(self._uri, experiment_id, run_ids))
+
+    def _print_ui(self, link: str) -> None:
+        command = mirror.ui_command(self._uri)
+        if command:
+            self._console.print(f"MLflow UI: {command}", soft_wrap=True)
+        self._console.print(f"MLflow {'then open' if command else 'UI'}: {link}", soft_wrap=True)
+
+
+def exit_code(jobs: Sequence[Job]) -> int:
+    """0 = all ran, 1 = one failed, 2 = none could be run as asked."""
+    kinds = [one.result.failure.kind if one.result and one.result.failure else "" for one in jobs]
+    if all(kind == "bad_input" for kind in kinds):
+        return 2
+    return 0 if all(one.finished for one in jobs) else 1

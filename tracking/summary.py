@@ -1,0 +1,64 @@
+"""The summary of a run that came to its end: from the journal's events and the callback's windows to MLflow keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from conf.schema import RunConfig
+from tracking import clock, journal, run_folder, throughput
+from tracking.callback import TrialCallback
+from tracking.journal import Journal, Record
+
+
+def devices(config: RunConfig, callback: TrialCallback, flops_per_sample: float | None, gpu: str) -> dict[str, float]:
+    """Summary metrics that every process has a part in: rates, energy, memory. A collective call."""
+    world_size = dist.get_world_size()
+    found = throughput.summarize(callback.windows, world_size) | callback.energy
+    found["world_size"] = float(world_size)
+    if "energy/joules" in found and callback.samples:
+        found["energy/joules_per_sample"] = found["energy/joules"] / callback.samples
+    if config.on_gpu():
+        peak = torch.tensor(torch.cuda.max_memory_allocated())
+        dist.all_reduce(peak, dist.ReduceOp.MAX)
+        found["memory/peak_allocated_bytes"] = float(peak)
+    rate = found.get("throughput/samples_per_sec")
+    if flops_per_sample is not None and rate is not None:
+        utilization = throughput.model_flops_utilization(flops_per_sample, rate, gpu, world_size, config.precision.name)
+        if utilization is not None:
+            found["throughput/model_flops_utilization"] = utilization
+    return found
+
+
+def cost(config: RunConfig, events: Sequence[Record], times: dict[str, float]) -> dict[str, float]:
+    """Instance price x time x nodes, over the timed window; empty without a price."""
+    price = config.instance.price_per_hour
+    start, stop = clock.first(events, "run_start"), clock.first(events, "run_stop")
+    if price is None or start is None or stop is None:
+        return {}
+    usd_per_sec = price * config.nodes / 3600
+    costs = {"cost/usd": usd_per_sec * (stop.clock_sec - start.clock_sec)}
+    if "time/to_accuracy_sec" in times:
+        costs["cost/to_accuracy_usd"] = usd_per_sec * times["time/to_accuracy_sec"]
+    return costs
+
+
+def write(config: RunConfig, run_dir: Path, log: Journal, callback: TrialCallback, measured: dict[str, float]) -> None:
+    """Complete the summary with the clock, journal it, and write the result."""
+    events = journal.events(run_dir / run_folder.JOURNAL)
+    times = clock.summarize(events, config.targets())
+    metrics = times | measured | cost(config, events, times)
+    log.metrics(metrics, callback.windows[-1].step if callback.windows else 0)
+    result = run_folder.Result(
+        status="finished",
+        metrics=metrics,
+        targets=config.targets(),
+        windows=throughput.spread(callback.windows),
+        evaluations=[
+            {"clock_sec": event.clock_sec, **event.values} for event in events if event.key == "eval_accuracy"
+        ],
+    )
+    run_folder.write_json(run_dir / run_folder.RESULT, result)

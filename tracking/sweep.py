@@ -1,0 +1,215 @@
+"""A sweep is a folder too: its definition, its jobs' folders inside it, and a journal that becomes the parent run."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from conf import schema
+from conf.schema import ConfigError, RunConfig
+from tracking import run_folder
+from tracking.journal import Journal
+from tracking.run_folder import Failure, Result, RunInfo
+from tracking.statistics import mean_and_standard_error
+
+DEFINITION = "sweep.json"
+COLUMNS = {  # of the summary: MLflow key, heading, format
+    "time/to_accuracy_sec": ("time to accuracy (s)", "{:.2f}"),
+    "time/to_accuracy_train_sec": ("without evaluation (s)", "{:.2f}"),
+    "epochs/to_accuracy": ("epochs", "{:.3g}"),
+    "throughput/samples_per_sec": ("samples/s", "{:,.0f}"),
+    "world_size": ("world size", "{:.0f}"),
+}
+
+
+@dataclass
+class Job:
+    """One job of a sweep: what it runs, and its newest folder and result, if there are any."""
+
+    config: RunConfig
+    overrides: list[str]
+    folder: Path | None = None
+    result: Result | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self.result is not None and self.result.status == "finished"
+
+
+def create(jobs: Sequence[Job], argv: Sequence[str], uri: str) -> Path:
+    """Make a sweep's folder. Raises ConfigError where it cannot be made."""
+    config = jobs[0].config
+    sweep_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{config.model.name}-{secrets.token_hex(2)}"
+    try:
+        folder = run_folder.create(Path(config.runs_dir), sweep_id)
+    except OSError as error:
+        raise ConfigError(
+            f"runs_dir={config.runs_dir}: {error.strerror}; give a folder that you can write to"
+        ) from error
+    write_definition(folder, jobs, argv)
+    run_folder.write_json(
+        folder / run_folder.RUN, RunInfo(f"sweep {folder.name}", config.tracking.experiment, uri, kind="sweep")
+    )
+    log = Journal(folder / run_folder.JOURNAL)
+    log.tags({"sweep": folder.name, "mlflow.note.content": f"`launch.py {' '.join(argv)}`"})
+    log.params({"num_jobs": len(jobs)} | {key: ",".join(values) for key, values in grid(jobs).items()})
+    log.close()
+    return folder
+
+
+def write_definition(folder: Path, jobs: Sequence[Job], argv: Sequence[str]) -> None:
+    definition = [{"overrides": job.overrides, "config": dataclasses.asdict(job.config)} for job in jobs]
+    run_folder.write_json(folder / DEFINITION, {"argv": list(argv), "jobs": definition})
+
+
+def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job]) -> tuple[Path, list[Job]]:
+    """The folder of a sweep and all its jobs, each with its newest result.
+
+    `asked` are the jobs of a -m command line; those that the sweep has not got are added to it. Raises ConfigError
+    for an unknown sweep.
+    """
+    folder = Path(runs_dir).resolve() / sweep_id
+    if not (folder / DEFINITION).exists():
+        there = ", ".join(sorted(path.parent.name for path in Path(runs_dir).glob(f"*/{DEFINITION}"))) or "none"
+        raise ConfigError(f"sweep.resume={sweep_id}: no such sweep in runs_dir={runs_dir}; there are: {there}")
+    definition = run_folder.read_json(folder / DEFINITION)
+    jobs = [Job(schema.from_dict(RunConfig, row["config"]), row["overrides"]) for row in definition["jobs"]]
+    known = {job.config.config_hash() for job in jobs}
+    added = [job for job in asked if job.config.config_hash() not in known]
+    if added:
+        jobs += added
+        write_definition(folder, jobs, definition["argv"])
+    newest: dict[str, tuple[Path, Result]] = {}
+    for path in sorted(folder.glob(f"*/{run_folder.CONFIG}"), key=lambda path: path.stat().st_mtime):
+        result = run_folder.read_result(path.parent)
+        if result is not None:
+            newest[schema.load(path).config_hash()] = (path.parent, result)
+    for job in jobs:
+        job.folder, job.result = newest.get(job.config.config_hash(), (None, None))
+    return folder, jobs
+
+
+def grid(jobs: Sequence[Job]) -> dict[str, list[str]]:
+    """The keys in which the jobs differ, with their values in order of appearance; a group (model, ...) by name."""
+    found: dict[str, dict[str, None]] = {}
+    for job in jobs:
+        for key, value in flat(job.config).items():
+            found.setdefault(key, {})[value] = None
+    names = {key.partition(".")[0] for key, values in found.items() if key.endswith(".name") and len(values) > 1}
+    return {
+        key.removesuffix(".name"): list(values)
+        for key, values in found.items()
+        if len(values) > 1 and (key.endswith(".name") or key.partition(".")[0] not in names)
+    }
+
+
+def flat(config: RunConfig) -> dict[str, str]:
+    """Every value of a config that decides what is measured, by its dotted key."""
+    rows: dict[str, str] = {}
+
+    def walk(prefix: str, value: Any) -> None:
+        if isinstance(value, dict) and value:
+            for key, inner in value.items():
+                walk(f"{prefix}.{key}" if prefix else key, inner)
+        else:
+            rows[prefix] = str(value)
+
+    content = dataclasses.asdict(config)
+    for key in ("tracking", "sweep", "runs_dir", "dry_run"):
+        del content[key]
+    walk("", content)
+    return rows
+
+
+def summary(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """A row a job, then, where a setting was repeated with other seeds, a row a setting with mean and standard error.
+
+    Failed jobs are listed with their cause and averaged nowhere. Values are (mean, standard error or None).
+    """
+    keys = list(grid(jobs))
+    settings: dict[tuple[str, ...], list[Job]] = {}
+    rows = []
+    for job in jobs:
+        labels = {key: flat(job.config).get(f"{key}.name", flat(job.config).get(key, "")) for key in keys}
+        settings.setdefault(tuple(value for key, value in labels.items() if key != "seed"), []).append(job)
+        metrics = job.result.metrics if job.result else {}
+        values = {key: (metrics[key], None) for key in COLUMNS if key in metrics}
+        rows.append({"labels": labels, "n": "", "status": status(job), "values": values})
+    if "seed" in keys and len(jobs) > len(settings):
+        rest = [key for key in keys if key != "seed"]
+        for setting, members in settings.items():
+            labels = dict(zip(rest, setting, strict=True)) | {"seed": "all"}
+            rows.append({"labels": labels, **pooled(members)})
+    return rows
+
+
+def pooled(members: Sequence[Job]) -> dict[str, Any]:
+    good = [job.result.metrics for job in members if job.result is not None and job.finished]
+    reached = sum(metrics.get("target_reached") == 1.0 for metrics in good)
+    values = {
+        key: mean_and_standard_error([metrics[key] for metrics in good if key in metrics])
+        for key in COLUMNS
+        if any(key in metrics for metrics in good)
+    }
+    n = f"{len(good)} of {len(members)}"
+    return {"n": n, "status": f"{reached} reached the target", "values": values}
+
+
+def status(job: Job) -> str:
+    if job.result is None:
+        return "not run"
+    if job.result.failure is not None:
+        return f"{job.result.status}: {job.result.failure.kind}"
+    missed = bool(job.result.targets) and not job.result.metrics["target_reached"]
+    return "target missed" if missed else "finished"
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """A row of the summary as text."""
+    shown = []
+    for key, (_, pattern) in COLUMNS.items():
+        mean, error = row["values"].get(key, (None, None))
+        text = "" if mean is None else pattern.format(mean)
+        shown.append(text if error is None else f"{text} ± {pattern.format(error)}")
+    return [*row["labels"].values(), row["n"], row["status"], *shown]
+
+
+def headings(jobs: Sequence[Job]) -> list[str]:
+    return [*grid(jobs), "n", "status", *(heading for heading, _ in COLUMNS.values())]
+
+
+def table(name: str, jobs: Sequence[Job]) -> Table:
+    """All jobs of a sweep, and the mean ± standard error of repeated settings."""
+    drawn = Table(title=f"sweep {name}", title_justify="left", caption="±: standard error of the mean over seeds")
+    for heading in headings(jobs):
+        drawn.add_column(heading)
+    for row in summary(jobs):
+        drawn.add_row(*cells(row), style="bold" if row["n"] else "")
+    return drawn
+
+
+def finish(folder: Path, jobs: Sequence[Job]) -> Result:
+    """Write the sweep's summary and result: finished when every job is."""
+    text = io.StringIO()
+    csv.writer(text).writerows([headings(jobs), *map(cells, summary(jobs))])
+    run_folder.write_text(folder / "summary.csv", text.getvalue())
+    rows = [headings(jobs), ["---"] * len(headings(jobs)), *map(cells, summary(jobs))]
+    run_folder.write_text(folder / "summary.md", "".join(f"| {' | '.join(row)} |\n" for row in rows))
+    bad = [status(job) for job in jobs if not job.finished]
+    failure = Failure("error", f"{len(bad)} of {len(jobs)} jobs did not finish: {', '.join(bad)}") if bad else None
+    result = Result("failed" if bad else "finished", metrics=totals(jobs), failure=failure)
+    run_folder.write_json(folder / run_folder.RESULT, result)
+    return result
+
+
+def totals(jobs: Iterable[Job]) -> dict[str, float]:
+    return {"num_finished": float(sum(job.finished for job in jobs))}

@@ -1,0 +1,82 @@
+"""How the GPUs of a machine are linked: the text of `nvidia-smi topo -m` and `nvidia-smi nvlink -s` as dicts.
+
+The class of a set of GPUs is its slowest pair, since a collective waits for it: NV# (# bonded NVLinks) is faster than
+PIX (one PCIe bridge), PXB (several), PHB (the host bridge), NODE (host bridges of one NUMA node) and SYS (between NUMA
+nodes), in the words and order of nvidia-smi's own legend.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+_PCIE_CLASSES = ("PIX", "PXB", "PHB", "NODE", "SYS")  # fastest first
+_TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*m")  # some drivers underline the header, even into a file
+
+Links = Mapping[str, Mapping[str, str]]
+
+
+def parse_matrix(text: str) -> dict[str, Any]:
+    """Read `nvidia-smi topo -m`. Returns {} for text that holds no matrix.
+
+    `links` has a row for each GPU and network card ({"GPU0": {"GPU1": "NV18", "NIC0": "PIX"}}, without the row's own
+    cell); `cpu_affinity` and `numa_node` have the GPUs for which the driver knows them ({"GPU0": "0-63"}).
+    """
+    lines = _TERMINAL_CODES.sub("", text).splitlines()
+    header = next((number for number, line in enumerate(lines) if line.split()[:1] == ["GPU0"]), None)
+    if header is None:
+        return {}
+    names = lines[header].partition("CPU Affinity")[0].split()
+    matrix: dict[str, Any] = {"links": {}, "cpu_affinity": {}, "numa_node": {}}
+    for line in lines[header + 1 :]:
+        name, *cells = line.split()[: len(names) + 1] or [""]
+        if name not in names or len(cells) < len(names):
+            break  # the empty line before the legend
+        matrix["links"][name] = {other: cell for other, cell in zip(names, cells, strict=True) if other != name}
+        # Only tabs tell an empty affinity cell from a missing one.
+        affinity = [cell.strip() for cell in line.split("\t")[len(names) + 1 :]]
+        for key, cell in zip(("cpu_affinity", "numa_node"), affinity, strict=False):
+            if re.fullmatch(r"[\d,-]+", cell):
+                matrix[key][name] = cell
+    return {key: rows for key, rows in matrix.items() if rows}
+
+
+def classify(links: Links, indices: Sequence[int | None]) -> str | None:
+    """The class of the GPUs with these nvidia-smi indices: "none" for no GPU, "single" for one, else the slowest pair.
+
+    Returns None where a pair's link is not known, as for two MIG devices of one GPU.
+    """
+    if len(indices) < 2:
+        return "single" if indices else "none"
+    pairs = [links.get(f"GPU{a}", {}).get(f"GPU{b}", "") for a, b in combinations(indices, 2)]
+    ranks = [_rank(link) for link in pairs]
+    if None in ranks:
+        return None
+    return max(zip(ranks, pairs, strict=True))[1]
+
+
+def _rank(link: str) -> int | None:
+    """A number that grows with slowness; None for a label that is not in the legend."""
+    if match := re.fullmatch(r"NV(\d+)", link):
+        return -int(match[1])
+    return _PCIE_CLASSES.index(link) + 1 if link in _PCIE_CLASSES else None
+
+
+def parse_nvlink(text: str) -> dict[int, dict[str, Any]]:
+    """Read `nvidia-smi nvlink -s`: for each GPU index the active links and the speed of the slowest.
+
+    `nvlink_gb_per_sec` is in GB/s of one link in one direction, as the driver reports it; a GPU without an active link
+    has `nvlink_links` 0 and no speed.
+    """
+    speeds: dict[int, list[float]] = {}
+    for line in text.splitlines():
+        if match := re.match(r"GPU (\d+):", line):
+            speeds[int(match[1])] = []
+        elif speeds and (match := re.match(r"\s+Link \d+: ([\d.]+) GB/s", line)):
+            speeds[max(speeds)].append(float(match[1]))
+    return {
+        index: {"nvlink_links": len(active)} | ({"nvlink_gb_per_sec": min(active)} if active else {})
+        for index, active in speeds.items()
+    }

@@ -1,0 +1,115 @@
+"""Fashion-MNIST: 70,000 grey-scale pictures, 28x28 pixels, of ten kinds of clothing.
+
+Source: H. Xiao, K. Rasul and R. Vollgraf 2017, arXiv:1708.07747, https://github.com/zalandoresearch/fashion-mnist.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import http.client
+import os
+import tempfile
+import urllib.request
+from pathlib import Path
+
+from conf.schema import ConfigError
+from trainers.data.idx import read_idx
+from trainers.data.images import Arrays, ImageData, Source
+
+MIRROR = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
+MD5 = {  # of the gzipped files, from the dataset's README
+    "train-images-idx3-ubyte": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+    "train-labels-idx1-ubyte": "25c81989df183df01b3e8a0aad5dffbe",
+    "t10k-images-idx3-ubyte": "bef4ecab320f06d8554ea6380940ec79",
+    "t10k-labels-idx1-ubyte": "bb300cfdad3c16e7a12a480ee83cd310",
+}
+NUM_TRAIN = 60_000  # of which a fifth is held out for validation
+NUM_TEST = 10_000
+IMAGE_SIZE = (28, 28)
+CLASS_NAMES = (
+    *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+    *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+)
+TIMEOUT_SEC = 60.0
+
+
+def fashion_mnist(path: str = "data/fashion_mnist", download: bool = False) -> ImageData:
+    """The dataset in folder `path`. Checks that the files are there; reads them when the first batch is asked for.
+
+    Raises ConfigError where files are missing and `download` is off, or where they cannot be fetched.
+    """
+    folder = Path(path).expanduser()
+    missing = [name for name in MD5 if find(folder, name) is None]
+    if missing and download:
+        fetch_missing(folder)
+    elif missing:
+        names = ", ".join(f"{name}.gz" for name in missing)
+        raise ConfigError(
+            f"dataset.path={path}: the folder {folder.resolve()} lacks {names} (or the same unpacked, without .gz);"
+            f" put the files from {MIRROR} there, set dataset.path to the folder that has them,"
+            " or, where this machine may, fetch them with dataset.download=true"
+        )
+
+    def read(source: Source) -> Arrays:
+        prefix, num_samples = ("t10k", NUM_TEST) if source == "test" else ("train", NUM_TRAIN)
+        images, labels = _path(folder, f"{prefix}-images-idx3-ubyte"), _path(folder, f"{prefix}-labels-idx1-ubyte")
+        return read_idx(images, (num_samples, *IMAGE_SIZE)), read_idx(labels, (num_samples,))
+
+    num_eval = NUM_TRAIN // 5
+    return ImageData(
+        name="fashion_mnist",
+        num_classes=len(CLASS_NAMES),
+        image_size=IMAGE_SIZE,
+        class_names=CLASS_NAMES,
+        num_train=NUM_TRAIN - num_eval,
+        num_eval=num_eval,
+        num_test=NUM_TEST,
+        read=read,
+    )
+
+
+def find(folder: Path, name: str) -> Path | None:
+    """The file of that name, unpacked or gzipped."""
+    return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
+
+
+def _path(folder: Path, name: str) -> Path:
+    # A file that has gone since the factory found it is named with .gz, and read_idx reports it.
+    return find(folder, name) or folder / f"{name}.gz"
+
+
+def fetch_missing(folder: Path) -> None:
+    """Download what is missing. Of the processes that start together, one fetches and the others wait for it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for name, md5 in MD5.items():
+                if find(folder, name) is None:
+                    _fetch(MIRROR + f"{name}.gz", md5, folder / f"{name}.gz")
+    except (OSError, http.client.HTTPException) as error:  # urllib's errors are OSErrors
+        raise ConfigError(
+            f"dataset.download=true: {MIRROR} to {folder.resolve()} failed ({error}); let this machine reach it, or"
+            f" copy the files {', '.join(f'{name}.gz' for name in MD5)} into dataset.path={folder} yourself"
+        ) from error
+
+
+def _fetch(url: str, md5: str, target: Path) -> None:
+    """Download to a file of another name and rename it once it is whole and right."""
+    with urllib.request.urlopen(url, timeout=TIMEOUT_SEC) as response:
+        content = response.read()
+    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if found != md5:
+        raise ConfigError(
+            f"dataset.download=true: {url} has MD5 {found} ({len(content)} bytes), expected {md5};"
+            " something on the way changed it: try again, or copy the file into dataset.path yourself"
+        )
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(temporary).chmod(0o644)  # mkstemp's 0600 would lock out whoever shares the folder
+        Path(temporary).replace(target)
+    finally:
+        Path(temporary).unlink(missing_ok=True)

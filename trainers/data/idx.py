@@ -1,0 +1,57 @@
+"""The IDX file format of MNIST and its successors: http://yann.lecun.com/exdb/mnist/ ("the IDX file format").
+
+Big-endian: two zero bytes, one byte of type (8: unsigned byte), one byte with the number of dimensions, one uint32 a
+dimension, then the values in C order.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from conf.schema import ConfigError
+
+UNSIGNED_BYTE = 8
+NEXT_STEP = "replace the file by the original"
+
+
+def read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+    """Read a file of unsigned bytes, gzipped where its name ends in .gz: uint8 [*shape], writable.
+
+    Raises ConfigError, naming the file, what was found and what was expected, where it is anything else.
+    """
+    content = _content(path)
+    magic = bytes((0, 0, UNSIGNED_BYTE, len(shape)))
+    if content[:4] != magic:
+        raise ConfigError(
+            f"{path}: begins with {content[:4].hex() or 'nothing'}, expected {magic.hex()} (IDX, unsigned bytes,"
+            f" {len(shape)} dimensions); {NEXT_STEP}"
+        )
+    header = struct.Struct(f">4x{len(shape)}I")
+    if len(content) < header.size:
+        raise ConfigError(f"{path}: ends after {len(content)} bytes, inside its header; {NEXT_STEP}")
+    found = header.unpack_from(content)
+    if found != shape:
+        raise ConfigError(f"{path}: holds {list(found)} values (count first), expected {list(shape)}; {NEXT_STEP}")
+    num_bytes = header.size + math.prod(shape)
+    if len(content) != num_bytes:
+        raise ConfigError(f"{path}: holds {len(content)} bytes, expected {num_bytes} by its header; {NEXT_STEP}")
+    return np.frombuffer(content, np.uint8, offset=header.size).reshape(shape).copy()
+
+
+def _content(path: Path) -> bytes:
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error}); {NEXT_STEP}") from error
+    if path.suffix != ".gz":
+        return raw
+    try:
+        return gzip.decompress(raw)
+    except (OSError, EOFError, zlib.error) as error:  # no gzip file; cut off; damaged
+        raise ConfigError(f"{path}: is damaged or cut off at {len(raw)} bytes ({error}); {NEXT_STEP}") from error

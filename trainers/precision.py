@@ -1,0 +1,34 @@
+"""Puts a precision into effect, and observes that it is."""
+
+from __future__ import annotations
+
+import pytorch_lightning as pl
+import torch
+
+from conf.schema import PrecisionConfig
+
+
+def apply(config: PrecisionConfig) -> None:
+    """Set how matrix units treat fp32 inputs, for this process; autocast is the trainer's part."""
+    # PyTorch lets cuDNN round convolutions to tf32 by default, so fp32 has to be asked for as well.
+    torch.set_float32_matmul_precision("high" if config.tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = config.tf32
+
+
+def observe(device: torch.device) -> str:
+    """The precision that matrix products run in under the surrounding context: fp32, tf32, bf16 or fp16.
+
+    1 + 2^-12 needs 12 bits of mantissa: fp32 keeps it, tf32 with its 10 bits rounds it to 1.
+    """
+    values = torch.full((64, 64), 1 + 2.0**-12, device=device)
+    product = values @ torch.eye(64, device=device)
+    if product.dtype in (torch.bfloat16, torch.float16):
+        return "bf16" if product.dtype is torch.bfloat16 else "fp16"
+    return "fp32" if torch.equal(product, values) else "tf32"
+
+
+def check(trainer: pl.Trainer, config: PrecisionConfig, device: torch.device) -> None:
+    """Raise AssertionError where the trainer's steps would not run in the precision that was asked for."""
+    with trainer.precision_plugin.train_step_context():
+        observed = observe(device)
+    assert observed == config.name, f"precision={config.name} was asked for, but matrix products run in {observed}"

@@ -1,0 +1,42 @@
+"""The stack is how the worker's command is built: which interpreter, which environment. Needs no torch."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from conf.schema import RunConfig
+
+ROOT = Path(__file__).resolve().parent.parent  # where conf, tracking and trainers are imported from
+
+
+@dataclass(frozen=True)
+class WorkerCommand:
+    argv: list[str]
+    env: dict[str, str]
+
+    def __str__(self) -> str:
+        return " ".join(self.argv)
+
+
+def native(config: RunConfig, run_dir: Path, environ: Mapping[str, str]) -> WorkerCommand:
+    """This interpreter, as it is."""
+    path = os.pathsep.join(filter(None, [str(ROOT), environ.get("PYTHONPATH", "")]))
+    settings = {
+        "PYTHONPATH": path,
+        "PYTHONUNBUFFERED": "1",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order of nvidia-smi and NVML, so that numbers mean the same GPU
+        **config.stack.env,
+    }
+    return WorkerCommand([sys.executable, "-m", "trainers.worker", str(run_dir)], {**environ, **settings})
+
+
+STACKS = {"native": native}
+
+
+def worker_command(config: RunConfig, run_dir: Path, environ: Mapping[str, str] = os.environ) -> WorkerCommand:
+    """The command and environment that train the run in `run_dir` on the stack of its config."""
+    return STACKS[config.stack.kind](config, run_dir, environ)

@@ -1,0 +1,131 @@
+"""Train one workload to its target and measure it. Reads top to bottom; the only place that builds a Trainer."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import torch.distributed as dist
+from pytorch_lightning.strategies import DDPStrategy, SingleDeviceStrategy, Strategy
+
+from conf.schema import ConfigError, DatasetConfig, RunConfig
+from tracking import run_folder, summary, throughput
+from tracking.callback import TrialCallback
+from tracking.journal import Journal
+from trainers import precision
+from trainers.warmup import flops_per_sample, warm_up
+from trainers.workload import Data, Shard, TrialModule, Workload, bind, load_workload
+
+logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+
+
+def train(config: RunConfig, run_dir: Path, gpu: str) -> None:
+    """Run this process's part of a training; torchrun has set RANK, WORLD_SIZE and the rendezvous.
+
+    `gpu` is the GPUs' model name. Rank 0 leaves result.json. Raises ConfigError for a request that cannot be run,
+    NonFiniteLoss, torch.OutOfMemoryError, and whatever the workload raises.
+    """
+    shard = join(config)
+    log = Journal(run_dir / run_folder.JOURNAL) if shard.rank == 0 else None
+    workload = load_workload(config)
+    precision.apply(config.precision)
+    pl.seed_everything(config.seed, verbose=False)
+    data = make_data(workload, config.dataset)
+    module = make_module(workload, data, config)
+    batch_size = config.device_batch_size()
+    train_loader = data.train_loader(batch_size, config.seed, shard)
+    eval_loader = data.eval_loader(batch_size, shard)
+    test_loader = data.test_loader(batch_size, shard)
+    flops: list[float] = []
+
+    def prepare(trainer: pl.Trainer) -> None:  # before the clock starts
+        precision.check(trainer, config.precision, shard.device)
+        if gpu in throughput.PEAK_FLOPS:
+            flops.append(flops_per_sample(trainer, module, data.example_batch(8, shard.device)))
+        if config.compiled():
+            module.compile_hot_path()
+        warm_up(trainer, module, data.example_batch(batch_size, shard.device))
+
+    callback = TrialCallback(config, shard.device, log, prepare)
+    trainer = pl.Trainer(
+        strategy=strategy(shard),
+        devices=config.processes_per_node(),
+        num_nodes=config.nodes,
+        accelerator="gpu" if config.on_gpu() else "cpu",
+        precision=config.precision.trainer,  # type: ignore[arg-type]
+        max_epochs=module.max_epochs if config.max_epochs is None else config.max_epochs,
+        limit_train_batches=config.limit_train_batches,
+        callbacks=[callback],
+        barebones=True,  # no logger, checkpoints, progress bar or sanity check on the timed path
+        use_distributed_sampler=False,  # the loaders give each process its share, and every sample once
+    )
+    if log:
+        log.params({"max_epochs": trainer.max_epochs, "optimizer/learning_rate": config.learning_rate()})
+    trainer.fit(module, train_loader, eval_loader)
+
+    measured = summary.devices(config, callback, flops[0] if flops else None, gpu)
+    if test_loader is not None:
+        measured |= evaluate_test(trainer, module, test_loader)
+    if log:
+        module.write_report(run_dir)
+        summary.write(config, run_dir, log, callback, measured)
+    dist.destroy_process_group()
+
+
+def join(config: RunConfig) -> Shard:
+    """Join the run's process group, also as its only process, and make sure that it is as large as was asked.
+
+    Lightning would make no group for one process; and it would trust the environment for the world size, which is
+    how a second job of a sweep can train half of the data and report twice the speed.
+    """
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if config.on_gpu() else torch.device("cpu")
+    if config.on_gpu():
+        torch.cuda.set_device(device)
+        dist.init_process_group("cpu:gloo,cuda:nccl", device_id=device)
+    else:
+        dist.init_process_group("gloo")
+    counted = torch.ones((), device=device)
+    dist.all_reduce(counted)  # each process counts once: the world as it is, not as it was announced
+    world_size = int(counted)
+    assert world_size == config.world_size(), f"{world_size} processes take part; {config.world_size()} were asked for"
+    return Shard(dist.get_rank(), world_size, device)
+
+
+def make_data(workload: Workload, config: DatasetConfig) -> Data:
+    if config.name not in workload.data:
+        raise ConfigError(f"dataset={config.name}: this workload has {', '.join(sorted(workload.data))}")
+    given = {key: value for key, value in vars(config).items() if key != "name" and value is not None}
+    data: Data = bind(workload.data[config.name], "dataset", **given)
+    return data
+
+
+def make_module(workload: Workload, data: Data, config: RunConfig) -> TrialModule:
+    module: TrialModule = bind(
+        workload.module,
+        "model.hparams",
+        data=data,
+        learning_rate=config.learning_rate(),
+        weight_decay=config.model.optimizer.weight_decay,
+        **config.model.hparams,
+    )
+    return module
+
+
+def strategy(shard: Shard) -> Strategy:
+    if shard.world_size == 1:
+        return SingleDeviceStrategy(shard.device)
+    # Buffers are broadcast before an evaluation rather than at every step; gradients need no second copy.
+    return DDPStrategy(broadcast_buffers=False, gradient_as_bucket_view=True)
+
+
+def evaluate_test(trainer: pl.Trainer, module: TrialModule, loader: Any) -> dict[str, float]:
+    """The metrics on samples kept for it, after the clock has stopped. A collective call."""
+    module.eval()
+    with torch.no_grad():
+        for index, batch in enumerate(loader):
+            trainer.strategy.validation_step(batch, index)
+    return {f"test/{name}": value for name, value in module.metrics().items()}

@@ -1,0 +1,68 @@
+"""Compiles and warms up on generated data before the clock starts, and leaves no trace of it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytorch_lightning as pl
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from trainers.workload import Batch, TrialModule
+
+NUM_STEPS = 3  # the first compiles, the second allocates what the optimizer keeps, the third runs as all others will
+
+
+def warm_up(trainer: pl.Trainer, module: TrialModule, batch: Batch) -> None:
+    """Run training and evaluation steps on a generated batch, through all that the real steps go through.
+
+    Parameters, buffers, optimizer, loss scaler, gradients and random states are afterwards as they were before.
+    """
+    optimizer = trainer.optimizers[0]
+    with untouched(trainer, module):
+        for _ in range(NUM_STEPS):
+            # The same call that the training loop makes: precision, gradient synchronisation and scaler included.
+            trainer.strategy.optimizer_step(optimizer, lambda: _forward_backward(trainer, optimizer, batch))
+        module.eval()
+        with torch.no_grad():
+            trainer.strategy.validation_step(batch, 0)
+            module.metrics()  # drops the counts
+
+
+def _forward_backward(trainer: pl.Trainer, optimizer: torch.optim.Optimizer, batch: Batch) -> torch.Tensor:
+    optimizer.zero_grad()
+    loss: torch.Tensor = trainer.strategy.training_step(batch, 0)  # type: ignore[assignment]
+    trainer.strategy.backward(loss, optimizer)
+    return loss.detach()
+
+
+@contextmanager
+def untouched(trainer: pl.Trainer, module: TrialModule) -> Iterator[None]:
+    """Restore, in place, all that training changes."""
+    tensors = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    optimizers = [copy.deepcopy(optimizer.state_dict()) for optimizer in trainer.optimizers]
+    precision = copy.deepcopy(trainer.precision_plugin.state_dict())
+    devices = [module.device] if module.device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        yield
+    with torch.no_grad():
+        for name, tensor in module.state_dict().items():
+            tensor.copy_(tensors[name])  # in place, so that what was compiled still points at it
+    for optimizer, state in zip(trainer.optimizers, optimizers, strict=True):
+        optimizer.load_state_dict(state)
+        optimizer.zero_grad()
+    trainer.precision_plugin.load_state_dict(precision)
+    module.train()
+
+
+def flops_per_sample(trainer: pl.Trainer, module: TrialModule, batch: Batch) -> float:
+    """Model FLOPs of a training step (forward and backward) a sample, counted by PyTorch's own counter.
+
+    Call it before compiling: the counter sees the operations of eager mode only.
+    """
+    counter = FlopCounterMode(display=False)
+    with untouched(trainer, module), counter, trainer.precision_plugin.train_step_context():
+        module.training_step(batch, 0).backward()
+    return counter.get_total_flops() / len(next(iter(batch.values())))

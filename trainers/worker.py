@@ -1,0 +1,147 @@
+"""The worker: python -m trainers.worker RUN_DIR.
+
+It is torchrun's agent (through torchrun's own API), which makes one process group a run and forks one process a
+device. Forking after the imports means that Lightning is imported once, not once a process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from conf import schema
+from tracking import fingerprint, run_folder
+from tracking.journal import Journal
+from tracking.run_folder import Failure, Result
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def main(run_dir: Path) -> int:
+    """Run the training in `run_dir` and return 0, or leave its failure in result.json and return 1."""
+    config = schema.load(run_dir / run_folder.CONFIG)
+    processes = config.processes_per_node()
+    collector = fingerprint.Collector()  # its commands run beside the imports
+    # What torchrun does too: more threads than cores make every process slower.
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // processes)))
+    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5")
+
+    import torch
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    import trainers.train  # noqa: F401  # before the fork
+
+    launch = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=processes,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        run_id=run_dir.name,
+        max_restarts=0,  # a restart would hide a failure inside a measured time
+        start_method="fork",
+        monitor_interval=0.1,
+    )
+    try:
+        environment = record_environment(
+            config, run_dir, collector.finish(torch, range(processes if config.on_gpu() else 0))
+        )
+        assert not torch.cuda.is_initialized(), "a forked process cannot use CUDA once its parent has"
+        elastic_launch(launch, run_rank)(run_dir, environment["env.gpu"])
+    except schema.ConfigError as error:
+        return fail(run_dir, Failure("bad_input", str(error)))
+    except ChildFailedError as error:
+        return fail(run_dir, first_failure(run_dir, error))
+    return 0
+
+
+def record_environment(config: schema.RunConfig, run_dir: Path, found: dict[str, Any]) -> dict[str, str]:
+    """Write the fingerprint and return its tags. Raises ConfigError where it is not what the stack promises."""
+    run_folder.write_json(run_dir / run_folder.FINGERPRINT, found)
+    run_folder.write_text(run_dir / run_folder.REQUIREMENTS, fingerprint.requirements(found))
+    tags = fingerprint.tags(found)
+    journal = Journal(run_dir / run_folder.JOURNAL)
+    journal.tags(tags)
+    journal.close()
+    if wrong := fingerprint.mismatches(found, config.stack.expect):
+        raise schema.ConfigError(
+            f"stack={config.stack.name}: {'; '.join(wrong)}. Use a stack that has it, or correct stack.expect"
+        )
+    return tags
+
+
+def fail(run_dir: Path, failure: Failure) -> int:
+    status = "killed" if failure.kind.startswith("signal:") else "failed"
+    run_folder.write_json(run_dir / run_folder.RESULT, Result(status, failure=failure))
+    return 1
+
+
+def run_rank(run_dir: Path, gpu: str) -> None:
+    """The entry point of one process; a failure is left as a file for the agent."""
+    die_with_parent()
+    from trainers.train import train
+
+    rank = int(os.environ["RANK"])
+    try:
+        train(schema.load(run_dir / run_folder.CONFIG), run_dir, gpu)
+    except Exception as error:
+        traceback.print_exc()
+        kind = classify(error)
+        message = str(error) if kind == "bad_input" else f"{type(error).__name__}: {error}"
+        failure = Failure(kind, message, traceback.format_exc(), rank)
+        run_folder.write_json(run_dir / run_folder.FAILURE.format(rank=rank), failure)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)  # not through exit handlers: they would wait for peers that may be gone
+
+
+def classify(error: Exception) -> str:
+    """The kind of failure: oom | nan | bad_input | error."""
+    import torch
+
+    from tracking.callback import NonFiniteLoss
+
+    if isinstance(error, schema.ConfigError):
+        return "bad_input"
+    if isinstance(error, NonFiniteLoss):
+        return "nan"
+    # PyTorch's CPU allocator has no exception of its own.
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "not enough memory" in str(error):
+        return "oom"
+    return "error"
+
+
+def first_failure(run_dir: Path, error: ChildFailedError) -> Failure:
+    """The cause among several failed ranks: what killed one comes before what its peers then ran into."""
+    signalled = [
+        (rank, failure.exitcode)
+        for rank, failure in error.failures.items()
+        if failure.exitcode < 0 and failure.exitcode != -signal.SIGTERM
+    ]
+    if signalled:
+        rank, code = signalled[0]
+        return Failure(f"signal:{-code}", f"rank {rank} was killed by {signal.Signals(-code).name}", rank=rank)
+    written = [Failure(**run_folder.read_json(path)) for path in run_dir.glob(run_folder.FAILURE.format(rank="*"))]
+    if written:
+        return min(written, key=lambda failure: (failure.kind == "error", failure.time_ms))
+    rank, failure = error.get_first_failure()
+    return Failure("error", f"rank {rank} ended with exit code {failure.exitcode}", rank=rank)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent dies, however the parent dies."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    sys.exit(main(Path(sys.argv[1])))
