@@ -31,15 +31,15 @@ def print_fingerprint(as_json: bool) -> int:
 
 
 def upload(roots: list[Path]) -> int:
-    """Upload every run folder at or below the roots; exit code 1 where something is left."""
-    from tracking import mirror, run_folder
+    """Upload every run folder at or below the roots; exit code 1 where something is left, 2 where there is none."""
+    from tracking import run_folder, sync
 
     folders = [folder for root in roots for folder in run_folder.run_folders(root)]
     if not folders:
-        print(f"no run folder at or below {', '.join(map(str, roots))}; give the runs_dir of your runs", file=sys.stderr)
+        print(f"no run folder at or below {', '.join(map(str, roots))}; give your runs_dir", file=sys.stderr)
         return 2
-    rows = mirror.sync(folders, progress=print)
-    return 0 if all(row.complete for row in rows) else 1
+    outcomes = sync.sync(folders, progress=lambda one: print(f"{one.state}: {one.folder} {one.message}".strip()))
+    return 0 if all(one.state == "complete" for one in outcomes) else 1
 
 
 if __name__ == "__main__":

@@ -171,31 +171,35 @@ def packages() -> dict[str, str]:
 
 
 def loaded_versions(torch_module: Any) -> dict[str, str]:
-    """The versions of torch and of the CUDA, cuDNN and NCCL that it has loaded; {} for None."""
+    """The versions of torch and of the CUDA, cuDNN and NCCL that it has loaded; {} for None.
+
+    CUDA stays uninitialised, because a process that has initialised it cannot fork ranks that use it.
+    """
     if torch_module is None:
         return {}
     versions = {"torch": str(torch_module.__version__), "cuda": torch_module.version.cuda}
-    if versions["cuda"] and (cudnn := torch_module.backends.cudnn.version()):
-        versions["cudnn"] = dotted(cudnn)
     if versions["cuda"]:
-        versions["nccl"] = loaded_nccl() or ".".join(map(str, torch_module.cuda.nccl.version()[:3]))
+        versions["cudnn"] = library_version("libcudnn.so", "cudnnGetVersion")
+        versions["nccl"] = library_version("libnccl.so", "ncclGetVersion")
+        # torch.backends.cudnn.version() would initialise CUDA; and this NCCL is the one that torch was compiled with.
+        versions["nccl"] = versions["nccl"] or ".".join(map(str, torch_module.cuda.nccl.version()[:3]))
     return {key: version for key, version in versions.items() if version}
 
 
-def loaded_nccl(maps: Path = Path("/proc/self/maps")) -> str | None:
-    """The version of the NCCL library in this process, or None where it is not a library of its own.
-
-    torch.cuda.nccl.version() is the version that torch was compiled against; another one may have been loaded.
-    """
-    match = re.search(r"\S*/libnccl\.so\S*", maps.read_text()) if maps.exists() else None
+def library_version(name: str, function: str, maps: Path = Path("/proc/self/maps")) -> str | None:
+    """The version of a library that this process has loaded, asked of itself; None where it is not one of its own."""
+    match = re.search(rf"\S*/{re.escape(name)}\S*", maps.read_text()) if maps.exists() else None
     if not match:
         return None
-    code = ctypes.c_int()
     try:
-        failed = ctypes.CDLL(match[0]).ncclGetVersion(ctypes.byref(code))  # already loaded: loads nothing
+        ask = getattr(ctypes.CDLL(match[0]), function)  # already loaded: loads nothing
     except (OSError, AttributeError):
         return None
-    return None if failed else dotted(code.value)
+    if name.startswith("libnccl"):  # ncclResult_t ncclGetVersion(int*)
+        code = ctypes.c_int()
+        return None if ask(ctypes.byref(code)) else dotted(code.value)
+    ask.restype = ctypes.c_size_t  # size_t cudnnGetVersion(void)
+    return dotted(ask())
 
 
 def dotted(code: int) -> str:

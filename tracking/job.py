@@ -21,6 +21,7 @@ from tracking.run_folder import Failure, Result, RunInfo
 from tracking.system_metrics import SystemMetricsThread
 
 POLL_SEC = 0.1
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 GRACE_SEC = 5.0  # between asking a worker to end and killing it
 
 
@@ -37,13 +38,18 @@ class TimedOut(Exception):
 
 
 def raise_on_signals() -> None:
-    """Turn SIGINT and SIGTERM into Interrupted, wherever the main thread is."""
+    """Turn the next SIGINT or SIGTERM into Interrupted, wherever the main thread is.
+
+    Those that follow are ignored until this is called again: what cleans up is short, and must not be cut off.
+    """
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
+        for number in STOPPING:
+            signal.signal(number, signal.SIG_IGN)
         raise Interrupted(signum)
 
-    signal.signal(signal.SIGINT, interrupt)
-    signal.signal(signal.SIGTERM, interrupt)
+    for number in STOPPING:
+        signal.signal(number, interrupt)
 
 
 def run_name(config: RunConfig) -> str:

@@ -61,7 +61,9 @@ class Journal:
 
     def _append(self, kind: str, **fields: Any) -> Record:
         record = Record(kind, time.time_ns() // 1_000_000, time.monotonic(), **fields)
-        content = {name: value for name, value in vars(record).items() if value not in ("", None, {})}
+        content = {name: value for name, value in vars(record).items() if value not in (None, {})}
+        if not record.key:
+            del content["key"]
         os.write(self._descriptor, (json.dumps(content) + "\n").encode())
         return record
 

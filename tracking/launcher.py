@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,9 @@ class Launcher:
             except Interrupted as error:
                 one.result = Result("killed", failure=Failure(f"signal:{error.signum}", f"stopped by {error}"))
                 raise
+            finally:
+                if one.folder in self._threads:
+                    self._threads[one.folder].ended()
         if parent and one.result.failure:
             self._console.print(f"  {sweep.status(one)}: {one.result.failure.message}", soft_wrap=True)
 
@@ -119,18 +123,18 @@ class Launcher:
 
     def _upload(self, folders: Sequence[Path]) -> None:
         """Wait, as long as the config allows, for what MLflow has not got yet; say what is left and how to send it."""
+        job.raise_on_signals()  # Ctrl-C ends the waiting
         deadline = time.monotonic() + self._config.tracking.upload_wait_sec
-        left = []
-        with self._console.status("uploading to MLflow"):
+        with suppress(Interrupted), self._console.status("uploading to MLflow"):
             for folder in folders:
-                thread = self._threads.get(folder)
-                if thread is None or not thread.close(max(0.0, deadline - time.monotonic())):
-                    left.append((folder, thread.status if thread else "tracking.offline=true"))
-        left = [(folder, why) for folder, why in left if not Mirror(folder).complete]
-        for folder, why in left:
+                if folder in self._threads:
+                    self._threads[folder].close(max(0.0, deadline - time.monotonic()))
+        left = [folder for folder in folders if not Mirror(folder).complete]
+        for folder in left:
+            why = self._threads[folder].status if folder in self._threads else "tracking.offline=true"
             self._console.print(f"not uploaded: {folder}: {why}", soft_wrap=True)
         if left:
-            paths = " ".join(os.path.relpath(folder) for folder, _ in left)
+            paths = " ".join(os.path.relpath(folder) for folder in left)
             self._console.print(f"upload it with: python -m tracking sync {paths}", soft_wrap=True)
 
     def _print_link(self, folder: Path) -> None:

@@ -440,6 +440,8 @@ class Mirror:
             if status in (400, 404):
                 hint = f"{self.folder / run_folder.MIRROR} can be deleted to upload the folder as a new run"
                 raise TrackingRefused(f"{_message(self._uri, error)}. {hint}") from None
+            if "error_code" not in getattr(error, "json", {"error_code": ""}):
+                check_server(self._uri)  # JSON of a proxy's own, of which MLflow drops the HTTP status: ask for it
             raise TrackingUnavailable(_message(self._uri, error)) from None
         except Exception as error:  # SQLAlchemy and the artifact stores' SDKs raise classes of their own
             raise TrackingUnavailable(_message(self._uri, f"{type(error).__name__}: {error}")) from None

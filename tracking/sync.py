@@ -27,7 +27,9 @@ class MirrorThread:
         self.status = ""
         self.num_rows = 0
         self._interval_sec = interval_sec
+        self._backoff_sec = INTERVAL_SEC
         self._closing = threading.Event()
+        self._wake = threading.Event()
         self._deadline = float("inf")  # monotonic seconds
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
 
@@ -35,30 +37,38 @@ class MirrorThread:
         self._thread.start()
         return self
 
+    def ended(self) -> None:
+        """Ship the rest, now that result.json exists, without keeping anybody waiting."""
+        self._closing.set()
+        self._wake.set()
+
     def close(self, wait_sec: float) -> bool:
         """Ship the rest, now that result.json exists, for up to `wait_sec`; whether MLflow has everything then.
 
         What is missing after that is in the folder, and `sync` uploads it.
         """
         self._deadline = time.monotonic() + wait_sec
-        self._closing.set()
+        self.ended()
         self._thread.join(wait_sec)
         return self.mirror.complete
 
     def _run(self) -> None:
         try:
             while not self._closing.is_set():
-                self._closing.wait(self._attempt(self.mirror.step))
+                self._pause(self._attempt(self.mirror.step))
             while time.monotonic() < self._deadline and not self.mirror.complete:
                 delay_sec = self._attempt(self.mirror.finish)
                 if self.status:
-                    time.sleep(max(0.0, min(delay_sec, self._deadline - time.monotonic())))
+                    self._pause(min(delay_sec, self._deadline - time.monotonic()))
         except Exception as error:
             # A row that MLflow cannot hold, a folder that is gone, a bug of ours: the training goes on all the same,
             # and what the launcher prints from `status` says why the mirror ended.
             self.status = f"{type(error).__name__}: {error}"
 
-    _backoff_sec = INTERVAL_SEC
+    def _pause(self, sec: float) -> None:
+        if self._wake.wait(max(0.0, sec)):
+            self._wake.clear()
+            self._backoff_sec = INTERVAL_SEC  # somebody waits now: try at once, and often
 
     def _attempt(self, action: Callable[[], int | None]) -> float:
         """Try once; return for how many seconds to wait before the next try."""

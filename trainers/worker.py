@@ -56,7 +56,7 @@ def main(run_dir: Path) -> int:
             config, run_dir, collector.finish(torch, range(processes if config.on_gpu() else 0))
         )
         assert not torch.cuda.is_initialized(), "a forked process cannot use CUDA once its parent has"
-        elastic_launch(launch, run_rank)(run_dir, environment["env.gpu"])
+        elastic_launch(launch, run_rank)(run_dir, environment.get("env.gpu", ""))
     except schema.ConfigError as error:
         return fail(run_dir, Failure("bad_input", str(error)))
     except ChildFailedError as error:

@@ -39,7 +39,6 @@ def torch_module(**changes: Any) -> SimpleNamespace:
     module = SimpleNamespace(
         __version__="2.11.0+cu130",
         version=SimpleNamespace(cuda="13.0"),
-        backends=SimpleNamespace(cudnn=SimpleNamespace(version=lambda: 91002)),
         cuda=SimpleNamespace(nccl=SimpleNamespace(version=lambda: (2, 28, 3))),
     )
     vars(module).update(changes)
@@ -56,7 +55,8 @@ def fingerprint(
         return lambda: files[0].read_text() if files else None
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(host, "loaded_nccl", lambda: None)  # of the real torch, where another test has imported it
+        # Not of the real torch, where another test has imported it.
+        patch.setattr(host, "library_version", lambda name, _: "9.10.2" if "cudnn" in name else None)
         found = Collector(environ, start).finish(torch, gpu_indices)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     return found

@@ -127,23 +127,23 @@ def torch_stub(version: str, cuda: str | None) -> SimpleNamespace:
     return SimpleNamespace(
         __version__=version,
         version=SimpleNamespace(cuda=cuda),
-        backends=SimpleNamespace(cudnn=SimpleNamespace(version=lambda: 91002)),
         cuda=SimpleNamespace(nccl=SimpleNamespace(version=lambda: (2, 28, 3))),
     )
 
 
 def test_loaded_versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "loaded_nccl", lambda: None)
+    loaded = {"libcudnn.so": "9.10.2"}
+    monkeypatch.setattr(host, "library_version", lambda name, function: loaded.get(name))
     versions = host.loaded_versions(torch_stub("2.11.0+cu130", "13.0"))
     assert versions == {"torch": "2.11.0+cu130", "cuda": "13.0", "cudnn": "9.10.2", "nccl": "2.28.3"}
     assert host.loaded_versions(torch_stub("2.11.0+cpu", None)) == {"torch": "2.11.0+cpu"}
     assert host.loaded_versions(None) == {}
-    monkeypatch.setattr(host, "loaded_nccl", lambda: "2.30.7")  # what is loaded goes before what torch was built with
+    loaded["libnccl.so"] = "2.30.7"  # what is loaded goes before what torch was built with
     assert host.loaded_versions(torch_stub("2.11.0+cu130", "13.0"))["nccl"] == "2.30.7"
 
 
-def test_nccl_that_is_no_library_of_its_own(tmp_path: Path) -> None:
+def test_a_library_that_is_not_loaded_has_no_version(tmp_path: Path) -> None:
     maps = tmp_path / "maps"
-    assert host.loaded_nccl(maps) is None
+    assert host.library_version("libnccl.so", "ncclGetVersion", maps) is None
     maps.write_text("7f00-7f01 r-xp 00000000 00:00 0    /nowhere/libnccl.so.2\n")
-    assert host.loaded_nccl(maps) is None
+    assert host.library_version("libnccl.so", "ncclGetVersion", maps) is None

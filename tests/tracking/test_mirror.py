@@ -367,8 +367,11 @@ def test_a_server_that_hangs_costs_one_timeout(tmp_path: Path, monkeypatch: pyte
                 action()
             assert time.monotonic() - start < 3
         end(folder)
+        thread = MirrorThread(folder).start()
+        thread.ended()
+        wait_for(lambda: thread.status)
         start = time.monotonic()
-        assert not MirrorThread(folder).start().close(wait_sec=0.5)
+        assert not thread.close(wait_sec=0.5)
         assert time.monotonic() - start < 3
 
 
@@ -430,7 +433,7 @@ def wait_for(condition: object, timeout_sec: float = 60) -> None:
         time.sleep(0.05)
 
 
-class answering:  # noqa: N801  reads as a sentence
+class answering:
     """A server that answers every request with one status, and notes the Authorization headers."""
 
     def __init__(self, status: int) -> None:
@@ -446,7 +449,7 @@ class answering:  # noqa: N801  reads as a sentence
                 self.end_headers()
                 self.wfile.write(body)
 
-            do_GET = do_POST = answer  # noqa: N815
+            do_GET = do_POST = answer
 
             def log_message(self, *_: object) -> None:
                 """Keep the test's output clean."""

@@ -1,6 +1,7 @@
 """The VGG workload: its size, schedule, loss and metrics, and that it learns."""
 
 import csv
+import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,12 +12,13 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 
 from conf.schema import ConfigError
 from trainers.confusion import ConfusionCounter, confusion_cells
 from trainers.data.images import ImageData
-from trainers.vgg import WORKLOAD, Vgg, build_network, forward_loss
+from trainers.vgg import WORKLOAD, Vgg, average_running_statistics, build_network, forward_loss
 from trainers.workload import Shard
 
 CPU = torch.device("cpu")
@@ -143,25 +145,45 @@ def test_filler_is_not_counted() -> None:
     assert (matrix.tolist(), loss) == ([[0, 0], [2, 2]], 2.5)
 
 
-# Imports nothing of Lightning, which would take a quarter of a minute in each process.
-REDUCE = """
+def reduced(rank: int, store: str) -> list[Any]:
+    """The counts of two processes, reduced in one of them."""
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    counter = ConfusionCounter(2)
+    counter.add(torch.tensor([[0, 3, 4], [3, 2, 3]][rank]), torch.tensor([0.5, 0.25][rank]))
+    matrix, loss = counter.reduce()
+    dist.destroy_process_group()
+    return [matrix.tolist(), loss]
+
+
+# Imports nothing of Lightning, which would take a quarter of a minute.
+OTHER_PROCESS = f"""
 import sys, torch, torch.distributed as dist
+from typing import Any
 from trainers.confusion import ConfusionCounter
-rank = int(sys.argv[1])
-dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
-counter = ConfusionCounter(2)
-counter.add(torch.tensor([[0, 3, 4], [3, 2, 3]][rank]), torch.tensor([0.5, 0.25][rank]))
-matrix, loss = counter.reduce()
-assert matrix.tolist() == [[1, 0], [1, 3]] and loss == 0.75, (matrix, loss)
-dist.destroy_process_group()
+{inspect.getsource(reduced)}
+assert reduced(1, sys.argv[1]) == [[[1, 0], [1, 3]], 0.75]
 """
 
 
 def test_counts_are_summed_over_real_processes(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", REDUCE]
-    root = Path(__file__).parents[2]
-    processes = [subprocess.Popen([*command, str(rank), str(tmp_path / "store")], cwd=root) for rank in range(2)]
-    assert [process.wait(timeout=60) for process in processes] == [0, 0]
+    store = str(tmp_path / "store")
+    with subprocess.Popen([sys.executable, "-c", OTHER_PROCESS, store], cwd=Path(__file__).parents[2]) as other:
+        assert reduced(0, store) == [[[1, 0], [1, 3]], 0.75]
+        assert other.wait(timeout=60) == 0
+
+
+def test_every_process_evaluates_the_same_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    nets = [torch.nn.Sequential(torch.nn.BatchNorm2d(3), torch.nn.BatchNorm2d(2)) for _ in range(2)]
+    for net in nets:
+        net[0](torch.rand(4, 3, 2, 2))
+    mine, others = (torch.cat([net[0].running_mean, net[0].running_var, torch.zeros(2), torch.ones(2)]) for net in nets)
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(dist, "all_reduce", lambda tensor: tensor.add_(others))
+    average_running_statistics(nets[0])
+    averaged = torch.cat([buffer for buffer in nets[0].buffers() if buffer.ndim])
+    torch.testing.assert_close(averaged, (mine + others) / 2)
+    assert nets[0][0].num_batches_tracked == 1
 
 
 def test_report(tmp_path: Path) -> None:
@@ -196,7 +218,7 @@ class Watch(pl.Callback):
 
 
 # Lightning 2.6 asks PyTorch 2.15 in a way that is about to go (pytorch_lightning.utilities._pytree).
-ignore_lightning = pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")
+ignore_lightning = pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning", "ignore:GPU available but not used")
 
 
 def fit(module: Vgg, data: ImageData, batch_size: int) -> Watch:
@@ -236,6 +258,8 @@ def test_learns_the_digits() -> None:
 
 @pytest.mark.gpu
 @needs_gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype:UserWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # of the compiler's own imports
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_step_never_waits_for_the_gpu(compiled: bool) -> None:
     device = torch.device("cuda")

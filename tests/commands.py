@@ -1,0 +1,69 @@
+"""Runs launch.py as a user does, in a folder of the test's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tracking import journal, run_folder
+from tracking.journal import Record
+
+ROOT = Path(__file__).resolve().parent.parent
+TINY = ("--config-dir", str(ROOT / "tests/workloads/conf"), "model=tiny")
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """The test's environment without what would lead the run elsewhere."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("MLFLOW_")}
+    path = os.pathsep.join(filter(None, [str(ROOT), kept.get("PYTHONPATH", "")]))
+    return {**kept, "PYTHONPATH": path, **extra}
+
+
+@dataclass
+class Launched:
+    """What a finished command left: its exit code, its words, and its folder."""
+
+    code: int
+    output: str
+    cwd: Path
+    folders: list[Path] = field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        (only,) = self.folders
+        return only
+
+    @property
+    def result(self) -> dict[str, Any]:
+        return json.loads((self.folder / run_folder.RESULT).read_text())
+
+
+def start(cwd: Path, *arguments: str, **extra_env: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "launch.py"), *arguments],
+        cwd=cwd,
+        env=environment(**extra_env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def collect(process: subprocess.Popen[str], cwd: Path, timeout_sec: float = 240) -> Launched:
+    output, _ = process.communicate(timeout=timeout_sec)
+    # Sweeps have no config of their own, and artifacts no run.json.
+    folders = sorted(path.parent for path in cwd.rglob(run_folder.RUN) if (path.parent / run_folder.CONFIG).exists())
+    return Launched(process.returncode, output, cwd, folders)
+
+
+def launch(cwd: Path, *arguments: str, **extra_env: str) -> Launched:
+    return collect(start(cwd, *arguments, **extra_env), cwd)
+
+
+def events(folder: Path, key: str) -> list[Record]:
+    return [event for event in journal.events(folder / run_folder.JOURNAL) if event.key == key]

@@ -1,0 +1,148 @@
+"""Every YAML composes, passes the checks and binds to the code that it names."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from hydra.errors import HydraException
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf.errors import OmegaConfBaseException
+
+from conf import checks, refusal, schema
+from conf.schema import ConfigError, RunConfig, TrackingConfig
+from tests.composing import EIGHT_GPUS, ROOT, composed
+from trainers.data.digits import digits
+from trainers.train import make_data, make_module
+from trainers.workload import load_workload
+
+GROUPS = ("dataset", "precision", "stack", "instance")
+MODELS = sorted(path.stem for path in (ROOT / "conf/model").glob("*.yaml"))
+CHOICES = [(path.parent.name, path.stem) for group in GROUPS for path in sorted((ROOT / "conf" / group).glob("*.yaml"))]
+
+
+def targets_of(model: str) -> list[str]:
+    return list(yaml.safe_load((ROOT / f"conf/model/{model}.yaml").read_text())["targets"])
+
+
+def overrides(model: str, *more: str) -> list[str]:
+    """Overrides that train `model` on a dataset of its own."""
+    return [f"model={model}", f"dataset={targets_of(model)[0]}", *more]
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("group", "choice"), CHOICES)
+def test_every_choice_composes_with_every_model_and_passes_the_checks(model: str, group: str, choice: str) -> None:
+    if group == "dataset" and choice not in targets_of(model):
+        pytest.skip(f"{model} is not trained on {choice}")
+    config = composed(overrides(model, f"{group}={choice}"))
+    assert getattr(config, group).name == choice  # the name that runs are found by is the file's
+    assert checks.check(config, EIGHT_GPUS).gpus == 1
+    if not config.precision.needs_gpu:
+        assert checks.check(config, []).gpus == 0
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_model_binds_to_its_workload(model: str) -> None:
+    config = composed(overrides(model))
+    workload = load_workload(config)
+    assert config.model.name == model
+    assert set(config.model.targets) == set(workload.data)
+    assert all(set(targets) <= set(config.model.metrics) for targets in config.model.targets.values())
+    given = {"data": None, "learning_rate": config.learning_rate(), "weight_decay": 0.0}
+    inspect.signature(workload.module).bind(**given, **config.model.hparams)
+
+
+@pytest.mark.parametrize(("model", "dataset"), [(model, name) for model in MODELS for name in targets_of(model)])
+def test_a_datasets_options_bind_to_its_factory(model: str, dataset: str) -> None:
+    config = composed([f"model={model}", f"dataset={dataset}"])
+    given = {key: value for key, value in vars(config.dataset).items() if key != "name" and value is not None}
+    inspect.signature(load_workload(config).data[dataset]).bind(**given)
+
+
+def test_a_misspelt_hyperparameter_is_refused_with_those_that_there_are() -> None:
+    config = composed(["+model.hparams.epoch=3"])
+    with pytest.raises(ConfigError, match=r"model\.hparams\.epoch: .*augment_epochs"):
+        make_module(load_workload(config), digits(), config)
+
+
+def test_an_option_that_the_dataset_does_not_have_is_refused() -> None:
+    config = composed(["dataset.path=data"])
+    with pytest.raises(ConfigError, match=r"dataset\.path: digits takes no such option"):
+        make_data(load_workload(config), config.dataset)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("sede=2", ["sede", "did you mean seed"]),
+        ("model.optimizer.learning_rate=1", ["model.optimizer.learning_rate", "model.optimizer.lr"]),
+        ("seed=one", ["seed", "allowed: int"]),
+        ("max_epochs=1.5", ["max_epochs", "allowed: int | null"]),
+        ("stop_at_target=maybe", ["stop_at_target", "allowed: bool"]),
+        ("precision=bf61", ["bf61", "bf16", "fp32"]),
+        ("modle=vgg", ["modle", "did you mean model"]),
+    ],
+)
+def test_a_wrong_key_or_value_is_explained(override: str, words: list[str]) -> None:
+    with pytest.raises((HydraException, OmegaConfBaseException)) as refused:
+        composed([override])
+    message = refusal.explain(refused.value)
+    assert message.startswith("refused: ")
+    for word in words:
+        assert word in message
+
+
+def test_every_option_is_of_a_type_that_the_message_can_name() -> None:
+    names = {key: schema.type_name(hint) for key, hint in refusal.options().items()}
+    assert names["gpus"] == "int | str"
+    assert names["model.metrics"] == "dict[str, list[float]]"
+    assert not any("typing" in name or "<" in name for name in names.values())
+
+
+trackings = st.builds(
+    TrackingConfig,
+    uri=st.none() | st.text(),
+    experiment=st.text(),
+    offline=st.booleans(),
+    upload_wait_sec=st.floats(0),
+)
+configs = st.builds(
+    RunConfig,
+    gpus=st.integers(0, 8) | st.just("auto"),
+    seed=st.integers(0, 2**32 - 1),
+    target=st.none() | st.floats(0, 1),
+    max_epochs=st.none() | st.integers(1, 100),
+    runs_dir=st.text(max_size=20),
+    tracking=trackings,
+)
+
+
+@given(configs)
+def test_a_config_survives_being_a_dict(config: RunConfig) -> None:
+    plain = json.loads(json.dumps(dataclasses.asdict(config)))
+    assert schema.from_dict(RunConfig, plain) == config
+
+
+def test_a_config_survives_its_file(tmp_path: Path) -> None:
+    config = composed(["precision=bf16", "target=0.5", "+stack.expect.torch=2.11"])
+    schema.save(config, tmp_path / "config.yaml")
+    assert schema.load(tmp_path / "config.yaml") == config
+
+
+@given(configs, st.text(), st.booleans(), st.text())
+def test_the_hash_is_of_what_is_measured_only(config: RunConfig, uri: str, dry_run: bool, runs_dir: str) -> None:
+    elsewhere = dataclasses.replace(config, tracking=TrackingConfig(uri=uri), runs_dir=runs_dir, dry_run=dry_run)
+    assert elsewhere.config_hash() == config.config_hash()
+    assert dataclasses.replace(config, seed=config.seed + 1).config_hash() != config.config_hash()
+
+
+def test_a_config_of_another_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("model: {nmae: vgg}\n")
+    with pytest.raises(ConfigError, match=r"model\.nmae: no such option; allowed here: .*name"):
+        schema.load(tmp_path / "config.yaml")

@@ -1,0 +1,96 @@
+"""A request that cannot be run is refused before anything trains: exit code 2, and words that say what to do."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from tests.commands import TINY, Launched, launch
+
+REFUSED = {
+    "modle=vgg": ["modle", "did you mean model"],
+    "model=vggg": ["model/vggg", "Available options", "vgg"],
+    "model.hparams.augment_epoch=1": ["model.hparams.augment_epoch", "no such option"],
+    "model.optimizer.lrr=1": ["model.optimizer.lrr", "model.optimizer.lr"],
+    "seed=abc": ["seed", "'abc'", "allowed: int"],
+    "seed=-1": ["seed=-1", "from 0"],
+    "precision=fp31": ["precision/fp31", "bf16 fp16 fp32 tf32"],
+    "gpus=8": ["gpus=8", "visible on this machine", "give auto"],
+    "gpus=-1": ["gpus=-1", "give auto"],
+    "gpus=some": ["gpus=some", "give auto"],
+    "gpus=0 precision=fp16": ["precision=fp16", "fp32 or bf16"],
+    "gpus=0 precision=tf32": ["precision=tf32", "fp32 or bf16"],
+    "nodes=2": ["nodes=2", "nodes=1"],
+    "cpu_processes=0": ["cpu_processes=0", "above 0"],
+    "batch_size=0": ["batch_size=0", "above 0"],
+    "target=1.5": ["target=1.5", "between 0 and 1"],
+    "dataset=fashion_mnist": ["dataset.path", "train-images-idx3-ubyte"],
+    "model.optimizer.lr_scaling=linear": ["base_batch_size", "both or neither"],
+    "model.optimizer.lr_scaling=cubic": ["cubic", "none, linear"],
+    "tracking.uri=/tmp/mlruns": ["tracking.uri=/tmp/mlruns", "sqlite:///"],
+    "stack.kind=magic": ["stack.kind=magic", "native"],
+    "runs_dir=/proc/runs": ["runs_dir=/proc/runs", "write to"],
+    "sweep.resume=nothing": ["sweep.resume=nothing", "no such sweep"],
+    "-m seed=1,2 target=7": ["target=7", "between 0 and 1"],
+}
+IN_THE_WORKER = {"dataset=fashion_mnist"}  # found by the dataset itself, before it reads
+
+
+@pytest.fixture(scope="module")
+def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Launched]:
+    def ask(request: str) -> tuple[str, Launched]:
+        # A GPU of this machine must not turn a refusal into a run.
+        return request, launch(tmp_path_factory.mktemp("refused"), *request.split(), CUDA_VISIBLE_DEVICES="")
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(pool.map(ask, REFUSED))
+
+
+@pytest.mark.parametrize("request_", REFUSED)
+def test_is_refused_with_words_that_help(refusals: dict[str, Launched], request_: str) -> None:
+    answer = refusals[request_]
+    assert answer.code == 2, answer.output
+    assert "Traceback" not in answer.output
+    text = " ".join(answer.output.split())
+    for words in REFUSED[request_]:
+        assert words in text
+    if request_ in IN_THE_WORKER:
+        assert answer.result["failure"]["kind"] == "bad_input"
+    else:
+        assert not list(answer.cwd.iterdir()), "nothing may be left behind"
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """A tracking server that knows nobody."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(401)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_GET = do_POST
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+def test_refused_credentials_are_refused_at_the_start_unless_offline(tmp_path: Path) -> None:
+    server = HTTPServer(("127.0.0.1", 0), Refusing)
+    Thread(target=server.serve_forever, daemon=True).start()
+    uri = f"tracking.uri=http://127.0.0.1:{server.server_port}"
+    try:
+        answer = launch(tmp_path, *TINY, uri)
+        assert answer.code == 2, answer.output
+        assert "tracking.offline=true" in answer.output
+        assert not answer.folders
+        offline = launch(tmp_path, *TINY, uri, "tracking.offline=true", "max_epochs=1")
+        assert offline.code == 0, offline.output
+        assert "python -m tracking sync" in offline.output
+    finally:
+        server.shutdown()
+        server.server_close()

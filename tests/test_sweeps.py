@@ -1,0 +1,132 @@
+"""Sweeps: every job isolated, none false, none lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from tests.commands import TINY, Launched, events, launch
+from tracking.mirror import Mirror
+
+FAULTS = ("none", "sigkill", "oom", "nan", "error", "exit", "hang")
+CAUSES = {
+    "none": None, "sigkill": "signal:9", "oom": "oom", "nan": "nan", "error": "error", "exit": "error",
+    "hang": "timeout",
+}  # fmt: skip
+
+
+def by(launched: Launched, key: str) -> dict[str, Path]:
+    """The jobs' folders by the value of a hyperparameter or option."""
+    return {json.loads(json.dumps(_config(folder)))[key]: folder for folder in launched.folders}
+
+
+def _config(folder: Path) -> dict[str, str]:
+    import yaml
+
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    return {key: value for key, value in config.items()} | config["model"]["hparams"]
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    """A sweep in which all jobs but the first, and one after them, fail, each in its own way."""
+    cwd = tmp_path_factory.mktemp("faulty")
+    jobs = (f"model.hparams.fault={','.join(FAULTS)}", f"model.hparams.marker={cwd / 'mended'}", "timeout_sec=60")
+    return launch(cwd, "-m", *TINY, *jobs, "cpu_processes=2", "tracking.system_metrics_interval_sec=0")
+
+
+def test_the_sweep_goes_on_and_fails_as_a_whole(faulty: Launched) -> None:
+    assert faulty.code == 1, faulty.output
+    assert len(faulty.folders) == len(FAULTS)
+    assert f"{len(FAULTS)} of {len(FAULTS)} jobs to run" in faulty.output
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_job_is_reported_with_its_cause(faulty: Launched, fault: str) -> None:
+    folder = by(faulty, "fault")[fault]
+    result = json.loads((folder / "result.json").read_text())
+    run_id = Mirror(folder).run_id
+    assert run_id
+    run = MlflowClient(f"sqlite:///{faulty.cwd / 'mlflow.db'}").get_run(run_id)
+    cause = CAUSES[fault]
+    if cause is None:
+        assert (result["status"], run.info.status) == ("finished", "FINISHED")
+        assert result["metrics"]["world_size"] == 2
+        return
+    assert result["failure"]["kind"] == cause
+    assert run.data.tags["failure"] == cause
+    assert run.info.status == ("KILLED" if cause.startswith("signal") else "FAILED")
+    assert cause in faulty.output
+    if fault == "nan":
+        assert "at step 5 (rank 1)" in result["failure"]["message"]
+
+
+def test_jobs_are_children_and_the_parent_holds_the_summary(faulty: Launched) -> None:
+    (parent,) = (path.parent for path in faulty.cwd.rglob("sweep.json") if "mlartifacts" not in path.parts)
+    mirrored = Mirror(parent)
+    assert mirrored.run_id
+    client = MlflowClient(f"sqlite:///{faulty.cwd / 'mlflow.db'}")
+    children = client.search_runs(
+        [mirrored.experiment_id], f"tags.`mlflow.parentRunId` = '{mirrored.run_id}'", max_results=100
+    )
+    assert {run.info.run_id for run in children} == {Mirror(folder).run_id for folder in faulty.folders}
+    assert client.get_run(mirrored.run_id).info.status == "FAILED"
+    names = {file.path for file in client.list_artifacts(mirrored.run_id)}
+    assert {"sweep.json", "summary.csv", "summary.md"} <= names
+    link = next(line for line in faulty.output.splitlines() if "compare-runs" in line)
+    for run in children:
+        assert run.info.run_id in link
+
+
+def test_resume_runs_only_what_has_not_finished(faulty: Launched) -> None:
+    sweep_id = faulty.folders[0].parent.name
+    before = {folder: (folder / "result.json").read_text() for folder in faulty.folders}
+    (faulty.cwd / "mended").touch()
+    resumed = launch(faulty.cwd, f"sweep.resume={sweep_id}", "tracking.offline=true")
+    assert resumed.code == 0, resumed.output
+    assert f"{len(FAULTS) - 1} of {len(FAULTS)} jobs to run" in resumed.output
+    assert {folder: (folder / "result.json").read_text() for folder in before} == before
+    again = launch(faulty.cwd, f"sweep.resume={sweep_id}", "tracking.offline=true")
+    assert again.code == 0, again.output
+    assert f"0 of {len(FAULTS)} jobs to run" in again.output
+
+
+@pytest.fixture(scope="module")
+def scaling(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    cwd = tmp_path_factory.mktemp("scaling")
+    settings = ("-m", "cpu_processes=1,2,4", "max_epochs=2", "stop_at_target=false", "tracking.offline=true")
+    return launch(cwd, *TINY, *settings)
+
+
+def test_every_job_trains_on_as_many_processes_as_asked_and_all_of_the_data_once(scaling: Launched) -> None:
+    assert scaling.code == 0, scaling.output
+    folders = by(scaling, "cpu_processes")
+    assert sorted(folders) == [1, 2, 4]
+    for processes, folder in folders.items():
+        result = json.loads((folder / "result.json").read_text())
+        assert result["metrics"]["world_size"] == processes
+        trained = [event.values["samples"] for event in events(folder, "epoch_stop")]
+        assert trained == [1150, 1150], "80 % of scikit-learn's digits that are not held out for the test"
+
+
+def test_evaluation_over_processes_counts_every_sample_once(scaling: Launched) -> None:
+    # 287 and 360 samples divide by neither 2 nor 4 times the batch size.
+    for folder in scaling.folders:
+        result = json.loads((folder / "result.json").read_text())
+        for row in result["evaluations"]:
+            right = row["metrics"]["accuracy"] * 288
+            assert right == pytest.approx(round(right), abs=1e-6)
+
+
+def test_repeats_get_mean_and_standard_error(tmp_path: Path) -> None:
+    repeated = launch(tmp_path, "-m", *TINY, "seed=1,2", "tracking.offline=true")
+    assert repeated.code == 0, repeated.output
+    rates = [
+        json.loads((folder / "result.json").read_text())["metrics"]["throughput/samples_per_sec"]
+        for folder in repeated.folders
+    ]
+    line = next(line for line in repeated.output.splitlines() if "2 of 2" in line)
+    assert f"{sum(rates) / 2:,.0f} ± {abs(rates[0] - rates[1]) / 2:,.0f}" in line

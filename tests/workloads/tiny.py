@@ -1,0 +1,79 @@
+"""A workload of a user's own, small enough for tests, that can be made to fail in every way a run can."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from trainers.data.digits import digits
+from trainers.data.images import ImageData
+from trainers.workload import Batch, TrialModule, Workload
+
+
+class Tiny(TrialModule):
+    """Logistic regression. `fault` strikes at step 5 of the training, on the last rank."""
+
+    def __init__(
+        self, data: ImageData, learning_rate: float, weight_decay: float, fault: str = "none", marker: str = ""
+    ) -> None:
+        super().__init__()
+        self.max_epochs = 3
+        self.learning_rate = learning_rate
+        self.net = nn.Linear(data.image_size[0] * data.image_size[1], data.num_classes)
+        self.register_buffer("counts", torch.zeros(2, dtype=torch.int64), persistent=False)
+        self.fault, self.marker = fault, marker
+        self.steps = 0
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=self.learning_rate)
+
+    def logits(self, images: torch.Tensor) -> torch.Tensor:
+        return self.net(images.flatten(1).float() / 255)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
+        losses = nn.functional.cross_entropy(self.logits(batch["images"]), batch["labels"], reduction="none")
+        loss = (losses * batch["weights"]).sum()
+        if self.trainer.global_step == 4 and dist.get_rank() == dist.get_world_size() - 1:
+            loss = loss * self.strike()
+        return loss
+
+    def strike(self) -> float:
+        if self.marker and Path(self.marker).exists():
+            return 1.0  # mended
+        if self.fault == "sigkill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif self.fault == "error":
+            raise RuntimeError("something of the user's own broke")
+        elif self.fault == "oom":
+            torch.empty(2**50)
+        elif self.fault == "exit":
+            sys.stdout.flush()
+            os._exit(7)
+        elif self.fault == "hang":
+            time.sleep(600)
+        return float("nan") if self.fault == "nan" else 1.0
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        right = (self.logits(batch["images"]).argmax(1) == batch["labels"]) & (batch["weights"] > 0)
+        self.counts += torch.stack([right.sum(), (batch["weights"] > 0).sum()])
+
+    def metrics(self) -> dict[str, float]:
+        counts = self.counts.clone()
+        self.counts.zero_()
+        dist.all_reduce(counts)
+        return {"accuracy": int(counts[0]) / int(counts[1])}
+
+    def write_report(self, run_dir: Path) -> None:
+        (run_dir / "report.json").write_text(json.dumps({"steps": self.trainer.global_step}))
+
+
+WORKLOAD = Workload(module=Tiny, data={"digits": digits}, unit="images")
+NOT_A_WORKLOAD = 3
