@@ -27,7 +27,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import fashion_mnist_sized  # noqa: E402
+import fashion_mnist_sized  # noqa: E402
+
 from conf import schema  # noqa: E402
 from tracking import journal, run_folder  # noqa: E402
 from trainers.data.digits import digits  # noqa: E402
@@ -112,7 +113,9 @@ def table(title: str, ending: str, rows: Sequence[Row], num_samples: int) -> str
         "|---|---|---|---|---|---|",
     ]
     for number, row in enumerate(rows):
-        trained = "-" if row.samples is None else f"{row.samples:,} of {num_samples:,} ({row.samples / num_samples:.0%})"
+        trained = "-"
+        if row.samples is not None:
+            trained = f"{row.samples:,} of {num_samples:,} ({row.samples / num_samples:.0%})"
         rate = "-" if row.samples_per_sec is None else f"{row.samples_per_sec:,.0f}"
         cells = [number, row.devices, row.claimed_world_size or "-", row.group_world_size or "-", trained, rate]
         lines.append(f"| {' | '.join(map(str, cells))} |")

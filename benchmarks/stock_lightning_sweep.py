@@ -2,8 +2,8 @@
 
     python benchmarks/stock_lightning_sweep.py -m devices=1,2
 
-Every process leaves `devices=N-rankR-PID.json` in `out`: the world size as the trainer and as torch.distributed know it,
-and the index of every sample that it trained. benchmarks/hydra_ddp_trap.py adds them up. All else is plain use.
+Every process leaves `devices=N-rankR-PID.json` in `out`: the world size as the trainer and as torch.distributed know
+it, and the index of every sample that it trained. benchmarks/hydra_ddp_trap.py adds them up. All else is plain use.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from conf.schema import ConfigError, RunConfig
@@ -23,6 +24,7 @@ class Gpu(Protocol):
 
 def check(config: RunConfig, gpus: Sequence[Gpu]) -> RunConfig:
     """Return the config with `gpus` as a number. Raises ConfigError for what cannot be run on these GPUs."""
+    check_finite("", dataclasses.asdict(config))
     config = dataclasses.replace(config, gpus=resolve_gpus(config.gpus, gpus))
     check_counts(config)
     check_precision(config, gpus)
@@ -31,6 +33,15 @@ def check(config: RunConfig, gpus: Sequence[Gpu]) -> RunConfig:
     check_target(config)
     check_surroundings(config)
     return config
+
+
+def check_finite(prefix: str, value: Any) -> None:
+    """Hydra reads the words nan and inf as numbers; nothing can be done with them as an option."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            check_finite(f"{prefix}.{key}" if prefix else key, inner)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{prefix}={value}: must be a finite number; put quotes around it if it is a word")
 
 
 def resolve_gpus(asked: int | str, gpus: Sequence[Gpu]) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from hydra.errors import HydraException
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf.errors import OmegaConfBaseException
 
@@ -123,6 +123,7 @@ configs = st.builds(
 )
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(configs)
 def test_a_config_survives_being_a_dict(config: RunConfig) -> None:
     plain = json.loads(json.dumps(dataclasses.asdict(config)))
@@ -135,6 +136,7 @@ def test_a_config_survives_its_file(tmp_path: Path) -> None:
     assert schema.load(tmp_path / "config.yaml") == config
 
 
+@settings(deadline=None)
 @given(configs, st.text(), st.booleans(), st.text())
 def test_the_hash_is_of_what_is_measured_only(config: RunConfig, uri: str, dry_run: bool, runs_dir: str) -> None:
     elsewhere = dataclasses.replace(config, tracking=TrackingConfig(uri=uri), runs_dir=runs_dir, dry_run=dry_run)

@@ -14,7 +14,9 @@ import tracking.__main__
 from conf import checks
 from docs import generate_configuration
 from tests.composing import EIGHT_GPUS, ROOT, composed, jobs
+from tracking import run_folder
 from tracking.fingerprint import EXPECTABLE
+from tracking.job import params
 
 DOCS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
     (ROOT / "docs").rglob("*.md")
@@ -157,9 +159,6 @@ def test_the_table_of_metrics_is_that_of_the_code() -> None:
 
 
 def test_the_lists_of_params_tags_and_failures_are_those_of_the_code() -> None:
-    from tests.composing import composed
-    from tracking.job import params
-
     config = checks.check(composed(["limit_train_batches=1"]), [])
     documented = section("Params")
     assert {key for key in params(config) if not key.startswith("hparams/")} <= documented
@@ -170,8 +169,6 @@ def test_the_lists_of_params_tags_and_failures_are_those_of_the_code() -> None:
 
 
 def test_the_run_folders_files_are_documented() -> None:
-    from tracking import run_folder
-
     constants = {key: value for key, value in vars(run_folder).items() if key.isupper() and isinstance(value, str)}
     files = {value.replace("{rank}", "<N>") for value in constants.values()}
     assert files <= section("The run folder")

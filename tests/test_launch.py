@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.entities import Run
 
 from tests.commands import TINY, Launched, collect, events, launch, start
 from tracking import journal, run_folder
@@ -19,7 +20,7 @@ def client(launched: Launched) -> MlflowClient:
     return MlflowClient(f"sqlite:///{launched.cwd / 'mlflow.db'}")
 
 
-def mlflow_run(launched: Launched):  # noqa: ANN201  # mlflow's Run
+def mlflow_run(launched: Launched) -> Run:  # mlflow's Run
     run_id = Mirror(launched.folder).run_id
     assert run_id
     return client(launched).get_run(run_id)

@@ -10,7 +10,6 @@ import pytest
 
 from tests.commands import ROOT, launch
 from tests.composing import composed
-from tracking.nvml import Gpu
 from trainers.workload import TrialModule, load_workload
 
 EXAMPLE = ROOT / "docs" / "examples" / "own_workload"

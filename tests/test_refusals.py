@@ -26,6 +26,7 @@ REFUSED = {
     "gpus=0 precision=tf32": ["precision=tf32", "fp32 or bf16"],
     "nodes=2": ["nodes=2", "nodes=1"],
     "cpu_processes=0": ["cpu_processes=0", "above 0"],
+    "target=nan": ["target=nan", "finite"],
     "batch_size=0": ["batch_size=0", "above 0"],
     "target=1.5": ["target=1.5", "between 0 and 1"],
     "dataset=fashion_mnist": ["dataset.path", "train-images-idx3-ubyte"],

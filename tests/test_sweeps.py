@@ -6,28 +6,26 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from mlflow import MlflowClient
 
 from tests.commands import TINY, Launched, events, launch
 from tracking.mirror import Mirror
 
-FAULTS = ("none", "sigkill", "oom", "nan", "error", "exit", "hang")
+FAULTS = ("none", "sigkill", "oom", "diverge", "error", "exit", "hang")
 CAUSES = {
-    "none": None, "sigkill": "signal:9", "oom": "oom", "nan": "nan", "error": "error", "exit": "error",
+    "none": None, "sigkill": "signal:9", "oom": "oom", "diverge": "nan", "error": "error", "exit": "error",
     "hang": "timeout",
 }  # fmt: skip
 
 
 def by(launched: Launched, key: str) -> dict[str, Path]:
     """The jobs' folders by the value of a hyperparameter or option."""
-    return {json.loads(json.dumps(_config(folder)))[key]: folder for folder in launched.folders}
-
-
-def _config(folder: Path) -> dict[str, str]:
-    import yaml
-
-    config = yaml.safe_load((folder / "config.yaml").read_text())
-    return {key: value for key, value in config.items()} | config["model"]["hparams"]
+    found = {}
+    for folder in launched.folders:
+        config = yaml.safe_load((folder / "config.yaml").read_text())
+        found[(config | config["model"]["hparams"])[key]] = folder
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +58,7 @@ def test_every_job_is_reported_with_its_cause(faulty: Launched, fault: str) -> N
     assert run.data.tags["failure"] == cause
     assert run.info.status == ("KILLED" if cause.startswith("signal") else "FAILED")
     assert cause in faulty.output
-    if fault == "nan":
+    if fault == "diverge":
         assert "at step 5 (rank 1)" in result["failure"]["message"]
 
 

@@ -25,12 +25,18 @@ class NonFiniteLoss(ArithmeticError):
 class TrialCallback(pl.Callback):
     """Measures one run. Every rank has one; rank 0's has the journal.
 
-    `prepare(trainer)` compiles and warms up before the clock starts. The events that the clock is computed from are in
+    `prepare(trainer)` compiles and warms up before the clock starts, `conclude(trainer)` does what comes after it while
+    the model is still on its device. The events that the clock is computed from are in
     the journal; `windows`, `samples` and `energy` hold the rest of the summary after the fit.
     """
 
     def __init__(
-        self, config: RunConfig, device: torch.device, journal: Journal | None, prepare: Callable[[pl.Trainer], None]
+        self,
+        config: RunConfig,
+        device: torch.device,
+        journal: Journal | None,
+        prepare: Callable[[pl.Trainer], None],
+        conclude: Callable[[pl.Trainer], None],
     ) -> None:
         self.windows: list[throughput.Window] = []
         self.energy: dict[str, float] = {}
@@ -39,6 +45,7 @@ class TrialCallback(pl.Callback):
         self._targets = config.targets()
         self._journal = journal
         self._prepare = prepare
+        self._conclude = conclude
         self._world_size = config.world_size()
         self._timer = StepTimer(device, config.log_every_n_steps)
         self._meter = EnergyMeter(device)
@@ -69,12 +76,9 @@ class TrialCallback(pl.Callback):
         trained = self._read_windows()
         self._event("epoch_stop", epoch_num=trainer.current_epoch + 1, samples=trained)
         self._event("eval_start", epoch_num=trainer.current_epoch + 1)
-        if self._world_size > 1:  # BatchNorm's running statistics are each rank's own while training
-            for buffer in pl_module.buffers():
-                dist.broadcast(buffer, 0)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        metrics: dict[str, float] = pl_module.metrics()
+        metrics: dict[str, float] = pl_module.metrics()  # type: ignore[operator]  # of a TrialModule
         epoch = trainer.current_epoch + 1
         value = metrics.get(next(iter(self._config.model.metrics), ""))
         self._event("eval_accuracy", value, epoch_num=epoch, step=self._step, metrics=metrics)
@@ -90,6 +94,7 @@ class TrialCallback(pl.Callback):
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.energy |= self._meter.total("energy/joules")
         self._event("run_stop", status="success" if self._reached or not self._targets else "aborted")
+        self._conclude(trainer)
 
     # ----------------------------------------------------------------------------------------------- throughput
 

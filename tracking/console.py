@@ -78,7 +78,9 @@ class RunProgress:
                 self._console.print(f"{self._name}: epoch {record.values['epoch_num']}/{self._epochs} {self._detail()}")
 
     def _detail(self) -> str:
-        shown = [(key, self._seen[key]) for key in ("train/loss", "throughput/samples_per_sec") if key in self._seen]
+        shown: list[tuple[str, float]] = [
+            (key, self._seen[key]) for key in ("train/loss", "throughput/samples_per_sec") if key in self._seen
+        ]
         shown += [(key, value) for key, value in self._seen.items() if key.startswith("eval/")]
         return "  ".join(f"{key.partition('/')[2]} {value:.4g}" for key, value in shown)
 

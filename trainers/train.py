@@ -36,11 +36,14 @@ def train(config: RunConfig, run_dir: Path, gpu: str) -> None:
     pl.seed_everything(config.seed, verbose=False)
     data = make_data(workload, config.dataset)
     module = make_module(workload, data, config)
+    # The weights are the same everywhere; what is drawn from here on (augmentation, dropout) is each process's own.
+    pl.seed_everything((config.seed + (shard.rank << 20)) % 2**32, verbose=False)
     batch_size = config.device_batch_size()
     train_loader = data.train_loader(batch_size, config.seed, shard)
     eval_loader = data.eval_loader(batch_size, shard)
     test_loader = data.test_loader(batch_size, shard)
     flops: list[float] = []
+    test_metrics: dict[str, float] = {}
 
     def prepare(trainer: pl.Trainer) -> None:  # before the clock starts
         precision.check(trainer, config.precision, shard.device)
@@ -50,7 +53,13 @@ def train(config: RunConfig, run_dir: Path, gpu: str) -> None:
             module.compile_hot_path()
         warm_up(trainer, module, data.example_batch(batch_size, shard.device))
 
-    callback = TrialCallback(config, shard.device, log, prepare)
+    def conclude(trainer: pl.Trainer) -> None:  # after the clock has stopped
+        if test_loader is not None:
+            test_metrics.update(evaluate_test(trainer, module, test_loader))
+        if log:
+            module.write_report(run_dir)
+
+    callback = TrialCallback(config, shard.device, log, prepare, conclude)
     trainer = pl.Trainer(
         strategy=strategy(shard),
         devices=config.processes_per_node(),
@@ -60,6 +69,7 @@ def train(config: RunConfig, run_dir: Path, gpu: str) -> None:
         max_epochs=module.max_epochs if config.max_epochs is None else config.max_epochs,
         limit_train_batches=config.limit_train_batches,
         callbacks=[callback],
+        inference_mode=False,  # another mode than the warm-up's would compile the evaluation again, on the clock
         barebones=True,  # no logger, checkpoints, progress bar or sanity check on the timed path
         use_distributed_sampler=False,  # the loaders give each process its share, and every sample once
     )
@@ -68,11 +78,8 @@ def train(config: RunConfig, run_dir: Path, gpu: str) -> None:
     trainer.fit(module, train_loader, eval_loader)
 
     measured = summary.devices(config, callback, flops[0] if flops else None, gpu)
-    if test_loader is not None:
-        measured |= evaluate_test(trainer, module, test_loader)
     if log:
-        module.write_report(run_dir)
-        summary.write(config, run_dir, log, callback, measured)
+        summary.write(config, run_dir, log, callback, measured | test_metrics)
     dist.destroy_process_group()
 
 
@@ -123,7 +130,7 @@ def strategy(shard: Shard) -> Strategy:
 
 
 def evaluate_test(trainer: pl.Trainer, module: TrialModule, loader: Any) -> dict[str, float]:
-    """The metrics on samples kept for it, after the clock has stopped. A collective call."""
+    """The metrics on samples kept for it. A collective call."""
     module.eval()
     with torch.no_grad():
         for index, batch in enumerate(loader):

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
@@ -71,22 +70,6 @@ def evaluate(
     return confusion_cells(logits, labels, weights), loss
 
 
-def average_running_statistics(net: nn.Module) -> None:
-    """Give every process the mean over processes of the batch normalisations' running mean and variance.
-
-    Each process has seen other samples; without this, each would evaluate another model. Once an evaluation is
-    enough, where DDP's broadcast_buffers would send them every step, and only those of rank 0.
-    """
-    if not (dist.is_available() and dist.is_initialized()):
-        return
-    buffers = [buffer for buffer in net.buffers() if buffer.is_floating_point()]  # not the counts of batches
-    flat = torch.cat([buffer.flatten() for buffer in buffers])
-    dist.all_reduce(flat)
-    flat /= dist.get_world_size()
-    for buffer, mean in zip(buffers, flat.split([buffer.numel() for buffer in buffers]), strict=True):
-        buffer.copy_(mean.view_as(buffer))
-
-
 class Vgg(TrialModule):
     """Adam; `epochs[i]` epochs at learning_rate / 10**i, then `augment_epochs` with augmentation at the last rate.
 
@@ -115,8 +98,10 @@ class Vgg(TrialModule):
 
     def compile_hot_path(self) -> None:
         """Compile network and loss, for training and evaluation; shapes never change, so neither do the graphs."""
-        self._forward_loss = torch.compile(forward_loss, dynamic=False)
-        self._evaluate = torch.compile(evaluate, dynamic=False)
+        # CUDA graphs replay a whole step with a few calls: the host would otherwise be what limits small batches.
+        mode = "reduce-overhead" if self.device.type == "cuda" else None
+        self._forward_loss = torch.compile(forward_loss, dynamic=False, mode=mode)
+        self._evaluate = torch.compile(evaluate, dynamic=False, mode=mode)
 
     def learning_rate_at(self, epoch: int) -> float:
         """The rate of an epoch, counted from 0."""
@@ -138,9 +123,6 @@ class Vgg(TrialModule):
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
         images = augment(batch["images"]) if self.augments_at(self.current_epoch) else batch["images"]
         return self._forward_loss(self.net, images, batch["labels"], batch["weights"])[1]
-
-    def on_validation_epoch_start(self) -> None:
-        average_running_statistics(self.net)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         # A batch for training weighs its samples otherwise; here each counts as one.

@@ -64,5 +64,7 @@ def flops_per_sample(trainer: pl.Trainer, module: TrialModule, batch: Batch) -> 
     """
     counter = FlopCounterMode(display=False)
     with untouched(trainer, module), counter, trainer.precision_plugin.train_step_context():
-        module.training_step(batch, 0).backward()
+        loss = module.training_step(batch, 0)
+        assert isinstance(loss, torch.Tensor)
+        loss.backward()
     return counter.get_total_flops() / len(next(iter(batch.values())))

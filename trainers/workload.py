@@ -16,6 +16,7 @@ import pytorch_lightning as pl
 import torch
 
 from conf.schema import ConfigError, RunConfig
+from trainers.batchnorm import average_running_statistics
 
 # A batch is a dict of tensors and one int, `num_samples`: how many real samples of this process it holds (the last
 # batch of an epoch is filled up, so that shapes never change, and what fills it has weight zero).
@@ -67,6 +68,9 @@ class TrialModule(pl.LightningModule):
     """
 
     max_epochs: int  # the length of the schedule
+
+    def on_validation_epoch_start(self) -> None:
+        average_running_statistics(self)
 
     def compile_hot_path(self) -> None:
         """Compile in place what is worth compiling; called once, on GPUs by default."""

@@ -31,7 +31,7 @@ def test_of_a_single_window_all_steps_but_the_first_count() -> None:
 
 def test_the_slowest_rank_decides_every_step() -> None:
     assert throughput.slowest([[1.0, 5.0], [2.0, 3.0]]) == (2.0, 5.0)
-    with pytest.raises(ValueError, match="longer|shorter"):
+    with pytest.raises(ValueError, match=r"longer|shorter"):
         throughput.slowest([[1.0], [1.0, 2.0]])
     with pytest.raises(ValueError, match="clock went back"):
         throughput.slowest([[-1.0]])

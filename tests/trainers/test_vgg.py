@@ -16,9 +16,10 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from conf.schema import ConfigError
+from trainers.batchnorm import average_running_statistics
 from trainers.confusion import ConfusionCounter, confusion_cells
 from trainers.data.images import ImageData
-from trainers.vgg import WORKLOAD, Vgg, average_running_statistics, build_network, forward_loss
+from trainers.vgg import WORKLOAD, Vgg, build_network, forward_loss
 from trainers.workload import Shard
 
 CPU = torch.device("cpu")

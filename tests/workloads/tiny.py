@@ -59,7 +59,7 @@ class Tiny(TrialModule):
             os._exit(7)
         elif self.fault == "hang":
             time.sleep(600)
-        return float("nan") if self.fault == "nan" else 1.0
+        return float("nan") if self.fault == "diverge" else 1.0
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         right = (self.logits(batch["images"]).argmax(1) == batch["labels"]) & (batch["weights"] > 0)
