@@ -57,12 +57,15 @@ def launch(started: float) -> int:
 
     gpus = nvml.visible_gpus()
     jobs = [sweep.Job(checks.check(config, gpus), overrides) for config, overrides in asked]
-    launcher = Launcher(jobs[0].config, gpus, worker_command, started)
-    if jobs[0].config.dry_run:
-        return launcher.dry_run(jobs)
+    config, folder = jobs[0].config, None
+    if config.sweep.resume:
+        folder, jobs = sweep.resume(config.runs_dir, config.sweep.resume, jobs, multirun)
+    launcher = Launcher(config, gpus, worker_command, started)
+    if config.dry_run:
+        return launcher.dry_run([job for job in jobs if not job.finished])
     launcher.check_server()
-    if multirun or jobs[0].config.sweep.resume:
-        return launcher.run_sweep(jobs if multirun else [], sys.argv[1:])
+    if multirun or folder:
+        return launcher.run_sweep(jobs, sys.argv[1:], folder)
     return launcher.run_single(jobs[0])
 
 

@@ -42,7 +42,7 @@ from tracking.statistics import mean_and_standard_error  # noqa: E402
 from trainers import precision  # noqa: E402
 from trainers.data.images import ImageData, Source  # noqa: E402
 from trainers.train import train  # noqa: E402
-from trainers.vgg import Vgg, forward_loss  # noqa: E402
+from trainers.vgg import Vgg, compiled, forward_loss  # noqa: E402
 from trainers.workload import Shard, Workload  # noqa: E402
 
 VARIANTS = ("bare PyTorch", "bare Lightning", "ours")
@@ -57,7 +57,7 @@ class TimedVgg(Vgg):
 
     def compile_hot_path(self) -> None:
         """The training step only: evaluation is not timed, and compiling it takes as long again."""
-        self._forward_loss = torch.compile(forward_loss, dynamic=False)
+        self._forward_loss = compiled(forward_loss, self.device)
 
     def on_train_epoch_start(self) -> None:
         super().on_train_epoch_start()
@@ -104,7 +104,7 @@ def make_config(batch_size: int, on_gpu: bool, num_epochs: int) -> RunConfig:
         workload="tracking_overhead:WORKLOAD",
         batch_size=batch_size,
         metrics={"accuracy": [0.0, 1.0]},
-        optimizer=OptimizerConfig("adam", 1e-3),
+        optimizer=OptimizerConfig(lr=1e-3),
     )
     return RunConfig(
         model=model,

@@ -25,7 +25,7 @@ class Gpu(Protocol):
 def check(config: RunConfig, gpus: Sequence[Gpu]) -> RunConfig:
     """Return the config with `gpus` as a number. Raises ConfigError for what cannot be run on these GPUs."""
     check_finite("", dataclasses.asdict(config))
-    config = dataclasses.replace(config, gpus=resolve_gpus(config.gpus, gpus))
+    config = dataclasses.replace(config, gpus=resolve_gpus(config.gpus, gpus, config.cpu_processes))
     check_counts(config)
     check_precision(config, gpus)
     check_optimizer(config)
@@ -44,9 +44,9 @@ def check_finite(prefix: str, value: Any) -> None:
         raise ConfigError(f"{prefix}={value}: must be a finite number; put quotes around it if it is a word")
 
 
-def resolve_gpus(asked: int | str, gpus: Sequence[Gpu]) -> int:
+def resolve_gpus(asked: int | str, gpus: Sequence[Gpu], cpu_processes: int) -> int:
     if asked == "auto":
-        return min(1, len(gpus))
+        return min(1, len(gpus)) if cpu_processes == 1 else 0
     there = ", ".join(f"{gpu.index}: {gpu.name}" for gpu in gpus) or "none"
     allowed = f"auto, 0 for the CPU, or up to {len(gpus)}" if gpus else "auto, or 0 for the CPU"
     if not isinstance(asked, int) or isinstance(asked, bool) or asked < 0 or asked > len(gpus):
@@ -118,7 +118,10 @@ def check_target(config: RunConfig) -> None:
     for metric, value in config.targets().items():
         if metric not in config.model.metrics:
             raise ConfigError(f"model.targets: {metric} is not in model.metrics ({', '.join(config.model.metrics)})")
-        lowest, highest = config.model.metrics[metric]
+        limits = config.model.metrics[metric]
+        if len(limits) != 2:
+            raise ConfigError(f"model.metrics.{metric}={limits}: give the lowest and the highest possible value")
+        lowest, highest = limits
         if not lowest <= value <= highest:
             raise ConfigError(f"target={value}: {metric} lies between {lowest:g} and {highest:g}")
     if not config.targets() and not config.stop_at_target:
@@ -132,8 +135,24 @@ def check_surroundings(config: RunConfig) -> None:
         raise ConfigError(f"instance.price_per_hour={config.instance.price_per_hour}: must not be negative")
     if config.tracking.system_metrics_interval_sec < 0:
         raise ConfigError("tracking.system_metrics_interval_sec: must be 0 (off) or more")
-    if config.tracking.uri is not None and urlsplit(config.tracking.uri).scheme.split("+")[0] not in URI_SCHEMES:
+    if config.tracking.upload_wait_sec < 0:
+        raise ConfigError(f"tracking.upload_wait_sec={config.tracking.upload_wait_sec}: must be 0 or more")
+    if not config.tracking.experiment.strip():
+        raise ConfigError("tracking.experiment: is empty; give MLflow a name for the experiment")
+    if ":" not in config.model.workload:
+        raise ConfigError(f"model.workload={config.model.workload}: give package.module:NAME")
+    if config.tracking.uri is not None:
+        check_uri(config.tracking.uri)
+
+
+def check_uri(uri: str) -> None:
+    if "@" in urlsplit(uri).netloc and urlsplit(uri).password:
         raise ConfigError(
-            f"tracking.uri={config.tracking.uri}: give sqlite:///FILE, http(s)://HOST:PORT or a database's address"
+            "tracking.uri: holds a password, which run folders would keep; give it in MLFLOW_TRACKING_USERNAME and"
+            " MLFLOW_TRACKING_PASSWORD, or the whole address in MLFLOW_TRACKING_URI"
+        )
+    if urlsplit(uri).scheme.split("+")[0] not in URI_SCHEMES:
+        raise ConfigError(
+            f"tracking.uri={uri}: give sqlite:///FILE, http(s)://HOST:PORT or a database's address"
             " (MLflow no longer keeps runs in plain folders)"
         )

@@ -18,6 +18,8 @@ from typing import Any
 import yaml
 
 REQUIRED = "???"  # OmegaConf's mark of a value that must be given
+# What says where and whether a run is recorded, not what is measured.
+NOT_MEASURED = ("tracking", "sweep", "runs_dir", "dry_run", "timeout_sec")
 
 
 class ConfigError(ValueError):
@@ -26,16 +28,15 @@ class ConfigError(ValueError):
 
 @dataclass
 class OptimizerConfig:
-    name: str = REQUIRED  # for the record; each model builds the optimizer that its recipe names
     lr: float = REQUIRED  # type: ignore[assignment]  # learning rate at base_batch_size (see lr_scaling)
     lr_scaling: str = "none"  # none | linear: linear multiplies lr by global batch / base_batch_size
     base_batch_size: int = 0  # the global batch that lr was chosen for; needed by linear scaling
-    weight_decay: float = 0.0
+    weight_decay: float = 0.0  # as the model's optimizer applies it
 
 
 @dataclass
 class ModelConfig:
-    name: str = REQUIRED
+    name: str = REQUIRED  # as runs and reports show it
     workload: str = REQUIRED  # package.module:NAME of a trainers.workload.Workload
     batch_size: int = REQUIRED  # type: ignore[assignment]  # samples a device and step; the root's batch_size overrides
     metrics: dict[str, list[float]] = field(default_factory=dict)  # metric: [lowest, highest possible value]
@@ -46,43 +47,44 @@ class ModelConfig:
 
 @dataclass
 class DatasetConfig:
-    name: str = REQUIRED
+    name: str = REQUIRED  # one of those in the model's targets
     path: str | None = None  # folder of the files, for datasets that are read from disk
     download: bool | None = None  # fetch the files into path where they are missing and the network allows
 
 
 @dataclass
 class PrecisionConfig:
-    name: str = REQUIRED
+    name: str = REQUIRED  # fp32 | tf32 | bf16 | fp16: what matrix products run in, observed before training
     trainer: str = REQUIRED  # Lightning's precision argument
     tf32: bool = False  # matrix units may round fp32 inputs to tf32 (10 bits of mantissa)
-    needs_gpu: bool = False
+    needs_gpu: bool = False  # CPUs are refused
     min_compute_capability: float = 0.0  # of an NVIDIA GPU
 
 
 @dataclass
 class StackConfig:
-    name: str = REQUIRED
+    name: str = REQUIRED  # as runs and reports show it
     kind: str = "native"  # native: this interpreter, as it is
     env: dict[str, str] = field(default_factory=dict)  # environment variables set for the worker
-    # What the worker must find, by fingerprint key (torch, cuda, cudnn, nccl, driver, python): a version or its prefix.
+    # What the worker must find, by fingerprint key (torch, cuda, cudnn, nccl, driver, python): a version or its
+    # prefix. On the command line: +stack.expect.torch=2.11
     expect: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
 class InstanceConfig:
-    name: str = "none"
-    price_per_hour: float | None = None  # of one node
-    currency: str = "USD"
-    region: str = ""
+    name: str = "none"  # as runs and reports show it
+    price_per_hour: float | None = None  # USD, of one node
+    region: str = ""  # for which the price holds
     date: str = ""  # on which the price was read
-    source: str = ""
+    source: str = ""  # where the price was read
 
 
 @dataclass
 class TrackingConfig:
-    uri: str | None = None  # MLflow tracking URI; default: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db
-    experiment: str = "timetrial"
+    # MLflow tracking URI, without a password; default: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db
+    uri: str | None = None
+    experiment: str = "timetrial"  # MLflow experiment, made where it does not exist
     offline: bool = False  # train without contacting the server; `python -m tracking sync` uploads later
     upload_wait_sec: float = 60.0  # how long to wait at the end for what is not uploaded yet
     system_metrics_interval_sec: float = 2.0  # 0 = no system metrics
@@ -102,10 +104,10 @@ class RunConfig:
     instance: InstanceConfig = field(default_factory=InstanceConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     sweep: SweepConfig = field(default_factory=SweepConfig)
-    gpus: int | str = "auto"  # GPUs a node: auto = 1 where one is visible, else 0; 0 = CPU
-    nodes: int = 1
+    gpus: int | str = "auto"  # GPUs a node; 0 = CPU; auto = 1 where one is visible and cpu_processes is 1, else 0
+    nodes: int = 1  # machines; this version runs on one
     cpu_processes: int = 1  # data-parallel processes over gloo when gpus=0
-    seed: int = 1
+    seed: int = 1  # of the weights, the order of the samples, augmentation and dropout
     target: float | None = None  # overrides the workload's target on this dataset
     stop_at_target: bool = True  # false: train all epochs and only note when the target was reached
     max_epochs: int | None = None  # default: the length of the model's schedule
@@ -154,7 +156,7 @@ class RunConfig:
     def config_hash(self) -> str:
         """Identifies what is measured: equal for two runs that differ only in where they are recorded."""
         content = dataclasses.asdict(self)
-        for key in ("tracking", "sweep", "runs_dir", "dry_run", "timeout_sec"):
+        for key in NOT_MEASURED:
             del content[key]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 

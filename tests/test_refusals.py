@@ -36,6 +36,10 @@ REFUSED = {
     "stack.kind=magic": ["stack.kind=magic", "native"],
     "runs_dir=/proc/runs": ["runs_dir=/proc/runs", "write to"],
     "sweep.resume=nothing": ["sweep.resume=nothing", "no such sweep"],
+    "-m seed=1,1": ["twice in this sweep", "other seeds"],
+    "tracking.uri=http://me:secret@localhost": ["tracking.uri", "MLFLOW_TRACKING_PASSWORD"],
+    "tracking.upload_wait_sec=-1": ["tracking.upload_wait_sec=-1", "0 or more"],
+    "model.workload=nothing": ["model.workload=nothing", "package.module:NAME"],
     "-m seed=1,2 target=7": ["target=7", "between 0 and 1"],
 }
 IN_THE_WORKER = {"dataset=fashion_mnist"}  # found by the dataset itself, before it reads

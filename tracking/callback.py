@@ -60,6 +60,15 @@ class TrialCallback(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # Lightning's handler waits for the end of the batch, which never comes where a peer has died.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if self._journal is not None:  # what only the trainer knows
+            optimizer = type(trainer.optimizers[0]).__name__.lower()
+            self._journal.params(
+                {
+                    "max_epochs": trainer.max_epochs,
+                    "optimizer/name": optimizer,
+                    "optimizer/learning_rate": self._config.learning_rate(),
+                }
+            )
         self._event("warmup_start")
         self._prepare(trainer)
         self._event("warmup_stop")

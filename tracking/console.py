@@ -25,9 +25,9 @@ PHASES = {
 
 def make_console() -> Console:
     """A console on standard output; wide where nobody looks at it, so that logs and pipes get whole lines."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)  # brackets in an error message are not markup
     if not console.is_terminal:
-        console = Console(highlight=False, width=200)
+        console = Console(highlight=False, markup=False, width=200)
     return console
 
 
@@ -82,10 +82,10 @@ class RunProgress:
             (key, self._seen[key]) for key in ("train/loss", "throughput/samples_per_sec") if key in self._seen
         ]
         shown += [(key, value) for key, value in self._seen.items() if key.startswith("eval/")]
-        return "  ".join(f"{key.partition('/')[2]} {value:.4g}" for key, value in shown)
+        return "  ".join(f"{key.removeprefix('throughput/').replace('/', ' ')} {value:.4g}" for key, value in shown)
 
 
-def run_table(name: str, folder: Path, result: Result, unit: str = "samples") -> Table:
+def run_table(name: str, folder: Path, result: Result) -> Table:
     """What a run found, or why it failed."""
     table = Table(title=name, show_header=False, title_justify="left")
     table.add_column(style="bold")
@@ -110,7 +110,7 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
         rows.append(("time to accuracy", "target not reached"))
     if "throughput/samples_per_sec" in metrics:
         rate = metrics["throughput/samples_per_sec"]
-        rows.append(("throughput", f"{rate:,.0f} samples/s over {result.windows['num_windows']} windows"))
+        rows.append(("throughput", f"{rate:,.0f} {result.unit}/s over {result.windows['num_windows']} windows"))
     rows.append(("world size", f"{metrics['world_size']:g}"))
     rows.append(("before the clock", f"{seconds(metrics, 'time/init_sec')} from the command to the first data"))
     if "cost/to_accuracy_usd" in metrics:
@@ -126,7 +126,8 @@ def best(result: Result) -> str:
     if not result.evaluations:
         return "no evaluation"
     names = list(result.targets) or list(result.evaluations[0]["metrics"])[:1]
-    return ", ".join(f"{name} {max(row['metrics'][name] for row in result.evaluations):.4g}" for name in names)
+    values = {name: [row["metrics"][name] for row in result.evaluations if name in row["metrics"]] for name in names}
+    return ", ".join(f"{name} {max(found):.4g}" for name, found in values.items() if found)
 
 
 def seconds(metrics: Mapping[str, float], key: str) -> str:

@@ -28,7 +28,7 @@ GIT_COMMANDS = {
     "untracked": (*_GIT, "ls-files", "--others", "--exclude-standard", "-z"),
 }
 
-_KEPT = ("CUDA_", "NCCL_", "OMP_", "TORCH_", "PYTORCH_", "MKL_", "CUDNN_", "CUBLAS_", "NVIDIA_")
+_KEPT = ("CUDA_", "NCCL_", "OMP_", "GOMP_", "TORCH_", "PYTORCH_", "MKL_", "CUDNN_", "CUBLAS_", "NVIDIA_")
 _SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTH")
 
 

@@ -99,7 +99,6 @@ def params(config: RunConfig) -> dict[str, journal.Scalar]:
         "global_batch_size": config.global_batch_size(),
         "limit_train_batches": config.limit_train_batches,
         "compile": config.compiled(),
-        "optimizer/name": optimizer.name,
         "optimizer/lr": optimizer.lr,
         "optimizer/lr_scaling": optimizer.lr_scaling,
         "optimizer/weight_decay": optimizer.weight_decay,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -10,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from conf.schema import ConfigError, RunConfig
-from tracking import console, job, mirror, sweep
+from tracking import console, job, mirror, run_folder, sweep
 from tracking.job import Interrupted
 from tracking.mirror import Mirror, TrackingRefused, TrackingUnavailable
-from tracking.run_folder import Failure, Result
 from tracking.sweep import Job
 from tracking.sync import MirrorThread
 
@@ -46,23 +46,18 @@ class Launcher:
         return 0
 
     def run_single(self, one: Job) -> int:
-        try:
+        with suppress(Interrupted):
             self._run(one, Path(one.config.runs_dir), None)
-        except Interrupted as error:
-            one.result = Result("killed", failure=Failure(f"signal:{error.signum}", f"stopped by {error}"))
-        assert one.folder is not None
-        assert one.result is not None
+        if one.folder is None or one.result is None:
+            return 1  # stopped before anything was there to show
         self._console.print(console.run_table(job.run_name(one.config), one.folder, one.result))
         self._upload([one.folder])
         self._print_link(one.folder)
         return exit_code([one])
 
-    def run_sweep(self, jobs: list[Job], argv: Sequence[str]) -> int:
-        """Run the jobs that have not finished; without `jobs`, those of the sweep that is resumed."""
-        sweep_id = self._config.sweep.resume
-        if sweep_id:
-            folder, jobs = sweep.resume(self._config.runs_dir, sweep_id, jobs)
-        else:
+    def run_sweep(self, jobs: list[Job], argv: Sequence[str], folder: Path | None = None) -> int:
+        """Run the jobs that have not finished, in a new sweep or in that of `folder`."""
+        if folder is None:
             folder = sweep.create(jobs, argv, mirror.strip_credentials(self._uri))
         self._mirror(folder)
         todo = [one for one in jobs if not one.finished]
@@ -94,8 +89,8 @@ class Launcher:
                 one.result = job.run_job(
                     one.folder, config, command.argv, command.env, uuids, progress.update, self._started
                 )
-            except Interrupted as error:
-                one.result = Result("killed", failure=Failure(f"signal:{error.signum}", f"stopped by {error}"))
+            except Interrupted:
+                one.result = run_folder.read_result(one.folder)
                 raise
             finally:
                 if one.folder in self._threads:
@@ -112,7 +107,7 @@ class Launcher:
         try:
             mirror.check_server(self._uri)
         except TrackingRefused as error:
-            raise ConfigError(f"tracking.uri: {error}; or train now and upload later: tracking.offline=true") from error
+            raise ConfigError(f"tracking.uri: {error}") from error
         except TrackingUnavailable as error:
             self._console.print(f"note: {error}. The run trains all the same and is uploaded when it answers.")
 
@@ -134,8 +129,8 @@ class Launcher:
             why = self._threads[folder].status if folder in self._threads else "tracking.offline=true"
             self._console.print(f"not uploaded: {folder}: {why}", soft_wrap=True)
         if left:
-            paths = " ".join(os.path.relpath(folder) for folder in left)
-            self._console.print(f"upload it with: python -m tracking sync {paths}", soft_wrap=True)
+            paths = " ".join(os.path.relpath(folder) for folder in left if folder.parent not in left)
+            self._console.print(f"upload it with: {python('tracking')} sync {paths}", soft_wrap=True)
 
     def _print_link(self, folder: Path) -> None:
         mirrored = Mirror(folder)
@@ -152,8 +147,17 @@ class Launcher:
     def _print_ui(self, link: str) -> None:
         command = mirror.ui_command(self._uri)
         if command:
-            self._console.print(f"MLflow UI: {command}", soft_wrap=True)
+            self._console.print(f"MLflow UI: {python('mlflow')} {command.removeprefix('mlflow ')}", soft_wrap=True)
         self._console.print(f"MLflow {'then open' if command else 'UI'}: {link}", soft_wrap=True)
+
+
+def python(module: str) -> str:
+    """The command that runs a module with this interpreter, from the folder where the user is."""
+    executable = Path(sys.executable)
+    shown = executable.relative_to(Path.cwd()) if executable.is_relative_to(Path.cwd()) else executable
+    root = Path(__file__).resolve().parent.parent
+    path = f"PYTHONPATH={root} " if module == "tracking" and root != Path.cwd() else ""
+    return f"{path}{shown} -m {module}"
 
 
 def exit_code(jobs: Sequence[Job]) -> int:

@@ -60,6 +60,7 @@ class Result:
     targets: dict[str, float] = field(default_factory=dict)
     windows: dict[str, float] = field(default_factory=dict)
     evaluations: list[dict[str, Any]] = field(default_factory=list)
+    unit: str = "samples"  # what a sample is
     failure: Failure | None = None
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -46,11 +47,18 @@ def cost(config: RunConfig, events: Sequence[Record], times: dict[str, float]) -
     return costs
 
 
-def write(config: RunConfig, run_dir: Path, log: Journal, callback: TrialCallback, measured: dict[str, float]) -> None:
+def finite(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Without NaN and infinity, which JSON cannot hold: a loss may overflow in fp16 and the run still be good."""
+    return {key: value for key, value in metrics.items() if math.isfinite(value)}
+
+
+def write(
+    config: RunConfig, run_dir: Path, log: Journal, callback: TrialCallback, measured: dict[str, float], unit: str
+) -> None:
     """Complete the summary with the clock, journal it, and write the result."""
     events = journal.events(run_dir / run_folder.JOURNAL)
     times = clock.summarize(events, config.targets())
-    metrics = times | measured | cost(config, events, times)
+    metrics = finite(times | measured | cost(config, events, times))
     log.metrics(metrics, callback.windows[-1].step if callback.windows else 0)
     result = run_folder.Result(
         status="finished",
@@ -58,7 +66,10 @@ def write(config: RunConfig, run_dir: Path, log: Journal, callback: TrialCallbac
         targets=config.targets(),
         windows=throughput.spread(callback.windows),
         evaluations=[
-            {"clock_sec": event.clock_sec, **event.values} for event in events if event.key == "eval_accuracy"
+            {"clock_sec": event.clock_sec, **event.values, "metrics": finite(event.values["metrics"])}
+            for event in events
+            if event.key == "eval_accuracy"
         ],
+        unit=unit,
     )
     run_folder.write_json(run_dir / run_folder.RESULT, result)

@@ -15,7 +15,7 @@ from typing import Any
 from rich.table import Table
 
 from conf import schema
-from conf.schema import ConfigError, RunConfig
+from conf.schema import NOT_MEASURED, ConfigError, RunConfig
 from tracking import run_folder
 from tracking.journal import Journal
 from tracking.run_folder import Failure, Result, RunInfo
@@ -46,7 +46,11 @@ class Job:
 
 
 def create(jobs: Sequence[Job], argv: Sequence[str], uri: str) -> Path:
-    """Make a sweep's folder. Raises ConfigError where it cannot be made."""
+    """Make a sweep's folder. Raises ConfigError where it cannot be made, or two jobs would measure the same."""
+    hashes = [job.config.config_hash() for job in jobs]
+    twice = next((job for job in jobs if hashes.count(job.config.config_hash()) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"{' '.join(twice.overrides)}: twice in this sweep; give repeats other seeds: seed=1,2,3")
     config = jobs[0].config
     sweep_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{config.model.name}-{secrets.token_hex(2)}"
     try:
@@ -71,12 +75,18 @@ def write_definition(folder: Path, jobs: Sequence[Job], argv: Sequence[str]) -> 
     run_folder.write_json(folder / DEFINITION, {"argv": list(argv), "jobs": definition})
 
 
-def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job]) -> tuple[Path, list[Job]]:
+def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -> tuple[Path, list[Job]]:
     """The folder of a sweep and all its jobs, each with its newest result.
 
-    `asked` are the jobs of a -m command line; those that the sweep has not got are added to it. Raises ConfigError
-    for an unknown sweep.
+    With -m, the jobs `asked` for that the sweep has not got are added to it; without, only where it is recorded can
+    be given. Raises ConfigError for that and for an unknown sweep.
     """
+    changed = [one for one in asked[0].overrides if one.split("=")[0].split(".")[0] not in NOT_MEASURED]
+    if changed and not multirun:
+        raise ConfigError(
+            f"sweep.resume={sweep_id} {' '.join(changed)}: the sweep's jobs are resumed as they were; leave"
+            f" {changed[0].split('=')[0]} out, or add jobs to the sweep with -m"
+        )
     folder = Path(runs_dir).resolve() / sweep_id
     if not (folder / DEFINITION).exists():
         there = ", ".join(sorted(path.parent.name for path in Path(runs_dir).glob(f"*/{DEFINITION}"))) or "none"
@@ -84,7 +94,7 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job]) -> tuple[Path, li
     definition = run_folder.read_json(folder / DEFINITION)
     jobs = [Job(schema.from_dict(RunConfig, row["config"]), row["overrides"]) for row in definition["jobs"]]
     known = {job.config.config_hash() for job in jobs}
-    added = [job for job in asked if job.config.config_hash() not in known]
+    added = [job for job in asked if multirun and job.config.config_hash() not in known]
     if added:
         jobs += added
         write_definition(folder, jobs, definition["argv"])
@@ -124,7 +134,7 @@ def flat(config: RunConfig) -> dict[str, str]:
             rows[prefix] = str(value)
 
     content = dataclasses.asdict(config)
-    for key in ("tracking", "sweep", "runs_dir", "dry_run"):
+    for key in NOT_MEASURED:
         del content[key]
     walk("", content)
     return rows

@@ -23,7 +23,7 @@ class WorkerCommand:
 
 
 def native(config: RunConfig, run_dir: Path, environ: Mapping[str, str]) -> WorkerCommand:
-    """This interpreter, as it is."""
+    """This interpreter, as it is; -P, so that no folder of the user's shadows one of ours."""
     path = os.pathsep.join(filter(None, [str(ROOT), environ.get("PYTHONPATH", "")]))
     settings = {
         "PYTHONPATH": path,
@@ -31,7 +31,7 @@ def native(config: RunConfig, run_dir: Path, environ: Mapping[str, str]) -> Work
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order of nvidia-smi and NVML, so that numbers mean the same GPU
         **config.stack.env,
     }
-    return WorkerCommand([sys.executable, "-m", "trainers.worker", str(run_dir)], {**environ, **settings})
+    return WorkerCommand([sys.executable, "-P", "-m", "trainers.worker", str(run_dir)], {**environ, **settings})
 
 
 STACKS = {"native": native}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
+from pytorch_lightning.profilers import PassThroughProfiler
 from pytorch_lightning.strategies import DDPStrategy, SingleDeviceStrategy, Strategy
 
 from conf.schema import ConfigError, DatasetConfig, RunConfig
@@ -73,14 +75,25 @@ def train(config: RunConfig, run_dir: Path, gpu: str) -> None:
         barebones=True,  # no logger, checkpoints, progress bar or sanity check on the timed path
         use_distributed_sampler=False,  # the loaders give each process its share, and every sample once
     )
-    if log:
-        log.params({"max_epochs": trainer.max_epochs, "optimizer/learning_rate": config.learning_rate()})
+    trainer.profiler = NoProfiler()  # type: ignore[attr-defined]
+    # Lightning would ask all processes before every step whether one was told to stop, and wait for the device to
+    # hear the answer; here the agent stops them all (the callback leaves SIGTERM to do so).
+    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
     trainer.fit(module, train_loader, eval_loader)
 
     measured = summary.devices(config, callback, flops[0] if flops else None, gpu)
     if log:
-        summary.write(config, run_dir, log, callback, measured | test_metrics)
+        summary.write(config, run_dir, log, callback, measured | test_metrics, workload.unit)
     dist.destroy_process_group()
+
+
+class NoProfiler(PassThroughProfiler):
+    """Lightning enters a profiling context 46 times a step; one that does nothing can be one for all."""
+
+    _nothing: AbstractContextManager[None] = nullcontext()
+
+    def profile(self, action_name: str) -> AbstractContextManager[None]:  # type: ignore[override]
+        return self._nothing
 
 
 def join(config: RunConfig) -> Shard:

@@ -7,6 +7,7 @@ followed by batch normalisation and ReLU (K. Simonyan and A. Zisserman 2014, arX
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,14 @@ def evaluate(
     return confusion_cells(logits, labels, weights), loss
 
 
+def compiled(function: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
+    """Compiled for the shapes it is first called with; on a GPU its kernels become one CUDA graph.
+
+    Launched one by one, they would keep the host busier than the device at batches of some hundred.
+    """
+    return torch.compile(function, dynamic=False, mode="reduce-overhead" if device.type == "cuda" else None)
+
+
 class Vgg(TrialModule):
     """Adam; `epochs[i]` epochs at learning_rate / 10**i, then `augment_epochs` with augmentation at the last rate.
 
@@ -98,10 +107,8 @@ class Vgg(TrialModule):
 
     def compile_hot_path(self) -> None:
         """Compile network and loss, for training and evaluation; shapes never change, so neither do the graphs."""
-        # CUDA graphs replay a whole step with a few calls: the host would otherwise be what limits small batches.
-        mode = "reduce-overhead" if self.device.type == "cuda" else None
-        self._forward_loss = torch.compile(forward_loss, dynamic=False, mode=mode)
-        self._evaluate = torch.compile(evaluate, dynamic=False, mode=mode)
+        self._forward_loss = compiled(forward_loss, self.device)
+        self._evaluate = compiled(evaluate, self.device)
 
     def learning_rate_at(self, epoch: int) -> float:
         """The rate of an epoch, counted from 0."""

@@ -10,6 +10,7 @@ import ctypes
 import os
 import signal
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,10 +30,12 @@ def main(run_dir: Path) -> int:
     """Run the training in `run_dir` and return 0, or leave its failure in result.json and return 1."""
     config = schema.load(run_dir / run_folder.CONFIG)
     processes = config.processes_per_node()
-    collector = fingerprint.Collector()  # its commands run beside the imports
-    # What torchrun does too: more threads than cores make every process slower.
+    # What torchrun does too: more threads than cores make every process slower. And threads that spin for long while
+    # they wait for each other are many times slower than ones that sleep, wherever something else wants a core.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // processes)))
+    os.environ.setdefault("GOMP_SPINCOUNT", "100000")
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5")
+    collector = fingerprint.Collector()  # its commands run beside the imports
 
     import torch
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -91,8 +94,9 @@ def run_rank(run_dir: Path, gpu: str) -> None:
     from trainers.train import train
 
     rank = int(os.environ["RANK"])
+    config = schema.load(run_dir / run_folder.CONFIG)
     try:
-        train(schema.load(run_dir / run_folder.CONFIG), run_dir, gpu)
+        train(config, run_dir, gpu)
     except Exception as error:
         traceback.print_exc()
         kind = classify(error)
@@ -101,6 +105,8 @@ def run_rank(run_dir: Path, gpu: str) -> None:
         run_folder.write_json(run_dir / run_folder.FAILURE.format(rank=rank), failure)
         sys.stdout.flush()
         sys.stderr.flush()
+        if kind == "error" and config.world_size() > 1:
+            time.sleep(2)  # a peer's death may be the cause: the agent must come to see that one first
         os._exit(1)  # not through exit handlers: they would wait for peers that may be gone
 
 
@@ -115,25 +121,20 @@ def classify(error: Exception) -> str:
     if isinstance(error, NonFiniteLoss):
         return "nan"
     # PyTorch's CPU allocator has no exception of its own.
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "not enough memory" in str(error):
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error):
         return "oom"
     return "error"
 
 
 def first_failure(run_dir: Path, error: ChildFailedError) -> Failure:
-    """The cause among several failed ranks: what killed one comes before what its peers then ran into."""
-    signalled = [
-        (rank, failure.exitcode)
-        for rank, failure in error.failures.items()
-        if failure.exitcode < 0 and failure.exitcode != -signal.SIGTERM
-    ]
-    if signalled:
-        rank, code = signalled[0]
-        return Failure(f"signal:{-code}", f"rank {rank} was killed by {signal.Signals(-code).name}", rank=rank)
-    written = [Failure(**run_folder.read_json(path)) for path in run_dir.glob(run_folder.FAILURE.format(rank="*"))]
-    if written:
-        return min(written, key=lambda failure: (failure.kind == "error", failure.time_ms))
+    """What ended the first rank to fail; its peers then fail for want of it."""
     rank, failure = error.get_first_failure()
+    if failure.exitcode < 0:
+        name = signal.Signals(-failure.exitcode).name
+        return Failure(f"signal:{-failure.exitcode}", f"rank {rank} was killed by {name}", rank=rank)
+    written = run_dir / run_folder.FAILURE.format(rank=rank)
+    if written.exists():
+        return Failure(**run_folder.read_json(written))
     return Failure("error", f"rank {rank} ended with exit code {failure.exitcode}", rank=rank)
 
 

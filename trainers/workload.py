@@ -69,6 +69,14 @@ class TrialModule(pl.LightningModule):
 
     max_epochs: int  # the length of the schedule
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Lightning notes the running hook here some 40 times a step, and nn.Module takes 2 us each to look whether
+        # it is a parameter.
+        if name == "_current_fx_name":
+            self.__dict__[name] = value
+        else:
+            super().__setattr__(name, value)
+
     def on_validation_epoch_start(self) -> None:
         average_running_statistics(self)
 
