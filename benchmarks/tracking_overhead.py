@@ -171,7 +171,7 @@ def measure(batch_size: int, shard: Shard, rounds: int, num_epochs: int) -> list
     module.device_to_wait_for = shard.device
     SHARED["module"] = module
     if on_gpu:
-        module.compile_hot_path()
+        module.to(shard.device).compile_hot_path()  # as the device decides
     weights = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     num_steps = len(SHARED["data"].train_loader(batch_size, 1, shard))
     runs = dict(zip(VARIANTS, (run_bare_pytorch, run_bare_lightning, run_ours), strict=True))

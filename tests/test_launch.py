@@ -114,6 +114,15 @@ def test_a_stopped_run_is_killed_in_mlflow_and_leaves_no_process(tmp_path: Path,
     assert not processes_of(launched.folder)
 
 
+def test_a_run_that_takes_too_long_fails_with_timeout(tmp_path: Path) -> None:
+    launched = launch(tmp_path, *TINY, "model.hparams.fault=hang", "timeout_sec=12", "tracking.offline=true")
+    assert launched.code == 1
+    assert launched.result["status"] == "failed"
+    assert launched.result["failure"]["kind"] == "timeout"
+    assert "timeout_sec=12" in launched.output
+    assert not processes_of(launched.folder)
+
+
 def test_the_launchers_own_death_takes_the_worker_with_it(tmp_path: Path) -> None:
     process = start(tmp_path, *TINY, "model.hparams.fault=hang", "tracking.offline=true", "cpu_processes=2")
     folder = wait_for_event(tmp_path, "epoch_start")

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from conf.schema import ConfigError, RunConfig
-from tracking import console, job, mirror, run_folder, sweep
+from tracking import console, job, run_folder, server, sweep
 from tracking.job import Interrupted
-from tracking.mirror import Mirror, TrackingRefused, TrackingUnavailable
+from tracking.mirror import Mirror
+from tracking.server import TrackingRefused, TrackingUnavailable
 from tracking.sweep import Job
 from tracking.sync import MirrorThread
 
@@ -33,7 +34,7 @@ class Launcher:
         self._command = worker_command
         self._started = started
         self._console = console.make_console()
-        self._uri = mirror.absolute_uri(config.tracking.uri) if config.tracking.uri else mirror.default_uri()
+        self._uri = server.absolute_uri(config.tracking.uri) if config.tracking.uri else server.default_uri()
         self._threads: dict[Path, MirrorThread] = {}
         job.raise_on_signals()
 
@@ -58,7 +59,7 @@ class Launcher:
     def run_sweep(self, jobs: list[Job], argv: Sequence[str], folder: Path | None = None) -> int:
         """Run the jobs that have not finished, in a new sweep or in that of `folder`."""
         if folder is None:
-            folder = sweep.create(jobs, argv, mirror.strip_credentials(self._uri))
+            folder = sweep.create(jobs, argv, server.strip_credentials(self._uri))
         self._mirror(folder)
         todo = [one for one in jobs if not one.finished]
         self._console.print(f"sweep {folder.name}: {len(todo)} of {len(jobs)} jobs to run", style="bold")
@@ -80,7 +81,7 @@ class Launcher:
 
     def _run(self, one: Job, root: Path, parent: Path | None) -> None:
         config = one.config
-        one.folder = job.prepare(config, one.overrides, root, mirror.strip_credentials(self._uri), parent)
+        one.folder = job.prepare(config, one.overrides, root, server.strip_credentials(self._uri), parent)
         command = self._command(config, one.folder)
         self._mirror(one.folder)
         uuids = [gpu.uuid for gpu in self._gpus[: int(config.gpus)]]
@@ -105,7 +106,7 @@ class Launcher:
         if self._config.tracking.offline:
             return
         try:
-            mirror.check_server(self._uri)
+            server.check_server(self._uri)
         except TrackingRefused as error:
             raise ConfigError(f"tracking.uri: {error}") from error
         except TrackingUnavailable as error:
@@ -135,17 +136,17 @@ class Launcher:
     def _print_link(self, folder: Path) -> None:
         mirrored = Mirror(folder)
         if mirrored.run_id and mirrored.experiment_id:
-            self._print_ui(mirror.run_link(self._uri, mirrored.experiment_id, mirrored.run_id))
+            self._print_ui(server.run_link(self._uri, mirrored.experiment_id, mirrored.run_id))
 
     def _print_compare(self, folder: Path, folders: Sequence[Path]) -> None:
         found = [Mirror(path) for path in folders]
         run_ids = [mirrored.run_id for mirrored in found if mirrored.run_id]
         experiment_id = Mirror(folder).experiment_id
         if experiment_id and run_ids:
-            self._print_ui(mirror.compare_link(self._uri, experiment_id, run_ids))
+            self._print_ui(server.compare_link(self._uri, experiment_id, run_ids))
 
     def _print_ui(self, link: str) -> None:
-        command = mirror.ui_command(self._uri)
+        command = server.ui_command(self._uri)
         if command:
             self._console.print(f"MLflow UI: {python('mlflow')} {command.removeprefix('mlflow ')}", soft_wrap=True)
         self._console.print(f"MLflow {'then open' if command else 'UI'}: {link}", soft_wrap=True)

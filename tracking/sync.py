@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tracking import run_folder
-from tracking.mirror import Mirror, TrackingRefused, TrackingUnavailable
+from tracking.mirror import Mirror
+from tracking.server import TrackingRefused, TrackingUnavailable
 
 INTERVAL_SEC = 1.0
 MAX_BACKOFF_SEC = 30.0

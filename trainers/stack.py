@@ -23,7 +23,11 @@ class WorkerCommand:
 
 
 def native(config: RunConfig, run_dir: Path, environ: Mapping[str, str]) -> WorkerCommand:
-    """This interpreter, as it is; -P, so that no folder of the user's shadows one of ours."""
+    """This interpreter, as it is; -P, so that no folder of the user's shadows one of ours.
+
+    The environment is the launcher's without MLflow's variables: the worker never talks to MLflow, and they may hold
+    credentials. What the user puts in stack.env is passed on all the same.
+    """
     path = os.pathsep.join(filter(None, [str(ROOT), environ.get("PYTHONPATH", "")]))
     settings = {
         "PYTHONPATH": path,
@@ -31,7 +35,8 @@ def native(config: RunConfig, run_dir: Path, environ: Mapping[str, str]) -> Work
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order of nvidia-smi and NVML, so that numbers mean the same GPU
         **config.stack.env,
     }
-    return WorkerCommand([sys.executable, "-P", "-m", "trainers.worker", str(run_dir)], {**environ, **settings})
+    inherited = {name: value for name, value in environ.items() if not name.startswith("MLFLOW_")}
+    return WorkerCommand([sys.executable, "-P", "-m", "trainers.worker", str(run_dir)], {**inherited, **settings})
 
 
 STACKS = {"native": native}

@@ -1,12 +1,15 @@
-"""A real MLflow server on a free loopback port, over SQLite, that a test can kill and start again."""
+"""A real MLflow server on a free loopback port, over SQLite, that a test can kill and start again; and a false one."""
 
 from __future__ import annotations
 
+import http.server
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -71,3 +74,36 @@ class MlflowServer:
         log = (self.folder / "server.log").read_text()
         self.kill()
         raise RuntimeError(f"the MLflow server did not start:\n{log[-2000:]}")
+
+
+class answering:
+    """A server that answers every request with one status, and notes the Authorization headers."""
+
+    def __init__(self, status: int) -> None:
+        headers: list[str | None] = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def answer(self) -> None:
+                headers.append(self.headers["Authorization"])
+                self.rfile.read(int(self.headers["Content-Length"] or 0))
+                body = json.dumps({"message": "no"}).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_GET = do_POST = answer
+
+            def log_message(self, *_: object) -> None:
+                """Keep the test's output clean."""
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._headers = headers
+
+    def __enter__(self) -> tuple[str, list[str | None]]:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{self._server.server_port}", self._headers
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()

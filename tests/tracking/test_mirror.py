@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import http.server
-import json
 import math
 import os
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -18,14 +15,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.tracking.mlflow_server import MlflowServer
-from tracking import mirror, run_folder
+from tests.tracking.folders import end, make_folder, wait_for, write_rows
+from tests.tracking.mlflow_server import MlflowServer, answering
+from tracking import run_folder
+from tracking.batches import batches
 from tracking.journal import Journal
-from tracking.mirror import Mirror, TrackingRefused, TrackingUnavailable, batches, check_server
+from tracking.mirror import UID_TAG, Mirror
+from tracking.server import TrackingUnavailable, check_server, strip_credentials
 from tracking.sync import MirrorThread, sync
 
 # MLflow's dependencies use what others of them deprecate; our own warnings are none of these.
 pytestmark = [
+    pytest.mark.usefixtures("mlflow_environment"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
@@ -37,34 +38,6 @@ REPO = Path(__file__).parents[2]
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
     with MlflowServer(tmp_path_factory.mktemp("server")) as running:
         yield running
-
-
-@pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in [name for name in os.environ if name.startswith("MLFLOW_TRACKING")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path))  # no ~/.mlflow/credentials
-    for name, value in mirror.ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
-
-
-def make_folder(root: Path, uri: str, name: str = "run", **info: object) -> Path:
-    folder = run_folder.create(root, name)
-    run_folder.write_json(folder / run_folder.RUN, run_folder.RunInfo(name, "tests", uri, **info))  # type: ignore[arg-type]
-    run_folder.write_text(folder / run_folder.CONFIG, "seed: 1\n")
-    return folder
-
-
-def write_rows(folder: Path, steps: range, **values: float) -> None:
-    journal = Journal(folder / run_folder.JOURNAL)
-    for step in steps:
-        journal.metrics({"train/loss": 1 / (step + 1), "train/samples": step * 32.0, **values}, step)
-    journal.close()
-
-
-def end(folder: Path, status: str = "finished") -> None:
-    failure = run_folder.Failure("error", "boom") if status == "failed" else None
-    run_folder.write_json(folder / run_folder.RESULT, run_folder.Result(status, failure=failure))
 
 
 def expected_rows(folder: Path) -> list[tuple[str, float, int, int]]:
@@ -167,7 +140,7 @@ def test_a_creation_that_lands_late_is_removed_at_the_end(server: MlflowServer, 
     shipper.state.num_creations = 1
     shipper._save()
     shipper.step()
-    late = shipper._client.create_run(shipper.experiment_id or "", tags={mirror.UID_TAG: shipper.info.uid})
+    late = shipper._client.create_run(shipper.experiment_id or "", tags={UID_TAG: shipper.info.uid})
     end(folder)
     write_rows(folder, range(1))
     shipper.finish()
@@ -276,27 +249,6 @@ def test_what_is_large_is_split_and_what_is_long_is_cut_visibly(server: MlflowSe
     assert tags_of(server, shipper.run_id)["t100"] == "x" * 7999 + "…"
 
 
-@pytest.mark.parametrize("key", ["throughput(tps)", "a" * 251, "a//b", "/a", "..", "a:b", ""])
-def test_a_key_that_mlflow_cannot_hold_is_named(tmp_path: Path, key: str) -> None:
-    journal = Journal(tmp_path / "journal.jsonl")
-    journal.metrics({key: 1.0})
-    with pytest.raises(ValueError, match="cannot take the key") as caught:
-        list(batches(tmp_path / "journal.jsonl", 0))
-    assert repr(key) in str(caught.value)
-
-
-def test_values_that_mlflow_cannot_hold_are_named(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "a")
-    journal.metrics({"loss": "high"})  # type: ignore[dict-item]
-    with pytest.raises(ValueError, match="'loss' is no number: 'high'"):
-        list(batches(tmp_path / "a", 0))
-    journal = Journal(tmp_path / "b")
-    journal.params({"seed": 1})
-    journal.params({"seed": 2})
-    with pytest.raises(ValueError, match="'seed' is '2' after '1'"):
-        list(batches(tmp_path / "b", 0))
-
-
 def test_a_bad_row_ends_the_thread_with_a_status_and_not_the_training(server: MlflowServer, tmp_path: Path) -> None:
     folder = make_folder(tmp_path, server.uri)
     Journal(folder / run_folder.JOURNAL).metrics({"throughput(tps)": 1.0})
@@ -310,7 +262,7 @@ def test_credentials_are_used_and_never_written(
     server: MlflowServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = f"http://someone:pa55word@127.0.0.1:{server.port}"
-    folder = make_folder(tmp_path, mirror.strip_credentials(secret))
+    folder = make_folder(tmp_path, strip_credentials(secret))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", secret)
     write_rows(folder, range(1))
     end(folder)
@@ -328,87 +280,9 @@ def test_credentials_are_used_and_never_written(
         assert set(headers) == {"Basic c29tZW9uZTpwYTU1d29yZA=="}
 
 
-@pytest.mark.parametrize(
-    ("status", "error"),
-    [(401, TrackingRefused), (403, TrackingRefused), (429, TrackingUnavailable), (500, TrackingUnavailable)],
-)
-def test_a_refusal_is_told_from_an_outage(
-    tmp_path: Path, status: int, error: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "t0ken")
-    with answering(status) as (uri, headers):
-        folder = make_folder(tmp_path, uri)
-        for action in (Mirror(folder).step, lambda: check_server(uri)):
-            with pytest.raises(error) as caught:
-                action()
-            assert uri in str(caught.value)
-            assert ("MLFLOW_TRACKING_USERNAME" in str(caught.value)) == (error is TrackingRefused)
-        assert set(headers) == {"Bearer t0ken"}
-    with pytest.raises(TrackingUnavailable):
-        check_server(uri)  # nobody listens any more
-
-
 def test_check_server_passes_a_server_that_answers_and_ignores_databases(server: MlflowServer) -> None:
     check_server(server.uri)
     check_server("sqlite:////nowhere/mlflow.db")
-
-
-def test_a_server_that_hangs_costs_one_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
-    monkeypatch.setattr(mirror, "CHECK_TIMEOUT_SEC", 1)
-    import mlflow  # noqa: F401  the import is no part of the request
-
-    with socket.create_server(("127.0.0.1", 0)) as hanging:
-        uri = f"http://127.0.0.1:{hanging.getsockname()[1]}"
-        folder = make_folder(tmp_path, uri)
-        for action in (Mirror(folder).step, lambda: check_server(uri)):
-            start = time.monotonic()
-            with pytest.raises(TrackingUnavailable):
-                action()
-            assert time.monotonic() - start < 3
-        end(folder)
-        thread = MirrorThread(folder).start()
-        thread.ended()
-        wait_for(lambda: thread.status)
-        start = time.monotonic()
-        assert not thread.close(wait_sec=0.5)
-        assert time.monotonic() - start < 3
-
-
-def test_links_lead_to_routes_that_this_mlflow_has() -> None:
-    import mlflow
-
-    [script] = (Path(mlflow.__file__).parent / "server/js/build/static/js").glob("main.*.js")
-    routes = script.read_text(encoding="utf-8")
-    assert '"/compare-runs"' in routes
-    assert "?runs=${JSON.stringify(e)}&experiments=${JSON.stringify(t)}" in routes
-    assert '"/experiments/:experimentId/runs/:runUuid"' in routes
-    assert mirror.run_link("http://u:p@host:1/", "3", "ab") == "http://host:1/#/experiments/3/runs/ab"
-    assert mirror.run_link("sqlite:////a/mlflow.db", "3", "ab") == "http://127.0.0.1:5000/#/experiments/3/runs/ab"
-    assert mirror.compare_link("http://host:1", "3", ["a", "b"]) == (
-        "http://host:1/#/compare-runs?runs=%5B%22a%22%2C%22b%22%5D&experiments=%5B%223%22%5D"
-    )
-
-
-def test_uris(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert mirror.default_uri() == f"sqlite:///{tmp_path}/mlflow.db"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://u:p@host")
-    assert mirror.default_uri() == "http://u:p@host"
-    assert mirror.absolute_uri("sqlite:///x.db?timeout=5") == f"sqlite:///{tmp_path}/x.db?timeout=5"
-    assert mirror.absolute_uri("sqlite:////x.db") == "sqlite:////x.db"
-    assert mirror.ui_command("http://host") is None
-    assert mirror.ui_command("sqlite:////a b/mlflow.db") == (
-        "mlflow ui --backend-store-uri 'sqlite:////a b/mlflow.db' --port 5000"
-    )
-    for uri, stripped in {
-        "http://u:p@ss@host:1/x": "http://host:1/x",
-        "postgresql://u:p@host/db": "postgresql://host/db",
-        "postgresql://host/db?user=u&password=p&sslmode=require": "postgresql://host/db?sslmode=require",
-        "sqlite:////a@b/mlflow.db": "sqlite:////a@b/mlflow.db",
-        "databricks": "databricks",
-    }.items():
-        assert mirror.strip_credentials(uri) == stripped
 
 
 def forget(shipper: Mirror, **changes: object) -> None:
@@ -419,48 +293,8 @@ def forget(shipper: Mirror, **changes: object) -> None:
 
 def runs_with_uid(server: MlflowServer, shipper: Mirror) -> list[tuple]:
     sql = "select runs.run_uuid, lifecycle_stage from runs join tags using (run_uuid) where key = ? and value = ?"
-    return query(server, sql, mirror.UID_TAG, shipper.info.uid)
+    return query(server, sql, UID_TAG, shipper.info.uid)
 
 
 def dump(server: MlflowServer) -> list[list[tuple]]:
     return [query(server, f"select * from {table} order by 1, 2") for table in ("runs", "tags", "params", "metrics")]
-
-
-def wait_for(condition: object, timeout_sec: float = 60) -> None:
-    deadline = time.monotonic() + timeout_sec
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-class answering:
-    """A server that answers every request with one status, and notes the Authorization headers."""
-
-    def __init__(self, status: int) -> None:
-        headers: list[str | None] = []
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def answer(self) -> None:
-                headers.append(self.headers["Authorization"])
-                self.rfile.read(int(self.headers["Content-Length"] or 0))
-                body = json.dumps({"message": "no"}).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            do_GET = do_POST = answer
-
-            def log_message(self, *_: object) -> None:
-                """Keep the test's output clean."""
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._headers = headers
-
-    def __enter__(self) -> tuple[str, list[str | None]]:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return f"http://127.0.0.1:{self._server.server_port}", self._headers
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()

@@ -1,0 +1,162 @@
+"""The tracking server: its URI with and without credentials, its pages, and what its answers and failures mean."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+LOCAL_UI = "http://127.0.0.1:5000"  # where `ui_command` serves a database
+CHECK_TIMEOUT_SEC = 5
+
+
+class TrackingUnavailable(Exception):
+    """The tracking server cannot be reached, or not now: try again later, nothing is lost."""
+
+
+class TrackingRefused(Exception):
+    """The tracking server answers and refuses: trying again does not help until somebody changes something."""
+
+
+def default_uri() -> str:
+    """$MLFLOW_TRACKING_URI, else the database mlflow.db in the current folder. May hold credentials."""
+    return absolute_uri(os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db")
+
+
+def absolute_uri(uri: str) -> str:
+    """The URI with a relative SQLite path made absolute, so that it means the same from every folder."""
+    path = _sqlite_path(uri)
+    return uri if path is None else uri.replace(f"///{path}", f"///{path.expanduser().absolute()}", 1)
+
+
+def strip_credentials(uri: str) -> str:
+    """The URI without user, password and token: fit to be written and printed."""
+    parts = urlsplit(uri)
+    query = [(key, value) for key, value in parse_qsl(parts.query) if not re.search("user|pass|token|secret", key)]
+    if "@" in parts.netloc or len(query) < len(parse_qsl(parts.query)):
+        parts = parts._replace(netloc=parts.netloc.rpartition("@")[2], query=urlencode(query))
+        return urlunsplit(parts)
+    return uri
+
+
+def run_link(uri: str, experiment_id: str, run_id: str) -> str:
+    """The page of a run in MLflow's UI; for a database, where `ui_command` serves it."""
+    return f"{_ui(uri)}/#/experiments/{experiment_id}/runs/{run_id}"
+
+
+def compare_link(uri: str, experiment_id: str, run_ids: list[str]) -> str:
+    """The page that compares runs (getCompareRunPageRoute in MLflow's routes: two JSON lists as the query)."""
+    runs, experiments = (
+        quote(json.dumps(ids, separators=(",", ":")), safe="") for ids in (list(run_ids), [experiment_id])
+    )
+    return f"{_ui(uri)}/#/compare-runs?runs={runs}&experiments={experiments}"
+
+
+def ui_command(uri: str) -> str | None:
+    """The command that serves a database's runs at the links above; None where a server does already."""
+    if urlsplit(uri).scheme in ("http", "https"):
+        return None
+    return f"mlflow ui --backend-store-uri {shlex.quote(strip_credentials(uri))} --port {LOCAL_UI.rpartition(':')[2]}"
+
+
+def artifact_root(uri: str) -> str | None:
+    """Where a database's artifacts go: beside it, wherever the process runs; a server decides for itself (None)."""
+    path = _sqlite_path(uri)
+    return None if path is None else (path.absolute().parent / "mlartifacts").as_uri()
+
+
+def _ui(uri: str) -> str:
+    return strip_credentials(uri).rstrip("/") if urlsplit(uri).scheme in ("http", "https") else LOCAL_UI
+
+
+def _sqlite_path(uri: str) -> Path | None:
+    match = re.fullmatch(r"sqlite(?:\+\w+)?:///([^?]+)(\?.*)?", uri)
+    return Path(match[1]) if match and match[1] != ":memory:" else None
+
+
+def check_server(uri: str) -> None:
+    """Ask an HTTP tracking server, once and within seconds, whether it will take a run; other URIs are not checked.
+
+    Raises TrackingRefused when it refuses our credentials, TrackingUnavailable when it does not answer as MLflow does.
+    """
+    plugin = os.environ.get("MLFLOW_TRACKING_AUTH") or os.environ.get("MLFLOW_TRACKING_AWS_SIGV4")
+    if urlsplit(uri).scheme not in ("http", "https") or plugin:  # a plugin's signature only MLflow itself can make
+        return
+    import requests
+
+    url = uri.rstrip("/") + "/api/2.0/mlflow/experiments/search"
+    insecure = os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() in ("true", "1")
+    try:
+        response = requests.post(
+            url,
+            json={"max_results": 1},
+            headers=_authorization(),
+            timeout=CHECK_TIMEOUT_SEC,
+            verify=not insecure and (os.environ.get("MLFLOW_TRACKING_SERVER_CERT_PATH") or True),
+            cert=os.environ.get("MLFLOW_TRACKING_CLIENT_CERT_PATH"),
+        )
+    except requests.RequestException as error:
+        raise TrackingUnavailable(_message(uri, error)) from None
+    if response.status_code in (401, 403):
+        raise TrackingRefused(_refusal(uri, f"HTTP {response.status_code} {response.text[:200].strip()}"))
+    if response.status_code != 200:
+        raise TrackingUnavailable(_message(uri, f"HTTP {response.status_code} {response.text[:200].strip()}"))
+
+
+@contextmanager
+def answers(uri: str, hint: str) -> Iterator[None]:
+    """Turn whatever a request raises into TrackingUnavailable or TrackingRefused, without credentials.
+
+    `hint` says what to do where the server does not know what the request names.
+    """
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except MlflowException as error:
+        status = error.get_http_status_code()
+        if status in (401, 403):
+            raise TrackingRefused(_refusal(uri, error)) from None
+        if status in (400, 404):
+            raise TrackingRefused(f"{_message(uri, error)}. {hint}") from None
+        if "error_code" not in getattr(error, "json", {"error_code": ""}):
+            check_server(uri)  # JSON of a proxy's own, of which MLflow drops the HTTP status: ask for it
+        raise TrackingUnavailable(_message(uri, error)) from None
+    except Exception as error:  # SQLAlchemy and the artifact stores' SDKs raise classes of their own
+        raise TrackingUnavailable(_message(uri, f"{type(error).__name__}: {error}")) from None
+
+
+def _authorization() -> dict[str, str]:
+    """The header that MLflow would send (mlflow.utils.credentials, mlflow.utils.rest_utils.http_request)."""
+    import base64
+    import configparser
+
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(Path("~/.mlflow/credentials").expanduser())
+    stored: Mapping[str, str] = parser["mlflow"] if parser.has_section("mlflow") else {}
+    user, password = (
+        os.environ.get(name) or stored.get(name.lower())
+        for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
+    )
+    if user and password:
+        return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
+    token = os.environ.get("MLFLOW_TRACKING_TOKEN")
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _message(uri: str, error: object) -> str:
+    text = str(error).replace(uri, strip_credentials(uri)) or type(error).__name__
+    text = re.sub(r"(?<=:)//[^/\s]*@", "//", text)  # a URI that was put together anew, from parts of ours
+    return f"{strip_credentials(uri)}: {text}"
+
+
+def _refusal(uri: str, error: object) -> str:
+    return (
+        f"{_message(uri, error)}. Give MLflow's credentials in MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD "
+        "(or MLFLOW_TRACKING_TOKEN) or ~/.mlflow/credentials, or train now with tracking.offline=true"
+    )
