@@ -41,7 +41,12 @@ def main(run_dir: Path) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    import trainers.train  # noqa: F401  # before the fork
+    from trainers import imports
+
+    # A workload of the user's own may want all of torchmetrics; ours do not.
+    slow = imports.SLOW if config.model.workload.startswith("trainers.") else ()
+    with imports.as_if_missing(*slow):
+        import trainers.train  # noqa: F401  # before the fork
 
     launch = LaunchConfig(
         min_nodes=1,
