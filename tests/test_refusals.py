@@ -30,6 +30,8 @@ REFUSED = {
     "batch_size=0": ["batch_size=0", "above 0"],
     "target=1.5": ["target=1.5", "between 0 and 1"],
     "dataset=fashion_mnist": ["dataset.path", "train-images-idx3-ubyte"],
+    "+stack.expect.torch=9.9": ["stack=native", "torch", "9.9", "stack.expect"],
+    "+stack.expect.pytorch=2": ["stack.expect", "pytorch", "torch"],
     "model.optimizer.lr_scaling=linear": ["base_batch_size", "both or neither"],
     "model.optimizer.lr_scaling=cubic": ["cubic", "none, linear"],
     "tracking.uri=/tmp/mlruns": ["tracking.uri=/tmp/mlruns", "sqlite:///"],
@@ -42,7 +44,8 @@ REFUSED = {
     "model.workload=nothing": ["model.workload=nothing", "package.module:NAME"],
     "-m seed=1,2 target=7": ["target=7", "between 0 and 1"],
 }
-IN_THE_WORKER = {"dataset=fashion_mnist"}  # found by the dataset itself, before it reads
+# Found in the worker, before it trains: by the dataset itself, and by the fingerprint.
+IN_THE_WORKER = {"dataset=fashion_mnist", "+stack.expect.torch=9.9", "+stack.expect.pytorch=2"}
 
 
 @pytest.fixture(scope="module")

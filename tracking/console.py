@@ -46,7 +46,7 @@ class RunProgress:
             transient=True,
             disable=not console.is_terminal,
         )
-        self._task = self._progress.add_task(name, total=None, detail="starting")
+        self._task = self._progress.add_task("starting", total=None, detail="")
         self._epochs = self._batches = 0
         self._seen: dict[str, float] = {}
 
@@ -65,7 +65,7 @@ class RunProgress:
         if record.kind != "event":
             return
         if record.key in PHASES:
-            self._progress.update(self._task, description=f"{self._name}: {PHASES[record.key]}")
+            self._progress.update(self._task, description=PHASES[record.key])
         if record.key == "run_start":
             self._epochs, self._batches = int(record.values["max_epochs"]), int(record.values["num_batches"])
             self._progress.update(self._task, total=self._epochs * self._batches)
@@ -78,11 +78,10 @@ class RunProgress:
                 self._console.print(f"{self._name}: epoch {record.values['epoch_num']}/{self._epochs} {self._detail()}")
 
     def _detail(self) -> str:
-        shown: list[tuple[str, float]] = [
-            (key, self._seen[key]) for key in ("train/loss", "throughput/samples_per_sec") if key in self._seen
-        ]
-        shown += [(key, value) for key, value in self._seen.items() if key.startswith("eval/")]
-        return "  ".join(f"{key.removeprefix('throughput/').replace('/', ' ')} {value:.4g}" for key, value in shown)
+        texts = {"train/loss": "loss {:.3g}", "throughput/samples_per_sec": "{:,.0f} samples/s"}
+        texts |= {key: f"{key.removeprefix('eval/')} {{:.4g}}" for key in self._seen if key.startswith("eval/")}
+        texts.pop("eval/loss", None)  # one loss is enough for a line
+        return "  ".join(text.format(self._seen[key]) for key, text in texts.items() if key in self._seen)
 
 
 def run_table(name: str, folder: Path, result: Result) -> Table:
@@ -110,7 +109,7 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
         rows.append(("time to accuracy", "target not reached"))
     if "throughput/samples_per_sec" in metrics:
         rate = metrics["throughput/samples_per_sec"]
-        rows.append(("throughput", f"{rate:,.0f} {result.unit}/s over {result.windows['num_windows']} windows"))
+        rows.append(("throughput", f"{rate:,.0f} {result.unit}/s in the steady state (windows: {result.windows['num_windows']})"))
     rows.append(("world size", f"{metrics['world_size']:g}"))
     rows.append(("before the clock", f"{seconds(metrics, 'time/init_sec')} from the command to the first data"))
     if "cost/to_accuracy_usd" in metrics:

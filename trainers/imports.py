@@ -11,7 +11,7 @@ from lightning_utilities.core import imports
 
 # torchmetrics, which Lightning imports, imports these where they are installed, for its plots and audio metrics: a
 # third of Lightning's import time (4 of 14 s on two cores).
-SLOW = ("matplotlib", "scipy")
+SLOW = ("matplotlib", "scipy", "transformers")
 
 
 @contextmanager

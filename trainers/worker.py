@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
+ALL_IMPORTS = "TIMETRIAL_ALL_IMPORTS"  # set where trainers.imports has left out too much
 
 
 def main(run_dir: Path) -> int:
@@ -44,9 +45,16 @@ def main(run_dir: Path) -> int:
     from trainers import imports
 
     # A workload of the user's own may want all of torchmetrics; ours do not.
-    slow = imports.SLOW if config.model.workload.startswith("trainers.") else ()
-    with imports.as_if_missing(*slow):
-        import trainers.train  # noqa: F401  # before the fork
+    slow = imports.SLOW if config.model.workload.startswith("trainers.") and ALL_IMPORTS not in os.environ else ()
+    try:
+        with imports.as_if_missing(*slow):
+            import trainers.train  # noqa: F401  # before the fork
+    except Exception:  # an ImportError, or what some package makes of one
+        if not slow:
+            raise
+        # Something else that is installed here needs them: start again, with them.
+        os.environ[ALL_IMPORTS] = "1"
+        os.execv(sys.executable, [sys.executable, "-P", "-m", "trainers.worker", str(run_dir)])
 
     launch = LaunchConfig(
         min_nodes=1,

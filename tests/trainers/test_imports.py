@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+from conf import checks
+from tests.composing import composed
+from tracking import job, run_folder
+from trainers import stack
 
 CODE = """
 import sys
@@ -21,3 +27,26 @@ print("well")
 def test_they_are_left_out_and_there_again_afterwards() -> None:
     answer = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=120)
     assert answer.stdout == "well\n", answer.stderr
+
+
+RESTART = """
+import sys
+from pathlib import Path
+from trainers import imports, worker
+imports.SLOW = ("torchmetrics",)  # stands for a package that something else here needs
+sys.exit(worker.main(Path(sys.argv[1])))
+"""
+
+
+def test_where_something_needs_them_the_worker_starts_again_with_them(tmp_path: Path) -> None:
+    overrides = ["gpus=0", "max_epochs=1", "limit_train_batches=1", "batch_size=4"]
+    config = checks.check(composed(overrides), [])
+    folder = job.prepare(config, overrides, tmp_path, "sqlite:///unused.db")
+    environment = stack.worker_command(config, folder).env
+    answer = subprocess.run(
+        [sys.executable, "-c", RESTART, str(folder)], env=environment, capture_output=True, text=True, timeout=180
+    )
+    assert answer.returncode == 0, answer.stderr
+    result = run_folder.read_result(folder)
+    assert result is not None
+    assert result.status == "finished"

@@ -128,6 +128,7 @@ class TrainLoader:
         assert 0 <= shard.rank < shard.world_size
         self.data, self.batch_size, self.seed, self.shard = data, batch_size, seed, shard
         self.epoch = 0
+        self._pinned: torch.Tensor | None = None
 
     def __len__(self) -> int:
         return -(-self.data.num_train // self._global_batch())
@@ -169,8 +170,12 @@ class TrainLoader:
         order = np.random.RandomState([self.seed, self.epoch]).permutation(self.data.num_train)
         # Wraps around as often as it must. Processes take turns in a global batch, so that filler spreads evenly.
         order = np.resize(order, (len(self), self.batch_size, self.shard.world_size))
-        own = np.ascontiguousarray(order[:, :, self.shard.rank], dtype=np.int64)
-        return torch.from_numpy(own).to(self.shard.device)
+        own = torch.from_numpy(np.ascontiguousarray(order[:, :, self.shard.rank], dtype=np.int64))
+        if self.shard.device.type != "cuda":
+            return own
+        if self._pinned is None:  # once, since pinning takes milliseconds; a copy from elsewhere waits for the device
+            self._pinned = torch.empty_like(own, pin_memory=True)
+        return self._pinned.copy_(own).to(self.shard.device, non_blocking=True)
 
     def _weights(self, num_global: int) -> torch.Tensor:
         real = torch.arange(self.batch_size, device=self.shard.device) < self._num_real(num_global)
