@@ -109,7 +109,12 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
         rows.append(("time to accuracy", "target not reached"))
     if "throughput/samples_per_sec" in metrics:
         rate = metrics["throughput/samples_per_sec"]
-        rows.append(("throughput", f"{rate:,.0f} {result.unit}/s in the steady state (windows: {result.windows['num_windows']})"))
+        rows.append(
+            (
+                "throughput",
+                f"{rate:,.0f} {result.unit}/s in the steady state (windows: {result.windows['num_windows']})",
+            )
+        )
     rows.append(("world size", f"{metrics['world_size']:g}"))
     rows.append(("before the clock", f"{seconds(metrics, 'time/init_sec')} from the command to the first data"))
     if "cost/to_accuracy_usd" in metrics:

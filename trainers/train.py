@@ -62,6 +62,17 @@ def train(config: RunConfig, run_dir: Path, gpu: str) -> None:
             module.write_report(run_dir)
 
     callback = TrialCallback(config, shard.device, log, prepare, conclude)
+    trainer = make_trainer(config, shard, module, callback)
+    trainer.fit(module, train_loader, eval_loader)
+
+    measured = summary.devices(config, callback, flops[0] if flops else None, gpu)
+    if log:
+        summary.write(config, run_dir, log, callback, measured | test_metrics, workload.unit)
+    dist.destroy_process_group()
+
+
+def make_trainer(config: RunConfig, shard: Shard, module: TrialModule, callback: TrialCallback) -> pl.Trainer:
+    """A Trainer with nothing on the timed path that is not needed."""
     trainer = pl.Trainer(
         strategy=strategy(shard),
         devices=config.processes_per_node(),
@@ -79,12 +90,7 @@ def train(config: RunConfig, run_dir: Path, gpu: str) -> None:
     # Lightning would ask all processes before every step whether one was told to stop, and wait for the device to
     # hear the answer; here the agent stops them all (the callback leaves SIGTERM to do so).
     trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
-    trainer.fit(module, train_loader, eval_loader)
-
-    measured = summary.devices(config, callback, flops[0] if flops else None, gpu)
-    if log:
-        summary.write(config, run_dir, log, callback, measured | test_metrics, workload.unit)
-    dist.destroy_process_group()
+    return trainer
 
 
 class NoProfiler(PassThroughProfiler):

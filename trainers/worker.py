@@ -22,6 +22,7 @@ from tracking.run_folder import Failure, Result
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 ALL_IMPORTS = "TIMETRIAL_ALL_IMPORTS"  # set where trainers.imports has left out too much
@@ -38,17 +39,32 @@ def main(run_dir: Path) -> int:
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5")
     collector = fingerprint.Collector()  # its commands run beside the imports
 
+    import_training(config, run_dir)
     import torch
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+    from torch.distributed.launcher.api import elastic_launch
 
+    try:
+        found = collector.finish(torch, range(processes if config.on_gpu() else 0))
+        environment = record_environment(config, run_dir, found)
+        assert not torch.cuda.is_initialized(), "a forked process cannot use CUDA once its parent has"
+        elastic_launch(torchrun(run_dir, processes), run_rank)(run_dir, environment.get("env.gpu", ""))
+    except schema.ConfigError as error:
+        return fail(run_dir, Failure("bad_input", str(error)))
+    except ChildFailedError as error:
+        return fail(run_dir, first_failure(run_dir, error))
+    return 0
+
+
+def import_training(config: schema.RunConfig, run_dir: Path) -> None:
+    """Import, before the fork, all that the ranks need; what is slow and not needed is left out where that works."""
     from trainers import imports
 
     # A workload of the user's own may want all of torchmetrics; ours do not.
     slow = imports.SLOW if config.model.workload.startswith("trainers.") and ALL_IMPORTS not in os.environ else ()
     try:
         with imports.as_if_missing(*slow):
-            import trainers.train  # noqa: F401  # before the fork
+            import trainers.train  # noqa: F401
     except Exception:  # an ImportError, or what some package makes of one
         if not slow:
             raise
@@ -56,7 +72,12 @@ def main(run_dir: Path) -> int:
         os.environ[ALL_IMPORTS] = "1"
         os.execv(sys.executable, [sys.executable, "-P", "-m", "trainers.worker", str(run_dir)])
 
-    launch = LaunchConfig(
+
+def torchrun(run_dir: Path, processes: int) -> LaunchConfig:
+    """What `torchrun --standalone --nproc-per-node=N --max-restarts=0` sets, but forking."""
+    from torch.distributed.launcher.api import LaunchConfig
+
+    return LaunchConfig(
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=processes,
@@ -67,17 +88,6 @@ def main(run_dir: Path) -> int:
         start_method="fork",
         monitor_interval=0.1,
     )
-    try:
-        environment = record_environment(
-            config, run_dir, collector.finish(torch, range(processes if config.on_gpu() else 0))
-        )
-        assert not torch.cuda.is_initialized(), "a forked process cannot use CUDA once its parent has"
-        elastic_launch(launch, run_rank)(run_dir, environment.get("env.gpu", ""))
-    except schema.ConfigError as error:
-        return fail(run_dir, Failure("bad_input", str(error)))
-    except ChildFailedError as error:
-        return fail(run_dir, first_failure(run_dir, error))
-    return 0
 
 
 def record_environment(config: schema.RunConfig, run_dir: Path, found: dict[str, Any]) -> dict[str, str]:
