@@ -47,6 +47,9 @@ def main() -> int:
     except (ConfigError, HydraException, OmegaConfBaseException) as error:
         print(refusal.explain(error), file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 1
 
 
 def launch(started: float) -> int:

@@ -70,7 +70,10 @@ def test_jobs_are_children_and_the_parent_holds_the_summary(faulty: Launched) ->
         [mirrored.experiment_id], f"tags.`mlflow.parentRunId` = '{mirrored.run_id}'", max_results=100
     )
     assert {run.info.run_id for run in children} == {Mirror(folder).run_id for folder in faulty.folders}
-    assert client.get_run(mirrored.run_id).info.status == "FAILED"
+    parent_run = client.get_run(mirrored.run_id)
+    assert parent_run.info.status == "FAILED"
+    assert parent_run.data.metrics["num_finished"] == 1
+    assert parent_run.info.end_time >= max(run.info.end_time for run in children)
     names = {file.path for file in client.list_artifacts(mirrored.run_id)}
     assert {"sweep.json", "summary.csv", "summary.md"} <= names
     link = next(line for line in faulty.output.splitlines() if "compare-runs" in line)

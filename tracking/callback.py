@@ -26,8 +26,8 @@ class TrialCallback(pl.Callback):
     """Measures one run. Every rank has one; rank 0's has the journal.
 
     `prepare(trainer)` compiles and warms up before the clock starts, `conclude(trainer)` does what comes after it while
-    the model is still on its device. The events that the clock is computed from are in
-    the journal; `windows`, `samples` and `energy` hold the rest of the summary after the fit.
+    the model is still on its device. The events that the clock is computed from are in the journal; `windows`,
+    `samples` and `energy` hold the rest of the summary after the fit.
     """
 
     def __init__(

@@ -25,8 +25,8 @@ STOPPING = (signal.SIGINT, signal.SIGTERM)
 GRACE_SEC = 5.0  # between asking a worker to end and killing it
 
 
-class Interrupted(Exception):
-    """The launcher was told to stop (Ctrl-C or SIGTERM)."""
+class Interrupted(KeyboardInterrupt):
+    """The launcher was told to stop (Ctrl-C or SIGTERM); no `except Exception` of a library can swallow it."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signal.Signals(signum).name)
@@ -133,7 +133,7 @@ def run_job(
         failure = Failure("timeout", str(error))
     except Interrupted as error:
         stop(process)
-        end(folder, log, Failure(f"signal:{error.signum}", f"stopped by {error}"))
+        stopped(folder, error)
         raise
     finally:
         stop(process)
@@ -178,6 +178,11 @@ def unexplained(folder: Path, returncode: int) -> Failure | None:
         message = f"the worker was killed by {signal.Signals(-returncode).name}"
         return Failure(f"signal:{-returncode}", message, last_words)
     return Failure("error", f"the worker ended with exit code {returncode} and no result", last_words)
+
+
+def stopped(folder: Path, error: Interrupted) -> Result:
+    """The result of a run that the launcher was told to stop, written and journaled."""
+    return end(folder, Journal(folder / run_folder.JOURNAL), Failure(f"signal:{error.signum}", f"stopped by {error}"))
 
 
 def end(folder: Path, log: Journal, failure: Failure | None) -> Result:

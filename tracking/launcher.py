@@ -90,8 +90,8 @@ class Launcher:
                 one.result = job.run_job(
                     one.folder, config, command.argv, command.env, uuids, progress.update, self._started
                 )
-            except Interrupted:
-                one.result = run_folder.read_result(one.folder)
+            except Interrupted as error:
+                one.result = run_folder.read_result(one.folder) or job.stopped(one.folder, error)
                 raise
             finally:
                 if one.folder in self._threads:

@@ -7,7 +7,7 @@ import dataclasses
 import io
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -216,10 +216,10 @@ def finish(folder: Path, jobs: Sequence[Job]) -> Result:
     run_folder.write_text(folder / "summary.md", "".join(f"| {' | '.join(row)} |\n" for row in rows))
     bad = [status(job) for job in jobs if not job.finished]
     failure = Failure("error", f"{len(bad)} of {len(jobs)} jobs did not finish: {', '.join(bad)}") if bad else None
-    result = Result("failed" if bad else "finished", metrics=totals(jobs), failure=failure)
+    metrics = {"num_finished": float(len(jobs) - len(bad))}
+    log = Journal(folder / run_folder.JOURNAL)
+    log.metrics(metrics)  # the journal's last record is when the parent run ended
+    log.close()
+    result = Result("failed" if bad else "finished", metrics=metrics, failure=failure)
     run_folder.write_json(folder / run_folder.RESULT, result)
     return result
-
-
-def totals(jobs: Iterable[Job]) -> dict[str, float]:
-    return {"num_finished": float(sum(job.finished for job in jobs))}
