@@ -50,6 +50,10 @@ class DatasetConfig:
     name: str = REQUIRED  # one of those in the model's targets
     path: str | None = None  # folder of the files, for datasets that are read from disk
     download: bool | None = None  # fetch the files into path where they are missing and the network allows
+    size: int | None = None  # number of training images, for datasets that are generated
+    year: int | None = None  # 2014 or 2017, for COCO where path holds both
+    decode: str | None = None  # where JPEG files are decoded: auto | gpu | cpu
+    num_threads: int | None = None  # that read and decode, a process; default: the cores, shared by the processes
 
 
 @dataclass

@@ -82,8 +82,7 @@ class TrialCallback(pl.Callback):
         self._chunk = Chunk(self._timer.mark())
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        trained = self._read_windows()
-        self._event("epoch_stop", epoch_num=trainer.current_epoch + 1, samples=trained)
+        self._close_epoch(trainer)
         self._event("eval_start", epoch_num=trainer.current_epoch + 1)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -99,6 +98,14 @@ class TrialCallback(pl.Callback):
             self._reached = True
             self.energy |= self._meter.total("energy/to_accuracy_joules")
             trainer.should_stop = self._config.stop_at_target
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._chunk is not None:  # there was no evaluation, before which it is closed
+            self._close_epoch(trainer)
+
+    def _close_epoch(self, trainer: pl.Trainer) -> None:
+        trained = self._read_windows()
+        self._event("epoch_stop", epoch_num=trainer.current_epoch + 1, samples=trained)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.energy |= self._meter.total("energy/joules")
@@ -136,7 +143,7 @@ class TrialCallback(pl.Callback):
         assert self._chunk is not None
         self._read_window(self._waiting, self._step - len(self._chunk.done))
         self._read_window(self._chunk, self._step)
-        self._waiting = None
+        self._waiting = self._chunk = None
         epoch_samples, self._epoch_samples = self._epoch_samples, 0
         return epoch_samples
 

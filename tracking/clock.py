@@ -56,6 +56,8 @@ def summarize(events: Sequence[Record], targets: Mapping[str, float]) -> dict[st
         # The launcher says how long its own start had taken by then: the clock of the person who waits.
         command = init.clock_sec - float(init.values.get("since_command_sec", 0.0))
         summary["time/init_sec"] = start.clock_sec - command
+    if indexing := intervals(events, "index"):
+        summary["time/index_sec"] = _total(indexing)
     if warmups := intervals(events, "warmup"):
         summary["time/compile_sec"] = _total(warmups)
     if epochs := intervals(events, "epoch"):

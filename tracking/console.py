@@ -107,6 +107,8 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
         rows.append(("epochs", f"{metrics['epochs/to_accuracy']:g}"))
     elif result.targets:
         rows.append(("time to accuracy", "target not reached"))
+    elif not result.evaluations:
+        rows.append(("time to accuracy", "none: this dataset has no accuracy, it measures speed alone"))
     if "throughput/samples_per_sec" in metrics:
         rate = metrics["throughput/samples_per_sec"]
         rows.append(

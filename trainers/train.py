@@ -36,7 +36,11 @@ def train(config: RunConfig, run_dir: Path, gpu: str) -> None:
     workload = load_workload(config)
     precision.apply(config.precision)
     pl.seed_everything(config.seed, verbose=False)
+    if log:
+        log.event("index_start")
     data = make_data(workload, config.dataset)
+    if log:
+        log.event("index_stop")
     module = make_module(workload, data, config)
     # The weights are the same everywhere; what is drawn from here on (augmentation, dropout) is each process's own.
     pl.seed_everything((config.seed + (shard.rank << 20)) % 2**32, verbose=False)
@@ -50,10 +54,10 @@ def train(config: RunConfig, run_dir: Path, gpu: str) -> None:
     def prepare(trainer: pl.Trainer) -> None:  # before the clock starts
         precision.check(trainer, config.precision, shard.device)
         if gpu in throughput.PEAK_FLOPS:
-            flops.append(flops_per_sample(trainer, module, data.example_batch(8, shard.device)))
+            flops.append(flops_per_sample(trainer, module, data.example_batches(8, shard.device)[0]))
         if config.compiled():
             module.compile_hot_path()
-        warm_up(trainer, module, data.example_batch(batch_size, shard.device))
+        warm_up(trainer, module, data.example_batches(batch_size, shard.device), evaluate=eval_loader is not None)
 
     def conclude(trainer: pl.Trainer) -> None:  # after the clock has stopped
         if test_loader is not None:
@@ -62,7 +66,7 @@ def train(config: RunConfig, run_dir: Path, gpu: str) -> None:
             module.write_report(run_dir)
 
     callback = TrialCallback(config, shard.device, log, prepare, conclude)
-    trainer = make_trainer(config, shard, module, callback)
+    trainer = make_trainer(config, shard, module, callback, evaluate=eval_loader is not None)
     trainer.fit(module, train_loader, eval_loader)
 
     measured = summary.devices(config, callback, flops[0] if flops else None, gpu)
@@ -71,7 +75,9 @@ def train(config: RunConfig, run_dir: Path, gpu: str) -> None:
     dist.destroy_process_group()
 
 
-def make_trainer(config: RunConfig, shard: Shard, module: TrialModule, callback: TrialCallback) -> pl.Trainer:
+def make_trainer(
+    config: RunConfig, shard: Shard, module: TrialModule, callback: TrialCallback, evaluate: bool
+) -> pl.Trainer:
     """A Trainer with nothing on the timed path that is not needed."""
     trainer = pl.Trainer(
         strategy=strategy(shard),
@@ -81,6 +87,7 @@ def make_trainer(config: RunConfig, shard: Shard, module: TrialModule, callback:
         precision=config.precision.trainer,  # type: ignore[arg-type]
         max_epochs=module.max_epochs if config.max_epochs is None else config.max_epochs,
         limit_train_batches=config.limit_train_batches,
+        limit_val_batches=None if evaluate else 0,
         callbacks=[callback],
         inference_mode=False,  # another mode than the warm-up's would compile the evaluation again, on the clock
         barebones=True,  # no logger, checkpoints, progress bar or sanity check on the timed path

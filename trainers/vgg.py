@@ -7,7 +7,6 @@ followed by batch normalisation and ReLU (K. Simonyan and A. Zisserman 2014, arX
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch import nn
 
 from conf.schema import ConfigError
 from trainers.augment import augment
+from trainers.compiling import compiled
 from trainers.confusion import ConfusionCounter, confusion_cells, plot, write_csv
 from trainers.data.digits import digits
 from trainers.data.fashion_mnist import fashion_mnist
@@ -69,14 +69,6 @@ def evaluate(
     """The cell of the confusion matrix of each sample, int64 [n], and the weighted sum of losses."""
     logits, loss = forward_loss(net, images, labels, weights)
     return confusion_cells(logits, labels, weights), loss
-
-
-def compiled(function: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
-    """Compiled for the shapes it is first called with; on a GPU its kernels become one CUDA graph.
-
-    Launched one by one, they would keep the host busier than the device at batches of some hundred.
-    """
-    return torch.compile(function, dynamic=False, mode="reduce-overhead" if device.type == "cuda" else None)
 
 
 class Vgg(TrialModule):

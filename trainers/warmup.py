@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import pytorch_lightning as pl
 import torch
@@ -15,19 +16,24 @@ from trainers.workload import Batch, TrialModule
 NUM_STEPS = 3  # the first compiles, the second allocates what the optimizer keeps, the third runs as all others will
 
 
-def warm_up(trainer: pl.Trainer, module: TrialModule, batch: Batch) -> None:
-    """Run training and evaluation steps on a generated batch, through all that the real steps go through.
+def warm_up(trainer: pl.Trainer, module: TrialModule, batches: Sequence[Batch], evaluate: bool = True) -> None:
+    """Run training and evaluation steps on generated batches, through all that the real steps go through.
 
     Parameters, buffers, optimizer, loss scaler, gradients and random states are afterwards as they were before.
     """
     optimizer = trainer.optimizers[0]
     with untouched(trainer, module):
-        for _ in range(NUM_STEPS):
-            # The same call that the training loop makes: precision, gradient synchronisation and scaler included.
-            trainer.strategy.optimizer_step(optimizer, lambda: _forward_backward(trainer, optimizer, batch))
+        for batch in batches:
+            step = partial(_forward_backward, trainer, optimizer, batch)
+            for _ in range(NUM_STEPS):
+                # The same call that the training loop makes: precision, gradient synchronisation, scaler included.
+                trainer.strategy.optimizer_step(optimizer, step)
+        if not evaluate:
+            return
         module.eval()
         with torch.no_grad():
-            trainer.strategy.validation_step(batch, 0)
+            for batch in batches:
+                trainer.strategy.validation_step(batch, 0)
             module.metrics()  # drops the counts
 
 
@@ -67,4 +73,4 @@ def flops_per_sample(trainer: pl.Trainer, module: TrialModule, batch: Batch) -> 
         loss = module.training_step(batch, 0)
         assert isinstance(loss, torch.Tensor)
         loss.backward()
-    return counter.get_total_flops() / len(next(iter(batch.values())))
+    return counter.get_total_flops() / int(batch["num_samples"])

@@ -43,16 +43,16 @@ class Loader(Protocol):
 class Data(Protocol):
     """A dataset as a workload sees it. Making one reads nothing: the clock starts at the first touch of the data."""
 
-    def example_batch(self, batch_size: int, device: torch.device) -> Batch:
-        """A generated batch of the real shapes and types, to compile and warm up on before the clock starts."""
+    def example_batches(self, batch_size: int, device: torch.device) -> list[Batch]:
+        """Generated batches, one of each shape that real ones have, to compile and warm up on before the clock."""
         ...
 
     def train_loader(self, batch_size: int, seed: int, shard: Shard) -> Loader:
         """Batches that visit every training sample exactly once an epoch over all processes."""
         ...
 
-    def eval_loader(self, batch_size: int, shard: Shard) -> Loader:
-        """The validation samples, each exactly once over all processes."""
+    def eval_loader(self, batch_size: int, shard: Shard) -> Loader | None:
+        """The validation samples, each exactly once over all processes; None where there is nothing to evaluate."""
         ...
 
     def test_loader(self, batch_size: int, shard: Shard) -> Loader | None:
@@ -94,7 +94,7 @@ class TrialModule(pl.LightningModule):
 @dataclass(frozen=True)
 class Workload:
     module: Callable[..., TrialModule]
-    data: Mapping[str, Callable[..., Data]]  # by dataset name; called with what is set of path, download, ...
+    data: Mapping[str, Callable[..., Data]]  # by dataset name; called with what is set of the dataset's options
     unit: str = "images"  # what a sample is
 
 

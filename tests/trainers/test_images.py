@@ -93,7 +93,7 @@ def test_a_process_without_a_real_sample_still_takes_part() -> None:
 def test_nothing_is_read_before_the_first_batch_and_the_test_set_only_when_asked_for() -> None:
     reads: list[str] = []
     data = numbered(reads=reads)
-    data.example_batch(4, torch.device("cpu"))
+    data.example_batches(4, torch.device("cpu"))
     train, evaluation = data.train_loader(8, 1, Shard()), data.eval_loader(8, Shard())
     test = data.test_loader(8, Shard())
     assert (len(train), len(evaluation), len(test)) == (7, 3, 2)
@@ -140,7 +140,7 @@ def test_an_example_batch_looks_like_a_real_one_and_leaves_the_random_state_alon
     data = numbered()
     real = next(iter(data.train_loader(8, 1, Shard())))
     state = torch.get_rng_state()
-    example = data.example_batch(8, torch.device("cpu"))
+    (example,) = data.example_batches(8, torch.device("cpu"))
     assert torch.equal(torch.get_rng_state(), state)
     assert example.keys() == real.keys()
     for key in ("images", "labels", "weights"):

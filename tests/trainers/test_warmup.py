@@ -49,7 +49,7 @@ def trained(before: Any, precision: str = "32-true", accelerator: str = "cpu") -
     data: ImageData = digits()
     module = Vgg(data, learning_rate=1e-3, weight_decay=0.0, epochs=[0], augment_epochs=1)
     device = torch.device("cuda", 0) if accelerator == "gpu" else torch.device("cpu")
-    recorder = Recorder(lambda trainer: before(trainer, module, data.example_batch(16, device)))
+    recorder = Recorder(lambda trainer: before(trainer, module, data.example_batches(16, device)))
     trainer = pl.Trainer(
         accelerator=accelerator,
         devices=1,

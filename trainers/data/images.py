@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from conf.schema import ConfigError
+from trainers.data.order import EvalOrder, TrainOrder
 
 if TYPE_CHECKING:
     from trainers.workload import Batch, Shard
@@ -51,18 +52,19 @@ class ImageData:
     read: Callable[[Source], Arrays]
     _cache: dict[tuple[Part, torch.device], Samples] = field(default_factory=dict, repr=False, compare=False)
 
-    def example_batch(self, batch_size: int, device: torch.device) -> Batch:
-        """A generated full batch. Has a generator of its own: warming up must not move the run's random numbers."""
+    def example_batches(self, batch_size: int, device: torch.device) -> list[Batch]:
+        """One generated full batch. Has a generator of its own: warming up must not move the run's random numbers."""
         generator = torch.Generator().manual_seed(0)
         shape = (batch_size, 1, *self.image_size)
         images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
         labels = torch.randint(0, self.num_classes, (batch_size,), generator=generator)
-        return {
+        example: Batch = {
             "images": images.to(device),
             "labels": labels.to(device),
             "weights": torch.full((batch_size,), 1.0 / batch_size, device=device),
             "num_samples": batch_size,
         }
+        return [example]
 
     def train_loader(self, batch_size: int, seed: int, shard: Shard) -> TrainLoader:
         return TrainLoader(self, batch_size, seed, shard)
@@ -115,23 +117,16 @@ def split(num_samples: int, num_held_out: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class TrainLoader:
-    """One process's share of the shuffled training samples, each of which counts exactly once an epoch.
-
-    One permutation an epoch, the same on every process, is cut into global batches of `batch_size * world_size`, so
-    the global batches do not depend on the number of processes. The last one is filled up from the permutation's
-    start. A real sample weighs world_size / (real samples of the global batch), filler 0: DDP averages gradients over
-    the processes, which makes a weighted sum of losses on each the exact mean over the global batch's real samples.
-    """
+    """One process's share of the shuffled training samples, as `TrainOrder` has it."""
 
     def __init__(self, data: ImageData, batch_size: int, seed: int, shard: Shard) -> None:
-        assert batch_size > 0
-        assert 0 <= shard.rank < shard.world_size
-        self.data, self.batch_size, self.seed, self.shard = data, batch_size, seed, shard
+        self.data, self.shard = data, shard
+        self.order = TrainOrder(data.num_train, batch_size, seed, shard)
         self.epoch = 0
         self._pinned: torch.Tensor | None = None
 
     def __len__(self) -> int:
-        return -(-self.data.num_train // self._global_batch())
+        return len(self.order)
 
     @property
     def sampler(self) -> TrainLoader:
@@ -144,74 +139,48 @@ class TrainLoader:
     def __iter__(self) -> Iterator[Batch]:
         # A generator: Lightning calls iter() while it sets up, and nothing may be read before the first next().
         samples = self.data.samples("train", self.shard.device)
-        order = self._order()
-        num_last = self.data.num_train - (len(self) - 1) * self._global_batch()
-        full, last = self._weights(self._global_batch()), self._weights(num_last)
+        indices = self._to_device(torch.from_numpy(self.order.indices(self.epoch)))
+        last = len(self) - 1
+        weights = {0: self.order.weights(0), last: self.order.weights(last)}
         for step in range(len(self)):
-            is_last = step == len(self) - 1
             yield {
-                "images": samples.images.index_select(0, order[step]),
-                "labels": samples.labels.index_select(0, order[step]),
-                "weights": last if is_last else full,
-                "num_samples": self._num_real(num_last) if is_last else self.batch_size,
+                "images": samples.images.index_select(0, indices[step]),
+                "labels": samples.labels.index_select(0, indices[step]),
+                "weights": weights[last if step == last else 0],
+                "num_samples": self.order.num_real(step),
             }
 
-    def _global_batch(self) -> int:
-        return self.batch_size * self.shard.world_size
-
-    def _num_real(self, num_global: int) -> int:
-        """Real samples of this process in a global batch that holds `num_global`; they come before the filler."""
-        return len(range(self.shard.rank, num_global, self.shard.world_size))
-
-    def _order(self) -> torch.Tensor:
-        """This process's sample indices of the epoch, int64 [steps, batch_size], on the device."""
-        # RandomState's streams are frozen (NEP 19), so that the order is the same on every stack; and unlike PyTorch
-        # it wakes no thread pool, which takes tens of milliseconds on a large machine.
-        order = np.random.RandomState([self.seed, self.epoch]).permutation(self.data.num_train)
-        # Wraps around as often as it must. Processes take turns in a global batch, so that filler spreads evenly.
-        order = np.resize(order, (len(self), self.batch_size, self.shard.world_size))
-        own = torch.from_numpy(np.ascontiguousarray(order[:, :, self.shard.rank], dtype=np.int64))
+    def _to_device(self, indices: torch.Tensor) -> torch.Tensor:
         if self.shard.device.type != "cuda":
-            return own
+            return indices
         if self._pinned is None:  # once, since pinning takes milliseconds; a copy from elsewhere waits for the device
-            self._pinned = torch.empty_like(own, pin_memory=True)
-        return self._pinned.copy_(own).to(self.shard.device, non_blocking=True)
-
-    def _weights(self, num_global: int) -> torch.Tensor:
-        real = torch.arange(self.batch_size, device=self.shard.device) < self._num_real(num_global)
-        return real * (self.shard.world_size / num_global)
+            self._pinned = torch.empty_like(indices, pin_memory=True)
+        return self._pinned.copy_(indices).to(self.shard.device, non_blocking=True)
 
 
 class EvalLoader:
-    """One process's contiguous share of a fixed part of the data; over all processes each sample counts exactly once.
-
-    Every process yields the same number of batches, because collectives run in step, even where it has no real sample
-    left. A real sample weighs 1, filler 0.
-    """
+    """One process's share of a fixed part of the data, as `EvalOrder` has it."""
 
     def __init__(self, data: ImageData, part: Part, num_samples: int, batch_size: int, shard: Shard) -> None:
-        assert batch_size > 0 < num_samples
-        assert 0 <= shard.rank < shard.world_size
-        self.data, self.part, self.num_samples = data, part, num_samples
-        self.batch_size, self.shard = batch_size, shard
-        self.share = -(-num_samples // shard.world_size)
+        self.data, self.part, self.shard = data, part, shard
+        self.order = EvalOrder(num_samples, batch_size, shard)
 
     def __len__(self) -> int:
-        return -(-self.share // self.batch_size)
+        return len(self.order)
 
     def set_epoch(self, epoch: int) -> None:
         """The order is always the same."""
 
     def __iter__(self) -> Iterator[Batch]:
         samples = self.data.samples(self.part, self.shard.device)
-        start = min(self.shard.rank * self.share, self.num_samples)
-        stop = min(start + self.share, self.num_samples)
-        for first in range(start, start + len(self) * self.batch_size, self.batch_size):
-            index = torch.arange(first, first + self.batch_size, device=self.shard.device)
-            index_in_range = index.clamp(max=self.num_samples - 1)
+        batch_size, last = self.order.batch_size, self.order.num_samples - 1
+        for step in range(len(self)):
+            # order.indices() of this step, made on the device
+            index = torch.arange(batch_size, device=self.shard.device).add_(self.order.first + step * batch_size)
+            index.clamp_(max=last)
             yield {
-                "images": samples.images.index_select(0, index_in_range),
-                "labels": samples.labels.index_select(0, index_in_range),
-                "weights": (index < stop).float(),
-                "num_samples": max(0, min(stop - first, self.batch_size)),
+                "images": samples.images.index_select(0, index),
+                "labels": samples.labels.index_select(0, index),
+                "weights": self.order.weights(step),
+                "num_samples": self.order.num_real(step),
             }

@@ -1,0 +1,170 @@
+"""Reading JPEG files: what Pillow reads, whatever the file is, and a named refusal of what is broken."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from conf.schema import ConfigError
+from tests.trainers.jpegs import picture, write
+from trainers.data import jpeg
+from trainers.data.jpeg import Decoded, JpegReader
+
+CPU = torch.device("cpu")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+
+
+def images(decoded: Decoded) -> list[np.ndarray]:
+    """Each as uint8 [h, w, 3]."""
+    pixels, found = decoded.pixels.cpu().numpy(), []
+    for offset, (height, width) in zip(decoded.offsets.tolist(), decoded.sizes.tolist(), strict=True):
+        flat = pixels[offset : offset + 3 * height * width]
+        interleaved = flat.reshape(height, width, 3)
+        found.append(interleaved if decoded.interleaved else flat.reshape(3, height, width).transpose(1, 2, 0))
+    return found
+
+
+def several(folder: Path) -> list[Path]:
+    return [
+        write(folder / "plain.jpg", picture(30, 41)),
+        write(folder / "grey.jpg", picture(17, 8, 1), mode="L"),
+        write(folder / "cmyk.jpg", picture(20, 24, 2), mode="CMYK"),
+        write(folder / "progressive.jpg", picture(40, 33, 3), progressive=True),
+        write(folder / "png in disguise.JPEG", picture(9, 12, 4), format="PNG"),
+        write(folder / "one_pixel.jpg", picture(1, 1, 5)),
+        write(folder / "no_subsampling.jpg", picture(31, 15, 6), subsampling=0),
+    ]
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_reads_what_pillow_reads_in_order(tmp_path: Path, num_threads: int) -> None:
+    paths = several(tmp_path)
+    decoded = JpegReader(CPU, num_threads).read([*paths, str(paths[0])])
+    expected = [np.asarray(Image.open(path).convert("RGB")) for path in [*paths, paths[0]]]
+    assert decoded.pixels.dtype == torch.uint8
+    assert len(decoded.pixels) == sum(image.size for image in expected)
+    assert decoded.sizes.tolist() == decoded.host_sizes.tolist() == [list(image.shape[:2]) for image in expected]
+    for found, image in zip(images(decoded), expected, strict=True):
+        assert np.array_equal(found, image)
+
+
+def test_orientation_is_not_applied(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by 90 degrees
+    path = write(tmp_path / "turned.jpg", picture(10, 20), exif=exif)
+    assert JpegReader(CPU, 1).read([path]).host_sizes.tolist() == [[10, 20]]
+
+
+def break_file(path: Path, how: str) -> Path:
+    content = path.read_bytes()
+    if how == "missing":
+        path.unlink()
+    elif how == "folder":
+        path.unlink()
+        path.mkdir()
+    else:
+        cut = {"empty": 0, "header only": 100, "truncated": len(content) // 2, "without its end": len(content) - 2}
+        path.write_bytes(b"no image at all" if how == "text" else content[: cut[how]])
+    return path
+
+
+BROKEN = {
+    "missing": r"cannot be read \(No such file",
+    "folder": r"cannot be read \(Is a directory",
+    "empty": "is empty",
+    "header only": "cannot be decoded",
+    "truncated": "cannot be decoded as an image (?i:.*truncated)",
+    "without its end": "cannot be decoded as an image (?i:.*truncated)",
+    "text": "cannot be decoded",
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_broken_file_is_named(tmp_path: Path, how: str) -> None:
+    good = write(tmp_path / "good.jpg", picture(30, 40))
+    bad = break_file(write(tmp_path / "bad.jpg", picture(30, 40)), how)
+    with pytest.raises(ConfigError, match=rf"bad\.jpg {BROKEN[how]}.*copy it from the dataset's original"):
+        JpegReader(CPU, 2).read([good, bad, good])
+
+
+def test_the_first_thread_s_error_leaves_the_reader_usable(tmp_path: Path) -> None:
+    good = write(tmp_path / "good.jpg", picture(30, 40))
+    reader = JpegReader(CPU, 2)
+    with pytest.raises(ConfigError):
+        reader.read([tmp_path / "missing.jpg"] * 5)
+    assert reader.read([good] * 3).host_sizes.tolist() == [[30, 40]] * 3
+
+
+def test_options_that_cannot_be() -> None:
+    with pytest.raises(ConfigError, match=r"dataset\.decode=tpu.*auto, gpu, cpu"):
+        JpegReader(CPU, 1, "tpu")
+    with pytest.raises(ConfigError, match=r"dataset\.decode=gpu: the device is cpu.*dataset\.decode=cpu"):
+        JpegReader(CPU, 1, "gpu")
+    with pytest.raises(ConfigError, match=r"dataset\.num_threads=0"):
+        JpegReader(CPU, 0)
+    assert not JpegReader(CPU, 1, "auto").decodes_on_gpu
+
+
+def test_what_the_gpu_cannot_take_the_cpu_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The GPU's decoder is played by one that gives up on everything but grey."""
+    reader = JpegReader(CPU, 2)
+    reader.decodes_on_gpu = True
+    asked: list[int] = []
+
+    def decode(encoded: list[torch.Tensor]) -> Decoded:
+        asked.append(len(encoded))
+        raise RuntimeError("Unknown chroma subsampling")
+
+    monkeypatch.setattr(reader, "_decode_on_gpu", decode)
+    paths = several(tmp_path)
+    with caplog.at_level(logging.INFO, jpeg.__name__):
+        assert np.array_equal(images(reader.read(paths[2:4]))[0], np.asarray(Image.open(paths[2]).convert("RGB")))
+    assert "Unknown chroma subsampling" in caplog.text
+    assert asked == [2]
+    # Neither a PNG nor a truncated file reaches it: it would make something of them.
+    reader.read(paths[4:])
+    with pytest.raises(ConfigError, match=r"(?i)truncated"):
+        reader.read([break_file(paths[0], "truncated")])
+    assert asked == [2]
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("decode", ["gpu", "cpu"])
+def test_reads_onto_the_gpu(tmp_path: Path, decode: str) -> None:
+    paths = several(tmp_path)
+    kept = [path for path in paths if path.name not in ("cmyk.jpg", "png in disguise.JPEG")]
+    reader = JpegReader(torch.device("cuda", 0), 2, decode)
+    for batch in (paths, kept, kept[:1] * 20):
+        decoded = reader.read(batch)
+        assert decoded.pixels.is_cuda
+        assert decoded.interleaved == (decode == "cpu" or batch is paths)
+        for found, path in zip(images(decoded), batch, strict=True):
+            # The two decoders blow up halved colour channels in different ways.
+            difference = found.astype(int) - np.asarray(Image.open(path).convert("RGB"))
+            assert np.abs(difference).mean() < 3
+    with pytest.raises(ConfigError, match=r"plain\.jpg cannot be decoded"):
+        reader.read([kept[1], break_file(paths[0], "truncated")])
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_reads_that_follow_each_other_do_not_disturb_each_other(tmp_path: Path) -> None:
+    """The decoder writes from another stream into memory that earlier work may still be reading."""
+    device = torch.device("cuda", 0)
+    paths = [write(tmp_path / f"{seed}.jpg", picture(300, 400, seed)) for seed in range(8)]
+    for decode in ("gpu", "cpu"):
+        reader = JpegReader(device, 4, decode)
+        expected = [int(reader.read([path] * 16).pixels.long().sum()) for path in paths]
+        sums = []
+        for path in paths * 3:
+            torch.cuda._sleep(10_000_000)
+            sums.append(reader.read([path] * 16).pixels.long().sum())
+        assert torch.stack(sums).tolist() == expected * 3

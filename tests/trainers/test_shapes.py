@@ -1,0 +1,326 @@
+"""The generated data sets: drawn the same everywhere, annotated as they look, written once and whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+from PIL import Image
+from pycocotools import mask as coco_mask
+from pycocotools.coco import COCO
+from scipy import ndimage
+
+from conf.schema import ConfigError
+from tests.commands import ROOT
+from trainers.data import shapes
+from trainers.data.drawing import CLASS_NAMES, SHAPES, coverage, pose, signed_area, simplify, trace
+from trainers.data.scenes import Scene, classification_scene, detection_scene
+from trainers.data.shapes import cache, ensure
+from trainers.data.shapes_coco import CATEGORY_IDS, annotate
+
+# pycocotools 2.0.11 hands NumPy 2 an array type of before it.
+OLD_ARRAY = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+COMMAND = [sys.executable, "-m", "trainers.data.shapes"]
+GOLDEN = {  # kind, split, index: SHA-256 of the pixels, before JPEG, and of the annotations
+    ("detection", "train", 0): ("0378e7457c5d2e4c", "cbad0d09aa5ab23a"),
+    ("detection", "val", 3): ("e728a70b436b407d", "fc8807f0ea19391c"),
+    ("detection", "train", 12345): ("7f8e14c0a790f88d", "5b7614622841ef23"),
+    ("classification", "train", 0): ("ed2d8dd324c8a40c", "b51f335f1fab9a9e"),
+    ("classification", "val", 7): ("26efadeae8a5f42c", "b96ba926829777ae"),
+}
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+@pytest.mark.parametrize(("kind", "split", "index"), GOLDEN)
+def test_pictures_are_the_same_everywhere(kind: str, split: str, index: int) -> None:
+    scene = (detection_scene if kind == "detection" else classification_scene)(split, index)
+    assert (sha256(scene.pixels.tobytes()), sha256(json.dumps(annotate(scene)).encode())) == GOLDEN[kind, split, index]
+
+
+@pytest.fixture(scope="module")
+def scenes() -> list[Scene]:
+    return [detection_scene("val", index) for index in range(100)]
+
+
+def test_scenes_are_as_varied_as_coco(scenes: list[Scene]) -> None:
+    counts = [len(scene.things) for scene in scenes]
+    assert 4 < np.mean(counts) < 5
+    assert min(counts) == 0
+    objects = [annotation for scene in scenes for annotation in annotate(scene)]
+    areas = np.array([annotation["area"] for annotation in objects])
+    shares = [np.mean(areas < 32**2), np.mean((areas >= 32**2) & (areas < 96**2)), np.mean(areas >= 96**2)]
+    assert min(shares) > 0.1
+    assert {annotation["category_id"] for annotation in objects} == set(CATEGORY_IDS)
+    assert 1 <= sum(annotation["iscrowd"] for annotation in objects) <= 12
+    assert {scene.height > scene.width for scene in scenes} == {True, False}
+    assert any(len(annotation["segmentation"]) > 1 for annotation in objects if not annotation["iscrowd"])
+
+
+@OLD_ARRAY
+def test_masks_are_the_visible_pixels(scenes: list[Scene]) -> None:
+    overlaps = []
+    for scene in scenes[:50]:
+        for number, (thing, annotation) in enumerate(zip(scene.things, annotate(scene), strict=True), start=1):
+            visible = scene.visible(number)
+            segmentation = annotation["segmentation"]
+            encoded = coco_mask.frPyObjects(segmentation, scene.height, scene.width)
+            decoded = coco_mask.decode(encoded if thing.is_crowd else coco_mask.merge(encoded)).astype(bool)
+            overlaps.append((decoded & visible).sum() / (decoded | visible).sum())
+            assert overlaps[-1] == 1 or not thing.is_crowd
+            assert annotation["area"] == visible.sum()
+            x, y, width, height = annotation["bbox"]
+            box = np.zeros_like(visible)
+            box[y : y + height, x : x + width] = True
+            assert not (visible & ~box).any()
+            assert visible[y : y + height, [x, x + width - 1]].any(0).all()
+            assert visible[[y, y + height - 1], x : x + width].any(1).all()
+    assert min(overlaps) > 0.9
+    assert np.mean(overlaps) > 0.98
+
+
+def test_colours_tell_nothing_about_the_class(scenes: list[Scene]) -> None:
+    """The nearest mean of colour and contrast is right about as often as a guess."""
+    features, labels = [], []
+    for scene in scenes:
+        for number, thing in enumerate(scene.things, start=1):
+            seen = scene.pixels[scene.visible(number)]
+            if not thing.is_crowd:
+                features.append([*seen.mean(0), *seen.std(0)])
+                labels.append(thing.shape)
+    x, y = np.array(features), np.array(labels)
+    x = (x - x.mean(0)) / x.std(0)
+    half = len(y) // 2
+    means = np.stack([x[:half][y[:half] == label].mean(0) for label in range(len(SHAPES))])
+    guess = ((x[half:, None] - means) ** 2).sum(2).argmin(1)
+    assert np.mean(guess == y[half:]) < 2.0 / len(SHAPES)
+
+
+@given(
+    st.sampled_from(CLASS_NAMES),
+    st.integers(0, 2**32 - 1),
+    st.floats(8, 60),
+    st.tuples(st.floats(-40, 100), st.floats(-40, 100)),
+)
+def test_coverage_is_the_area_in_the_picture(name: str, seed: int, extent: float, centre: tuple[float, float]) -> None:
+    corners = pose(np.random.RandomState(seed), SHAPES[name], extent, centre)
+    assert np.abs(np.ptp(corners, axis=0).max() - extent) <= 0.125
+    roomy = coverage(corners + 100, 300, 300)[1]  # nothing of it lies outside
+    assert roomy.sum() == pytest.approx(abs(signed_area(corners)), abs=0.3 * extent)  # a quarter of a row at both ends
+    assert 0 <= roomy.min() <= roomy.max() <= 1
+    whole, clipped = np.zeros((300, 300)), np.zeros((70, 50))
+    for canvas, moved in ((whole, corners + 100), (clipped, corners)):
+        box, cover = coverage(moved, *canvas.shape)
+        canvas[box] = cover
+    assert np.array_equal(whole[100:170, 100:150], clipped)
+
+
+@given(arrays(bool, array_shapes(min_dims=2, max_dims=2, max_side=9)))
+def test_every_part_and_hole_of_a_mask_has_its_outline(mask: np.ndarray) -> None:
+    outlines = trace(mask)
+    _, num_parts = ndimage.label(mask)  # 4-connected, and so the holes are 8-connected
+    outside = np.pad(~mask, 1, constant_values=True)
+    num_holes = ndimage.label(outside, np.ones((3, 3)))[1] - 1
+    areas = [signed_area(outline) for outline in outlines]
+    assert sum(area > 0 for area in areas) == num_parts
+    assert sum(area < 0 for area in areas) == num_holes
+    padded = np.pad(mask, 1)
+    num_sides = sum(np.sum(np.diff(padded.astype(int), axis=axis) != 0) for axis in (0, 1))
+    assert sum(map(len, outlines)) == num_sides
+    # An outline through the middles of a pixel's sides cuts the corners off: an eighth of a pixel each.
+    if num_parts == 1 and mask.all():
+        assert areas == [mask.size - 0.5]
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.6, 2.0]))
+def test_simplified_outlines_stay_near(seed: int, tolerance: float) -> None:
+    rng = np.random.RandomState(seed)
+    _, cover = coverage(pose(rng, SHAPES["crescent"], 40, (20, 20)), 40, 40)
+    outline = max(trace(cover >= 0.5), key=len)
+    kept = simplify(outline, tolerance)
+    assert 3 <= len(kept) < len(outline) / 2
+    a, b = kept, np.roll(kept, -1, 0)
+    along = np.einsum("pei,ei->pe", outline[:, None] - a, b - a) / ((b - a) ** 2).sum(1)
+    nearest = a + np.clip(along, 0, 1)[..., None] * (b - a)
+    assert np.sqrt(((outline[:, None] - nearest) ** 2).sum(2)).min(1).max() <= tolerance + 1e-9
+
+
+def tree(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): sha256(path.read_bytes()) for path in folder.rglob("*") if path.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def detection(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return ensure("detection", 4, str(tmp_path_factory.mktemp("detection")))
+
+
+@OLD_ARRAY
+def test_coco_reads_the_detection_set(detection: Path) -> None:
+    assert detection.name == "shapes-v1-detection-4"
+    for split, num in (("train", 4), ("val", 100)):
+        coco = COCO(str(detection / "annotations" / f"instances_{split}2017.json"))
+        assert sorted(coco.getImgIds()) == list(range(1, num + 1))
+        assert [category["name"] for category in coco.loadCats(list(CATEGORY_IDS))] == list(CLASS_NAMES)
+        assert np.diff(CATEGORY_IDS).max() > 1
+        for record in coco.loadImgs(coco.getImgIds()):
+            with Image.open(detection / f"{split}2017" / record["file_name"]) as image:
+                assert (image.size, image.mode) == ((record["width"], record["height"]), "RGB")
+        found = coco.loadAnns(coco.getAnnIds())
+        assert [annotation["id"] for annotation in found] == list(range(1, len(found) + 1))
+        for annotation in found:
+            assert int(coco.annToMask(annotation).sum()) == pytest.approx(annotation["area"], rel=0.1)
+
+
+def test_the_files_show_the_scenes(detection: Path) -> None:
+    with Image.open(detection / "train2017" / "000000000003.jpg") as image:
+        difference = np.asarray(image).astype(int) - detection_scene("train", 2).pixels
+    assert np.abs(difference).mean() < 8
+
+
+def run(path: Path, size: int, **options: Any) -> subprocess.Popen[str]:
+    arguments = ["--kind", "detection", "--size", str(size), "--path", str(path)]
+    return subprocess.Popen(
+        COMMAND + arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+def test_processes_at_once_draw_it_once_after_one_was_killed(detection: Path, tmp_path: Path) -> None:
+    """And a larger set begins with the smaller one, byte for byte."""
+    root, partial = tmp_path / "shapes-v1-detection-6", tmp_path / ".shapes-v1-detection-6.partial"
+    killed = run(tmp_path, 6)
+    while not list(partial.glob("train2017/*")):
+        assert killed.poll() is None
+        time.sleep(0.01)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    assert not root.exists()
+    together = [run(tmp_path, 6) for _ in range(2)]
+    for process in together:
+        output, errors = process.communicate()
+        assert (output, process.returncode) == (f"{root}\n", 0), errors
+    assert not partial.exists()
+    smaller, larger = tree(detection), tree(root)
+    assert {name for name in larger if name.startswith("train2017")} > {
+        name for name in smaller if name.startswith("train2017")
+    }
+    for name in smaller:
+        if "train2017.json" not in name and name != "manifest.json":
+            assert smaller[name] == larger[name], name
+    first = json.loads((detection / "annotations" / "instances_train2017.json").read_text())
+    then = json.loads((root / "annotations" / "instances_train2017.json").read_text())
+    for key in ("images", "annotations"):
+        assert then[key][: len(first[key])] == first[key]
+        assert len(then[key]) > len(first[key])
+
+
+def remove(root: Path) -> None:
+    (root / "val2017" / "000000000007.jpg").unlink()
+
+
+def truncate(root: Path) -> None:
+    os.truncate(root / "train2017" / "000000000001.jpg", 1000)
+
+
+def alter(root: Path) -> None:
+    file = root / "annotations" / "instances_val2017.json"
+    file.write_text(file.read_text().replace('"iscrowd":1', '"iscrowd":0'))
+
+
+def forget(root: Path) -> None:
+    (root / "manifest.json").unlink()
+
+
+def garble(root: Path) -> None:
+    (root / "manifest.json").write_text("[]")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [(remove, "files"), (truncate, "files"), (alter, "annotations"), (forget, "manifest.json"), (garble, "damaged")],
+)
+def test_a_damaged_folder_is_refused_and_left_alone(detection: Path, tmp_path: Path, damage: Any, message: str) -> None:
+    root = tmp_path / detection.name
+    shutil.copytree(detection, root)
+    assert ensure("detection", 4, str(tmp_path)) == root
+    damage(root)
+    before = tree(root)
+    with pytest.raises(ConfigError, match=f"(?s){message}.*delete the folder"):
+        ensure("detection", 4, str(tmp_path))
+    assert tree(root) == before
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="TIMETRIAL_CACHE"):
+        ensure("classification", 2, str(tmp_path / "file"))
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Files may only become 10 kB long; the processes that draw inherit the limit."""
+    code = f"""
+import resource
+from trainers.data import shapes
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+shapes.ensure("classification", 2, {str(tmp_path)!r})
+"""
+    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert "ConfigError: dataset.path=" in answer.stderr
+    assert "File too large" in answer.stderr
+    assert [path.name for path in tmp_path.iterdir()] == [".shapes-v1-classification-2.lock"]
+
+
+def test_classification_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Files of another libjpeg are reported, and are used."""
+    monkeypatch.setenv("TIMETRIAL_CACHE", str(tmp_path))
+    monkeypatch.setitem(shapes.REFERENCE["classification"], "images", "another")
+    root = ensure("classification", 12)
+    assert "libjpeg" in capfd.readouterr().err
+    assert root == tmp_path / "shapes-v1-classification-12"
+    assert sorted(path.name for path in (root / "train").iterdir()) == sorted(CLASS_NAMES) == list(CLASS_NAMES)
+    assert sorted(path.name for path in (root / "train" / "arrow").iterdir()) == ["00000000.JPEG", "00000010.JPEG"]
+    assert len(list(root.glob("val/*/*.JPEG"))) == 100
+    with Image.open(root / "train" / "crescent" / "00000001.JPEG") as image:
+        assert np.abs(np.asarray(image).astype(int) - classification_scene("train", 1).pixels).mean() < 8
+
+
+def test_other_annotations_than_the_reference_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(shapes.REFERENCE["classification"], "annotations", "another")
+    with pytest.raises(ConfigError, match="instead of another"):
+        ensure("classification", 2, str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == [".shapes-v1-classification-2.lock"]
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    monkeypatch.delenv("TIMETRIAL_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert cache() == Path("/home/someone/.cache/timetrial")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
+    assert cache() == Path("/xdg/timetrial")
+    monkeypatch.setenv("TIMETRIAL_CACHE", "~/own")
+    assert cache() == Path("/home/someone/own")
+
+
+def test_a_size_without_training_images_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="at least 1"):
+        ensure("detection", 0, str(tmp_path))

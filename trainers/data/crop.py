@@ -1,0 +1,139 @@
+"""Cut a rectangle out of every image of a batch, resize it and flip it, in one kernel on the device.
+
+And the rectangles that classifiers are trained and evaluated on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import torch
+
+from trainers.data.jpeg import Decoded
+
+CPU_CHUNK = 4  # images; more, and what eager mode holds in between falls out of the processor's caches
+
+# Random crops as in C. Szegedy et al. 2014, arXiv:1409.4842: least share of the image's area, width over height.
+MIN_AREA = 0.08
+ASPECT = (3 / 4, 4 / 3)
+NUM_TRIALS = 10
+NUM_DRAWS = 2 * NUM_TRIALS + 3  # uniform random numbers that an image's crop takes
+
+
+def random_crops(draws: np.ndarray, sizes: np.ndarray, min_area: float = MIN_AREA) -> tuple[np.ndarray, np.ndarray]:
+    """Rectangles float32 [n, 4] of random area, shape and place, and flips bool [n], of images of `sizes` [n, 2].
+
+    `draws` holds NUM_DRAWS numbers in 0 to 1 an image. Areas are `min_area` to 1 of the image's. The first of the
+    trials that fits into its image is taken; if none does, the middle of the image, as much of it as has an allowed
+    shape.
+    """
+    height, width = sizes[:, 0].astype(np.float64), sizes[:, 1].astype(np.float64)
+    area = (min_area + (1 - min_area) * draws[:, :NUM_TRIALS]) * (height * width)[:, None]
+    low, high = np.log(ASPECT)
+    aspect = np.exp(low + (high - low) * draws[:, NUM_TRIALS : 2 * NUM_TRIALS])
+    widths, heights = np.sqrt(area * aspect), np.sqrt(area / aspect)
+    fits = (widths <= width[:, None]) & (heights <= height[:, None])
+    first = (np.arange(len(sizes)), fits.argmax(axis=1))
+    some = fits.any(axis=1)
+    crop_width = np.where(some, widths[first], np.minimum(width, height * ASPECT[1]))
+    crop_height = np.where(some, heights[first], np.minimum(height, width / ASPECT[0]))
+    x0 = (width - crop_width) * np.where(some, draws[:, -3], 0.5)
+    y0 = (height - crop_height) * np.where(some, draws[:, -2], 0.5)
+    return np.stack([x0, y0, x0 + crop_width, y0 + crop_height], axis=1).astype(np.float32), draws[:, -1] < 0.5
+
+
+def centre_crops(sizes: np.ndarray, resize: int, crop: int) -> np.ndarray:
+    """What a square of `crop` pixels shows in the middle once the shorter side is `resize` pixels: float32 [n, 4]."""
+    side = sizes.min(axis=1, keepdims=True) * (crop / resize)
+    middle = sizes[:, ::-1] / 2
+    return np.concatenate([middle - side / 2, middle + side / 2], axis=1).astype(np.float32)
+
+
+def crop_resize(
+    decoded: Decoded, crops: torch.Tensor, flips: torch.Tensor, out_sizes: torch.Tensor, canvas: tuple[int, int]
+) -> torch.Tensor:
+    """The rectangles `crops` of the images, resized to `out_sizes`, at the top left of an otherwise black canvas.
+
+    `crops` is float32 [n, 4], x0 y0 x1 y1 in pixels of the source; `flips` is bool [n], left to right; `out_sizes` is
+    int64 [n, 2], height and width, within `canvas` (height, width). All on the device of `decoded`. Returns uint8
+    [n, 3, height, width] with channels_last strides.
+
+    An output pixel is the mean of 2x2 bilinear samples, so that shrinking to a half averages all pixels and does not
+    alias. Pixel centres lie at halves; beyond the image its border is repeated.
+    """
+    arguments = (decoded.offsets, decoded.sizes, crops, flips, out_sizes)
+    if decoded.pixels.device.type == "cpu":
+        chunks = zip(*(tensor.split(CPU_CHUNK) for tensor in arguments), strict=True)
+        parts = [_gather(decoded.pixels, chunk, canvas, decoded.interleaved, channel_dim=1) for chunk in chunks]
+        return torch.cat(parts).contiguous(memory_format=torch.channels_last)
+    for tensor in (decoded.pixels, *arguments):  # one kernel for any number of images and pixels
+        torch._dynamo.maybe_mark_dynamic(tensor, 0)
+    images = _compiled()(decoded.pixels, arguments, canvas, decoded.interleaved, channel_dim=3)
+    return images.permute(0, 3, 1, 2)
+
+
+@cache
+def _compiled() -> Callable[..., torch.Tensor]:
+    return torch.compile(_gather)
+
+
+def _gather(
+    pixels: torch.Tensor,
+    per_image: tuple[torch.Tensor, ...],
+    canvas: tuple[int, int],
+    interleaved: bool,
+    channel_dim: int,
+) -> torch.Tensor:
+    """uint8 [n, 3, height, width] or, with channel_dim 3, [n, height, width, 3].
+
+    Every output value gathers its 4x4 neighbours from the flat buffer.
+    """
+    offsets, sizes, crops, flips, out_sizes = per_image
+    upright = torch.zeros_like(flips)
+    rows, row_weights = _taps(crops[:, 1], crops[:, 3], upright, out_sizes[:, 0], sizes[:, 0], canvas[0])
+    columns, column_weights = _taps(crops[:, 0], crops[:, 2], flips, out_sizes[:, 1], sizes[:, 1], canvas[1])
+    channel_step = torch.ones_like(offsets) if interleaved else sizes[:, 0] * sizes[:, 1]
+    pixel_step = 3 if interleaved else 1
+    starts = offsets[:, None] + channel_step[:, None] * torch.arange(3, device=pixels.device)
+    starts = starts[:, :, None, None] if channel_dim == 1 else starts[:, None, None, :]
+    rows, row_weights = (tap[..., None].unsqueeze(channel_dim + 1) for tap in (rows, row_weights))
+    columns, column_weights = (tap[:, :, None].unsqueeze(channel_dim + 1) for tap in (columns, column_weights))
+    rows = rows * (sizes[:, 1] * pixel_step)[:, None, None, None] + starts
+    columns = columns * pixel_step
+    total = torch.zeros((), device=pixels.device)
+    for row, row_weight in zip(rows, row_weights, strict=True):
+        line = torch.zeros((), device=pixels.device)
+        for column, column_weight in zip(columns, column_weights, strict=True):
+            index = row + column
+            # index_select: in eager mode ten times as fast as pixels[index]
+            line = line + pixels.index_select(0, index.flatten()).view(index.shape).float() * column_weight
+        total = total + line * row_weight
+    return (total + 0.5).to(torch.uint8)  # rounds to nearest
+
+
+def _taps(
+    start: torch.Tensor,
+    stop: torch.Tensor,
+    flips: torch.Tensor,
+    out_size: torch.Tensor,
+    size: torch.Tensor,
+    length: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The four source positions of every output pixel along one axis, int64, and their weights: [4, n, length].
+
+    Weights are zero from `out_size` on. `start`, `stop`, `flips`, `out_size` and `size` are [n].
+    """
+    place = torch.arange(length, device=start.device)
+    shown = place < out_size[:, None]
+    place = torch.where(flips[:, None], out_size[:, None] - 1 - place, place)
+    scale = ((stop - start) / out_size)[:, None]
+    positions, weights = [], []
+    for part in (0.25, 0.75):
+        centre = start[:, None] + (place + part) * scale - 0.5
+        low = centre.floor()
+        for position, weight in ((low, low + 1 - centre), (low + 1, centre - low)):
+            positions.append(torch.minimum(position.long().clamp(min=0), size[:, None] - 1))
+            weights.append(weight * (0.5 * shown))
+    return torch.stack(positions), torch.stack(weights)

@@ -1,0 +1,202 @@
+"""Shapes drawn with NumPy: outlines, how much of each pixel they cover, textures, and outlines of masks.
+
+What decides an annotation is computed exactly: corners are rounded to 1/16 pixel, crossings to 1/256 and the rest is
+sums of such numbers, so that the last bits of a machine's sine or of NumPy's vectorised loops change nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from PIL import Image
+
+SUB_ROWS = 4  # lines sampled in each row of pixels; along a line coverage is exact
+
+
+def arc(start: float, stop: float, radius: float = 1.0, centre_x: float = 0.0) -> list[tuple[float, float]]:
+    """Points about 0.13 rad apart on an arc around (centre_x, 0), both ends included."""
+    num = max(2, round(abs(stop - start) / 0.13))
+    angles = [start + (stop - start) * step / num for step in range(num + 1)]
+    return [(centre_x + radius * math.cos(angle), radius * math.sin(angle)) for angle in angles]
+
+
+def regular(*radii: float, num_corners: int) -> list[tuple[float, float]]:
+    """Corners at equal angles whose radii repeat: one radius makes a polygon, two make a star."""
+    turn = 2 * math.pi / num_corners
+    return [
+        (radii[corner % len(radii)] * math.cos(corner * turn), radii[corner % len(radii)] * math.sin(corner * turn))
+        for corner in range(num_corners)
+    ]
+
+
+# Simple polygons without holes, of any position and size. In alphabetical order, as folders of images are labelled.
+SHAPES: dict[str, list[tuple[float, float]]] = {
+    "arrow": [(-1, 0.3), (0, 0.3), (0, 0.8), (1, 0), (0, -0.8), (0, -0.3), (-1, -0.3)],
+    # The unit circle less the circle of radius 0.8 around (0.5, 0); they meet at x = 0.61.
+    "crescent": arc(0.915, 2 * math.pi - 0.915) + arc(2 * math.pi - 1.433, 1.433, 0.8, 0.5)[1:-1],
+    "cross": [
+        *((1, 0.33), (0.33, 0.33), (0.33, 1), (-0.33, 1), (-0.33, 0.33), (-1, 0.33)),
+        *((-1, -0.33), (-0.33, -0.33), (-0.33, -1), (0.33, -1), (0.33, -0.33), (1, -0.33)),
+    ],
+    "disc": arc(0, 2 * math.pi)[:-1],
+    "ell": [(-1, -1), (-0.3, -1), (-0.3, 0.3), (1, 0.3), (1, 1), (-1, 1)],
+    "pentagon": regular(1, num_corners=5),
+    "square": regular(1, num_corners=4),
+    "star": regular(1, 0.42, num_corners=10),
+    "triangle": regular(1, num_corners=3),
+    "wedge": [*arc(0.6, 2 * math.pi - 0.6), (0.0, 0.0)],
+}
+CLASS_NAMES = tuple(SHAPES)
+
+
+def pose(
+    rng: np.random.RandomState, points: list[tuple[float, float]], extent: float, centre: tuple[float, float]
+) -> np.ndarray:
+    """The outline mirrored, flattened by up to a quarter along some axis and turned, at random.
+
+    `extent` is the longer side of its upright box and `centre` the box's middle, x and y, in pixels. Returns float64
+    [corners, 2], multiples of 1/16.
+    """
+    turn, axis, flatness = rng.uniform(0, 2 * math.pi), rng.uniform(0, math.pi), rng.uniform(0.75, 1)
+    x, y = np.array(points, np.float64).T
+    x, y = _turned(x * rng.choice([-1, 1]), y, axis)
+    x, y = _turned(x, y * flatness, turn)
+    scale = extent / max(np.ptp(x), np.ptp(y))
+    corners = np.stack(
+        [
+            (x - (x.max() + x.min()) / 2) * scale + centre[0],
+            (y - (y.max() + y.min()) / 2) * scale + centre[1],
+        ],
+        axis=1,
+    )
+    return np.round(corners * 16) / 16
+
+
+def _turned(x: np.ndarray, y: np.ndarray, angle: float) -> tuple[np.ndarray, np.ndarray]:
+    return x * math.cos(angle) - y * math.sin(angle), x * math.sin(angle) + y * math.cos(angle)
+
+
+def coverage(corners: np.ndarray, height: int, width: int) -> tuple[tuple[slice, slice], np.ndarray]:
+    """Which part of each pixel of a [height, width] image a simple polygon covers.
+
+    Returns the rows and columns of the polygon's box within the image, and float64 in [0, 1] for the pixels in it.
+    """
+    low = np.clip(np.floor(corners.min(0)), 0, (width, height)).astype(int)
+    high = np.clip(np.ceil(corners.max(0)), 0, (width, height)).astype(int)
+    num_columns, num_rows = high - low
+    (x0, y0), (x1, y1) = corners.T, np.roll(corners, -1, 0).T
+    lines = (np.arange(low[1] * SUB_ROWS, high[1] * SUB_ROWS) + 0.5) / SUB_ROWS
+    side = np.sign((lines >= y0[:, None]).astype(int) - (lines >= y1[:, None]))
+    edge, line = np.nonzero(side)  # where an edge crosses a line; everything to the right of it changes sides
+    x = x0[edge] + (lines[line] - y0[edge]) / (y1[edge] - y0[edge]) * (x1[edge] - x0[edge])
+    x = np.round(np.clip(x - low[0], 0, num_columns) * 256) / 256
+    column = x.astype(int)
+    cell = line * (num_columns + 2) + column
+    size = len(lines) * (num_columns + 2)
+    change = np.bincount(cell, side[edge, line] * (1 - (x - column)), size)
+    change += np.bincount(cell + 1, side[edge, line] * (x - column), size)
+    inside = np.abs(np.cumsum(change.reshape(len(lines), num_columns + 2), axis=1))[:, :num_columns]
+    box = (slice(low[1], high[1]), slice(low[0], high[0]))
+    return box, inside.reshape(num_rows, SUB_ROWS, num_columns).mean(1)
+
+
+def texture(rng: np.random.RandomState, height: int, width: int, colours: np.ndarray) -> np.ndarray:
+    """A plain, shaded, striped, checked or cloudy surface between two colours [2, 3]; float32 [3, height, width]."""
+    angle, period = rng.uniform(0, math.pi), rng.uniform(8, 30)
+    y, x = np.ogrid[:height, :width]
+    x, y = x.astype(np.float32), y.astype(np.float32)
+    u, v = _turned(x, y, angle)
+    patterns: tuple[Callable[[], np.ndarray], ...] = (
+        lambda: np.zeros((height, width), np.float32),
+        lambda: (u - u.min()) / max(np.ptp(u), 1),
+        lambda: np.clip(_wave(u / period) * 4 - 1.5, 0, 1),
+        lambda: np.clip((_wave(u / period) - 0.5) * (_wave(v / period) - 0.5) * 24 + 0.5, 0, 1),
+        lambda: _clouds(rng, height, width, period),
+    )
+    shade = patterns[rng.randint(len(patterns))]().astype(np.float32)
+    first, second = colours.astype(np.float32)[..., None, None]
+    return first + shade * (second - first)
+
+
+def _wave(phase: np.ndarray) -> np.ndarray:
+    """A triangle wave of period 1 between 0 and 1."""
+    return np.abs((phase - np.floor(phase)) * 2 - 1)
+
+
+def _clouds(rng: np.random.RandomState, height: int, width: int, period: float) -> np.ndarray:
+    grid = rng.randint(0, 256, (2 + int(height / period), 2 + int(width / period))).astype(np.uint8)
+    smooth = Image.fromarray(grid).resize((width, height), Image.Resampling.BICUBIC)
+    return np.asarray(smooth, np.float32) / 255
+
+
+def trace(mask: np.ndarray) -> list[np.ndarray]:
+    """Closed outlines of the mask's 4-connected parts, clockwise as seen, and of its holes, counter-clockwise.
+
+    Takes bool [height, width]; returns float64 [points, 2], x and y in pixels: the middles of the pixels' sides.
+    """
+    padded = np.pad(mask, 1)
+    stride = padded.shape[1]
+    inner = np.flatnonzero(padded)
+    # A side is 4 * its first corner + direction: right, down, left, up, with the mask on its right. Corner k is the
+    # upper left one of padded pixel k.
+    step = np.array([1, stride, -1, -stride])
+    borders = [inner[~padded.ravel()[inner - step[(direction + 1) % 4]]] for direction in range(4)]
+    corners = np.concatenate(
+        [border + first for border, first in zip(borders, (0, 1, stride + 1, stride), strict=True)]
+    )
+    directions = np.repeat(np.arange(4), [len(border) for border in borders])
+    number = np.full(4 * padded.size, -1)
+    number[corners * 4 + directions] = np.arange(len(corners))
+    # Right goes before straight and straight before left: pixels that touch at a corner only are different parts.
+    turns = [number[(corners + step[directions]) * 4 + (directions + turn) % 4] for turn in (1, 0, 3)]
+    following = np.where(turns[0] >= 0, turns[0], np.where(turns[1] >= 0, turns[1], turns[2])).tolist()
+    y, x = np.divmod(corners, stride)
+    middles = np.stack([x - 1, y - 1], 1) + np.array([(0.5, 0), (0, 0.5), (-0.5, 0), (0, -0.5)])[directions]
+    return [middles[loop] for loop in _loops(following)]
+
+
+def _loops(following: list[int]) -> list[list[int]]:
+    """The cycles of a permutation, in the order of their smallest members."""
+    loops, seen = [], [False] * len(following)
+    for start in range(len(following)):
+        loop, index = [], start
+        while not seen[index]:
+            seen[index] = True
+            loop.append(index)
+            index = following[index]
+        if loop:
+            loops.append(loop)
+    return loops
+
+
+def signed_area(points: np.ndarray) -> float:
+    """Area within a closed outline [points, 2]: positive where it runs clockwise as seen, negative for a hole."""
+    x, y = points.T
+    return float(np.sum(x * np.roll(y, -1) - np.roll(x, -1) * y)) / 2
+
+
+def simplify(outline: np.ndarray, tolerance: float) -> np.ndarray:
+    """Fewer points of a closed outline, such that none of those left out is further away than `tolerance`.
+
+    D. Douglas and T. Peucker 1973, doi:10.3138/FM57-6770-U75U-7727, from two points that lie far apart.
+    """
+    first = int(np.argmax(((outline - outline.mean(0)) ** 2).sum(1)))
+    outline = np.roll(outline, -first, 0)
+    second = int(np.argmax(((outline - outline[0]) ** 2).sum(1)))
+    x, y = np.concatenate([outline, outline[:1]]).T
+    kept, spans = [0, second], [(0, second), (second, len(outline))]
+    while spans:
+        start, stop = spans.pop()
+        if stop - start < 2:
+            continue
+        dx, dy = float(x[stop] - x[start]), float(y[stop] - y[start])
+        # Twice the triangle's area, which is base times height.
+        area = np.abs((x[start + 1 : stop] - x[start]) * dy - (y[start + 1 : stop] - y[start]) * dx)
+        furthest = int(area.argmax())
+        if area[furthest] ** 2 > tolerance**2 * (dx * dx + dy * dy):
+            middle = start + 1 + furthest
+            kept.append(middle)
+            spans += [(start, middle), (middle, stop)]
+    return outline[sorted(kept)]

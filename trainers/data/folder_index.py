@@ -1,0 +1,89 @@
+"""Finds the images of a dataset whose folders name the classes; reads no image."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from conf.schema import ConfigError
+
+EXTENSIONS = (b".jpeg", b".jpg", b".png")
+LAYOUT = "train/<class>/*.JPEG and val/<class>/*.JPEG"
+NUM_THREADS = 16  # a listing waits for the disk, or for the network behind it
+
+
+@dataclass(frozen=True)
+class FolderIndex:
+    """One part of a dataset. Files are kept as bytes, a third of what as many Python strings take."""
+
+    folder: Path
+    class_names: tuple[str, ...]
+    files: np.ndarray  # bytes [n], relative to the folder
+    labels: np.ndarray  # int64 [n], places in class_names
+
+    def paths(self, samples: np.ndarray) -> list[str]:
+        """The files of the samples, int64 [n]."""
+        start = f"{self.folder}{os.sep}"
+        return [start + os.fsdecode(file) for file in self.files[samples].tolist()]
+
+
+def load_index(path: str) -> tuple[FolderIndex, FolderIndex]:
+    """The training and the validation images in folder `path`; labels number the classes in the order of their names.
+
+    Raises ConfigError where the folder is missing, has another layout, or has a class without images or one that only
+    `val` has.
+    """
+    root = Path(path).expanduser().resolve()
+    missing = [name for name in ("train", "val") if not (root / name).is_dir()]
+    if missing:
+        what = f"the folder {root} lacks {' and '.join(missing)}" if root.is_dir() else f"there is no folder {root}"
+        raise ConfigError(f"dataset.path={path}: {what}; set dataset.path to a folder that holds {LAYOUT}")
+    class_names = _class_names(path, root / "train")
+    unknown = sorted(set(_class_names(path, root / "val")) - set(class_names))
+    if unknown:
+        raise ConfigError(
+            f"dataset.path={path}: {root / 'val' / unknown[0]} is a class that {root / 'train'} has no folder of; take"
+            " it out, or add its training images"
+        )
+    return _index(path, root / "train", class_names), _index(path, root / "val", class_names)
+
+
+def _class_names(path: str, folder: Path) -> tuple[str, ...]:
+    with os.scandir(folder) as entries:
+        visible = [entry for entry in entries if not entry.name.startswith(".")]
+    loose = sorted(entry.name for entry in visible if os.fsencode(entry.name).lower().endswith(EXTENSIONS))
+    if loose:
+        raise ConfigError(
+            f"dataset.path={path}: {folder} holds images that are in no class ({loose[0]} and so on, {len(loose)} in"
+            f" all); move each into the folder of its class, as in {LAYOUT}"
+        )
+    names = tuple(sorted(entry.name for entry in visible if entry.is_dir()))
+    if not names:
+        raise ConfigError(f"dataset.path={path}: {folder} holds no class; put folders of images there, as in {LAYOUT}")
+    return names
+
+
+def _index(path: str, folder: Path, class_names: tuple[str, ...]) -> FolderIndex:
+    there = [(label, name) for label, name in enumerate(class_names) if (folder / name).is_dir()]
+    with ThreadPoolExecutor(NUM_THREADS) as threads:
+        listings = list(threads.map(lambda entry: _images(path, folder, entry[1]), there))
+    files = np.array([file for listing in listings for file in listing])
+    labels = np.repeat([label for label, _ in there], [len(listing) for listing in listings])
+    return FolderIndex(folder, class_names, files, labels.astype(np.int64))
+
+
+def _images(path: str, folder: Path, name: str) -> list[bytes]:
+    inside = os.fsencode(name) + os.fsencode(os.sep)
+    # Names that begin with a dot are what some systems leave beside a file that they copied.
+    files = [file for file in os.listdir(os.fsencode(folder / name)) if file.lower().endswith(EXTENSIONS)]  # noqa: PTH208
+    images = sorted(inside + file for file in files if not file.startswith(b"."))
+    if not images:
+        raise ConfigError(
+            f"dataset.path={path}: the class {folder / name} holds no image (.JPEG, .jpg or .png); add some, or remove"
+            " the folder"
+        )
+    return images

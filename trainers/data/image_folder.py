@@ -1,0 +1,172 @@
+"""Images in folders that name their class, `train/<class>/*.JPEG` and `val/<class>/*.JPEG`, as ImageNet comes.
+
+The files are read, decoded and cut while the device works on earlier batches. Crops are drawn per place in the global
+batch, so that they, too, do not depend on the number of processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from trainers.data.crop import MIN_AREA, NUM_DRAWS, centre_crops, crop_resize, random_crops
+from trainers.data.folder_index import FolderIndex, load_index
+from trainers.data.jpeg import Decoded, JpegReader, generated, threads_per_process
+from trainers.data.order import EvalOrder, TrainOrder
+from trainers.data.prefetch import prefetch
+
+if TYPE_CHECKING:
+    from trainers.workload import Batch, Shard
+
+# Crops float32 [n, 4] and flips bool [n], for images of these sizes, int64 [n, 2].
+Cutter = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+def imagenet(path: str, decode: str = "auto", num_threads: int | None = None) -> ImageFolderData:
+    """ImageNet, or any other set of this layout, in folder `path`. Raises ConfigError where it is not whole.
+
+    Source: O. Russakovsky et al. 2014, arXiv:1409.0575; 1,281,167 training and 50,000 validation images.
+    """
+    return ImageFolderData("imagenet", *load_index(path), decode, num_threads)
+
+
+def shapes(
+    size: int = 4000, path: str | None = None, decode: str = "auto", num_threads: int | None = None
+) -> ImageFolderData:
+    """Drawn shapes on textured grounds, `size` training images; drawn into a cache the first time."""
+    from trainers.data.shapes import ensure
+
+    return ImageFolderData("shapes", *load_index(str(ensure("classification", size, path))), decode, num_threads)
+
+
+class ImageFolderData:
+    """Implements trainers.workload.Data. Before loaders are made, the module sets how it wants its images.
+
+    Batches hold images uint8 [n, 3, image_size, image_size] with channels_last strides, and labels int64 [n].
+    """
+
+    def __init__(
+        self, name: str, train: FolderIndex, val: FolderIndex, decode: str = "auto", num_threads: int | None = None
+    ) -> None:
+        self.name, self.train, self.val = name, train, val
+        self.decode, self.num_threads = decode, num_threads
+        self.class_names, self.num_classes = train.class_names, len(train.class_names)
+        self.image_size = 224  # of the square that the model sees
+        self.eval_resize = 256  # to which an evaluated image's shorter side is resized, before its middle is cut out
+        self.min_crop_area = MIN_AREA  # of a training image's area, for its random crop
+        self._reader: JpegReader | None = None
+
+    def example_batches(self, batch_size: int, device: torch.device) -> list[Batch]:
+        """One generated batch, cut out of noise: so that the compiler sees that part, too, before the clock starts."""
+        rng = np.random.RandomState(0)  # its own: warming up must not move the run's random numbers
+        decoded = generated(batch_size, device, self._reader is None or not self._reader.decodes_on_gpu)
+        draws = rng.random_sample((batch_size, NUM_DRAWS))
+        batch = {
+            "images": self._cut(decoded, *random_crops(draws, decoded.host_sizes)),
+            "labels": torch.from_numpy(rng.randint(0, self.num_classes, batch_size)).to(device),
+            "weights": torch.full((batch_size,), 1.0 / batch_size, device=device),
+            "num_samples": batch_size,
+        }
+        return [batch]
+
+    def train_loader(self, batch_size: int, seed: int, shard: Shard) -> TrainLoader:
+        return TrainLoader(self, batch_size, seed, shard)
+
+    def eval_loader(self, batch_size: int, shard: Shard) -> EvalLoader:
+        return EvalLoader(self, batch_size, shard)
+
+    def test_loader(self, batch_size: int, shard: Shard) -> None:
+        return None
+
+    def reader(self, shard: Shard) -> JpegReader:
+        """One for training and evaluation; making it sets up the device's decoder, which takes a while."""
+        if self._reader is None:
+            num_threads = self.num_threads
+            if num_threads is None:
+                num_threads = threads_per_process(shard.world_size)
+            self._reader = JpegReader(shard.device, num_threads, self.decode)
+        return self._reader
+
+    def load(self, reader: JpegReader, index: FolderIndex, samples: np.ndarray, cutter: Cutter) -> Batch:
+        """The images and labels of the samples, int64 [n]: the part of a batch that comes from the files."""
+        decoded = reader.read(index.paths(samples))
+        images = self._cut(decoded, *cutter(decoded.host_sizes))
+        return {"images": images, "labels": to_device(index.labels[samples], reader.device)}
+
+    def _cut(self, decoded: Decoded, crops: np.ndarray, flips: np.ndarray) -> torch.Tensor:
+        size, device = self.image_size, decoded.pixels.device
+        out_sizes = torch.full((len(crops), 2), size, device=device)
+        return crop_resize(decoded, to_device(crops, device), to_device(flips, device), out_sizes, (size, size))
+
+
+def to_device(array: np.ndarray, device: torch.device) -> torch.Tensor:
+    """A copy that the host does not wait for, through pinned memory."""
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+
+
+class TrainLoader:
+    """One process's share of the training images, as `TrainOrder` has it, each cut and flipped at random."""
+
+    def __init__(self, data: ImageFolderData, batch_size: int, seed: int, shard: Shard) -> None:
+        self.data, self.shard = data, shard
+        self.order = TrainOrder(len(data.train.labels), batch_size, seed, shard)
+        self.reader = data.reader(shard)
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @property
+    def sampler(self) -> TrainLoader:
+        """Lightning sets the epoch of a loader's `sampler` (lightning_fabric.utilities.data._set_sampler_epoch)."""
+        return self
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[Batch]:
+        # Generators: Lightning calls iter() while it sets up, and nothing may be read before the first next().
+        return prefetch(self._batches(), self.shard.device)
+
+    def _batches(self) -> Iterator[Batch]:
+        epoch = self.epoch
+        for step, samples in enumerate(self.order.indices(epoch)):
+            cutter = partial(random_crops, self._draws(epoch, step), min_area=self.data.min_crop_area)
+            loaded = self.data.load(self.reader, self.data.train, samples, cutter)
+            yield {**loaded, "weights": self.order.weights(step), "num_samples": self.order.num_real(step)}
+
+    def _draws(self, epoch: int, step: int) -> np.ndarray:
+        rng = np.random.RandomState([self.order.seed, epoch, step])
+        # The whole global batch's, of which this process takes its own.
+        return rng.random_sample((self.order.batch_size, self.shard.world_size, NUM_DRAWS))[:, self.shard.rank]
+
+
+class EvalLoader:
+    """One process's share of the validation images, as `EvalOrder` has it: the middle of each."""
+
+    def __init__(self, data: ImageFolderData, batch_size: int, shard: Shard) -> None:
+        self.data, self.shard = data, shard
+        self.order = EvalOrder(len(data.val.labels), batch_size, shard)
+        self.reader = data.reader(shard)
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def set_epoch(self, epoch: int) -> None:
+        """The order is always the same."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        return prefetch(self._batches(), self.shard.device)
+
+    def _batches(self) -> Iterator[Batch]:
+        for step, samples in enumerate(self.order.indices()):
+            loaded = self.data.load(self.reader, self.data.val, samples, self._centre)
+            yield {**loaded, "weights": self.order.weights(step), "num_samples": self.order.num_real(step)}
+
+    def _centre(self, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return centre_crops(sizes, self.data.eval_resize, self.data.image_size), np.zeros(len(sizes), bool)

@@ -1,0 +1,151 @@
+"""Outlines of objects as directed edges, from COCO's polygons and run-length encodings.
+
+Formats: https://cocodataset.org/#format-data. A polygon is [x0, y0, x1, y1, ...] in pixels, an object has one or more
+of them. A run-length encoding counts pixels column by column, alternately outside and inside, as a list of numbers or
+compressed to a string.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+MIN_POINTS = 3
+
+
+class OutlineError(ValueError):
+    """An outline that is none; `position` is the object's in the list."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(reason)
+        self.position = position
+
+
+def outline_edges(outlines: list[Any], sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The edges of n outlines: float32 [E, 4] x0 y0 x1 y1 in pixels, and where each one's begin, int64 [n + 1].
+
+    The parts of an outline go round in the same direction, so that the non-zero winding rule fills their union. Parts
+    of fewer than three points enclose nothing and are left out; None and what is left with no part have no edges.
+    Edges of a run-length encoding are the vertical ones only: those along rows cross no row.
+
+    sizes: int [n, 2] height and width of the image that each lies in. Raises OutlineError.
+    """
+    polygons = [outline if isinstance(outline, list) else [] for outline in outlines]
+    edges, owners = _polygon_edges(polygons)
+    pieces, piece_owners = [edges], [owners]
+    for position, outline in enumerate(outlines):
+        if outline is None or isinstance(outline, list):
+            continue
+        pieces.append(_rle_edges(outline, sizes[position], position))
+        piece_owners.append(np.full(len(pieces[-1]), position))
+    if len(pieces) > 1:
+        owners = np.concatenate(piece_owners)
+        order = np.argsort(owners, kind="stable")
+        edges, owners = np.concatenate(pieces)[order], owners[order]
+    starts = np.zeros(len(outlines) + 1, np.int64)
+    np.cumsum(np.bincount(owners, minlength=len(outlines)), out=starts[1:])
+    return edges, starts
+
+
+def _polygon_edges(polygons: list[list[Any]]) -> tuple[np.ndarray, np.ndarray]:
+    """Edges float32 [E, 4] and the position of the object that each belongs to, int64 [E]."""
+    parts, owners = _parts(polygons)
+    lengths = np.fromiter(map(len, parts), np.int64, len(parts))
+    try:
+        numbers = np.fromiter(chain.from_iterable(parts), np.float64, lengths.sum())
+    except (TypeError, ValueError):
+        raise OutlineError(
+            _first_without_numbers(parts, owners), "a polygon holds something that is no number"
+        ) from None
+    bad = ~np.isfinite(numbers)
+    if bad.any():
+        part = int(np.searchsorted(np.cumsum(lengths), np.argmax(bad), side="right"))
+        raise OutlineError(int(owners[part]), "a polygon has a coordinate that is not finite")
+    starts = np.zeros(len(parts), np.int64)  # of each part's points
+    np.cumsum(lengths[:-1] // 2, out=starts[1:])
+    points = numbers.reshape(-1, 2)
+    following = np.arange(1, len(points) + 1)
+    following[starts + lengths // 2 - 1] = starts  # the last point's edge leads back to the first
+    ends = points[following]
+    if not parts:
+        return np.zeros((0, 4), np.float32), owners
+    doubled_areas = np.add.reduceat(points[:, 0] * ends[:, 1] - ends[:, 0] * points[:, 1], starts)  # shoelace formula
+    backwards = np.repeat(doubled_areas < 0, lengths // 2)[:, None]
+    edges = np.empty((len(points), 4), np.float32)
+    edges[:, :2] = np.where(backwards, ends, points)
+    edges[:, 2:] = np.where(backwards, points, ends)
+    return edges, np.repeat(owners, lengths // 2)
+
+
+def _parts(polygons: list[list[Any]]) -> tuple[list[list[float]], np.ndarray]:
+    """The polygons that enclose something, and the position of the object that each belongs to, int64."""
+    parts: list[list[float]] = []
+    owners: list[int] = []
+    for position, polygon in enumerate(polygons):
+        for part in polygon:
+            if not isinstance(part, list):
+                raise OutlineError(position, f"a polygon is a {type(part).__name__}, not a list of numbers")
+            if len(part) >= 2 * MIN_POINTS and len(part) % 2 == 0:
+                parts.append(part)
+                owners.append(position)
+    return parts, np.array(owners, np.int64)
+
+
+def _first_without_numbers(parts: list[list[float]], owners: np.ndarray) -> int:
+    wrong = (owner for part, owner in zip(parts, owners, strict=True) if {type(x) for x in part} - {int, float})
+    return int(next(wrong, -1))
+
+
+def _rle_edges(rle: Any, size: np.ndarray, position: int) -> np.ndarray:
+    """The vertical edges of a run-length encoded mask, float32 [E, 4]."""
+    height, width = int(size[0]), int(size[1])
+    if not isinstance(rle, dict) or "counts" not in rle:
+        raise OutlineError(position, "neither a list of polygons nor a run-length encoding with `counts`")
+    if list(rle.get("size", [])) != [height, width]:
+        raise OutlineError(
+            position, f"a run-length encoding of size {rle.get('size')} in an image of {[height, width]}"
+        )
+    counts = rle["counts"]
+    try:
+        runs = decompress(counts) if isinstance(counts, str | bytes) else np.array(counts, np.int64).reshape(-1)
+    except (TypeError, ValueError, UnicodeEncodeError):
+        raise OutlineError(position, "a run-length encoding that holds no runs") from None
+    if runs.min(initial=0) < 0 or runs.sum() != height * width:
+        raise OutlineError(position, f"a run-length encoding of {runs.sum()} pixels in an image of {height * width}")
+    inside = np.repeat(np.arange(len(runs)) % 2, runs).astype(np.int8).reshape(width, height)
+    return _vertical_edges(inside)
+
+
+def _vertical_edges(inside: np.ndarray) -> np.ndarray:
+    """Edges float32 [E, 4] between the columns of a mask, int8 [width, height] of zeros and ones."""
+    # 1 where a row enters the mask at the left side of column x, -1 where it leaves; a run down a column is one edge.
+    steps = np.diff(inside, axis=0, prepend=np.int8(0), append=np.int8(0))
+    changes = np.diff(steps, axis=1, prepend=np.int8(0), append=np.int8(0)) != 0
+    padded = np.pad(steps, ((0, 0), (1, 1)))
+    x, top = np.nonzero(changes & (padded[:, 1:] != 0))
+    _, bottom = np.nonzero(changes & (padded[:, :-1] != 0))
+    down = steps[x, top] > 0
+    return np.stack([x, np.where(down, top, bottom), x, np.where(down, bottom, top)], axis=1).astype(np.float32)
+
+
+def decompress(counts: str | bytes) -> np.ndarray:
+    """Run lengths, int64, of COCO's compressed string. Raises ValueError for what is no such string.
+
+    A character holds five bits, lowest first, and whether more follow; from the fourth on, a run is stored as its
+    difference to the one two before it (cocodataset/cocoapi, common/maskApi.c, rleToString).
+    """
+    codes = np.frombuffer(counts.encode("ascii") if isinstance(counts, str) else counts, np.uint8).astype(np.int64) - 48
+    if not len(codes) or codes.min() < 0 or codes.max() > 63 or codes[-1] & 32:
+        raise ValueError("no compressed run lengths")
+    last = (codes & 32) == 0
+    starts = np.concatenate([[0], np.flatnonzero(last)[:-1] + 1])
+    digit = np.arange(len(codes)) - np.repeat(starts, np.diff(np.append(starts, len(codes))))
+    if digit.max() > 9:
+        raise ValueError("a run length of more than 50 bits")
+    runs = np.add.reduceat((codes & 31) << (5 * digit), starts)
+    runs -= np.where(codes[last] & 16, np.int64(1) << (5 * (digit[last] + 1)), 0)  # the sign
+    for parity in (1, 2):  # each is a sum of what is stored in every second place
+        runs[parity::2] = np.cumsum(runs[parity::2])
+    return runs
