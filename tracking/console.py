@@ -117,6 +117,9 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
                 f"{rate:,.0f} {result.unit}/s in the steady state (windows: {result.windows['num_windows']})",
             )
         )
+    if "time/eval_sec" in metrics and "time/train_sec" in metrics:
+        share = metrics["time/eval_sec"] / (metrics["time/eval_sec"] + metrics["time/train_sec"])
+        rows.append(("evaluation", f"{share:.0%} of the time"))
     rows.append(("world size", f"{metrics['world_size']:g}"))
     rows.append(("before the clock", f"{seconds(metrics, 'time/init_sec')} from the command to the first data"))
     if "cost/to_accuracy_usd" in metrics:

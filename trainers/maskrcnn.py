@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 from torchvision.models.detection import MaskRCNN
-from torchvision.models.detection.backbone_utils import _resnet_fpn_extractor
+from torchvision.models.detection.backbone_utils import BackboneWithFPN
+from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
+from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
 from torchvision.models.resnet import resnet18, resnet34, resnet50
 from torchvision.ops.misc import FrozenBatchNorm2d
 
@@ -32,24 +34,36 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {"resnet18": resnet18, "resnet3
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's images, as the backbones' weights expect
 BOX_BINS, MASK_BINS, MASK_SIZE = 7, 14, 28
 OUTLINE_GRID = 56  # cells a side that an object's outline is drawn on before regions cut their masks out of it
-TRAINED_STAGES = 3  # of a pretrained backbone; the stem and the first stage stay as they are
+TRAINED_STAGES = ("layer2", "layer3", "layer4")  # of a pretrained backbone; what is before them stays as it is
 
 
-def build_network(num_classes: int, backbone: str, pretrained: str | None) -> MaskRCNN:
+def build_network(num_classes: int, backbone: str, channels: int, pretrained: str | None) -> MaskRCNN:
     """torchvision's MaskRCNN for classes 1 to `num_classes`; its own forward is not used.
 
     With a pretrained backbone, batch normalisation and the first two stages are frozen, as the published recipes have
-    it; without, everything is trained. Raises ConfigError for a backbone that is not there.
+    it; without, everything is trained. `channels` is the width of the pyramid and of all that is behind it. Raises
+    ConfigError for a backbone that is not there.
     """
     if backbone not in BACKBONES:
         raise ConfigError(f"model.hparams.backbone={backbone}: allowed: {', '.join(BACKBONES)}")
-    body = BACKBONES[backbone](weights=None, norm_layer=FrozenBatchNorm2d if pretrained else nn.BatchNorm2d)
+    body: Any = BACKBONES[backbone](weights=None, norm_layer=FrozenBatchNorm2d if pretrained else nn.BatchNorm2d)
     body.conv1 = Stem()
     if pretrained:
         plain = BACKBONES[backbone](weights=None)
         load_pretrained(plain, pretrained, head="fc")
         body.load_state_dict(plain.state_dict())
-    network = MaskRCNN(_resnet_fpn_extractor(body, TRAINED_STAGES if pretrained else 5), num_classes + 1)
+    for name, parameter in body.named_parameters():
+        if pretrained and not name.startswith(TRAINED_STAGES):
+            parameter.requires_grad_(False)
+    widths = [body.inplanes // 8 << stage for stage in range(4)]
+    stages = {f"layer{stage + 1}": str(stage) for stage in range(4)}
+    network = MaskRCNN(
+        BackboneWithFPN(body, stages, widths, channels),
+        box_head=TwoMLPHead(channels * BOX_BINS**2, 4 * channels),
+        box_predictor=FastRCNNPredictor(4 * channels, num_classes + 1),
+        mask_head=MaskRCNNHeads(channels, (channels,) * 4, dilation=1),
+        mask_predictor=MaskRCNNPredictor(channels, channels, num_classes + 1),
+    )
     return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
@@ -142,17 +156,18 @@ class MaskRcnn(TrialModule):
         num_regions: int = 512,
         momentum: float = 0.9,
         backbone: str = "resnet50",
+        channels: int = 256,
         pretrained: str | None = None,
     ) -> None:
         super().__init__()
-        check_sizes(min_size, max_size, num_proposals, num_regions)
+        check_sizes(min_size, max_size, num_proposals, num_regions, channels)
         self.schedule = StepSchedule(learning_rate, epochs, list(decay_epochs), warmup_steps)
         self.max_epochs = epochs
         self.weight_decay, self.momentum = weight_decay, momentum
         self.num_proposals, self.num_regions = num_proposals, num_regions
         self.data = data
         data.view, data.outlines = ShortEdge(min_size, max_size), True
-        self.net = build_network(data.num_classes, backbone, pretrained)
+        self.net = build_network(data.num_classes, backbone, channels, pretrained)
         self._dense, self._rpn_losses, self._box_head = dense, rpn_losses, box_head
         self._box_branch, self._mask_branch, self._mask_probabilities = box_branch, mask_branch, mask_probabilities
         self._anchors: dict[tuple[int, int], list[torch.Tensor]] = {}  # by canvas
@@ -266,12 +281,13 @@ def to_image(boxes: torch.Tensor, batch: Batch) -> torch.Tensor:
     return boxes * scale.repeat(1, 2)[:, None] + crops[:, :2].repeat(1, 2)[:, None]
 
 
-def check_sizes(min_size: Any, max_size: Any, num_proposals: Any, num_regions: Any) -> None:
+def check_sizes(min_size: Any, max_size: Any, num_proposals: Any, num_regions: Any, channels: Any) -> None:
     for name, value, least in (
         ("min_size", min_size, 32),
         ("max_size", max_size, 32),
         ("num_proposals", num_proposals, 2),
         ("num_regions", num_regions, 4),
+        ("channels", channels, 8),
     ):
         if not isinstance(value, int) or value < least:
             raise ConfigError(f"model.hparams.{name}={value}: must be a whole number of at least {least}")

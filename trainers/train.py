@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tracking import run_folder, summary, throughput
 from tracking.callback import TrialCallback
 from tracking.journal import Journal
 from trainers import precision
+from trainers.memory import naming_the_batch_that_fits
 from trainers.warmup import flops_per_sample, warm_up
 from trainers.workload import Data, Shard, TrialModule, Workload, bind, load_workload
 
@@ -57,7 +59,10 @@ def train(config: RunConfig, run_dir: Path, gpu: str) -> None:
             flops.append(flops_per_sample(trainer, module, data.example_batches(8, shard.device)[0]))
         if config.compiled():
             module.compile_hot_path()
-        warm_up(trainer, module, data.example_batches(batch_size, shard.device), evaluate=eval_loader is not None)
+        with naming_the_batch_that_fits(
+            module, data, batch_size, shard.device, trainer.precision_plugin.train_step_context
+        ):
+            warm_up(trainer, module, data.example_batches(batch_size, shard.device), evaluate=eval_loader is not None)
 
     def conclude(trainer: pl.Trainer) -> None:  # after the clock has stopped
         if test_loader is not None:
@@ -79,6 +84,8 @@ def make_trainer(
     config: RunConfig, shard: Shard, module: TrialModule, callback: TrialCallback, evaluate: bool
 ) -> pl.Trainer:
     """A Trainer with nothing on the timed path that is not needed."""
+    if not evaluate:
+        warnings.filterwarnings("ignore", ".*have no `val_dataloader`")  # on purpose
     trainer = pl.Trainer(
         strategy=strategy(shard),
         devices=config.processes_per_node(),

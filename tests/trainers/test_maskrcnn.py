@@ -167,7 +167,7 @@ def test_a_few_steps_lower_the_loss(batch: Batch) -> None:
 
 
 def test_parameters_are_torchvisions() -> None:
-    net = maskrcnn.build_network(90, "resnet50", None)
+    net = maskrcnn.build_network(90, "resnet50", 256, None)
     assert sum(parameter.numel() for parameter in net.parameters()) == 44_454_513
 
 

@@ -35,11 +35,11 @@ from trainers.data.shapes_coco import CATEGORY_IDS, annotate
 OLD_ARRAY = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 COMMAND = [sys.executable, "-m", "trainers.data.shapes"]
 GOLDEN = {  # kind, split, index: SHA-256 of the pixels, before JPEG, and of the annotations
-    ("detection", "train", 0): ("0378e7457c5d2e4c", "cbad0d09aa5ab23a"),
-    ("detection", "val", 3): ("e728a70b436b407d", "fc8807f0ea19391c"),
-    ("detection", "train", 12345): ("7f8e14c0a790f88d", "5b7614622841ef23"),
-    ("classification", "train", 0): ("ed2d8dd324c8a40c", "b51f335f1fab9a9e"),
-    ("classification", "val", 7): ("26efadeae8a5f42c", "b96ba926829777ae"),
+    ("detection", "train", 0): ("84234a450b344c30", "c0eecaf02464a237"),
+    ("detection", "val", 3): ("24ee7d00bcd0c69c", "67686d4628f4caee"),
+    ("detection", "train", 12345): ("719d265c5fe5251d", "05c13b91bd24a6d4"),
+    ("classification", "train", 0): ("77fafc78dfe338bb", "ea5b307e40d5ffaf"),
+    ("classification", "val", 7): ("d43e353c7d6ccd9f", "7f51e81a4a1bc8c5"),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -22,6 +23,8 @@ from trainers.data.view import View
 
 if TYPE_CHECKING:
     from trainers.workload import Batch, Shard
+
+log = logging.getLogger(__name__)
 
 OBJECTS_STEP = 8  # room for objects is rounded up to a multiple of this
 
@@ -50,6 +53,9 @@ class DetectionData:
                 f"dataset={name}: {train.annotations} and {val.annotations} have other categories; use two files of"
                 " one dataset"
             )
+        for index in (train, val):
+            for note in index.notes:
+                log.warning("%s: %s", index.annotations, note)
         self.name, self.train, self.val = name, train, val
         self.decode, self.num_threads = decode, num_threads
         self.class_names, self.num_classes = train.class_names, len(train.class_names)

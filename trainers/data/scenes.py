@@ -18,6 +18,9 @@ SPLITS = ("train", "val")
 DETECTION_SIZES = ((360, 480), (480, 360), (360, 480), (480, 320), (320, 480), (400, 400))  # height, width
 MIN_VISIBLE = 0.6  # of an object's area, within the picture and not hidden by others
 MIN_PART = 16  # pixels of each connected part of what is visible
+# The most that a background's colours have of red, green or blue, and the least that all others have: a network that is
+# trained from scratch on few pictures learns what is lit sooner than what differs from its surroundings either way.
+DARK, LIGHT = 100, 110
 CONTRAST = 120.0  # asked of an object's colours and those behind it; the largest there is is 442
 TOLERANCE = 0.49  # pixels between a mask's border and its polygon; from a half on, rows of pixels would be lost
 MAX_TRIES = 12
@@ -47,8 +50,8 @@ class Scene:
 
     def __init__(self, rng: np.random.RandomState, height: int, width: int) -> None:
         self.rng, self.height, self.width = rng, height, width
-        base = rng.randint(0, 256, 3)
-        self.background = np.stack([base, np.clip(base + rng.randint(-40, 41, 3), 0, 255)])
+        base = rng.randint(0, DARK, 3)
+        self.background = np.stack([base, np.clip(base + rng.randint(-40, 41, 3), 0, DARK)])
         self.canvas = texture(rng, height, width, self.background)
         self.owner = np.zeros((height, width), np.uint8)
         self.things: list[Thing] = []
@@ -153,8 +156,8 @@ class Scene:
         avoided, contrast = np.concatenate([self.background, *others]), CONTRAST
         while True:
             contrast *= 0.99  # there may be no colour that differs so much from all
-            base = self.rng.randint(0, 256, 3)
-            colours = np.stack([base, np.clip(base + self.rng.randint(-60, 61, 3), 0, 255)])
+            base = self.rng.randint(LIGHT, 256, 3)
+            colours = np.stack([base, np.clip(base + self.rng.randint(-60, 61, 3), LIGHT, 255)])
             if ((avoided[:, None] - colours) ** 2).sum(2).min() >= contrast**2:
                 return colours
 

@@ -40,12 +40,12 @@ MANIFEST = "manifest.json"
 # SHA-256 of the first MIN_VAL validation images' annotations and JPEG files, which are the same at every size.
 REFERENCE: dict[Kind, dict[str, str]] = {
     "detection": {
-        "annotations": "1dee7761bc6896fd6f24168298a58510ac6b8532f156d838a0f05adcba5899e9",
-        "images": "c7e08b757c4c4103de38e151ecc400c95e38c51f06e9fb1d87fcb86afc34a29d",
+        "annotations": "952f8929bb1bb56eaf04a8305b3d8604fc6f157061af4e6b2143d87bdb23e4d2",
+        "images": "48d81b36fab392cbfb9c3db6d03de1d824755ab60384bc89bec6511d92dfd5bf",
     },
     "classification": {
-        "annotations": "5aed5d0a46fa66d9526893763b849eda5d91965d5d8daac4561015332b5c9213",
-        "images": "16d6167e47aa198ffa629951439b0286e8d4cda245d78dab41db4d9d5ea36014",
+        "annotations": "c833ecfb054fd2c3af5b8b1c9b615c2fb7f61b233b5fbebd9147dd88441e5a8d",
+        "images": "aaf155876b48ae455d099f90869a147bf8dcf1ed10684e1738c5ab593784e6a9",
     },
 }
 

@@ -1,0 +1,55 @@
+"""Which batch would fit, where the one that was asked for does not."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from trainers.workload import Data, TrialModule
+
+PROBE = 2  # samples; twice as many in a second try, and the difference is what a sample takes
+USABLE = 0.9  # of the device's memory: the rest is the allocator's waste and what others hold
+
+
+@contextmanager
+def naming_the_batch_that_fits(
+    module: TrialModule, data: Data, batch_size: int, device: torch.device, context: Callable[[], object]
+) -> Iterator[None]:
+    """Have an OutOfMemoryError in the block say about what batch size would fit, where that can be told.
+
+    `context` makes the context that training steps run in, which sets their precision.
+    """
+    try:
+        yield
+        return
+    except torch.OutOfMemoryError as error:
+        message = str(error).splitlines()[0]
+    # Out of the handler, whose traceback holds the step's tensors.
+    fits = batch_that_fits(module, data, device, context)
+    advice = f"about batch_size={fits} would fit" if fits else "no batch would fit"
+    raise torch.OutOfMemoryError(f"batch_size={batch_size} does not fit into the GPU's memory; {advice}. {message}")
+
+
+def batch_that_fits(module: TrialModule, data: Data, device: torch.device, context: Callable[[], object]) -> int:
+    """An estimate, from the peaks of two small training steps on this process alone; not compiled, which takes less."""
+    peaks = [_peak(module, data, size, device, context) for size in (PROBE, 2 * PROBE)]
+    of_a_sample = (peaks[1] - peaks[0]) / PROBE
+    total = torch.cuda.get_device_properties(device).total_memory
+    fits = int((USABLE * total - (peaks[0] - PROBE * of_a_sample)) / max(of_a_sample, 1))
+    return max(0, fits if fits < 8 else fits // 8 * 8)
+
+
+def _peak(module: TrialModule, data: Data, batch_size: int, device: torch.device, context: Callable[[], object]) -> int:
+    module.zero_grad(set_to_none=True)
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(device)
+    batch = data.example_batches(batch_size, device)[0]
+    with torch.compiler.set_stance("force_eager"), context():  # type: ignore[attr-defined]
+        loss = module.training_step(batch, 0)
+    assert isinstance(loss, torch.Tensor)
+    loss.backward()
+    return torch.cuda.max_memory_allocated(device)
