@@ -5,9 +5,9 @@
 
 Both sides get the same shapes and precision, generated batches that lie on the device, SGD with momentum, and are timed
 by CUDA events after a warm-up; the spread is the quartiles over steps. The peers are torchvision's models as its
-documentation uses them: with autocast, then with channels_last, then compiled where that works. Mask R-CNN is that of the published
-recipes, with a pretrained, partly frozen backbone (random weights here). Ours is the workload's
-module with its compiled hot path, without Lightning around it: what launch.py adds is in docs/results.
+documentation uses them: with autocast, then with channels_last, then compiled where that works. Mask R-CNN is that of
+the published recipes, its backbone pretrained (random weights here) and partly frozen. Ours is the workload's module
+with its compiled hot path, without Lightning around it: what launch.py adds is in docs/results.
 """
 
 from __future__ import annotations

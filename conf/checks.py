@@ -118,6 +118,8 @@ def check_target(config: RunConfig) -> None:
     for metric, value in config.targets().items():
         if metric not in config.model.metrics:
             raise ConfigError(f"model.targets: {metric} is not in model.metrics ({', '.join(config.model.metrics)})")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ConfigError(f"model.targets.{config.dataset.name}.{metric}={value}: must be a number")
         limits = config.model.metrics[metric]
         if len(limits) != 2:
             raise ConfigError(f"model.metrics.{metric}={limits}: give the lowest and the highest possible value")

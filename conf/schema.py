@@ -40,7 +40,8 @@ class ModelConfig:
     workload: str = REQUIRED  # package.module:NAME of a trainers.workload.Workload
     batch_size: int = REQUIRED  # type: ignore[assignment]  # samples a device and step; the root's batch_size overrides
     metrics: dict[str, list[float]] = field(default_factory=dict)  # metric: [lowest, highest possible value]
-    targets: dict[str, dict[str, float]] = field(default_factory=dict)  # dataset: {metric: value}, all to be reached
+    # dataset: {metric: value}, all to be reached. (OmegaConf cannot merge what is typed deeper than this.)
+    targets: dict[str, Any] = field(default_factory=dict)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     hparams: dict[str, Any] = field(default_factory=dict)  # bound to the constructor's signature of the model
 

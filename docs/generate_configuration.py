@@ -32,6 +32,8 @@ Every option of `launch.py`. Give it on the command line as `key=value`; `-m` an
 - `model`, `dataset`, `precision`, `stack` and `instance` are *groups*: `precision=bf16` chooses the file
   `conf/precision/bf16.yaml`, and `precision.tf32=true` then changes one key of it.
 - *Required* means that the group's YAML file has to give it.
+- What a model does otherwise on a dataset is in `conf/recipe/<model>_<dataset>.yaml`, which is taken where it is there;
+  the command line overrides it. `recipe=<model>_<dataset>` takes another one.
 - `launch.py --cfg job` prints the composed configuration and runs nothing; `dry_run=true` also checks it and prints the
   commands.
 - `--config-dir FOLDER` adds a folder of your own YAML files to choose from ([your own
@@ -46,7 +48,8 @@ def render() -> str:
         if dataclasses.is_dataclass(hints[field.name]):
             cls = typing.cast(type, hints[field.name])
             text = f"## {field.name}\n\n{table(cls, field.name + '.')}"
-            sections.append(text + ("\n" + choices(field.name) if field.name in GROUPS else ""))
+            text += "\n" + choices(field.name) if field.name in GROUPS else ""
+            sections.append(text + ("\n" + recipes() if field.name == "model" else ""))
     return "\n".join(sections)
 
 
@@ -105,15 +108,55 @@ def choices(group: str) -> str:
     """The YAML files of a group, with the comment at the head of each."""
     lines = ["| choice | sets | meaning |", "|---|---|---|"]
     for path in sorted((ROOT / "conf" / group).glob("*.yaml")):
-        text = path.read_text(encoding="utf-8")
-        content = [(key, value) for key, value in yaml.safe_load(text).items() if key != "name"]
-        head = re.match(r"(#[^\n]*\n)*", text)
-        meaning = " ".join(line.lstrip("# ") for line in head[0].splitlines()) if head else ""
-        sets = ", ".join(
-            f"`{key}`" if isinstance(value, dict) else f"`{key}: {plain(value)}`" for key, value in content
-        )
-        lines.append(f"| [`{group}={path.stem}`](../conf/{group}/{path.name}) | {escape(sets)} | {escape(meaning)} |")
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        sets = [
+            f"`{key}`" if isinstance(value, dict) else f"`{key}: {plain(value)}`"
+            for key, value in content.items()
+            if key not in ("name", "defaults")
+        ]
+        lines.append(row(f"{group}={path.stem}", path, chosen_along(content) + sets))
     return "\n".join(lines) + "\n"
+
+
+def recipes() -> str:
+    """What models do otherwise on some datasets, after both of which the file is named, or where it is asked for."""
+    datasets = [path.stem for path in (ROOT / "conf" / "dataset").glob("*.yaml")]
+    models = [path.stem for path in (ROOT / "conf" / "model").glob("*.yaml")]
+    lines = ["| with | the model sets | meaning |", "|---|---|---|"]
+    for path in sorted((ROOT / "conf" / "recipe").glob("*.yaml")):
+        model = max((name for name in models if path.stem.startswith(f"{name}_")), key=len)
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        sets = [f"`{key}: {plain(value)}`" for key, value in leaves(content)]
+        dataset = path.stem.removeprefix(f"{model}_")
+        other = f"dataset={dataset}" if dataset in datasets else f"recipe={path.stem}"
+        lines.append(row(f"model={model} {other}", path, sets))
+    return "\n".join(lines) + "\n"
+
+
+def leaves(content: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values."""
+    for key, value in content.items():
+        if isinstance(value, dict):
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def chosen_along(content: dict[str, Any]) -> list[str]:
+    """The choices of other groups that a file makes where the command line makes none."""
+    entries = [item for entry in content.get("defaults", []) if isinstance(entry, dict) for item in entry.items()]
+    chosen = [(re.fullmatch(r"override /(\w+)(?:@.*)?", key), value) for key, value in entries]
+    return [f"`{match[1]}={value}` where none is given" for match, value in chosen if match]
+
+
+def row(choice: str, path: Path, sets: list[str]) -> str:
+    """A line of a table of files; its meaning is the comment at the file's head, less what only Hydra reads."""
+    head = re.match(r"(#[^\n]*\n)*", path.read_text(encoding="utf-8"))
+    said = [line.lstrip("# ") for line in head[0].splitlines()] if head else []
+    meaning = " ".join(line for line in said if not line.startswith("@package"))
+    meaning = re.sub(r"[<*]", r"\\\g<0>", meaning)  # or Markdown would take them for its own
+    link = f"[`{choice}`](../{path.relative_to(ROOT).as_posix()})"
+    return f"| {link} | {escape(', '.join(sets))} | {escape(meaning)} |"
 
 
 def escape(cell: str) -> str:

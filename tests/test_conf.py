@@ -23,6 +23,7 @@ from trainers.workload import load_workload
 
 GROUPS = ("dataset", "precision", "stack", "instance")
 MODELS = sorted(path.stem for path in (ROOT / "conf/model").glob("*.yaml"))
+RECIPES = sorted(path.stem for path in (ROOT / "conf/recipe").glob("*.yaml"))
 CHOICES = [(path.parent.name, path.stem) for group in GROUPS for path in sorted((ROOT / "conf" / group).glob("*.yaml"))]
 
 
@@ -49,7 +50,7 @@ def test_every_choice_composes_with_every_model_and_passes_the_checks(model: str
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_model_binds_to_its_workload(model: str) -> None:
-    config = composed(overrides(model))
+    config = checks.check(composed(overrides(model)), [])
     workload = load_workload(config)
     assert config.model.name == model
     assert set(config.model.targets) == set(workload.data)
@@ -63,6 +64,17 @@ def test_a_datasets_options_bind_to_its_factory(model: str, dataset: str) -> Non
     config = composed([f"model={model}", f"dataset={dataset}"])
     given = {key: value for key, value in vars(config.dataset).items() if key != "name" and value is not None}
     inspect.signature(load_workload(config).data[dataset]).bind(**given)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_binds_to_the_model_it_is_named_after(recipe: str) -> None:
+    model, _, dataset = recipe.partition("_")
+    chosen = [f"recipe={recipe}"] if dataset == "cpu" else [f"dataset={dataset}"]
+    config = checks.check(composed([f"model={model}", *chosen]), [])
+    plain = checks.check(composed([f"model={model}", f"dataset={config.dataset.name}", "~recipe"]), [])
+    assert config.model != plain.model
+    assert config.model.hparams.keys() == plain.model.hparams.keys()  # it changes options and adds none
+    assert set(config.targets()) == set(plain.targets())
 
 
 def test_a_misspelt_hyperparameter_is_refused_with_those_that_there_are() -> None:

@@ -17,6 +17,14 @@ def compiled(function: Callable[..., Any], device: torch.device, autotune: bool 
     """
     if device.type != "cuda":
         return torch.compile(function, dynamic=False)
-    return torch.compile(
+    graph = torch.compile(
         function, dynamic=False, options={"triton.cudagraphs": True, "max_autotune_pointwise": autotune}
     )
+
+    def step(*arguments: Any) -> Any:
+        # Results of a graph live until the next step. PyTorch takes the call of any compiled function for one, also in
+        # another thread, such as the one that cuts images: unless it is told.
+        torch.compiler.cudagraph_mark_step_begin()
+        return graph(*arguments)
+
+    return step

@@ -12,10 +12,14 @@ from pycocotools import mask as coco_mask
 from torchvision.models.detection import MaskRCNN
 
 from conf.schema import ConfigError
-from trainers import maskrcnn, roi_heads, rpn
+from trainers import roi_heads, rpn
 from trainers.data.synthetic_detection import CORNERS, OBJECTS, SyntheticDetection, generated_batch
 from trainers.maskrcnn import MaskRcnn
+from trainers.maskrcnn_network import build_network
 from trainers.workload import Batch
+
+# pycocotools makes arrays by a protocol that NumPy 2 warns of.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 SIZE, ROOM, CLASSES, IMAGES = 128, 8, 3, 2
 OPTIONS: dict[str, Any] = {
@@ -167,7 +171,7 @@ def test_a_few_steps_lower_the_loss(batch: Batch) -> None:
 
 
 def test_parameters_are_torchvisions() -> None:
-    net = maskrcnn.build_network(90, "resnet50", 256, None)
+    net = build_network(90, "resnet50", 256, None)
     assert sum(parameter.numel() for parameter in net.parameters()) == 44_454_513
 
 

@@ -22,7 +22,7 @@ from trainers.ssd_network import BACKBONES, Ssd300, build_backbone
 from trainers.workload import Batch
 
 DEFAULTS = default_boxes()
-NUM_CLASSES = 3
+NUM_CLASSES = 3  # colours
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 
 

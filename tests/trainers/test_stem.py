@@ -9,6 +9,8 @@ from torchvision.models import resnet18
 
 from trainers.stem import Stem, space_to_depth
 
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+
 
 @pytest.mark.parametrize("size", [(32, 48), (300, 300), (230, 2)], ids=str)
 def test_space_to_depth_leaves_the_convolution_as_it_is(size: tuple[int, int]) -> None:
@@ -26,6 +28,7 @@ def test_its_parameter_is_that_of_the_plain_convolution() -> None:
 
 
 @pytest.mark.gpu
+@needs_gpu
 @pytest.mark.parametrize("size", [64, 65])
 def test_on_a_gpu_the_result_is_the_plain_convolutions(size: int) -> None:
     stem = Stem().cuda().double()

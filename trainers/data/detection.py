@@ -62,7 +62,7 @@ class DetectionData:
         self._reader: JpegReader | None = None
         self.view: View | None = None
         self.outlines = False  # whether batches hold edges and owner
-        self.trained_on = np.flatnonzero(train.trainable())
+        self.trained_on = train.trainable()
         if not len(self.trained_on):
             raise ConfigError(f"{train.annotations}: no image has an object to train on; check the file")
         most = np.bincount(

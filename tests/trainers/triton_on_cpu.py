@@ -1,0 +1,104 @@
+"""The Triton kernels without a GPU: Triton's interpreter runs them on the CPU, slowly, so the inputs are small.
+
+It has to be asked for before Triton is imported: `results` runs this file in a process of its own, once for all tests,
+and the file imports little, so that this does not take long.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+import tempfile
+import types
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+IOU = 0.5
+CANVAS, STRIDE, NUM_LEVELS, BINS = (512, 768), 4, 4, 2
+# Width and height of regions of all four levels, one of them less than a cell high.
+SIDES = ((20.0, 20.0), (60.0, 90.0), (110.0, 115.0), (150.0, 200.0), (300.0, 250.0), (640.0, 400.0), (5.0, 0.5))
+
+
+class Problems(NamedTuple):
+    """Arguments of trainers.nms.nms_mask."""
+
+    boxes: torch.Tensor
+    valid: torch.Tensor
+
+
+class Regions(NamedTuple):
+    """Arguments of trainers.roi_align.roi_align, and a gradient of what it returns."""
+
+    features: list[torch.Tensor]
+    rois: torch.Tensor
+    image: torch.Tensor
+    valid: torch.Tensor
+    gradient: torch.Tensor
+
+
+def problems(num_problems: int = 2, num_boxes: int = 70, seed: int = 0) -> Problems:
+    """Crowded boxes, a fifth of them not valid. Box 1 overlaps box 0 by IOU exactly, box 3 repeats box 2."""
+    generator = torch.Generator().manual_seed(seed)
+    corner = torch.rand(num_problems, num_boxes, 2, generator=generator) * 40
+    size = torch.rand(num_problems, num_boxes, 2, generator=generator) * 30 + 5
+    boxes = torch.cat((corner, corner + size), dim=2)
+    boxes[:, 0], boxes[:, 1] = torch.tensor((100.0, 0.0, 108.0, 4.0)), torch.tensor((100.0, 0.0, 104.0, 4.0))
+    boxes[:, 3] = boxes[:, 2]
+    valid = torch.rand(num_problems, num_boxes, generator=generator) < 0.8
+    valid[:, :4] = True
+    return Problems(boxes, valid)
+
+
+def regions(num_channels: int = 5, copies: int = 1, seed: int = 1) -> Regions:
+    """Regions in mixed order on two images: some reach beyond them, one lies outside, every fourth is not valid."""
+    generator = torch.Generator().manual_seed(seed)
+    rows, columns = (side // STRIDE for side in CANVAS)
+    features = [
+        torch.randn(2, num_channels, rows >> level, columns >> level, generator=generator)
+        for level in range(NUM_LEVELS)
+    ]
+    size = torch.tensor([*SIDES, (30.0, 40.0)]).repeat(copies, 1)
+    corner = torch.rand(len(size), 2, generator=generator) * torch.tensor(CANVAS[::-1]) - size / 2
+    corner[-1] = torch.tensor((2000.0, 3000.0))
+    order = torch.randperm(len(size), generator=generator)
+    number = torch.arange(len(size))
+    gradient = torch.randn(len(size), num_channels, BINS, BINS, generator=generator)
+    return Regions(features, torch.cat((corner, corner + size), dim=1)[order], order % 2, number % 4 != 1, gradient)
+
+
+@functools.cache
+def results() -> dict[str, torch.Tensor]:
+    """What `compute` returns in a process that interprets Triton."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "results.pt"
+        subprocess.run(
+            [sys.executable, "-m", "tests.trainers.triton_on_cpu", str(file)],
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""},
+            check=True,
+        )
+        found: dict[str, torch.Tensor] = torch.load(file)
+    return found
+
+
+def compute() -> dict[str, torch.Tensor]:
+    sys.modules["torchvision"] = types.ModuleType("torchvision")  # takes 7 s to import, and is not called here
+    from trainers import nms_triton
+    from trainers.roi_align import pyramid_level
+    from trainers.roi_align_triton import RoiAlign
+
+    features, rois, image, valid, gradient = regions()
+    level = pyramid_level(rois, 2, 2 + NUM_LEVELS - 1)
+    features = [feature.requires_grad_() for feature in features]
+    pooled = RoiAlign.apply(rois, image, valid, level, BINS, STRIDE, *features)
+    (pooled * gradient).sum().backward()
+    gradients = {f"gradient{index}": feature.grad for index, feature in enumerate(features)}
+    return {"keep": nms_triton.keep(*problems(), IOU), "pooled": pooled.detach(), **gradients}
+
+
+if __name__ == "__main__":
+    torch.save(compute(), sys.argv[1])
