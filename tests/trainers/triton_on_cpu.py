@@ -19,8 +19,8 @@ import torch
 
 IOU = 0.5
 CANVAS, STRIDE, NUM_LEVELS, BINS = (512, 768), 4, 4, 2
-# Width and height of regions of all four levels, one of them less than a cell high.
-SIDES = ((20.0, 20.0), (60.0, 90.0), (110.0, 115.0), (150.0, 200.0), (300.0, 250.0), (640.0, 400.0), (5.0, 0.5))
+# Width and height of regions of all four levels, one of them less than a cell large.
+SIDES = ((20.0, 20.0), (60.0, 90.0), (110.0, 115.0), (150.0, 200.0), (300.0, 250.0), (640.0, 400.0), (3.0, 0.5))
 
 
 class Problems(NamedTuple):

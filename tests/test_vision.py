@@ -1,0 +1,53 @@
+"""A detector from the command line to its average precision, over two processes, on drawn images."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.commands import Launched, events, launch
+
+NUM_TRAIN = 12
+SMALL = ("gpus=0", "tracking.offline=true", "tracking.system_metrics_interval_sec=0")
+
+
+@pytest.fixture(scope="module")
+def detector(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    folder = tmp_path_factory.mktemp("vision")
+    return launch(
+        folder, "model=ssd", "recipe=ssd_cpu", f"dataset.size={NUM_TRAIN}", "max_epochs=1", "cpu_processes=2", *SMALL,
+        TIMETRIAL_CACHE=str(folder / "cache"),
+    )  # fmt: skip
+
+
+def test_it_trains_and_evaluates_on_two_processes(detector: Launched) -> None:
+    assert detector.code == 0, detector.output
+    metrics = detector.result["metrics"]
+    assert metrics["world_size"] == 2
+    assert metrics["target_reached"] == 0  # after one epoch of a dozen images
+    assert metrics["time/index_sec"] > 0
+    (evaluation,) = detector.result["evaluations"]
+    assert evaluation["metrics"].keys() == {"box_map", "box_map_50"}
+    assert "evaluation" in detector.output
+
+
+def test_every_image_with_an_object_is_counted_once(detector: Launched) -> None:
+    (annotations,) = detector.cwd.rglob("instances_train2017.json")
+    content = json.loads(annotations.read_text())
+    trainable = {one["image_id"] for one in content["annotations"] if not one["iscrowd"]}
+    (epoch,) = events(detector.folder, "epoch_stop")
+    assert epoch.values["samples"] == len(trainable) <= NUM_TRAIN
+
+
+def test_a_missing_image_is_named_before_anything_trains(detector: Launched, tmp_path: Path) -> None:
+    (image,) = detector.cwd.rglob("val2017/000000000003.jpg")
+    image.unlink()
+    again = launch(
+        tmp_path, "model=ssd", "dataset=coco", f"dataset.path={image.parent.parent}", *SMALL,
+        TIMETRIAL_CACHE=str(tmp_path / "cache"),
+    )  # fmt: skip
+    assert again.code == 2
+    assert again.result["failure"]["kind"] == "bad_input"
+    assert image.name in again.result["failure"]["message"]
