@@ -400,8 +400,9 @@ def test_splits_of_other_categories_are_refused(tmp_path: Path) -> None:
         small(tmp_path)
 
 
-def test_a_file_without_an_object_to_train_on_is_refused(tmp_path: Path) -> None:
-    describe(tmp_path, "train2017", [Picture(LYING, [CROWD]), Picture(LYING)])
-    describe(tmp_path, "val2017", [Picture(LYING, SOME)])
-    with pytest.raises(ConfigError, match=r"instances_train2017\.json: no image has an object to train on"):
+@pytest.mark.parametrize(("empty", "other", "use"), [("train", "val", "train"), ("val", "train", "evaluate")])
+def test_a_file_without_an_object_is_refused(tmp_path: Path, empty: str, other: str, use: str) -> None:
+    describe(tmp_path, f"{empty}2017", [Picture(LYING, [CROWD]), Picture(LYING)])
+    describe(tmp_path, f"{other}2017", [Picture(LYING, SOME)])
+    with pytest.raises(ConfigError, match=rf"instances_{empty}2017\.json: no image has an object to {use} on"):
         small(tmp_path)

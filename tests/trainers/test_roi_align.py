@@ -53,6 +53,7 @@ def test_the_inputs_are_what_the_tests_are_about() -> None:
     reaches_out = ((given.rois[:, :2] < 0) | (given.rois[:, 2:] > torch.tensor(CANVAS[::-1]))).any(dim=1)
     assert 1 < (reaches_out & given.valid).sum() < given.valid.sum()
     assert (given.valid & (given.rois[:, 0] > CANVAS[1])).any()
+    assert (given.valid & (given.rois[:, 2:] - given.rois[:, :2] < STRIDE).all(dim=1)).any()
 
 
 @pytest.mark.parametrize(

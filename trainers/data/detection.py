@@ -63,8 +63,9 @@ class DetectionData:
         self.view: View | None = None
         self.outlines = False  # whether batches hold edges and owner
         self.trained_on = train.trainable()
-        if not len(self.trained_on):
-            raise ConfigError(f"{train.annotations}: no image has an object to train on; check the file")
+        for index, use in ((train, "train"), (val, "evaluate")):
+            if not len(index.trainable()):
+                raise ConfigError(f"{index.annotations}: no image has an object to {use} on; check the file")
         most = np.bincount(
             np.repeat(np.arange(len(train.image_ids)), np.diff(train.object_start)), weights=~train.crowd
         ).max()
