@@ -25,6 +25,7 @@ SIZE, ROOM, CLASSES, IMAGES = 128, 8, 3, 2
 OPTIONS: dict[str, Any] = {
     "learning_rate": 0.01, "weight_decay": 1e-4, "epochs": 1, "decay_epochs": [], "warmup_steps": 0,
     "min_size": SIZE, "max_size": SIZE, "num_proposals": 100, "num_regions": 64, "backbone": "resnet18",
+    "channels": 32,
 }  # fmt: skip
 
 
@@ -47,8 +48,10 @@ def batch() -> Batch:
 
 def reference(module: MaskRcnn) -> MaskRCNN:
     """torchvision's own model around the same layers, set to use every sample instead of drawing some."""
+    heads = module.net.roi_heads
     net = MaskRCNN(
-        module.net.backbone, CLASSES + 1, min_size=SIZE, max_size=SIZE,
+        module.net.backbone, min_size=SIZE, max_size=SIZE, box_head=heads.box_head, box_predictor=heads.box_predictor,
+        mask_head=heads.mask_head, mask_predictor=heads.mask_predictor,
         rpn_pre_nms_top_n_train=100, rpn_post_nms_top_n_train=100,
         rpn_pre_nms_top_n_test=50, rpn_post_nms_top_n_test=50,
         rpn_batch_size_per_image=10**6, box_batch_size_per_image=10**6, box_positive_fraction=0.9,
