@@ -35,7 +35,7 @@ def native(config: RunConfig, run_dir: Path, environ: Mapping[str, str]) -> Work
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order of nvidia-smi and NVML, so that numbers mean the same GPU
         **config.stack.env,
     }
-    inherited = {name: value for name, value in environ.items() if not name.startswith("MLFLOW_")}
+    inherited = {name: value for name, value in environ.items() if not name.lstrip("_").startswith("MLFLOW_")}
     return WorkerCommand([sys.executable, "-P", "-m", "trainers.worker", str(run_dir)], {**inherited, **settings})
 
 

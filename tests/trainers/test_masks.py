@@ -20,7 +20,8 @@ from trainers.masks import compress, mask_targets, paste, rasterise
 # pycocotools makes arrays by a protocol that NumPy 2 warns of.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, needs_gpu])]
 SIDE = 120
 
 
@@ -150,6 +151,7 @@ def test_autocast_changes_nothing(device: str) -> None:
 
 
 @pytest.mark.gpu
+@needs_gpu
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # of the compiler's own imports
 def test_compiles_and_waits_for_nothing() -> None:
     edges, owner, boxes = (x.cuda() for x in batch([[star(np.random.default_rng(s))] for s in range(20)]))

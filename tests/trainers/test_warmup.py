@@ -126,7 +126,7 @@ def test_model_flops_are_those_of_the_layers() -> None:
     counted = []
 
     def count(trainer: pl.Trainer, module: Any, batch: Any) -> None:
-        counted.append(warmup.flops_per_sample(trainer, module, batch))
+        counted.append(warmup.flops_per_sample(trainer, module, batch[0]))
 
     trained(count)
     # Multiply-adds of the 8x8 network's layers; a training step does each forward, and twice backward, but the
