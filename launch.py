@@ -54,12 +54,15 @@ def main() -> int:
 
 def launch(started: float) -> int:
     """Check every job before any is run, then run them one after the other."""
-    from tracking import nvml, sweep
+    from tracking import nvml, resume, sweep
     from tracking.launcher import Launcher
     from trainers.stack import worker_command
 
     gpus = nvml.visible_gpus()
     jobs = [sweep.Job(checks.check(config, gpus), overrides) for config, overrides in asked]
+    if jobs[0].config.resume:
+        jobs = [resume.job(jobs[0], multirun)]
+        checks.check(jobs[0].config, gpus)
     config, folder = jobs[0].config, None
     if config.sweep.resume:
         folder, jobs = sweep.resume(config.runs_dir, config.sweep.resume, jobs, multirun)

@@ -58,8 +58,11 @@ def resolve_gpus(asked: int | str, gpus: Sequence[Gpu], cpu_processes: int) -> i
 
 
 def check_counts(config: RunConfig) -> None:
-    least_one = ("cpu_processes", "batch_size", "max_epochs", "limit_train_batches", "log_every_n_steps", "timeout_sec")
-    for key in least_one:
+    above_zero = (
+        "cpu_processes", "batch_size", "max_epochs", "limit_train_batches", "log_every_n_steps",
+        "checkpoint_every_epochs", "timeout_sec",
+    )  # fmt: skip
+    for key in above_zero:
         value = getattr(config, key)
         if value is not None and value <= 0:
             raise ConfigError(f"{key}={value}: must be above 0")

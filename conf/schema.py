@@ -19,7 +19,7 @@ import yaml
 
 REQUIRED = "???"  # OmegaConf's mark of a value that must be given
 # What says where and whether a run is recorded, not what is measured.
-NOT_MEASURED = ("tracking", "sweep", "runs_dir", "dry_run", "timeout_sec")
+NOT_MEASURED = ("tracking", "sweep", "resume", "runs_dir", "dry_run", "timeout_sec")
 
 
 class ConfigError(ValueError):
@@ -120,7 +120,9 @@ class RunConfig:
     limit_train_batches: int | None = None  # steps an epoch, for a quick look
     compile: bool | None = None  # torch.compile the model; default: on GPUs only
     log_every_n_steps: int = 50  # length of a measured window, in steps
+    checkpoint_every_epochs: int | None = None  # save what an interrupted run can continue from; default: never
     timeout_sec: float | None = None  # stop the run, as failed, after this long
+    resume: str | None = None  # folder of an interrupted run: continue it after its newest checkpoint, as it was
     runs_dir: str = "runs"  # where run folders are made
     dry_run: bool = False  # compose, check, print the commands; train nothing
 

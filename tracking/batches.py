@@ -27,7 +27,7 @@ class Batch:
     time_ms: int = 0  # of the last record before the offset
     metrics: list[tuple[str, float, int, int]] = field(default_factory=list)  # key, value, time in ms, step
     params: dict[str, str] = field(default_factory=dict)
-    tags: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str | None] = field(default_factory=dict)  # None: to be removed
     num_bytes: int = 0
 
     def __len__(self) -> int:
@@ -40,7 +40,8 @@ class Batch:
             return self._add_metric(key, value, time_ms, step)
         if kind == "params":
             return self._add_text(self.params, MAX_PARAMS, key, _shortened(str(value), MAX_PARAM_CHARS))
-        return self._add_text(self.tags, MAX_TAGS, key, _shortened(str(value), MAX_TAG_CHARS))
+        text = None if value is None else _shortened(str(value), MAX_TAG_CHARS)
+        return self._add_text(self.tags, MAX_TAGS, key, text)
 
     def _add_metric(self, key: str, value: Any, time_ms: int, step: int) -> bool:
         if not isinstance(value, int | float):
@@ -51,7 +52,7 @@ class Batch:
         self.metrics.append((key, float(value), time_ms, step))
         return True
 
-    def _add_text(self, texts: dict[str, str], limit: int, key: str, text: str) -> bool:
+    def _add_text(self, texts: dict[str, Any], limit: int, key: str, text: str | None) -> bool:
         if texts is self.params and texts.get(key, text) != text:
             raise ValueError(f"params: {key!r} is {text!r} after {texts[key]!r}; a param of MLflow never changes")
         if not self._take(60 + len(json.dumps(key)) + len(json.dumps(text)), len(texts) < limit):

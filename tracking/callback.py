@@ -54,6 +54,18 @@ class TrialCallback(pl.Callback):
         self._step = 0
         self._epoch_samples = 0
         self._reached = False
+        self._cold = False  # the first window of an attempt that continues another
+
+    def state_dict(self) -> dict[str, Any]:
+        """What Lightning saves in a checkpoint; the windows are in the journal. A collective call."""
+        joules = self._meter.total("joules").get("joules", math.nan)
+        counts = {"step": self._step, "samples": self.samples, "reached": self._reached}
+        return counts | {"joules": joules, "energy": dict(self.energy)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._step, self.samples, self._reached = (state_dict[key] for key in ("step", "samples", "reached"))
+        self._meter.before, self.energy = state_dict["joules"], state_dict["energy"]
+        self._cold = True
 
     # ------------------------------------------------------------------------------------------------- the clock
 
@@ -163,7 +175,9 @@ class TrialCallback(pl.Callback):
         )
         self.samples += samples
         self._epoch_samples += samples
-        self.windows.append(window)
+        if not self._cold:  # as the first window of a run, it is not steady: data is read and caches fill
+            self.windows.append(window)
+        self._cold = False
         self._log_window(window, float(losses.mean()))
 
     def _gather(self, own: torch.Tensor, samples: int) -> tuple[torch.Tensor, int]:

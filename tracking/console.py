@@ -71,6 +71,9 @@ class RunProgress:
             self._progress.update(self._task, total=self._epochs * self._batches)
         if record.key == "throughput_window":
             self._progress.update(self._task, completed=record.values["step"], detail=self._detail())
+        if record.key == "checkpoint_stop" and "error" in record.values:
+            epoch, error = record.values["epoch_num"], record.values["error"]
+            self._console.print(f"{self._name}: no checkpoint after epoch {epoch}: {error}", soft_wrap=True)
         if record.key == "eval_accuracy":
             self._seen |= {f"eval/{name}": value for name, value in record.values["metrics"].items()}
             self._progress.update(self._task, detail=self._detail())
@@ -105,6 +108,8 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
         rows.append(("time to accuracy", f"{seconds(metrics, 'time/to_accuracy_sec')} (MLPerf's clock)"))
         rows.append(("", f"{seconds(metrics, 'time/to_accuracy_train_sec')} (DAWNBench's: without evaluation)"))
         rows.append(("epochs", f"{metrics['epochs/to_accuracy']:g}"))
+    elif "time/resumed_to_accuracy_train_sec" in metrics:
+        rows.append(("time to accuracy", "none: the run was interrupted"))
     elif result.targets:
         rows.append(("time to accuracy", "target not reached"))
     elif not result.evaluations:
@@ -120,6 +125,7 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
     if "time/eval_sec" in metrics and "time/train_sec" in metrics:
         share = metrics["time/eval_sec"] / (metrics["time/eval_sec"] + metrics["time/train_sec"])
         rows.append(("evaluation", f"{share:.0%} of the time"))
+    rows += resumed_rows(result)
     rows.append(("world size", f"{metrics['world_size']:g}"))
     rows.append(("before the clock", f"{seconds(metrics, 'time/init_sec')} from the command to the first data"))
     if "cost/to_accuracy_usd" in metrics:
@@ -127,6 +133,24 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
     tests = {key: value for key, value in metrics.items() if key.startswith("test/")}
     if tests:
         rows.append(("test set", ", ".join(f"{key[5:]} {value:.4g}" for key, value in tests.items())))
+    return rows
+
+
+def resumed_rows(result: Result) -> list[tuple[str, str]]:
+    """What became of a run that was interrupted; nothing of others."""
+    if not result.resumes:
+        return []
+    metrics = result.metrics
+    after = ", ".join(f"epoch {one['epoch_num']} ({one['after']})" for one in result.resumes)
+    rows = [("resumed after", after)]
+    if "time/resumed_to_accuracy_train_sec" in metrics:
+        in_all = seconds(metrics, "time/resumed_to_accuracy_sec")
+        trained = seconds(metrics, "time/resumed_to_accuracy_train_sec")
+        rows.append(("to the target", f"{in_all} with all interruptions, {trained} of training that counted"))
+    rows.append(("interruptions", f"{seconds(metrics, 'resume/lost_sec')} of training were lost"))
+    rows.append(("", f"{seconds(metrics, 'resume/down_sec')} nothing was trained"))
+    if result.changed:
+        rows.append(("between, changed", ", ".join(result.changed)))
     return rows
 
 

@@ -12,17 +12,19 @@ class EnergyMeter:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._begin: float | None = None
+        self.before = 0.0  # joules of all ranks, of the attempts that this one continues; NaN where they are not known
 
     def start(self) -> None:
         self._begin = self._joules()
 
     def total(self, key: str) -> dict[str, float]:
-        """Joules of all ranks since `start` under `key`; empty where any rank has none. A collective call."""
+        """Joules of all ranks since `start`, and before, under `key`; empty where any has none. A collective call."""
         now = self._joules()
         used = now - self._begin if now is not None and self._begin is not None else float("nan")
         joules = torch.tensor(used, dtype=torch.float64)
         if dist.is_initialized():
             dist.all_reduce(joules)
+        joules += self.before
         return {} if joules.isnan() else {key: float(joules)}
 
     def _joules(self) -> float | None:

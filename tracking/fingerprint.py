@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from conf.schema import ConfigError
-from tracking import host, nvml, topology
+from tracking import host, nvml, run_folder, topology
 
 Fingerprint = dict[str, Any]
 
@@ -145,6 +145,19 @@ def tags(fingerprint: Fingerprint, image: str | None = None) -> dict[str, str]:
     if all(values.get(f"env.{key}") for key in ("gpu", "gpu_count", "topology", "cpu")):
         values["env.hardware_id"] = _hash(values, "gpu", "gpu_count", "topology", "cpu")
     return {key: value for key, value in values.items() if value}
+
+
+def taken(folder: Path) -> list[Fingerprint]:
+    """The fingerprints of a run's attempts, the last of which is the one under way."""
+    paths = [*run_folder.kept(folder, run_folder.FINGERPRINT), folder / run_folder.FINGERPRINT]
+    return [run_folder.read_json(path) for path in paths]
+
+
+def changes(taken: Sequence[Fingerprint]) -> list[str]:
+    """The tags in which fingerprints differ; not the hashes, which only sum up others."""
+    every = [tags(one) for one in taken]
+    keys = {key for one in every for key in one} - {"env.stack_id", "env.hardware_id"}
+    return sorted(key for key in keys if len({one.get(key) for one in every}) > 1)
 
 
 def _hash(values: Mapping[str, Any], *keys: str) -> str:

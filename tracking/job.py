@@ -116,6 +116,7 @@ def run_job(
     `started` is when the job began on the monotonic clock; `on_record` is shown every record as it is written.
     """
     log = Journal(folder / run_folder.JOURNAL)
+    offset, samples = position(folder / run_folder.JOURNAL)
     log.event("init_start", since_command_sec=time.monotonic() - started)
     with (folder / run_folder.WORKER_LOG).open("wb") as output:
         # A session of its own: Ctrl-C reaches the launcher alone, which then ends the worker in good order.
@@ -125,9 +126,10 @@ def run_job(
     sensors = None
     try:
         if config.tracking.system_metrics_interval_sec:
-            sensors = SystemMetricsThread(log, gpu_uuids, folder, config.tracking.system_metrics_interval_sec)
+            interval_sec = config.tracking.system_metrics_interval_sec
+            sensors = SystemMetricsThread(log, gpu_uuids, folder, interval_sec, first_step=samples)
             sensors.start()
-        watch(process, folder / run_folder.JOURNAL, config.timeout_sec, on_record)
+        watch(process, folder / run_folder.JOURNAL, config.timeout_sec, on_record, offset)
         failure = None
     except TimedOut as error:
         failure = Failure("timeout", str(error))
@@ -142,12 +144,24 @@ def run_job(
     return end(folder, log, failure or unexplained(folder, process.returncode))
 
 
+def position(path: Path) -> tuple[int, int]:
+    """Bytes and samples of system metrics that a journal holds, of attempts before this one."""
+    offset = samples = 0
+    for record, end in journal.read(path):
+        offset = end
+        samples += record.kind == "metrics" and any(key.startswith("system/") for key in record.values)
+    return offset, samples
+
+
 def watch(
-    process: subprocess.Popen[bytes], path: Path, timeout_sec: float | None, on_record: Callable[[Record], None]
+    process: subprocess.Popen[bytes],
+    path: Path,
+    timeout_sec: float | None,
+    on_record: Callable[[Record], None],
+    offset: int = 0,
 ) -> None:
-    """Show records until the worker ends. Raises TimedOut."""
+    """Show the records from byte `offset` on until the worker ends. Raises TimedOut."""
     deadline = time.monotonic() + timeout_sec if timeout_sec else float("inf")
-    offset = 0
     running = True
     while running:
         running = process.poll() is None

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from conf.schema import ConfigError, RunConfig
-from tracking import console, job, run_folder, server, sweep
+from tracking import checkpoints, console, job, resume, run_folder, server, sweep
+from tracking.checkpoints import Checkpoint
 from tracking.job import Interrupted
 from tracking.mirror import Mirror
 from tracking.server import TrackingRefused, TrackingUnavailable
@@ -40,7 +41,8 @@ class Launcher:
 
     def dry_run(self, jobs: Sequence[Job]) -> int:
         for number, one in enumerate(jobs, 1):
-            command = self._command(one.config, Path(one.config.runs_dir).resolve() / job.run_name(one.config))
+            new = Path(one.config.runs_dir).resolve() / job.run_name(one.config)
+            command = self._command(one.config, one.folder if one.checkpoint and one.folder else new)
             self._console.print(f"job {number} of {len(jobs)}: {' '.join(one.overrides) or 'defaults'}", style="bold")
             self._console.print(f"  {command}", soft_wrap=True)
         self._console.print(f"{len(jobs)} checked; nothing was trained (dry_run=true)")
@@ -52,6 +54,8 @@ class Launcher:
         if one.folder is None or one.result is None:
             return 1  # stopped before anything was there to show
         self._console.print(console.run_table(job.run_name(one.config), one.folder, one.result))
+        if one.result.failure and checkpoints.found(one.folder):
+            self._console.print(f"continue it with: launch.py resume={os.path.relpath(one.folder)}", soft_wrap=True)
         self._upload([one.folder])
         self._print_link(one.folder)
         return exit_code([one])
@@ -80,24 +84,38 @@ class Launcher:
         return exit_code(jobs)
 
     def _run(self, one: Job, root: Path, parent: Path | None) -> None:
-        config = one.config
-        one.folder = job.prepare(config, one.overrides, root, server.strip_credentials(self._uri), parent)
-        command = self._command(config, one.folder)
-        self._mirror(one.folder)
-        uuids = [gpu.uuid for gpu in self._gpus[: int(config.gpus)]]
-        with console.RunProgress(self._console, job.run_name(config)) as progress:
+        if one.checkpoint is None or one.folder is None:
+            one.folder = job.prepare(one.config, one.overrides, root, server.strip_credentials(self._uri), parent)
+        with run_folder.claimed(one.folder) as ours:
+            if not ours:  # between the check and now
+                raise ConfigError(f"{one.folder}: another launcher is at work on it; wait for its end")
+            if one.checkpoint is not None:
+                self._reopen(one.folder, one.checkpoint)
+            self._train(one, one.folder)
+        if parent and one.result and one.result.failure:
+            self._console.print(f"  {sweep.status(one)}: {one.result.failure.message}", soft_wrap=True)
+
+    def _reopen(self, folder: Path, checkpoint: Checkpoint) -> None:
+        damaged = [other.path.name for other in checkpoints.found(folder) if other.epoch_num > checkpoint.epoch_num]
+        resume.reopen(folder, checkpoint)
+        note = f" ({', '.join(damaged)}: damaged)" if damaged else ""
+        self._console.print(f"{folder.name}: continues after epoch {checkpoint.epoch_num}{note}", soft_wrap=True)
+
+    def _train(self, one: Job, folder: Path) -> None:
+        command = self._command(one.config, folder)
+        self._mirror(folder)
+        uuids = [gpu.uuid for gpu in self._gpus[: int(one.config.gpus)]]
+        with console.RunProgress(self._console, job.run_name(one.config)) as progress:
             try:
                 one.result = job.run_job(
-                    one.folder, config, command.argv, command.env, uuids, progress.update, self._started
+                    folder, one.config, command.argv, command.env, uuids, progress.update, self._started
                 )
             except Interrupted as error:
-                one.result = run_folder.read_result(one.folder) or job.stopped(one.folder, error)
+                one.result = run_folder.read_result(folder) or job.stopped(folder, error)
                 raise
             finally:
-                if one.folder in self._threads:
-                    self._threads[one.folder].ended()
-        if parent and one.result.failure:
-            self._console.print(f"  {sweep.status(one)}: {one.result.failure.message}", soft_wrap=True)
+                if folder in self._threads:
+                    self._threads[folder].ended()
 
     # ---------------------------------------------------------------------------------------------------- MLflow
 

@@ -87,7 +87,8 @@ class Mirror:
         return (
             result is not None
             and state.status == STATUS[result.status]
-            and state.artifacts == self._artifacts()
+            # of an earlier attempt there may be more, which it left under names without a number
+            and state.artifacts.items() >= self._artifacts().items()
             and next(journal.read(self.folder / run_folder.JOURNAL, state.offset), None) is None
         )
 
@@ -97,7 +98,17 @@ class Mirror:
         Raises TrackingUnavailable, TrackingRefused, and ValueError for a row that MLflow can never hold.
         """
         with self._locked():
+            if self.state.status and run_folder.read_result(self.folder) is None:
+                self._reopen()
             return self._ship()
+
+    def _reopen(self) -> None:
+        """A run that had ended there has been resumed."""
+        assert self.state.run_id
+        with self._answers():
+            self._client.update_run(self.state.run_id, "RUNNING")
+        self.state.status = None
+        self._save()
 
     def finish(self) -> None:
         """Ship the rest of an ended run and its files, and set its status and end time. Raises as `step` does."""
@@ -128,13 +139,23 @@ class Mirror:
                         run_id,
                         metrics=[Metric(*metric) for metric in batch.metrics],
                         params=[Param(*param) for param in batch.params.items()],
-                        tags=[RunTag(*tag) for tag in batch.tags.items()],
+                        tags=[RunTag(key, text) for key, text in batch.tags.items() if text is not None],
                     )
+            for key in (key for key, text in batch.tags.items() if text is None):
+                self._remove_tag(run_id, key)
             num_rows += len(batch)
             self.state.offset = batch.offset
             self.state.time_ms = batch.time_ms or self.state.time_ms
             self._save()
         return num_rows
+
+    def _remove_tag(self, run_id: str, key: str) -> None:
+        with self._answers():
+            try:
+                self._client.delete_tag(run_id, key)
+            except Exception as error:  # narrowed at once: MLflow's classes are not importable at the top
+                if getattr(error, "error_code", "") != "RESOURCE_DOES_NOT_EXIST":
+                    raise  # else it was never there, or an answer was lost
 
     def _upload(self, run_id: str) -> None:
         for name, signature in self._artifacts().items():

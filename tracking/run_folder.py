@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import json
 import os
+import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -23,6 +25,8 @@ WORKER_LOG = "worker.log"
 RESULT = "result.json"
 FAILURE = "failure.rank{rank}.json"  # one a failed rank; the launcher folds the first into the result
 MIRROR = "mirror.json"  # how far MLflow has it; never an artifact
+CHECKPOINTS = "checkpoints"  # a folder; never an artifact
+LOCK = ".launcher.lock"  # locked while a launcher is at work on the folder
 
 
 @dataclass
@@ -61,6 +65,10 @@ class Result:
     windows: dict[str, float] = field(default_factory=dict)
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     unit: str = "samples"  # what a sample is
+    # Each time that the run was resumed: epoch_num (after which it went on), from_step, checkpoint, after (the kind of
+    # failure that had ended it), time_ms.
+    resumes: list[dict[str, Any]] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)  # tags of the environment that differed between the attempts
     failure: Failure | None = None
 
 
@@ -78,6 +86,38 @@ def create(root: Path, name: str) -> Path:
             continue
         return path.resolve()
     raise FileExistsError(f"{root / name}: a thousand runs of this name already")
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[bool]:
+    """Claim the folder for one launcher, or yield False where another has; the kernel ends a claim with its process."""
+    with (folder / LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def is_running(folder: Path) -> bool:
+    """Whether a launcher is at work on the folder."""
+    with claimed(folder) as ours:
+        return not ours
+
+
+def keep_attempt(folder: Path, number: int) -> None:
+    """Put a number into the names of the files that an attempt left, so that the next one cannot overwrite them."""
+    names = {RESULT, WORKER_LOG, FINGERPRINT, REQUIREMENTS}
+    for path in sorted(folder.iterdir()):
+        if path.name in names or re.fullmatch(FAILURE.format(rank=r"\d+"), path.name):
+            path.rename(path.with_suffix(f".{number}{path.suffix}"))
+
+
+def kept(folder: Path, name: str) -> list[Path]:
+    """The files of this name that earlier attempts left, in their order."""
+    path = folder / name
+    return sorted(folder.glob(f"{path.stem}.[0-9]*{path.suffix}"), key=lambda one: int(one.suffixes[-2][1:]))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from conf.schema import RunConfig
-from tracking import clock, journal, run_folder, throughput
+from tracking import attempts, clock, fingerprint, journal, run_folder, throughput
 from tracking.callback import TrialCallback
 from tracking.journal import Journal, Record
 
@@ -35,13 +35,12 @@ def devices(config: RunConfig, callback: TrialCallback, flops_per_sample: float 
 
 
 def cost(config: RunConfig, events: Sequence[Record], times: dict[str, float]) -> dict[str, float]:
-    """Instance price x time x nodes, over the timed window; empty without a price."""
+    """Instance price x time x nodes, over the timed window, of each attempt; empty without a price."""
     price = config.instance.price_per_hour
-    start, stop = clock.first(events, "run_start"), clock.first(events, "run_stop")
-    if price is None or start is None or stop is None:
+    if price is None or clock.first(events, "run_stop") is None:
         return {}
     usd_per_sec = price * config.nodes / 3600
-    costs = {"cost/usd": usd_per_sec * (stop.clock_sec - start.clock_sec)}
+    costs = {"cost/usd": usd_per_sec * attempts.worked(events)}
     if "time/to_accuracy_sec" in times:
         costs["cost/to_accuracy_usd"] = usd_per_sec * times["time/to_accuracy_sec"]
     return costs
@@ -59,7 +58,10 @@ def write(
     events = journal.events(run_dir / run_folder.JOURNAL)
     times = clock.summarize(events, config.targets())
     metrics = finite(times | measured | cost(config, events, times))
-    log.metrics(metrics, callback.windows[-1].step if callback.windows else 0)
+    if "resume/count" in metrics:
+        metrics.pop("energy/to_accuracy_joules", None)  # it would be compared with that of an uninterrupted run
+    # Behind what an earlier attempt may have logged at higher steps: MLflow shows a metric's value at its last step.
+    log.metrics(metrics, attempts.last_step(events))
     result = run_folder.Result(
         status="finished",
         metrics=metrics,
@@ -67,9 +69,11 @@ def write(
         windows=throughput.spread(callback.windows),
         evaluations=[
             {"clock_sec": event.clock_sec, **event.values, "metrics": finite(event.values["metrics"])}
-            for event in events
+            for event in attempts.history(events)
             if event.key == "eval_accuracy"
         ],
         unit=unit,
+        resumes=[event.values | {"time_ms": event.time_ms} for event in events if event.key == attempts.RESUME],
+        changed=fingerprint.changes(fingerprint.taken(run_dir)),
     )
     run_folder.write_json(run_dir / run_folder.RESULT, result)

@@ -16,7 +16,8 @@ from rich.table import Table
 
 from conf import schema
 from conf.schema import NOT_MEASURED, ConfigError, RunConfig
-from tracking import run_folder
+from tracking import checkpoints, run_folder
+from tracking.checkpoints import Checkpoint
 from tracking.journal import Journal
 from tracking.run_folder import Failure, Result, RunInfo
 from tracking.statistics import mean_and_standard_error
@@ -33,12 +34,16 @@ COLUMNS = {  # of the summary: MLflow key, heading, format
 
 @dataclass
 class Job:
-    """One job of a sweep: what it runs, and its newest folder and result, if there are any."""
+    """One job of a sweep: what it runs, and its newest folder and result, if there are any.
+
+    With a `checkpoint`, it goes on in its folder rather than from the start in a new one.
+    """
 
     config: RunConfig
     overrides: list[str]
     folder: Path | None = None
     result: Result | None = None
+    checkpoint: Checkpoint | None = None
 
     @property
     def finished(self) -> bool:
@@ -76,7 +81,7 @@ def write_definition(folder: Path, jobs: Sequence[Job], argv: Sequence[str]) -> 
 
 
 def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -> tuple[Path, list[Job]]:
-    """The folder of a sweep and all its jobs, each with its newest result.
+    """The folder of a sweep and all its jobs, each with its newest result, or the checkpoint it can go on from.
 
     With -m, the jobs `asked` for that the sweep has not got are added to it; without, only where it is recorded can
     be given. Raises ConfigError for that and for an unknown sweep.
@@ -98,14 +103,25 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
     if added:
         jobs += added
         write_definition(folder, jobs, definition["argv"])
-    newest: dict[str, tuple[Path, Result]] = {}
+    folders: dict[str, list[Path]] = {}  # oldest first
     for path in sorted(folder.glob(f"*/{run_folder.CONFIG}"), key=lambda path: path.stat().st_mtime):
-        result = run_folder.read_result(path.parent)
-        if result is not None:
-            newest[schema.load(path).config_hash()] = (path.parent, result)
+        folders.setdefault(schema.load(path).config_hash(), []).append(path.parent)
     for job in jobs:
-        job.folder, job.result = newest.get(job.config.config_hash(), (None, None))
+        find_newest(job, folders.get(job.config.config_hash(), []))
     return folder, jobs
+
+
+def find_newest(job: Job, folders: Sequence[Path]) -> None:
+    """Give a job its newest result or, where it has not finished, the newest folder that it can go on in."""
+    for folder in folders:
+        result = run_folder.read_result(folder)
+        if result is not None:
+            job.folder, job.result = folder, result
+    for folder in reversed(folders if not job.finished else []):
+        checkpoint = None if run_folder.is_running(folder) else checkpoints.newest(folder)
+        if checkpoint is not None:
+            job.folder, job.checkpoint = folder, checkpoint
+            return
 
 
 def grid(jobs: Sequence[Job]) -> dict[str, list[str]]:
@@ -171,7 +187,9 @@ def pooled(members: Sequence[Job]) -> dict[str, Any]:
         if any(key in metrics for metrics in good)
     }
     n = f"{len(good)} of {len(members)}"
-    return {"n": n, "status": f"{reached} reached the target", "values": values}
+    resumed = sum(bool(job.result and job.result.resumes) for job in members if job.finished)
+    note = f", {resumed} resumed" if resumed else ""
+    return {"n": n, "status": f"{reached} reached the target{note}", "values": values}
 
 
 def status(job: Job) -> str:
@@ -180,7 +198,8 @@ def status(job: Job) -> str:
     if job.result.failure is not None:
         return f"{job.result.status}: {job.result.failure.kind}"
     missed = bool(job.result.targets) and not job.result.metrics["target_reached"]
-    return "target missed" if missed else "finished"
+    resumed = ", resumed" if job.result.resumes else ""
+    return ("target missed" if missed else "finished") + resumed
 
 
 def cells(row: dict[str, Any]) -> list[str]:

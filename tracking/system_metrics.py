@@ -196,15 +196,22 @@ def _nvlink_megabytes(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
 
 
 class SystemMetricsThread:
-    """Journals a sample every `interval_sec` until closed; the step is the number of the sample."""
+    """Journals a sample every `interval_sec` until closed; the step is the sample's number, from `first_step` on."""
 
     def __init__(
-        self, journal: Journal, gpu_uuids: list[str], disk_path: Path, interval_sec: float, node: str = ""
+        self,
+        journal: Journal,
+        gpu_uuids: list[str],
+        disk_path: Path,
+        interval_sec: float,
+        node: str = "",
+        first_step: int = 0,
     ) -> None:
         self.failures: dict[str, str] = {}
         self._journal = journal
         self._make = lambda: SystemMetrics(gpu_uuids, disk_path, node)
         self._interval_sec = interval_sec
+        self._first_step = first_step
         self._closed = threading.Event()
         self._writing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="system-metrics", daemon=True)
@@ -222,7 +229,7 @@ class SystemMetricsThread:
     def _run(self) -> None:
         metrics = self._make()  # here, because it imports MLflow, which takes seconds
         self.failures = metrics.failures
-        index = 0
+        index = self._first_step
         while not self._closed.wait(self._interval_sec):
             values = metrics.sample()
             with self._writing:

@@ -10,6 +10,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tracking.journal import Record
+
 # Dense peak of the matrix units in FLOP/s by NVML's device name and precision: NVIDIA's datasheets of each product
 # (without sparsity). A device that is not here has no utilisation figure, rather than another device's.
 PEAK_FLOPS: dict[str, dict[str, float]] = {
@@ -42,6 +44,22 @@ class Window:
     @property
     def samples_per_sec(self) -> float:
         return self.samples / self.seconds
+
+
+def recorded(history: Sequence[Record]) -> list[Window]:
+    """The windows in the events of a run; of an attempt that continues another, all but the first."""
+    windows: list[Window] = []
+    cold = False
+    for event in history:
+        if event.key == "run_start":
+            cold = bool(windows)
+        elif event.key == "throughput_window":
+            values = event.values
+            steps, waits = (tuple(1e-3 * value for value in values[key]) for key in ("step_ms", "wait_ms"))
+            if not cold:
+                windows.append(Window(values["step"], values["samples"], steps, waits))
+            cold = False
+    return windows
 
 
 def slowest(ranks: Sequence[Sequence[float]]) -> tuple[float, ...]:

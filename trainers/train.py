@@ -16,10 +16,11 @@ from pytorch_lightning.profilers import PassThroughProfiler
 from pytorch_lightning.strategies import DDPStrategy, SingleDeviceStrategy, Strategy
 
 from conf.schema import ConfigError, DatasetConfig, RunConfig
-from tracking import run_folder, summary, throughput
+from tracking import attempts, checkpoints, journal, run_folder, summary, throughput
 from tracking.callback import TrialCallback
 from tracking.journal import Journal
 from trainers import precision
+from trainers.checkpoint import CheckpointCallback
 from trainers.memory import naming_the_batch_that_fits
 from trainers.warmup import flops_per_sample, warm_up
 from trainers.workload import Data, Shard, TrialModule, Workload, bind, load_workload
@@ -72,12 +73,26 @@ def train(config: RunConfig, run_dir: Path, gpu: str) -> None:
 
     callback = TrialCallback(config, shard.device, log, prepare, conclude)
     trainer = make_trainer(config, shard, module, callback, evaluate=eval_loader is not None)
-    trainer.fit(module, train_loader, eval_loader)
+    if config.checkpoint_every_epochs:
+        # Only now: a Trainer on whose timed path is nothing that is not needed refuses to be made with it.
+        trainer.callbacks.append(CheckpointCallback(run_dir, config.checkpoint_every_epochs, shard, log))  # type: ignore[attr-defined]
+    trainer.fit(module, train_loader, eval_loader, ckpt_path=continued(run_dir, callback), weights_only=True)
 
     measured = summary.devices(config, callback, flops[0] if flops else None, gpu)
     if log:
         summary.write(config, run_dir, log, callback, measured | test_metrics, workload.unit)
+        checkpoints.remove(run_dir)
     dist.destroy_process_group()
+
+
+def continued(run_dir: Path, callback: TrialCallback) -> Path | None:
+    """The checkpoint that a resumed run goes on from, once its callback has the windows of before; else None."""
+    events = journal.events(run_dir / run_folder.JOURNAL)
+    resume = attempts.newest_resume(events)
+    if resume is None:
+        return None
+    callback.windows += throughput.recorded(attempts.history(events))
+    return run_dir / resume.values["checkpoint"]
 
 
 def make_trainer(

@@ -95,8 +95,9 @@ def record_environment(config: schema.RunConfig, run_dir: Path, found: dict[str,
     run_folder.write_json(run_dir / run_folder.FINGERPRINT, found)
     run_folder.write_text(run_dir / run_folder.REQUIREMENTS, fingerprint.requirements(found))
     tags = fingerprint.tags(found)
+    changed = fingerprint.changes(fingerprint.taken(run_dir))
     journal = Journal(run_dir / run_folder.JOURNAL)
-    journal.tags(tags)
+    journal.tags(tags | ({"resumed.changed": ",".join(changed)} if changed else {}))
     journal.close()
     if wrong := fingerprint.mismatches(found, config.stack.expect):
         raise schema.ConfigError(
