@@ -43,9 +43,11 @@ class Launched:
         return json.loads((self.folder / run_folder.RESULT).read_text())
 
 
-def start(cwd: Path, *arguments: str, **extra_env: str) -> subprocess.Popen[str]:
+def start(cwd: Path, *arguments: str, max_file_bytes: int = 0, **extra_env: str) -> subprocess.Popen[str]:
+    """Start launch.py. With `max_file_bytes`, no file of it can grow beyond: what a full disk does, to each file alone."""
+    limited = ["prlimit", f"--fsize={max_file_bytes}"] if max_file_bytes else []
     return subprocess.Popen(
-        [sys.executable, str(ROOT / "launch.py"), *arguments],
+        [*limited, sys.executable, str(ROOT / "launch.py"), *arguments],
         cwd=cwd,
         env=environment(**extra_env),
         stdout=subprocess.PIPE,

@@ -17,8 +17,12 @@ RESUME = "resume"
 
 def split(events: Sequence[Record]) -> list[list[Record]]:
     """The events of each attempt, in order; one list where the run was never resumed."""
-    numbers = _numbers(events)
-    return [[event for event, own in zip(events, numbers, strict=True) if own == n] for n in range(max(numbers) + 1)]
+    found: list[list[Record]] = [[]]
+    for event in events:
+        if event.key == RESUME:
+            found.append([])
+        found[-1].append(event)
+    return found
 
 
 def surviving(events: Sequence[Record]) -> list[int]:
@@ -87,7 +91,7 @@ def worked(events: Sequence[Record]) -> float:
     total = 0.0
     for attempt in split(events):
         start = next((event for event in attempt if event.key == "run_start"), None)
-        total += attempt[-1].clock_sec - start.clock_sec if start else 0.0
+        total += attempt[-1].clock_sec - start.clock_sec if start is not None else 0.0
     return total
 
 
