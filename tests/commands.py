@@ -44,7 +44,7 @@ class Launched:
 
 
 def start(cwd: Path, *arguments: str, max_file_bytes: int = 0, **extra_env: str) -> subprocess.Popen[str]:
-    """Start launch.py. With `max_file_bytes`, no file of it can grow beyond: what a full disk does, to each file alone."""
+    """Start launch.py. With `max_file_bytes` none of its files can grow beyond, as if the disk were full for each."""
     limited = ["prlimit", f"--fsize={max_file_bytes}"] if max_file_bytes else []
     return subprocess.Popen(
         [*limited, sys.executable, str(ROOT / "launch.py"), *arguments],
