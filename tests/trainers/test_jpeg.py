@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +25,11 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an N
 def images(decoded: Decoded) -> list[np.ndarray]:
     """Each as uint8 [h, w, 3]."""
     pixels, found = decoded.pixels.cpu().numpy(), []
-    for offset, (height, width) in zip(decoded.offsets.tolist(), decoded.sizes.tolist(), strict=True):
+    table = zip(decoded.offsets.tolist(), decoded.sizes.tolist(), decoded.interleaved.tolist(), strict=True)
+    for offset, (height, width), interleaved in table:
         flat = pixels[offset : offset + 3 * height * width]
-        interleaved = flat.reshape(height, width, 3)
-        found.append(interleaved if decoded.interleaved else flat.reshape(3, height, width).transpose(1, 2, 0))
+        by_plane = flat.reshape(3, height, width).transpose(1, 2, 0)
+        found.append(flat.reshape(height, width, 3) if interleaved else by_plane)
     return found
 
 
@@ -110,34 +114,83 @@ def test_options_that_cannot_be() -> None:
     assert not JpegReader(CPU, 1, "auto").decodes_on_gpu
 
 
+class Decoder:
+    """Plays the GPU's: takes what it is given but CMYK, `sec` at a time, and says what it was given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, sec: float = 0.0) -> None:
+        self.sec, self.asked = sec, []
+        monkeypatch.setattr(jpeg, "_gpu_problem", lambda device: "")
+        monkeypatch.setattr(JpegReader, "_decode_on_gpu", lambda reader, encoded: self(encoded))
+
+    def __call__(self, encoded: list[torch.Tensor]) -> list[torch.Tensor]:
+        self.asked.append(len(encoded))
+        time.sleep(self.sec)
+        pictures = [Image.open(io.BytesIO(content.numpy().tobytes())) for content in encoded]
+        if any(one.mode == "CMYK" or one.format != "JPEG" for one in pictures):
+            raise RuntimeError("Unknown chroma subsampling")
+        # Darker by one, so that it is seen which decoder it was.
+        return [
+            torch.from_numpy(np.asarray(one.convert("RGB")) - np.uint8(1)).permute(2, 0, 1).contiguous()
+            for one in pictures
+        ]
+
+
+def expected(paths: Iterable[Path], decoded: Decoded) -> Iterator[np.ndarray]:
+    for path, by_cpu in zip(paths, decoded.interleaved.tolist(), strict=True):
+        yield np.asarray(Image.open(path).convert("RGB")) - np.uint8(not by_cpu)
+
+
 def test_what_the_gpu_cannot_take_the_cpu_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The GPU's decoder is played by one that gives up on everything but grey."""
-    reader = JpegReader(CPU, 2)
-    reader.decodes_on_gpu = True
-    asked: list[int] = []
-
-    def decode(encoded: list[torch.Tensor]) -> Decoded:
-        asked.append(len(encoded))
-        raise RuntimeError("Unknown chroma subsampling")
-
-    monkeypatch.setattr(reader, "_decode_on_gpu", decode)
+    decoder = Decoder(monkeypatch)
+    reader = JpegReader(CPU, 2, "gpu")
     paths = several(tmp_path)
     with caplog.at_level(logging.INFO, jpeg.__name__):
-        assert np.array_equal(images(reader.read(paths[2:4]))[0], np.asarray(Image.open(paths[2]).convert("RGB")))
-    assert "Unknown chroma subsampling" in caplog.text
-    assert asked == [2]
-    # Neither a PNG nor a truncated file reaches it: it would make something of them.
-    reader.read(paths[4:])
+        decoded = reader.read(paths)
+    assert "6 images are decoded on the CPU: Unknown chroma subsampling" in caplog.text
+    assert decoder.asked == [6]  # not the PNG; nor would be a truncated file: it would make something of them
+    assert decoded.interleaved.all()
+    for found, image in zip(images(decoded), expected(paths, decoded), strict=True):
+        assert np.array_equal(found, image)
+    paths.pop(2)  # CMYK
+    decoded = reader.read(paths)
+    assert decoded.interleaved.tolist() == [path.suffix == ".JPEG" for path in paths]
+    for found, image in zip(images(decoded), expected(paths, decoded), strict=True):
+        assert np.array_equal(found, image)
     with pytest.raises(ConfigError, match=r"(?i)truncated"):
         reader.read([break_file(paths[0], "truncated")])
-    assert asked == [2]
+    assert decoder.asked == [6, 5]
+
+
+def test_both_decoders_share_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [write(tmp_path / f"{seed}.jpg", picture(20 + seed % 7, 30, seed)) for seed in range(40)]
+    decoder = Decoder(monkeypatch, sec=0.05)
+    for batch in JpegReader(CPU, 3, "auto").read_ahead([paths[:30], paths]):
+        by_cpu = batch.interleaved.tolist()
+        assert by_cpu[:8] == [False] * 8
+        assert by_cpu[-1]
+        assert by_cpu == sorted(by_cpu)
+        for found, image in zip(images(batch), expected(paths, batch), strict=False):
+            assert np.array_equal(found, image)
+    decoder.asked.clear()
+    for how, repeatable in (("auto", True), ("gpu", False)):
+        assert not JpegReader(CPU, 3, how).read(paths, repeatable).interleaved.any()
+    assert decoder.asked == [40, 40]
+
+
+def test_a_broken_file_that_a_helper_finds_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [write(tmp_path / f"{seed}.jpg", picture(20, 30, seed)) for seed in range(40)]
+    Decoder(monkeypatch, sec=0.05)
+    content = paths[-1].read_bytes()
+    paths[-1].write_bytes(content[:20] + b"no image" + content[-20:])
+    with pytest.raises(ConfigError, match=r"39\.jpg cannot be decoded"):
+        JpegReader(CPU, 3, "auto").read(paths)
 
 
 @pytest.mark.gpu
 @needs_gpu
-@pytest.mark.parametrize("decode", ["gpu", "cpu"])
+@pytest.mark.parametrize("decode", ["gpu", "cpu", "auto"])
 def test_reads_onto_the_gpu(tmp_path: Path, decode: str) -> None:
     paths = several(tmp_path)
     kept = [path for path in paths if path.name not in ("cmyk.jpg", "png in disguise.JPEG")]
@@ -145,7 +198,7 @@ def test_reads_onto_the_gpu(tmp_path: Path, decode: str) -> None:
     for batch in (paths, kept, kept[:1] * 20):
         decoded = reader.read(batch)
         assert decoded.pixels.is_cuda
-        assert decoded.interleaved == (decode == "cpu" or batch is paths)
+        assert decode == "auto" or decoded.interleaved.all() == (decode == "cpu" or batch is paths)
         for found, path in zip(images(decoded), batch, strict=True):
             # The two decoders blow up halved colour channels in different ways (seen on an H200: 4.0 levels).
             difference = found.astype(int) - np.asarray(Image.open(path).convert("RGB"))
@@ -160,11 +213,11 @@ def test_reads_that_follow_each_other_do_not_disturb_each_other(tmp_path: Path) 
     """The decoder writes from another stream into memory that earlier work may still be reading."""
     device = torch.device("cuda", 0)
     paths = [write(tmp_path / f"{seed}.jpg", picture(300, 400, seed)) for seed in range(8)]
-    for decode in ("gpu", "cpu"):
+    for decode in ("gpu", "cpu", "auto"):
         reader = JpegReader(device, 4, decode)
-        expected = [int(reader.read([path] * 16).pixels.long().sum()) for path in paths]
+        expected = [int(reader.read([path] * 16, True).pixels.long().sum()) for path in paths]
         sums = []
         for path in paths * 3:
             torch.cuda._sleep(10_000_000)
-            sums.append(reader.read([path] * 16).pixels.long().sum())
+            sums.append(reader.read([path] * 16, True).pixels.long().sum())
         assert torch.stack(sums).tolist() == expected * 3
