@@ -19,6 +19,11 @@ class Checkpoint:
     epoch_num: int  # epochs that were complete
 
     @property
+    def folder(self) -> Path:
+        """The run's."""
+        return self.path.parent.parent
+
+    @property
     def whole(self) -> bool:
         """Whether it is as it was written. It is a zip file, whose checksums PyTorch writes and does not check."""
         try:

@@ -9,9 +9,10 @@ import yaml
 
 from conf import schema
 from conf.schema import ConfigError, RunConfig
-from tracking import attempts, checkpoints, journal, run_folder, server
+from tracking import attempts, checkpoints, journal, owner, run_folder, server
 from tracking.checkpoints import Checkpoint
 from tracking.journal import Journal, Record
+from tracking.mlflow_run import NOTE_TAG
 from tracking.sweep import DEFINITION, Job
 
 # What may be given beside `resume`; the rest is that of the run's folder.
@@ -46,7 +47,7 @@ def job(asked: Job, multirun: bool) -> Job:
     config.sweep.resume = None  # how the job came into its sweep
     overrides = yaml.safe_load((folder / run_folder.OVERRIDES).read_text())
     check_unchanged(folder, given, config)
-    return Job(config, overrides, folder, checkpoint=usable_checkpoint(folder, given, overrides))
+    return Job(config, overrides, checkpoint=usable_checkpoint(folder, given, overrides))
 
 
 def check_interrupted(folder: Path, given: str) -> None:
@@ -58,8 +59,14 @@ def check_interrupted(folder: Path, given: str) -> None:
     result = run_folder.read_result(folder)
     if result is not None and result.status == "finished":
         raise ConfigError(f"{given}: has finished, nothing is left to do; its result is in {run_folder.RESULT}")
-    if run_folder.is_running(folder):
-        raise ConfigError(f"{given}: is running; stop it first, or wait for its end")
+    try:
+        with owner.hold_abandoned(folder, ended=result is not None):
+            pass
+    except owner.Running as error:
+        end_it = (
+            "" if error.certain else f", or end it with: python -m tracking sync --ended {shlex.quote(str(folder))}"
+        )
+        raise ConfigError(f"{given}: {error}; stop it, or wait for its end{end_it}") from error
 
 
 def check_unchanged(folder: Path, given: str, config: RunConfig) -> None:
@@ -96,8 +103,8 @@ def override(config: RunConfig, asked: RunConfig, key: str) -> None:
 def reopen(folder: Path, checkpoint: Checkpoint) -> None:
     """Set the earlier attempt's files aside, and journal that and from where the run goes on.
 
-    The caller has claimed the folder. What the journal, and MLflow, already have beyond the checkpoint stays there:
-    rows of an earlier time than the `resume` event, at steps above its `from_step`.
+    The caller holds the folder, whose run has a result. What the journal, and MLflow, have beyond the checkpoint stays
+    there: rows of an earlier time than the `resume` event, at steps above its `from_step`. Raises OSError.
     """
     events = journal.events(folder / run_folder.JOURNAL)
     before = [event for event in events if event.key == attempts.RESUME]
@@ -106,6 +113,7 @@ def reopen(folder: Path, checkpoint: Checkpoint) -> None:
     after = result.failure.kind if result is not None and result.failure else "unknown"
     checkpoints.prune(folder)
     run_folder.keep_attempt(folder, number)
+    run_folder.reserve(folder)
     here = Record("event", 0, 0.0, attempts.RESUME, values={"epoch_num": checkpoint.epoch_num})
     from_step = attempts.last_step([events[place] for place in attempts.surviving([*events, here])])
     log = Journal(folder / run_folder.JOURNAL)
@@ -119,10 +127,9 @@ def reopen(folder: Path, checkpoint: Checkpoint) -> None:
     log.metrics({"resume/count": number}, from_step)
     log.tags(
         {
-            "failure": None,  # that attempt's, and not the run's
             "resumed": number,
             "resumed.after": ",".join([*(event.values["after"] for event in before), after]),
-            "mlflow.note.content": f"Interrupted ({after}) and resumed after epoch {checkpoint.epoch_num}: no time to"
+            NOTE_TAG: f"Interrupted ({after}) and resumed after epoch {checkpoint.epoch_num}: no time to"
             " accuracy of an uninterrupted run.",
         }
     )

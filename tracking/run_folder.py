@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
+import errno
 import json
 import os
 import re
@@ -26,7 +26,20 @@ RESULT = "result.json"
 FAILURE = "failure.rank{rank}.json"  # one a failed rank; the launcher folds the first into the result
 MIRROR = "mirror.json"  # how far MLflow has it; never an artifact
 CHECKPOINTS = "checkpoints"  # a folder; never an artifact
-LOCK = ".launcher.lock"  # locked while a launcher is at work on the folder
+OWNER = ".owner"  # who runs it, locked while somebody does
+RESERVE = ".result.reserve"  # room for result.json where the disk is full; gone when there is a result
+RESERVE_BYTES = 65536
+
+
+def is_full(error: Exception) -> bool:
+    """Whether a write failed for want of room: a full disk or a used-up quota."""
+    number = error.errno if isinstance(error, OSError) else None
+    # Libraries that write for themselves put the words into an exception of their own.
+    return number in (errno.ENOSPC, errno.EDQUOT) or os.strerror(errno.ENOSPC) in str(error)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 @dataclass
@@ -39,16 +52,16 @@ class RunInfo:
     kind: str = "run"
     uid: str = field(default_factory=lambda: uuid.uuid4().hex)  # finds the MLflow run again after a lost answer
     parent: str | None = None  # path of the parent's folder, relative to this one
-    created_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    created_ms: int = field(default_factory=now_ms)
 
 
 @dataclass
 class Failure:
-    kind: str  # oom | nan | signal:N | timeout | bad_input | error
+    kind: str  # oom | nan | signal:N | timeout | bad_input | disk_full | error
     message: str
     traceback: str = ""
     rank: int = 0
-    time_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    time_ms: int = field(default_factory=now_ms)
 
 
 @dataclass
@@ -88,36 +101,18 @@ def create(root: Path, name: str) -> Path:
     raise FileExistsError(f"{root / name}: a thousand runs of this name already")
 
 
-@contextmanager
-def claimed(folder: Path) -> Iterator[bool]:
-    """Claim the folder for one launcher, or yield False where another has; the kernel ends a claim with its process."""
-    with (folder / LOCK).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-
-
-def is_running(folder: Path) -> bool:
-    """Whether a launcher is at work on the folder."""
-    with claimed(folder) as ours:
-        return not ours
-
-
 def keep_attempt(folder: Path, number: int) -> None:
     """Put a number into the names of the files that an attempt left, so that the next one cannot overwrite them."""
     names = {RESULT, WORKER_LOG, FINGERPRINT, REQUIREMENTS}
     for path in sorted(folder.iterdir()):
         if path.name in names or re.fullmatch(FAILURE.format(rank=r"\d+"), path.name):
-            path.rename(path.with_suffix(f".{number}{path.suffix}"))
+            path.rename(path.with_name(path.name.replace(".", f".{number}.", 1)))
 
 
 def kept(folder: Path, name: str) -> list[Path]:
     """The files of this name that earlier attempts left, in their order."""
-    path = folder / name
-    return sorted(folder.glob(f"{path.stem}.[0-9]*{path.suffix}"), key=lambda one: int(one.suffixes[-2][1:]))
+    found = folder.glob(name.replace(".", ".[0-9]*.", 1))
+    return sorted(found, key=lambda path: int(path.name.split(".")[1]))
 
 
 @contextmanager
@@ -146,6 +141,29 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def reserve(folder: Path) -> None:
+    """Keep room on the disk for a result. Raises OSError where there is none."""
+    with (folder / RESERVE).open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
+
+
+def write_result(folder: Path, result: Result) -> None:
+    """Write result.json, also on a full disk where there is a reserve. Raises OSError."""
+    path, room = folder / RESULT, folder / RESERVE
+    try:
+        write_json(path, result)
+    except OSError as error:
+        text = json.dumps(dataclasses.asdict(result), allow_nan=False).encode()
+        if not is_full(error) or not room.exists() or len(text) > RESERVE_BYTES:
+            raise
+        with room.open("r+b") as file:  # into blocks that the file has already
+            file.write(text)
+            file.truncate()
+            os.fsync(file.fileno())
+        room.replace(path)
+    room.unlink(missing_ok=True)
 
 
 def read_info(folder: Path) -> RunInfo:

@@ -6,17 +6,29 @@ import json
 import os
 import re
 import shlex
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 LOCAL_UI = "http://127.0.0.1:5000"  # where `ui_command` serves a database
 CHECK_TIMEOUT_SEC = 5
+REQUEST_TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"  # seconds, read by MLflow at every request
+DEFAULT_TIMEOUT = "15"  # of ours; MLflow's own, 120 s, is long to find out that nobody is there
 
 
 class TrackingUnavailable(Exception):
-    """The tracking server cannot be reached, or not now: try again later, nothing is lost."""
+    """The tracking server cannot be reached, or not now: try again later, nothing is lost.
+
+    `retry_after_sec` is what the server asked for; `timed_out` says that it did not answer in time.
+    """
+
+    def __init__(self, message: str, retry_after_sec: float = 0.0, timed_out: bool = False) -> None:
+        super().__init__(message)
+        self.retry_after_sec = retry_after_sec
+        self.timed_out = timed_out
 
 
 class TrackingRefused(Exception):
@@ -105,7 +117,33 @@ def check_server(uri: str) -> None:
     if response.status_code in (401, 403):
         raise TrackingRefused(_refusal(uri, f"HTTP {response.status_code} {response.text[:200].strip()}"))
     if response.status_code != 200:
-        raise TrackingUnavailable(_message(uri, f"HTTP {response.status_code} {response.text[:200].strip()}"))
+        text = _message(uri, f"HTTP {response.status_code} {response.text[:200].strip()}")
+        raise TrackingUnavailable(text, _seconds(response.headers.get("Retry-After", "")))
+
+
+def _seconds(retry_after: str) -> float:
+    """A Retry-After header, in seconds or as a date (RFC 9110, section 10.2.3); 0 where there is none."""
+    with suppress(ValueError):
+        return max(0.0, float(retry_after))
+    with suppress(ValueError, TypeError):
+        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
+    return 0.0
+
+
+@contextmanager
+def patience(sec: float) -> Iterator[None]:
+    """Let the requests of the block take longer than our default, unless the user has said how long they may.
+
+    MLflow knows one timeout for all requests of a process: another thread's request may wait as long meanwhile.
+    """
+    if os.environ.get(REQUEST_TIMEOUT) != DEFAULT_TIMEOUT:
+        yield
+        return
+    os.environ[REQUEST_TIMEOUT] = str(max(int(sec), int(DEFAULT_TIMEOUT)))
+    try:
+        yield
+    finally:
+        os.environ[REQUEST_TIMEOUT] = DEFAULT_TIMEOUT
 
 
 @contextmanager
@@ -118,17 +156,27 @@ def answers(uri: str, hint: str) -> Iterator[None]:
 
     try:
         yield
+    except (TrackingUnavailable, TrackingRefused):
+        raise
     except MlflowException as error:
         status = error.get_http_status_code()
         if status in (401, 403):
             raise TrackingRefused(_refusal(uri, error)) from None
-        if status in (400, 404):
+        # MLflow says BAD_REQUEST, with status 400, of a database whose connection is gone (mlflow/store/db/utils.py).
+        if status in (400, 404) and error.error_code != "BAD_REQUEST":
             raise TrackingRefused(f"{_message(uri, error)}. {hint}") from None
-        if "error_code" not in getattr(error, "json", {"error_code": ""}):
-            check_server(uri)  # JSON of a proxy's own, of which MLflow drops the HTTP status: ask for it
-        raise TrackingUnavailable(_message(uri, error)) from None
-    except Exception as error:  # SQLAlchemy and the artifact stores' SDKs raise classes of their own
-        raise TrackingUnavailable(_message(uri, f"{type(error).__name__}: {error}")) from None
+        foreign = "error_code" not in getattr(error, "json", {"error_code": ""})
+        if foreign or re.search(r"too many (429|503) error responses", str(error)):
+            check_server(uri)  # MLflow drops a proxy's HTTP status, and Retry-After: ask for them
+        raise TrackingUnavailable(_message(uri, error), timed_out="timeout exception" in str(error)) from None
+    except Exception as error:  # SQLAlchemy, requests and the artifact stores' SDKs raise classes of their own
+        text = _message(uri, f"{type(error).__name__}: {error}")
+        status = getattr(getattr(error, "response", None), "status_code", 0)
+        if status in (401, 403):
+            raise TrackingRefused(_refusal(uri, error)) from None
+        if 400 <= status < 500 and status not in (408, 429):
+            raise TrackingRefused(text) from None
+        raise TrackingUnavailable(text) from None
 
 
 def _authorization() -> dict[str, str]:

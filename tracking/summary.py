@@ -76,4 +76,4 @@ def write(
         resumes=[event.values | {"time_ms": event.time_ms} for event in events if event.key == attempts.RESUME],
         changed=fingerprint.changes(fingerprint.taken(run_dir)),
     )
-    run_folder.write_json(run_dir / run_folder.RESULT, result)
+    run_folder.write_result(run_dir, result)

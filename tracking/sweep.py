@@ -8,6 +8,7 @@ import io
 import secrets
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from rich.table import Table
 
 from conf import schema
 from conf.schema import NOT_MEASURED, ConfigError, RunConfig
-from tracking import checkpoints, run_folder
+from tracking import checkpoints, owner, run_folder
 from tracking.checkpoints import Checkpoint
 from tracking.journal import Journal
+from tracking.mlflow_run import NOTE_TAG
 from tracking.run_folder import Failure, Result, RunInfo
 from tracking.statistics import mean_and_standard_error
 
@@ -36,7 +38,7 @@ COLUMNS = {  # of the summary: MLflow key, heading, format
 class Job:
     """One job of a sweep: what it runs, and its newest folder and result, if there are any.
 
-    With a `checkpoint`, it goes on in its folder rather than from the start in a new one.
+    With a `checkpoint`, it goes on in the folder of that, rather than from the start in a new one.
     """
 
     config: RunConfig
@@ -60,18 +62,16 @@ def create(jobs: Sequence[Job], argv: Sequence[str], uri: str) -> Path:
     sweep_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{config.model.name}-{secrets.token_hex(2)}"
     try:
         folder = run_folder.create(Path(config.runs_dir), sweep_id)
+        run_folder.reserve(folder)
+        write_definition(folder, jobs, argv)
+        info = RunInfo(f"sweep {folder.name}", config.tracking.experiment, uri, kind="sweep")
+        run_folder.write_json(folder / run_folder.RUN, info)
+        log = Journal(folder / run_folder.JOURNAL)
+        log.tags({"sweep": folder.name, NOTE_TAG: note(argv)})
+        log.params({"num_jobs": len(jobs)} | {key: ",".join(values) for key, values in grid(jobs).items()})
+        log.close()
     except OSError as error:
-        raise ConfigError(
-            f"runs_dir={config.runs_dir}: {error.strerror}; give a folder that you can write to"
-        ) from error
-    write_definition(folder, jobs, argv)
-    run_folder.write_json(
-        folder / run_folder.RUN, RunInfo(f"sweep {folder.name}", config.tracking.experiment, uri, kind="sweep")
-    )
-    log = Journal(folder / run_folder.JOURNAL)
-    log.tags({"sweep": folder.name, "mlflow.note.content": f"`launch.py {' '.join(argv)}`"})
-    log.params({"num_jobs": len(jobs)} | {key: ",".join(values) for key, values in grid(jobs).items()})
-    log.close()
+        raise ConfigError(f"runs_dir={config.runs_dir}: {error}; give a folder that you can write to") from error
     return folder
 
 
@@ -81,7 +81,7 @@ def write_definition(folder: Path, jobs: Sequence[Job], argv: Sequence[str]) -> 
 
 
 def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -> tuple[Path, list[Job]]:
-    """The folder of a sweep and all its jobs, each with its newest result, or the checkpoint it can go on from.
+    """The folder of a sweep and all its jobs, each with its newest result or the checkpoint that it can go on from.
 
     With -m, the jobs `asked` for that the sweep has not got are added to it; without, only where it is recorded can
     be given. Raises ConfigError for that and for an unknown sweep.
@@ -96,32 +96,47 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
     if not (folder / DEFINITION).exists():
         there = ", ".join(sorted(path.parent.name for path in Path(runs_dir).glob(f"*/{DEFINITION}"))) or "none"
         raise ConfigError(f"sweep.resume={sweep_id}: no such sweep in runs_dir={runs_dir}; there are: {there}")
-    definition = run_folder.read_json(folder / DEFINITION)
-    jobs = [Job(schema.from_dict(RunConfig, row["config"]), row["overrides"]) for row in definition["jobs"]]
+    jobs = read(folder)
     known = {job.config.config_hash() for job in jobs}
     added = [job for job in asked if multirun and job.config.config_hash() not in known]
     if added:
         jobs += added
-        write_definition(folder, jobs, definition["argv"])
-    folders: dict[str, list[Path]] = {}  # oldest first
-    for path in sorted(folder.glob(f"*/{run_folder.CONFIG}"), key=lambda path: path.stat().st_mtime):
-        folders.setdefault(schema.load(path).config_hash(), []).append(path.parent)
+        write_definition(folder, jobs, run_folder.read_json(folder / DEFINITION)["argv"])
+    folders = folders_by_hash(folder)
     for job in jobs:
-        find_newest(job, folders.get(job.config.config_hash(), []))
+        if not job.finished:
+            job.checkpoint = newest_checkpoint(folders.get(job.config.config_hash(), []))
     return folder, jobs
 
 
-def find_newest(job: Job, folders: Sequence[Path]) -> None:
-    """Give a job its newest result or, where it has not finished, the newest folder that it can go on in."""
-    for folder in folders:
-        result = run_folder.read_result(folder)
-        if result is not None:
-            job.folder, job.result = folder, result
-    for folder in reversed(folders if not job.finished else []):
-        checkpoint = None if run_folder.is_running(folder) else checkpoints.newest(folder)
-        if checkpoint is not None:
-            job.folder, job.checkpoint = folder, checkpoint
-            return
+def read(folder: Path) -> list[Job]:
+    """All jobs of a sweep, each with its newest folder that has a result."""
+    definition = run_folder.read_json(folder / DEFINITION)
+    jobs = [Job(schema.from_dict(RunConfig, row["config"]), row["overrides"]) for row in definition["jobs"]]
+    folders = folders_by_hash(folder)
+    for job in jobs:
+        for one in folders.get(job.config.config_hash(), []):
+            result = run_folder.read_result(one)
+            if result is not None:
+                job.folder, job.result = one, result
+    return jobs
+
+
+def folders_by_hash(folder: Path) -> dict[str, list[Path]]:
+    """The folders of a sweep's jobs by what they measure, oldest first."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(folder.glob(f"*/{run_folder.CONFIG}"), key=lambda path: path.stat().st_mtime):
+        found.setdefault(schema.load(path).config_hash(), []).append(path.parent)
+    return found
+
+
+def newest_checkpoint(folders: Sequence[Path]) -> Checkpoint | None:
+    """That of the newest folder which has one and in which nobody is at work."""
+    for folder in reversed(folders):
+        with suppress(owner.Running), owner.hold_abandoned(folder, ended=run_folder.read_result(folder) is not None):
+            if checkpoint := checkpoints.newest(folder):
+                return checkpoint
+    return None
 
 
 def grid(jobs: Sequence[Job]) -> dict[str, list[str]]:
@@ -198,8 +213,7 @@ def status(job: Job) -> str:
     if job.result.failure is not None:
         return f"{job.result.status}: {job.result.failure.kind}"
     missed = bool(job.result.targets) and not job.result.metrics["target_reached"]
-    resumed = ", resumed" if job.result.resumes else ""
-    return ("target missed" if missed else "finished") + resumed
+    return ("target missed" if missed else "finished") + (", resumed" if job.result.resumes else "")
 
 
 def cells(row: dict[str, Any]) -> list[str]:
@@ -226,19 +240,44 @@ def table(name: str, jobs: Sequence[Job]) -> Table:
     return drawn
 
 
-def finish(folder: Path, jobs: Sequence[Job]) -> Result:
-    """Write the sweep's summary and result: finished when every job is."""
+def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None) -> Result:
+    """Write the sweep's summary and result: finished when every job is, else failed, or `killed`. Raises OSError."""
+    bad = [status(job) for job in jobs if not job.finished]
+    metrics = {"num_finished": float(len(jobs) - len(bad))}
+    result = Result("finished", metrics=metrics)
+    if bad:
+        words = f"{len(bad)} of {len(jobs)} jobs did not finish: {', '.join(bad)}"
+        failure = Failure("error", words)
+        if killed:
+            failure = dataclasses.replace(killed, message=f"{killed.message}; {words}")
+        result = Result("killed" if killed else "failed", metrics=metrics, failure=failure)
+    try:
+        log = Journal(folder / run_folder.JOURNAL)
+        time_ms = killed.time_ms if killed else None
+        log.tags({NOTE_TAG: note(run_folder.read_json(folder / DEFINITION)["argv"], result.failure)}, time_ms)
+        log.metrics(metrics, time_ms=time_ms)  # as the last record, it ends the parent run
+        log.close()
+        write_summary(folder, jobs)
+    finally:
+        run_folder.write_result(folder, result)  # there is room for it on a full disk too
+    return result
+
+
+def note(argv: Sequence[str], failure: Failure | None = None) -> str:
+    """What MLflow shows as the parent run's description."""
+    command = f"`launch.py {' '.join(argv)}`"
+    return f"{command}\n\n{failure.message}" if failure else command
+
+
+def write_summary(folder: Path, jobs: Sequence[Job]) -> None:
     text = io.StringIO()
     csv.writer(text).writerows([headings(jobs), *map(cells, summary(jobs))])
     run_folder.write_text(folder / "summary.csv", text.getvalue())
     rows = [headings(jobs), ["---"] * len(headings(jobs)), *map(cells, summary(jobs))]
     run_folder.write_text(folder / "summary.md", "".join(f"| {' | '.join(row)} |\n" for row in rows))
-    bad = [status(job) for job in jobs if not job.finished]
-    failure = Failure("error", f"{len(bad)} of {len(jobs)} jobs did not finish: {', '.join(bad)}") if bad else None
-    metrics = {"num_finished": float(len(jobs) - len(bad))}
-    log = Journal(folder / run_folder.JOURNAL)
-    log.metrics(metrics)  # the journal's last record is when the parent run ended
-    log.close()
-    result = Result("failed" if bad else "finished", metrics=metrics, failure=failure)
-    run_folder.write_json(folder / run_folder.RESULT, result)
-    return result
+
+
+def reopen(folder: Path) -> None:
+    """Take a sweep up again that has ended: its result and summary are to come."""
+    (folder / run_folder.RESULT).unlink(missing_ok=True)
+    run_folder.reserve(folder)

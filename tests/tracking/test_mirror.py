@@ -174,7 +174,8 @@ def test_a_sweep_is_synced_with_its_jobs_and_syncing_again_changes_nothing(
             server, "select status, end_time, start_time, name from runs where run_uuid = ?", shipped.run_id
         )
         assert (status, name, start_time) == (job.name.upper(), job.name, shipped.info.created_ms)
-        assert end_time == expected_rows(job)[-1][2]
+        failure = (run_folder.read_result(job) or run_folder.Result("")).failure
+        assert end_time == (failure.time_ms if failure else expected_rows(job)[-1][2])
         assert tags_of(server, shipped.run_id)["mlflow.parentRunId"] == Mirror(parent).run_id
         assert len(runs_with_uid(server, shipped)) == 1
         assert (server.folder / "served" / "1" / str(shipped.run_id) / "artifacts" / "config.yaml").exists()
@@ -249,13 +250,14 @@ def test_what_is_large_is_split_and_what_is_long_is_cut_visibly(server: MlflowSe
     assert tags_of(server, shipper.run_id)["t100"] == "x" * 7999 + "…"
 
 
-def test_a_bad_row_ends_the_thread_with_a_status_and_not_the_training(server: MlflowServer, tmp_path: Path) -> None:
+def test_a_value_that_mlflow_cannot_hold_is_named_and_holds_up_nothing(server: MlflowServer, tmp_path: Path) -> None:
     folder = make_folder(tmp_path, server.uri)
-    Journal(folder / run_folder.JOURNAL).metrics({"throughput(tps)": 1.0})
+    Journal(folder / run_folder.JOURNAL).metrics({"throughput(tps)": 1.0, "loss": 2.0})
     end(folder)
-    thread = MirrorThread(folder).start()
-    assert not thread.close(wait_sec=30)
-    assert "throughput(tps)" in thread.status
+    [outcome] = sync([folder])
+    assert outcome.state == "complete"
+    assert "throughput(tps)" in outcome.message
+    assert [row[:2] for row in stored_rows(server, Mirror(folder).run_id)] == [("loss", 2.0)]
 
 
 def test_credentials_are_used_and_never_written(
