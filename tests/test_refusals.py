@@ -38,6 +38,8 @@ REFUSED = {
     "stack.kind=magic": ["stack.kind=magic", "native"],
     "runs_dir=/proc/runs": ["runs_dir=/proc/runs", "write to"],
     "sweep.resume=nothing": ["sweep.resume=nothing", "no such sweep"],
+    "resume=nothing": ["resume=nothing", "no run's folder"],
+    "checkpoint_every_epochs=0": ["checkpoint_every_epochs=0", "above 0"],
     "-m seed=1,1": ["twice in this sweep", "other seeds"],
     "tracking.uri=http://me:secret@localhost": ["tracking.uri", "MLFLOW_TRACKING_PASSWORD"],
     "tracking.upload_wait_sec=-1": ["tracking.upload_wait_sec=-1", "0 or more"],

@@ -110,14 +110,14 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
 
 
 def read(folder: Path) -> list[Job]:
-    """All jobs of a sweep, each with its newest folder that has a result."""
+    """All jobs of a sweep, each with the folder in which it finished, or its newest that has a result."""
     definition = run_folder.read_json(folder / DEFINITION)
     jobs = [Job(schema.from_dict(RunConfig, row["config"]), row["overrides"]) for row in definition["jobs"]]
     folders = folders_by_hash(folder)
     for job in jobs:
         for one in folders.get(job.config.config_hash(), []):
             result = run_folder.read_result(one)
-            if result is not None:
+            if result is not None and not job.finished:  # it may have finished in an older folder than its newest
                 job.folder, job.result = one, result
     return jobs
 

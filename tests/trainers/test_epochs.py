@@ -1,6 +1,6 @@
-"""An epoch's batches follow from seed and epoch alone: so a run that continues after a checkpoint sees what it would have.
+"""An epoch's batches follow from seed and epoch alone: a run that continues sees what it would have seen uninterrupted.
 
-Of every kind of dataset there is; those of `fashion_mnist`, `imagenet`, `coco` are classes of these.
+Shown for every class of datasets that there is.
 """
 
 from __future__ import annotations
