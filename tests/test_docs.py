@@ -152,7 +152,9 @@ def section(heading: str) -> set[str]:
 
 
 def test_the_table_of_metrics_is_that_of_the_code() -> None:
-    key = re.compile(r"(time|throughput|energy|cost|memory|epochs|train|resume|checkpoint)/[a-z_0-9]+|world_size|target_reached")
+    key = re.compile(
+        r"(time|throughput|energy|cost|memory|epochs|train|resume|checkpoint)/[a-z_0-9]+|world_size|target_reached"
+    )
     in_code = {text for folder in ("tracking", "trainers") for text in literals(folder) if key.fullmatch(text)}
     in_docs = {text for text in section("Metrics") if key.fullmatch(text)}
     assert in_docs == in_code
