@@ -20,6 +20,16 @@ from trainers.worker import die_with
 
 
 def main(run_dir: Path) -> int:
+    try:
+        return work(run_dir)
+    except OSError as error:  # as trainers.worker has it
+        if not run_folder.is_full(error):
+            raise
+        run_folder.write_result(run_dir, Result("failed", failure=Failure("disk_full", str(error))))
+        return 1
+
+
+def work(run_dir: Path) -> int:
     hparams = schema.load(run_dir / run_folder.CONFIG).model.hparams
     print("these are the worker's last words")
     journal = Journal(run_dir / run_folder.JOURNAL)
@@ -30,8 +40,9 @@ def main(run_dir: Path) -> int:
     if then == "hang":
         time.sleep(600)
     if then == "fill":
-        fill(run_dir)
-        journal.metrics({"train/loss": 0.0}, 10**6)
+        fill(Path("filler"))
+        for step in range(1000):  # a few fit into the page that the journal has begun
+            journal.metrics({"train/loss": 0.0}, 1000 + step)
     if then == "fail":
         failure = Failure("oom", "out of memory", "the traceback")
         run_folder.write_result(run_dir, Result("failed", failure=failure))
@@ -40,9 +51,9 @@ def main(run_dir: Path) -> int:
     return 0
 
 
-def fill(run_dir: Path) -> None:
-    """Take all the room that is left, as somebody else may do."""
-    with (run_dir / ".filler").open("wb", buffering=0) as file:
+def fill(path: Path) -> None:
+    """Take all the room that is left on the disk, as somebody else may do."""
+    with path.open("wb", buffering=0) as file:
         for size in (65536, 1):
             try:
                 while file.write(b"x" * size) == size:
