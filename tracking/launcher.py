@@ -78,11 +78,13 @@ class Launcher:
         with ExitStack() as held:
             try:
                 held.enter_context(owner.hold(folder))
+                if resumed:
+                    sweep.reopen(folder)
             except owner.Running as error:
                 raise ConfigError(f"sweep.resume={folder.name}: {error}; wait for it, or stop it") from error
-            if resumed:
-                sweep.reopen(folder)
-                self._uploads.take_up([path for path in run_folder.run_folders(folder) if path != folder])
+            except OSError as error:
+                raise ConfigError(f"runs_dir={folder.parent}: {error}; give a folder that you can write to") from error
+            self._uploads.take_up([path for path in run_folder.run_folders(folder) if path != folder])
             self._look_back(folder.parent)
             self._mark(folder)
             self._uploads.start(folder)

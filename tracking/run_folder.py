@@ -135,8 +135,12 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a dataclass or plain value as JSON; NaN and infinity are refused, since JSON has neither."""
+    write_text(path, to_json(value))
+
+
+def to_json(value: Any) -> str:
     plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
-    write_text(path, json.dumps(plain, indent=2, allow_nan=False) + "\n")
+    return json.dumps(plain, indent=2, allow_nan=False) + "\n"
 
 
 def read_json(path: Path) -> Any:
@@ -155,7 +159,7 @@ def write_result(folder: Path, result: Result) -> None:
     try:
         write_json(path, result)
     except OSError as error:
-        text = json.dumps(dataclasses.asdict(result), allow_nan=False).encode()
+        text = to_json(result).encode()
         if not is_full(error) or not room.exists() or len(text) > RESERVE_BYTES:
             raise
         with room.open("r+b") as file:  # into blocks that the file has already

@@ -168,7 +168,7 @@ def answers(uri: str, hint: str) -> Iterator[None]:
         foreign = "error_code" not in getattr(error, "json", {"error_code": ""})
         if foreign or re.search(r"too many (429|503) error responses", str(error)):
             check_server(uri)  # MLflow drops a proxy's HTTP status, and Retry-After: ask for them
-        raise TrackingUnavailable(_message(uri, error), timed_out="timeout exception" in str(error)) from None
+        raise TrackingUnavailable(_message(uri, error), timed_out="Read timed out" in str(error)) from None
     except Exception as error:  # SQLAlchemy, requests and the artifact stores' SDKs raise classes of their own
         text = _message(uri, f"{type(error).__name__}: {error}")
         status = getattr(getattr(error, "response", None), "status_code", 0)

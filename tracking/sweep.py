@@ -278,6 +278,6 @@ def write_summary(folder: Path, jobs: Sequence[Job]) -> None:
 
 
 def reopen(folder: Path) -> None:
-    """Take a sweep up again that has ended: its result and summary are to come."""
-    (folder / run_folder.RESULT).unlink(missing_ok=True)
+    """Take a sweep up again that has ended: its result and summary are to come. Raises OSError."""
     run_folder.reserve(folder)
+    (folder / run_folder.RESULT).unlink(missing_ok=True)

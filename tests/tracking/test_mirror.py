@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 import os
-import sqlite3
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.tracking.folders import end, make_folder, wait_for, write_rows
 from tests.tracking.mlflow_server import MlflowServer, answering
+from tests.tracking.rows import expected_rows, query, runs_with_uid, stored_rows, tags_of
 from tracking import run_folder
 from tracking.batches import batches
 from tracking.journal import Journal
@@ -32,37 +31,6 @@ pytestmark = [
 ]
 
 REPO = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
-    with MlflowServer(tmp_path_factory.mktemp("server")) as running:
-        yield running
-
-
-def expected_rows(folder: Path) -> list[tuple[str, float, int, int]]:
-    found = set()
-    for batch in batches(folder / run_folder.JOURNAL, 0):
-        for key, value, time_ms, step in batch.metrics:
-            stored = 0.0 if math.isnan(value) else max(-sys.float_info.max, min(sys.float_info.max, value))
-            found.add((key, stored, time_ms, step, math.isnan(value)))
-    return sorted(found)
-
-
-def query(server: MlflowServer, sql: str, *values: object) -> list[tuple]:
-    with sqlite3.connect(f"file:{server.database}?mode=ro", uri=True, timeout=20) as database:
-        rows = database.execute(sql, values).fetchall()
-    database.close()
-    return rows
-
-
-def stored_rows(server: MlflowServer, run_id: str | None) -> list[tuple]:
-    rows = query(server, "select key, value, timestamp, step, is_nan from metrics where run_uuid = ?", run_id)
-    return sorted((*row[:4], bool(row[4])) for row in rows)
-
-
-def tags_of(server: MlflowServer, run_id: str | None) -> dict[str, str]:
-    return dict(query(server, "select key, value from tags where run_uuid = ?", run_id))
 
 
 def test_every_row_arrives_once_when_the_server_is_killed_and_started_again(
@@ -131,7 +99,7 @@ def test_a_run_is_created_once_when_the_answer_is_lost(server: MlflowServer, tmp
     assert Mirror(folder).run_id is None
     again = Mirror(folder)
     again.step()
-    assert runs_with_uid(server, again) == [(again.run_id, "active")]
+    assert runs_with_uid(server, again.info.uid) == [(again.run_id, "active")]
 
 
 def test_a_creation_that_lands_late_is_removed_at_the_end(server: MlflowServer, tmp_path: Path) -> None:
@@ -144,7 +112,7 @@ def test_a_creation_that_lands_late_is_removed_at_the_end(server: MlflowServer, 
     end(folder)
     write_rows(folder, range(1))
     shipper.finish()
-    assert set(runs_with_uid(server, shipper)) == {(shipper.run_id, "active"), (late.info.run_id, "deleted")}
+    assert set(runs_with_uid(server, shipper.info.uid)) == {(shipper.run_id, "active"), (late.info.run_id, "deleted")}
 
 
 def test_a_sweep_is_synced_with_its_jobs_and_syncing_again_changes_nothing(
@@ -177,7 +145,7 @@ def test_a_sweep_is_synced_with_its_jobs_and_syncing_again_changes_nothing(
         failure = (run_folder.read_result(job) or run_folder.Result("")).failure
         assert end_time == (failure.time_ms if failure else expected_rows(job)[-1][2])
         assert tags_of(server, shipped.run_id)["mlflow.parentRunId"] == Mirror(parent).run_id
-        assert len(runs_with_uid(server, shipped)) == 1
+        assert len(runs_with_uid(server, shipped.info.uid)) == 1
         assert (server.folder / "served" / "1" / str(shipped.run_id) / "artifacts" / "config.yaml").exists()
     assert query(server, "select status from runs where run_uuid = ?", Mirror(running).run_id) == [("RUNNING",)]
     before = dump(server)
@@ -291,11 +259,6 @@ def forget(shipper: Mirror, **changes: object) -> None:
     for name, value in changes.items():
         setattr(shipper.state, name, value)
     shipper._save()
-
-
-def runs_with_uid(server: MlflowServer, shipper: Mirror) -> list[tuple]:
-    sql = "select runs.run_uuid, lifecycle_stage from runs join tags using (run_uuid) where key = ? and value = ?"
-    return query(server, sql, UID_TAG, shipper.info.uid)
 
 
 def dump(server: MlflowServer) -> list[list[tuple]]:

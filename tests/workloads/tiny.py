@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -59,6 +60,8 @@ class Tiny(TrialModule):
             os._exit(7)
         elif self.fault == "hang":
             time.sleep(600)
+        elif self.fault == "fill":
+            fill_the_disk()
         return float("nan") if self.fault == "diverge" else 1.0
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
@@ -73,6 +76,17 @@ class Tiny(TrialModule):
 
     def write_report(self, run_dir: Path) -> None:
         (run_dir / "report.json").write_text(json.dumps({"steps": self.trainer.global_step}))
+
+
+def fill_the_disk() -> None:
+    """Take all the room on the disk of the current folder, until this process ends."""
+    file = Path("filler").open("wb", buffering=0)  # noqa: SIM115  held on purpose
+    Path("filler").unlink()
+    for size in (65536, 1):
+        with contextlib.suppress(OSError):
+            while file.write(b"x" * size) == size:
+                pass
+    globals()["filler"] = file
 
 
 WORKLOAD = Workload(module=Tiny, data={"digits": digits}, unit="images")
