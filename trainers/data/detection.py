@@ -174,7 +174,7 @@ class DetectionLoader:
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
         steps = self.steps(epoch)
-        decoded = self._reader.read_ahead((self.index.paths(step.images) for step in steps), self.part == "val")
+        decoded = self._reader.read_ahead(self.index.paths(step.images) for step in steps)
         for number, (step, images) in enumerate(zip(steps, decoded, strict=True)):
             yield self._batch(step, images, np.random.RandomState([self.seed, epoch, self.shard.rank, number]))
 

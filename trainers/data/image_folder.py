@@ -90,11 +90,9 @@ class ImageFolderData:
             self._reader = JpegReader(shard.device, num_threads, self.decode)
         return self._reader
 
-    def load(
-        self, reader: JpegReader, index: FolderIndex, steps: np.ndarray, cutter: Cutter, repeatable: bool
-    ) -> Iterator[Batch]:
+    def load(self, reader: JpegReader, index: FolderIndex, steps: np.ndarray, cutter: Cutter) -> Iterator[Batch]:
         """The images and labels of the samples, int64 [steps, n]: the part of each batch that comes from the files."""
-        for step, decoded in enumerate(reader.read_ahead(map(index.paths, steps), repeatable)):
+        for step, decoded in enumerate(reader.read_ahead(map(index.paths, steps))):
             images = self._cut(decoded, *cutter(step, decoded.host_sizes))
             yield {"images": images, "labels": to_device(index.labels[steps[step]], reader.device)}
 
@@ -140,7 +138,7 @@ class TrainLoader:
         def cutter(step: int, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             return random_crops(self._draws(epoch, step), sizes, self.data.min_crop_area)
 
-        loaded = self.data.load(self.reader, self.data.train, self.order.indices(epoch), cutter, False)
+        loaded = self.data.load(self.reader, self.data.train, self.order.indices(epoch), cutter)
         for step, batch in enumerate(loaded):
             yield {**batch, "weights": self.order.weights(step), "num_samples": self.order.num_real(step)}
 
@@ -168,7 +166,7 @@ class EvalLoader:
         return prefetch(self._batches(), self.shard.device)
 
     def _batches(self) -> Iterator[Batch]:
-        loaded = self.data.load(self.reader, self.data.val, self.order.indices(), self._centre, True)
+        loaded = self.data.load(self.reader, self.data.val, self.order.indices(), self._centre)
         for step, batch in enumerate(loaded):
             yield {**batch, "weights": self.order.weights(step), "num_samples": self.order.num_real(step)}
 

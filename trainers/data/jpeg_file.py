@@ -29,10 +29,9 @@ def read_file(path: PathLike) -> torch.Tensor:
     return content
 
 
-def decode_file(path: PathLike, content: torch.Tensor | None = None) -> np.ndarray:
-    """The image in a file, uint8 [height, width, 3]; its bytes may be given. Raises ConfigError where there is none."""
-    if content is None:
-        content = read_file(path)
+def decode_file(path: PathLike) -> np.ndarray:
+    """The image in a file, uint8 [height, width, 3]. Raises ConfigError where there is none."""
+    content = read_file(path)
     try:
         image: torch.Tensor = torch.ops.image.decode_jpeg(content, RGB, False)
         return image.permute(1, 2, 0).numpy()
