@@ -55,7 +55,6 @@ class Launcher:
         root = Path(one.config.runs_dir)
         with ExitStack() as held:
             try:
-                self._look_back(root)
                 self._run(one, root, None, held)
             except OSError as error:
                 raise ConfigError(f"runs_dir={root}: {error}; give a folder that you can write to") from error
@@ -128,6 +127,7 @@ class Launcher:
         one.folder = folder
         try:
             if parent is None:
+                self._look_back(root)
                 self._mark(folder)
             self._uploads.start(folder)
             command = self._command(one.config, folder)

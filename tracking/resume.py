@@ -111,9 +111,9 @@ def reopen(folder: Path, checkpoint: Checkpoint) -> None:
     number = len(before) + 1
     result = run_folder.read_result(folder)
     after = result.failure.kind if result is not None and result.failure else "unknown"
+    run_folder.reserve(folder)
     checkpoints.prune(folder)
     run_folder.keep_attempt(folder, number)
-    run_folder.reserve(folder)
     here = Record("event", 0, 0.0, attempts.RESUME, values={"epoch_num": checkpoint.epoch_num})
     from_step = attempts.last_step([events[place] for place in attempts.surviving([*events, here])])
     log = Journal(folder / run_folder.JOURNAL)
