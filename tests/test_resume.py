@@ -98,11 +98,15 @@ def interrupted_twice(cwd: Path, reference: Path) -> Pair:
 
 
 def interrupted_in_a_sweep(cwd: Path, reference: Path) -> Pair:
-    """On two processes: the only job of a sweep, killed in epoch 6; then the sweep is resumed."""
+    """On two processes: the only job of a sweep, killed in epoch 6; then the sweep is resumed, on another PyTorch."""
     uninterrupted = launch(reference, *CPU, *SMALL, "cpu_processes=2", "tracking.offline=true", **ONE_THREAD)
     first = paused(cwd, "-m", *CPU, *SMALL, "cpu_processes=2", **IN_EPOCH_6)
     kill_everything(first)
-    return uninterrupted, launch(cwd, f"sweep.resume={only_folder(cwd).parent.name}", **ONE_THREAD), {}
+    folder = only_folder(cwd)
+    fingerprint = run_folder.read_json(folder / run_folder.FINGERPRINT)
+    fingerprint["software"]["torch"] = "2.0"
+    run_folder.write_json(folder / run_folder.FINGERPRINT, fingerprint)
+    return uninterrupted, launch(cwd, f"sweep.resume={folder.parent.name}", **ONE_THREAD), {}
 
 
 @pytest.fixture(scope="module")
@@ -254,6 +258,15 @@ def test_the_summary_of_a_sweep_tells_it_apart(pairs: dict[int, Pair]) -> None:
     assert sorted(run.info.status for run in runs) == ["FINISHED", "FINISHED"]
 
 
+def test_another_environment_is_recorded(pairs: dict[int, Pair]) -> None:
+    resumed = pairs[2][1]
+    assert resumed.result["changed"] == ["env.torch"]
+    run_id = Mirror(resumed.folder).run_id
+    assert run_id
+    assert mlflow(resumed.cwd).get_run(run_id).data.tags["resumed.changed"] == "env.torch"
+    assert run_folder.read_json(resumed.folder / "fingerprint.1.json")["software"]["torch"] == "2.0"
+
+
 def test_a_run_under_way_and_one_that_has_finished_are_refused(pairs: dict[int, Pair]) -> None:
     _, resumed, seen = pairs[1]
     assert seen["refused"].code == 2
@@ -288,6 +301,8 @@ def test_on_a_gpu_compiled_and_with_graphs_it_ends_alike(tmp_path: Path, precisi
     assert resumed.code == 0, resumed.output
     assert resumed.result["metrics"]["resume/count"] == 1
     results = [*(reference.result().result for reference in references), resumed.result]
+    assert ("energy/joules" in results[0]["metrics"]) == ("energy/joules" in resumed.result["metrics"])
+    assert "energy/to_accuracy_joules" not in resumed.result["metrics"]
     losses = [[row["metrics"]["loss"] for row in result["evaluations"]] for result in results]
     assert len(losses[2]) == EPOCHS
     apart = max(abs(a - b) / a for a, b in zip(losses[0], losses[1], strict=True))

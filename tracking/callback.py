@@ -1,4 +1,4 @@
-"""The one Lightning callback: it keeps the clock, measures windows of steps, and stops at the target."""
+"""The Lightning callback that measures: it keeps the clock, times windows of steps, and stops at the target."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TrialCallback(pl.Callback):
 
     `prepare(trainer)` compiles and warms up before the clock starts, `conclude(trainer)` does what comes after it while
     the model is still on its device. The events that the clock is computed from are in the journal; `windows`,
-    `samples` and `energy` hold the rest of the summary after the fit.
+    `samples` and `energy` hold the rest of the summary after the fit, also of the attempts that a run continues.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ class Loader(Protocol):
 
     def __len__(self) -> int: ...  # batches an epoch, known without touching the data
     def __iter__(self) -> Iterator[Batch]: ...
-    def set_epoch(self, epoch: int) -> None: ...  # Lightning calls it; decides the order of the samples
+    def set_epoch(self, epoch: int) -> None: ...  # Lightning calls it; with the seed, decides what comes in what order
 
 
 class Data(Protocol):

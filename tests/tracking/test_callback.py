@@ -64,12 +64,14 @@ class Batches:
         return iter([{"num_samples": value} for value in self.num_samples])
 
 
-def trained(folder: Path, module: Line, **options: Any) -> TrialCallback:
+def trained(folder: Path, module: Line, state: dict[str, Any] | None = None, **options: Any) -> TrialCallback:
     config = RunConfig(gpus=0, log_every_n_steps=3, **options)
     config.model.metrics = {"accuracy": [0.0, 1.0]}
     config.model.targets = {config.dataset.name: {"accuracy": 0.5}}
     log = Journal(folder / "journal.jsonl")
     callback = TrialCallback(config, CPU, log, lambda trainer: None, lambda trainer: None)
+    if state is not None:
+        callback.load_state_dict(state)
     trainer = pl.Trainer(accelerator="cpu", devices=1, max_epochs=3, callbacks=[callback], barebones=True)
     try:
         trainer.fit(module, Batches(10, 10, 10, 10, 10, 10, 4), Batches(1))
@@ -102,6 +104,23 @@ def test_it_stops_at_the_target_or_goes_on(tmp_path: Path, stops: bool, epochs: 
     events = journal.events(tmp_path / "journal.jsonl")
     assert sum(event.key == "eval_accuracy" for event in events) == epochs
     assert events[-1].values == {"status": "success"}
+
+
+def test_it_goes_on_from_what_a_checkpoint_has_of_it(tmp_path: Path) -> None:
+    before = trained(tmp_path, Line(), stop_at_target=False)
+    after = trained(tmp_path, Line(), before.state_dict(), stop_at_target=False)
+    # All but the first, in which data is read and caches fill anew.
+    assert [window.step for window in after.windows] == [21 + step for step in (6, 7, 10, 13, 14, 17, 20, 21)]
+    assert after.samples == 2 * before.samples == 2 * 3 * 64
+    with pytest.raises(NonFiniteLoss, match=r"nan at step 26 "):
+        trained(tmp_path, Line(bad=5), before.state_dict())
+
+
+def test_it_remembers_that_the_target_was_reached(tmp_path: Path) -> None:
+    state = trained(tmp_path, Line(), stop_at_target=False).state_dict()
+    assert state["reached"]
+    trained(tmp_path, Line(), state, target=0.9, stop_at_target=False)
+    assert journal.events(tmp_path / "journal.jsonl")[-1].values == {"status": "success"}
 
 
 @pytest.mark.parametrize("bad", [1, 3, 5, 14])
