@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import zipfile
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tracking import run_folder
+from tracking import owner, run_folder
 
 KEPT = 2  # the newest, and the one before for the day on which the newest is damaged
 
@@ -48,6 +50,15 @@ def found(folder: Path) -> list[Checkpoint]:
 def newest(folder: Path) -> Checkpoint | None:
     """The newest checkpoint that is whole."""
     return next((one for one in found(folder) if one.whole), None)
+
+
+def newest_of(folders: Sequence[Path]) -> Checkpoint | None:
+    """The newest checkpoint of the last folder that has one and in which nobody is at work."""
+    for folder in reversed(folders):
+        with suppress(owner.Running), owner.hold_abandoned(folder, ended=run_folder.read_result(folder) is not None):
+            if checkpoint := newest(folder):
+                return checkpoint
+    return None
 
 
 def prune(folder: Path) -> None:

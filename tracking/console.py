@@ -184,7 +184,7 @@ def resumed_rows(result: Result) -> list[tuple[str, str]]:
     rows.append(("interruptions", f"{seconds(metrics, 'resume/lost_sec')} of training were lost"))
     rows.append(("", f"{seconds(metrics, 'resume/down_sec')} nothing was trained"))
     if result.changed:
-        rows.append(("between, changed", ", ".join(result.changed)))
+        rows.append(("changed between", ", ".join(result.changed)))
     return rows
 
 

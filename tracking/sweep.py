@@ -8,7 +8,6 @@ import io
 import secrets
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from rich.table import Table
 
 from conf import schema
 from conf.schema import NOT_MEASURED, ConfigError, RunConfig
-from tracking import checkpoints, owner, run_folder
+from tracking import checkpoints, run_folder
 from tracking.checkpoints import Checkpoint
 from tracking.journal import Journal
 from tracking.mlflow_run import NOTE_TAG
@@ -105,7 +104,7 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
     folders = folders_by_hash(folder)
     for job in jobs:
         if not job.finished:
-            job.checkpoint = newest_checkpoint(folders.get(job.config.config_hash(), []))
+            job.checkpoint = checkpoints.newest_of(folders.get(job.config.config_hash(), []))
     return folder, jobs
 
 
@@ -128,15 +127,6 @@ def folders_by_hash(folder: Path) -> dict[str, list[Path]]:
     for path in sorted(folder.glob(f"*/{run_folder.CONFIG}"), key=lambda path: path.stat().st_mtime):
         found.setdefault(schema.load(path).config_hash(), []).append(path.parent)
     return found
-
-
-def newest_checkpoint(folders: Sequence[Path]) -> Checkpoint | None:
-    """That of the newest folder which has one and in which nobody is at work."""
-    for folder in reversed(folders):
-        with suppress(owner.Running), owner.hold_abandoned(folder, ended=run_folder.read_result(folder) is not None):
-            if checkpoint := checkpoints.newest(folder):
-                return checkpoint
-    return None
 
 
 def grid(jobs: Sequence[Job]) -> dict[str, list[str]]:

@@ -228,6 +228,15 @@ def test_a_value_that_mlflow_cannot_hold_is_named_and_holds_up_nothing(server: M
     assert [row[:2] for row in stored_rows(server, Mirror(folder).run_id)] == [("loss", 2.0)]
 
 
+def test_a_run_that_was_resumed_leaves_the_mirror_of_its_earlier_attempt_nothing_to_do(
+    server: MlflowServer, tmp_path: Path
+) -> None:
+    thread = MirrorThread(make_folder(tmp_path, server.uri)).start()
+    began = time.monotonic()
+    assert not thread.close(wait_sec=60), "there is no result, whose upload would be complete"
+    assert time.monotonic() - began < 30
+
+
 def test_credentials_are_used_and_never_written(
     server: MlflowServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
