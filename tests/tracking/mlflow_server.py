@@ -19,11 +19,15 @@ START_TIMEOUT_SEC = 90  # two cores shared with others: a start takes 5 to 20 s
 
 
 class MlflowServer:
-    """`with MlflowServer(folder) as server:` runs it; `server.uri`, `server.database`, `server.kill()`, `.start()`."""
+    """`with MlflowServer(folder) as server:` runs it; `server.uri`, `server.database`, `server.kill()`, `.start()`.
 
-    def __init__(self, folder: Path) -> None:
+    `store` is the URI of another database than the SQLite file `server.database`.
+    """
+
+    def __init__(self, folder: Path, store: str = "") -> None:
         self.folder = folder
         self.database = folder / "mlflow.db"
+        self._store = store or f"sqlite:///{self.database}"
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
@@ -32,7 +36,7 @@ class MlflowServer:
 
     def start(self) -> None:
         options = {
-            "--backend-store-uri": f"sqlite:///{self.database}",
+            "--backend-store-uri": self._store,
             "--artifacts-destination": str(self.folder / "served"),
             "--host": "127.0.0.1",
             "--port": str(self.port),

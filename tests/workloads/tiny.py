@@ -20,17 +20,23 @@ from trainers.workload import Batch, TrialModule, Workload
 
 
 class Tiny(TrialModule):
-    """Logistic regression. `fault` strikes at step 5 of the training, on the last rank."""
+    """Logistic regression. `fault` strikes at step 5 of the training, on the last rank; `work` makes a step longer."""
 
     def __init__(
-        self, data: ImageData, learning_rate: float, weight_decay: float, fault: str = "none", marker: str = ""
+        self,
+        data: ImageData,
+        learning_rate: float,
+        weight_decay: float,
+        fault: str = "none",
+        marker: str = "",
+        work: int = 0,
     ) -> None:
         super().__init__()
         self.max_epochs = 3
         self.learning_rate = learning_rate
         self.net = nn.Linear(data.image_size[0] * data.image_size[1], data.num_classes)
         self.register_buffer("counts", torch.zeros(2, dtype=torch.int64), persistent=False)
-        self.fault, self.marker = fault, marker
+        self.fault, self.marker, self.work = fault, marker, work
         self.steps = 0
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -42,6 +48,8 @@ class Tiny(TrialModule):
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
         losses = nn.functional.cross_entropy(self.logits(batch["images"]), batch["labels"], reduction="none")
         loss = (losses * batch["weights"]).sum()
+        for _ in range(self.work):
+            torch.mm(torch.ones(512, 512), torch.ones(512, 512))
         if self.trainer.global_step == 4 and dist.get_rank() == dist.get_world_size() - 1:
             loss = loss * self.strike()
         return loss
