@@ -81,16 +81,16 @@ class MlflowServer:
 
 
 class answering:
-    """A server that answers every request with one status, and notes the Authorization headers."""
+    """A server that answers every request with one status and JSON, and notes the Authorization headers."""
 
-    def __init__(self, status: int) -> None:
+    def __init__(self, status: int, **content: str) -> None:
         headers: list[str | None] = []
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def answer(self) -> None:
                 headers.append(self.headers["Authorization"])
                 self.rfile.read(int(self.headers["Content-Length"] or 0))
-                body = json.dumps({"message": "no"}).encode()
+                body = json.dumps({"message": "no", **content}).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()

@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.commands import environment
+from tests.commands import TINY, environment, events
+from tests.commands import start as launch_py
 from tests.tracking.faulty_proxy import FaultyProxy
 from tests.tracking.folders import wait_for
 from tests.tracking.mlflow_server import MlflowServer
@@ -76,6 +77,9 @@ def test_a_killed_sweep_is_ended_by_the_next_launch_and_can_be_continued(server:
     assert outcome.state == "running"
     assert f"process {killed.pid} on" in outcome.message
     assert status_of(server, Mirror(child).run_id) == "RUNNING"
+    [worker] = psutil.Process(killed.pid).children()
+    assert str(child / run_folder.OWNER) in [os.readlink(link) for link in Path(f"/proc/{worker.pid}/fd").iterdir()]
+    killed_ms = time.time() * 1e3
     killed.kill()
     killed.communicate()
     wait_for(lambda: not processes_of(tmp_path), timeout_sec=5)
@@ -90,7 +94,7 @@ def test_a_killed_sweep_is_ended_by_the_next_launch_and_can_be_continued(server:
         assert (status, started) == ("KILLED", info.created_ms)
         assert tags_of(server, Mirror(folder).run_id)["failure"] == "signal:9"
         assert ended >= max(row[2] for row in expected_rows(child))
-        assert ended < (folder / run_folder.RESULT).stat().st_mtime * 1e3  # the last sign of life, not today
+        assert ended < killed_ms  # the last sign of life
     note = tags_of(server, Mirror(child).run_id)["mlflow.note.content"]
     assert "the launcher was killed, or the machine went down" in note
     assert "these are the worker's last words" in note
@@ -158,6 +162,37 @@ def test_a_launcher_killed_at_any_moment_leaves_nothing_that_sync_does_not_end(
 def states(outcome: Outcome) -> str:
     result = run_folder.read_result(outcome.folder)
     return f"{run_folder.read_info(outcome.folder).kind} {result.status if result else None}"
+
+
+def test_killed_ranks_and_workers_fail_their_job_alone_and_take_all_of_it_with_them(tmp_path: Path) -> None:
+    """The real worker's process of rank 0, and the one above the ranks, each at a random moment of the training.
+
+    tests/test_sweeps.py kills rank 1.
+    """
+    settings = ("model.hparams.fault=hang", "cpu_processes=2", "seed=1,2", "tracking.offline=true")
+    process = launch_py(tmp_path, "-m", *TINY, *settings)
+    words = []
+    for number, who in enumerate(("rank 0", "worker")):
+        wait_for(lambda number=number: len(started(tmp_path)) > number, timeout_sec=120)
+        time.sleep(random.uniform(0, 0.5))
+        [worker] = [one for one in processes_of(tmp_path) if one.ppid() == process.pid and "-P" in one.cmdline()]
+        ranks = sorted(worker.children(), key=lambda one: one.create_time())
+        assert len(ranks) == 2
+        (worker if who == "worker" else ranks[0]).kill()
+        words.append(f"{who} was killed by SIGKILL")
+        _, alive = psutil.wait_procs([worker, *ranks], timeout=20)
+        assert not alive
+    code, output = finished(process)
+    assert code == 1, output
+    failures = [run_folder.read_result(folder).failure for folder in started(tmp_path)]  # type: ignore[union-attr]
+    assert [failure.kind for failure in failures if failure] == ["signal:9"] * 2
+    assert all(word in output for word in words), output
+    assert not processes_of(tmp_path)
+
+
+def started(cwd: Path) -> list[Path]:
+    """The folders whose training has begun, in order."""
+    return sorted(folder for folder in folders(cwd) if events(folder, "epoch_start"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -16,9 +17,9 @@ import pytest
 from tests.tracking.folders import end, make_folder, wait_for, write_rows
 from tests.tracking.mlflow_server import MlflowServer, answering
 from tests.tracking.rows import expected_rows, query, runs_with_uid, stored_rows, tags_of
-from tracking import run_folder
+from tracking import clock, run_folder
 from tracking.batches import batches
-from tracking.journal import Journal
+from tracking.journal import Journal, events
 from tracking.mirror import UID_TAG, Mirror
 from tracking.server import TrackingUnavailable, check_server, strip_credentials
 from tracking.sync import MirrorThread, sync
@@ -235,6 +236,69 @@ def test_a_run_that_was_resumed_leaves_the_mirror_of_its_earlier_attempt_nothing
     began = time.monotonic()
     assert not thread.close(wait_sec=60), "there is no result, whose upload would be complete"
     assert time.monotonic() - began < 30
+
+
+def test_a_wall_clock_that_is_set_back_loses_no_row_and_ends_no_run_before_it_began(
+    server: MlflowServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_folder(tmp_path, server.uri)
+    path = folder / run_folder.JOURNAL
+    journal = Journal(path)
+    real, offset_ns = time.time_ns, 0
+    monkeypatch.setattr(time, "time_ns", lambda: real() + offset_ns)
+    journal.event("epoch_start")
+    for step in range(6):
+        journal.metrics({"loss": 1.0, "same": 2.0}, step // 2)  # the same value at the same step
+        offset_ns -= 3600 * 10**9
+    stop = journal.event("epoch_stop")
+    end(folder)
+    assert sync([folder])[0].state == "complete"
+    shipped = Mirror(folder)
+    assert len(stored_rows(server, shipped.run_id)) == 12
+    assert stored_rows(server, shipped.run_id) == expected_rows(folder)
+    [(start_time, end_time)] = query(server, "select start_time, end_time from runs where run_uuid = ?", shipped.run_id)
+    assert stop.time_ms < start_time <= end_time
+    [(begin, finish)] = clock.intervals(events(path), "epoch")
+    assert 0 <= finish - begin < 60  # durations are by the monotonic clock
+
+
+def test_a_server_that_has_lost_rows_gets_them_again(server: MlflowServer, tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, server.uri)
+    write_rows(folder, range(10))
+    end(folder)
+    sync([folder])
+    run_id = Mirror(folder).run_id
+    with sqlite3.connect(server.database, timeout=20) as database:
+        database.execute("delete from metrics where run_uuid = ? and step > 3", (run_id,))
+    database.close()
+    assert [outcome.state for outcome in sync([folder])] == ["complete"]
+    assert len(stored_rows(server, run_id)) == 8  # nobody knows
+    assert [outcome.state for outcome in sync([folder], again=True)] == ["complete"]
+    assert Mirror(folder).run_id == run_id
+    assert stored_rows(server, run_id) == expected_rows(folder)
+
+
+def test_state_that_is_torn_and_a_journal_that_is_shorter_than_before_are_sent_anew(
+    server: MlflowServer, tmp_path: Path
+) -> None:
+    """As after a power cut: nothing of it makes a second run, or leaves rows out."""
+    folder = make_folder(tmp_path, server.uri)
+    write_rows(folder, range(10))
+    shipper = Mirror(folder)
+    shipper.step()
+    run_id = shipper.run_id
+    path = folder / run_folder.JOURNAL
+    path.write_bytes(path.read_bytes()[:150])
+    write_rows(folder, range(20, 22))
+    Mirror(folder).step()
+    assert set(expected_rows(folder)) <= set(stored_rows(server, run_id))
+    (folder / run_folder.MIRROR).write_text("")
+    write_rows(folder, range(30, 40))
+    end(folder)
+    assert sync([folder])[0].state == "complete"
+    assert Mirror(folder).run_id == run_id
+    assert set(expected_rows(folder)) <= set(stored_rows(server, run_id))
+    assert len(runs_with_uid(server, shipper.info.uid)) == 1
 
 
 def test_credentials_are_used_and_never_written(
