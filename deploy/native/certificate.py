@@ -34,7 +34,7 @@ def sign_itself(names: list[str], folder: Path) -> None:
     (folder / "key.pem").touch(mode=0o600)
     done = subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-         "-days", str(DAYS), "-subj", "/CN=timetrial tracking server", "-addext", f"subjectAltName={','.join(subjects)}",
+         "-days", str(DAYS), "-subj", "/CN=tracking server", "-addext", f"subjectAltName={','.join(subjects)}",
          "-keyout", str(folder / "key.pem"), "-out", str(folder / "certificate.pem")],
         capture_output=True, text=True,
     )  # fmt: skip

@@ -8,17 +8,14 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from string import Template
 
 from deploy.native.postgresql import PostgreSQL
+from deploy.native.process import Group, wait_until
 from deploy.native.settings import ServerError, Settings, load_secrets, server_environment, write_private
 
-START_TIMEOUT_SEC = 180  # of MLflow, which makes or checks its tables first
-STOP_TIMEOUT_SEC = 30
+START_TIMEOUT_SEC = 300  # of MLflow, which makes or checks its tables first
 TEMPLATE = Path(__file__).parent.parent / "nginx.conf.template"
 
 AUTH_INI = """[mlflow]
@@ -31,7 +28,8 @@ authorization_function = mlflow.server.auth:authenticate_request_basic_auth
 auth_cache_ttl_seconds = 60
 """
 
-NGINX_CONF = """pid {home}/nginx/nginx.pid;
+NGINX_CONF = """daemon off;
+pid {home}/nginx/nginx.pid;
 error_log {home}/logs/nginx.log warn;
 worker_processes {workers};
 {user}
@@ -66,8 +64,7 @@ class MLflow:
         self._database = database
         self._secrets = load_secrets(settings.home)
         self.socket = settings.home / "sockets/mlflow.sock"
-        self._pid = settings.home / "sockets/mlflow.pid"
-        self._log = settings.home / "logs/mlflow.log"
+        self._group = Group(settings.home / "sockets/mlflow.pid", settings.home / "logs/mlflow.log")
 
     def running(self) -> bool:
         """Whether it answers."""
@@ -87,37 +84,16 @@ class MLflow:
         ini = self._settings.home / "auth.ini"
         uri = self._database.uri("auth").replace("%", "%%")
         write_private(ini, AUTH_INI.format(default_permission=self._settings.default_permission, uri=uri))
-        with self._log.open("ab") as log:
-            process = subprocess.Popen(
-                self._command(), env=self._environment(ini), cwd=self._settings.home, umask=0o077,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
-        write_private(self._pid, f"{process.pid} {start_time(process.pid)}")
+        process = self._group.start(self._command(), self._environment(ini), self._settings.home)
         wait_until(lambda: self.running() or process.poll() is not None, START_TIMEOUT_SEC)
         if not self.running():
-            words = self._log.read_text(errors="replace")[-1500:]
+            words = self._group.log.read_text(errors="replace")[-1500:]
             self.stop()
-            raise ServerError(f"MLflow did not start:\n{words}\n(all of it in {self._log})")
+            raise ServerError(f"MLflow did not start:\n{words}\n(all of it in {self._group.log})")
 
     def stop(self) -> None:
-        pid = self._process()
-        for signum in (signal.SIGTERM, signal.SIGKILL) if pid else ():
-            with suppress(ProcessLookupError):
-                os.killpg(pid, signum)
-            if wait_until(lambda: not self._process(), STOP_TIMEOUT_SEC):
-                break
-        self._pid.unlink(missing_ok=True)
+        self._group.stop()
         self.socket.unlink(missing_ok=True)
-
-    def _process(self) -> int:
-        """The id of the process that was started; 0 where it has ended."""
-        with suppress(OSError, ValueError):
-            pid, started = map(int, self._pid.read_text().split())
-            with suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)  # of our own child, where it was this process that started it
-            if start_time(pid) == started:  # else the number has been given to another process since
-                return pid
-        return 0
 
     def _command(self) -> list[str]:
         settings = self._settings
@@ -149,15 +125,48 @@ class Nginx:
     def __init__(self, settings: Settings, mlflow: MLflow) -> None:
         self._settings = settings
         self._mlflow = mlflow
-        self._pid = settings.home / "nginx/nginx.pid"
+        self._group = Group(settings.home / "nginx/group.pid", settings.home / "logs/nginx.log")
 
     def running(self) -> bool:
-        with suppress(OSError, ValueError):
-            return b"nginx" in Path(f"/proc/{int(self._pid.read_text())}/cmdline").read_bytes()
-        return False
+        """Whether its first process runs; its workers go on without it, but with an old configuration."""
+        return bool(self._group.first())
 
     def start(self) -> None:
         """Start it; where it runs, have it read its configuration and certificate again."""
+        self._configure()
+        command = self._command()
+        tried = subprocess.run([*command, "-t"], capture_output=True, text=True, cwd="/", umask=0o077)
+        if tried.returncode:
+            raise ServerError(f"nginx: {tried.stderr.strip()[-1500:]}")
+        if self.running():
+            os.kill(self._group.first(), signal.SIGHUP)
+            return
+        self._group.stop()  # workers whose first process was killed
+        process = self._group.start(command, os.environ, Path("/"))
+        wait_until(lambda: self._listens() or process.poll() is not None, START_TIMEOUT_SEC)
+        if not self._listens() or process.poll() is not None:
+            words = self._group.log.read_text(errors="replace")[-1500:]
+            self.stop()
+            raise ServerError(f"nginx did not start:\n{words}")
+
+    def stop(self) -> None:
+        self._group.stop()
+
+    def _listens(self) -> bool:
+        address, _, port = self._settings.listen.rpartition(":")
+        wildcard = {"0.0.0.0": "127.0.0.1", "[::]": "::1"}
+        try:
+            socket.create_connection((wildcard.get(address, address.strip("[]")), int(port)), timeout=5).close()
+        except OSError:
+            return False
+        return True
+
+    def _command(self) -> list[str]:
+        program = shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") or "nginx"
+        home = self._settings.home
+        return [program, "-c", f"{home}/nginx/nginx.conf", "-e", f"{home}/logs/nginx.log"]
+
+    def _configure(self) -> None:
         settings = self._settings
         address, _, port = settings.listen.rpartition(":")
         values = {
@@ -173,23 +182,6 @@ class Nginx:
         workers = min(4, settings.workers)
         text = NGINX_CONF.format(home=settings.home, workers=workers, user=user, site=site)
         write_private(settings.home / "nginx/nginx.conf", text)
-        self._nginx("-t")
-        self._nginx(*(("-s", "reload") if self.running() else ()))
-        if not wait_until(self.running, STOP_TIMEOUT_SEC):
-            raise ServerError(f"nginx did not start: see {settings.home}/logs/nginx.log")
-
-    def stop(self) -> None:
-        if self.running():
-            self._nginx("-s", "stop")
-            wait_until(lambda: not self.running(), STOP_TIMEOUT_SEC)
-
-    def _nginx(self, *arguments: str) -> None:
-        program = shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") or "nginx"
-        home = self._settings.home
-        command = [program, "-c", f"{home}/nginx/nginx.conf", "-e", f"{home}/logs/nginx.log", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, cwd="/", umask=0o077)
-        if done.returncode:
-            raise ServerError(f"nginx: {done.stderr.strip()[-1500:]}")
 
 
 class Server:
@@ -212,23 +204,3 @@ class Server:
     def stop(self) -> None:
         for service in reversed(self.services.values()):
             service.stop()
-
-
-def start_time(pid: int) -> int:
-    """When a process started, in clock ticks since boot: with its number, it names the process for good.
-
-    Raises OSError where there is none; a zombie counts as none.
-    """
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    if fields[0] == "Z":
-        raise ProcessLookupError(pid)
-    return int(fields[19])
-
-
-def wait_until(condition: Callable[[], object], timeout_sec: float) -> bool:
-    deadline = time.monotonic() + timeout_sec
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
-    return True
