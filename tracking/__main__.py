@@ -7,6 +7,8 @@ import json
 import sys
 from pathlib import Path
 
+from conf import secrets
+
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tracking", description=__doc__)
@@ -16,6 +18,7 @@ def main(argv: list[str] | None = None) -> int:
     sync = commands.add_parser("sync", help="upload to MLflow what is missing there of run folders")
     sync.add_argument("folders", nargs="*", type=Path, default=[Path("runs")], help="run folders, or folders of them")
     arguments = parser.parse_args(argv)
+    secrets.guard_tracebacks()
     return print_fingerprint(arguments.json) if arguments.command == "fingerprint" else upload(arguments.folders)
 
 
@@ -38,7 +41,11 @@ def upload(roots: list[Path]) -> int:
     if not folders:
         print(f"no run folder at or below {', '.join(map(str, roots))}; give your runs_dir", file=sys.stderr)
         return 2
-    outcomes = sync.sync(folders, progress=lambda one: print(f"{one.state}: {one.folder} {one.message}".strip()))
+
+    def show(one: sync.Outcome) -> None:
+        print(secrets.redact(f"{one.state}: {one.folder} {one.message}".strip()))
+
+    outcomes = sync.sync(folders, progress=show)
     return 0 if all(one.state == "complete" for one in outcomes) else 1
 
 

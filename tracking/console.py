@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from conf.secrets import redact
 from tracking.journal import Record
 from tracking.run_folder import Result
 
@@ -23,11 +25,18 @@ PHASES = {
 }
 
 
+class SafeConsole(Console):
+    """Prints texts without the secrets in them."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*(redact(one) if isinstance(one, str) else one for one in objects), **options)
+
+
 def make_console() -> Console:
     """A console on standard output; wide where nobody looks at it, so that logs and pipes get whole lines."""
-    console = Console(highlight=False, markup=False)  # brackets in an error message are not markup
+    console = SafeConsole(highlight=False, markup=False)  # brackets in an error message are not markup
     if not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=200)
+        console = SafeConsole(highlight=False, markup=False, width=200)
     return console
 
 

@@ -102,11 +102,11 @@ class Launcher:
     # ---------------------------------------------------------------------------------------------------- MLflow
 
     def check_server(self) -> None:
-        """Say so where the server does not answer. Raises ConfigError where it refuses the credentials."""
+        """Say so where the server does not answer. Raises ConfigError where it refuses the user."""
         if self._config.tracking.offline:
             return
         try:
-            server.check_server(self._uri)
+            server.check_server(self._uri, self._config.tracking.experiment)
         except TrackingRefused as error:
             raise ConfigError(f"tracking.uri: {error}") from error
         except TrackingUnavailable as error:

@@ -103,6 +103,8 @@ class Accounts:
         pattern = "*" if experiment == "*" else self.experiment_id(experiment)
         what = {"resource_type": "experiment", "permission": permission}
         if user is not None:
+            if any(name == user and pattern in patterns for name, patterns in self._own_patterns()):
+                self.revoke(experiment, user=user)
             self.call("POST", "users/permissions/grant", "3.0", username=user, resource_id=pattern, **what)
             return
         assert team is not None
@@ -122,6 +124,13 @@ class Accounts:
         for row in self._team(team)["permissions"]:
             if (row["resource_type"], row["resource_pattern"]) == ("experiment", pattern):
                 self.call("DELETE", "roles/permissions/remove", "3.0", role_permission_id=row["id"])
+
+    def _own_patterns(self) -> Iterator[tuple[str, set[str]]]:
+        """Of each user, the experiments on which a permission was granted to this user alone."""
+        for user in self.users():
+            own = [role for role in user["roles"] if role["name"].startswith("__")]
+            rows = [row for role in own for row in role.get("permissions", []) if row["resource_type"] == "experiment"]
+            yield user["username"], {row["resource_pattern"] for row in rows}
 
     def experiment_id(self, name: str) -> str:
         """The id of an experiment, made where it does not exist, so that a team can have it before its first run."""
