@@ -24,6 +24,7 @@ from tests.deploy.test_native import content
 from tests.team_server import TeamServer
 from tests.tracking.mlflow_server import answering
 from tracking import run_folder
+from tracking.journal import Journal
 from tracking.mirror import Mirror
 
 SECRET_VARIABLES = (
@@ -247,6 +248,19 @@ def test_a_private_key_is_hidden_line_by_line_and_as_a_whole() -> None:
     key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0\n-----END PRIVATE KEY-----"
     assert "MIIE" not in redact(f"x {key} y", {})
     assert "MIIE" not in redact("MIIEvQIBADANBgkqhkiG9w0", {"DEPLOY_KEY": key})
+
+
+def test_a_journal_keeps_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TOKEN", "Z1y2x3w4")
+    log = Journal(tmp_path / "journal.jsonl")
+    log.tags({"note": "with Z1y2x3w4"})
+    log.params({"hparams/url": "https://me:Z1y2x3w4@host"})
+    log.event("error", "Z1y2x3w4", where=["https://me:other@host"])
+    log.close()
+    text = (tmp_path / "journal.jsonl").read_text()
+    assert "Z1y2x3w4" not in text
+    assert "other" not in text
+    assert text.count("***") == 4
 
 
 def test_run_folders_are_private(tmp_path: Path) -> None:

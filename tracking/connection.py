@@ -41,6 +41,15 @@ TLS_WORDS = {
 }
 
 
+OUTAGES = {  # of urllib3 and requests
+    "Connection refused": "nobody listens there: is it running, and are host and port right?",
+    "Name or service not known|nodename nor servname|name resolution|NameResolutionError": "there is no such host name",
+    "timed out|Timeout": f"no answer within {TIMEOUT_SEC} s",
+    "Network is unreachable|No route to host": "this machine has no way there",
+    "RemoteDisconnected|Connection reset": "it hangs up without an answer",
+}
+
+
 class Misconfigured(Exception):
     """No request can succeed before somebody changes something: the message says what."""
 
@@ -86,6 +95,12 @@ def tls_problem(text: str) -> str | None:
     return words.replace(CERTIFICATE, f"{CERTIFICATE}={path}") if words and path and "names a file" in words else words
 
 
+def outage(error: object) -> str:
+    """Why there was no answer, shortly where the reason is known."""
+    text = str(error)
+    return next((words for pattern, words in OUTAGES.items() if re.search(pattern, text)), text)
+
+
 def authorization() -> dict[str, str]:
     """The header that MLflow would send (mlflow.utils.credentials, mlflow.utils.rest_utils.http_request)."""
     user, password = credentials()
@@ -93,6 +108,11 @@ def authorization() -> dict[str, str]:
         return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
     token = os.environ.get("MLFLOW_TRACKING_TOKEN")
     return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def user(uri: str) -> str | None:
+    """Who asks: the user in the URI, or of the environment or MLflow's credentials file."""
+    return urlsplit(uri).username or credentials()[0]
 
 
 def credentials() -> tuple[str | None, str | None]:

@@ -89,7 +89,7 @@ def check_server(uri: str, experiment: str | None = None) -> None:
     except connection.Misconfigured as error:
         raise TrackingRefused(f"{strip_credentials(uri)}: {error}; or train now with tracking.offline=true") from None
     except OSError as error:  # those of requests among them
-        raise TrackingUnavailable(_message(uri, error)) from None
+        raise TrackingUnavailable(_message(uri, connection.outage(error))) from None
     if words:
         raise TrackingRefused(f"{strip_credentials(uri)}: {words}")
 
