@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from deploy.native.accounts import Accounts
+from deploy.native.accounts import Accounts, over_socket
 from deploy.native.settings import find_postgresql
 from tests.commands import ROOT, environment
 
@@ -52,9 +52,11 @@ class TeamServer:
         self.uri = f"https://localhost:{self.port}"
         self.certificate = self.home / "tls/certificate.pem"
 
-    def run(self, *words: str, home: Path | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *words: str, home: Path | None = None, env: dict[str, str] | None = None, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "deploy.native", "--home", str(home or self.home), *words]
-        return subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, **options)
+        return subprocess.run(command, cwd=ROOT, env=environment(**(env or {})), capture_output=True, text=True, **options)
 
     def command(self, *words: str, **options: Any) -> str:
         done = self.run(*words, **options)
@@ -71,7 +73,7 @@ class TeamServer:
 
     @property
     def accounts(self) -> Accounts:
-        return Accounts(self.home / "sockets/mlflow.sock", self.admin_password)
+        return over_socket(self.home / "sockets/mlflow.sock", self.admin_password)
 
     def credentials(self, user: str = "admin", password: str | None = None) -> dict[str, str]:
         """The environment of a user's commands."""

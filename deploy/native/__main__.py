@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from deploy.native import backup, certificate, settings
+from deploy.native import accounts, backup, certificate, settings
 from deploy.native.accounts import GRANTABLE, Accounts
 from deploy.native.services import Server
 from deploy.native.settings import ServerError, Settings
@@ -24,6 +24,7 @@ FOLDERS = ("sockets", "logs", "nginx", "backups", "artifacts")
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m deploy.native", description=__doc__)
     top.add_argument("--home", type=Path, default=settings.default_home(), help="the server's folder (%(default)s)")
+    top.add_argument("--uri", help="for users, teams and permissions of a server elsewhere: https://HOST:PORT")
     commands = top.add_subparsers(dest="command", required=True)
     add = commands.add_parser
 
@@ -86,7 +87,8 @@ def main(argv: list[str] | None = None) -> int:
             settings.make_home(arguments.home, arguments.run_as)
         if arguments.command == "init":
             certificate.install(arguments.home, arguments.certificate, arguments.key)
-        settings.become_owner(arguments.home, interpreter(arguments), words)
+        if not arguments.uri:
+            settings.become_owner(arguments.home, interpreter(arguments), words)
         return run(arguments)
     except (ServerError, OSError) as error:  # OSError: such as a folder that this user may not read
         print(error, file=sys.stderr)
@@ -105,6 +107,8 @@ def run(arguments: argparse.Namespace) -> int:
         return init(arguments)
     if arguments.command == "restore":
         return restore(arguments)
+    if arguments.uri:
+        return account(accounts.over_https(arguments.uri), arguments)
     server = Server(settings.load(arguments.home))
     if arguments.command in ("start", "stop"):
         getattr(server, arguments.command)()
@@ -119,7 +123,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.command == "upgrade":
         print(f"upgraded; the databases as they were: {backup.upgrade(server)}")
         return status(server)
-    return account(server, arguments)
+    password = settings.load_secrets(arguments.home)["admin_password"]
+    return account(accounts.over_socket(server.mlflow.socket, password), arguments)
 
 
 def init(arguments: argparse.Namespace) -> int:
@@ -179,15 +184,14 @@ def keep_running(server: Server) -> int:
     return 0
 
 
-def account(server: Server, arguments: argparse.Namespace) -> int:
-    accounts = Accounts(server.mlflow.socket, settings.load_secrets(arguments.home)["admin_password"])
+def account(accounts: Accounts, arguments: argparse.Namespace) -> int:
     command = arguments.command
     if command in ("add-user", "set-password"):
         given = sys.stdin.readline().rstrip("\n") if arguments.password_stdin else None
         admin = {"admin": arguments.admin} if command == "add-user" else {}
         password = getattr(accounts, command.replace("-", "_"))(arguments.user, given, **admin)
         print("" if given else password, end="" if given else "\n")
-        if command == "set-password" and arguments.user == "admin":
+        if command == "set-password" and arguments.user == "admin" and not arguments.uri:
             keep_admin_password(arguments.home, password)
     elif command == "remove-user":
         accounts.remove_user(arguments.user)
@@ -200,8 +204,10 @@ def account(server: Server, arguments: argparse.Namespace) -> int:
         accounts.grant(arguments.permission, arguments.experiment, team=arguments.team, user=arguments.user)
     elif command == "revoke":
         accounts.revoke(arguments.experiment, team=arguments.team, user=arguments.user)
-    else:
+    elif command == "users":
         print("\n".join(accounts.table()))
+    else:
+        raise ServerError(f"{command}: is of a server on this machine; leave --uri out")
     return 0
 
 

@@ -6,12 +6,15 @@ A team is a role of MLflow's: permissions are granted to the role, users are ass
 from __future__ import annotations
 
 import base64
+import http.client
 import json
+import os
 import secrets
-from collections.abc import Iterator
+import ssl
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from deploy.native.services import UnixConnection
 from deploy.native.settings import ServerError
@@ -21,31 +24,45 @@ GRANTABLE = ("READ", "EDIT", "MANAGE", "DENY")
 MIN_PASSWORD_CHARS = 12  # mlflow.utils.validation._validate_password
 
 
-class Accounts:
-    """Talks to MLflow itself over its socket, as the administrator."""
+def over_socket(socket: Path, admin_password: str) -> Accounts:
+    """Of a server on this machine, as its administrator, past the proxy."""
+    return Accounts(lambda: UnixConnection(socket), "admin", admin_password)
 
-    def __init__(self, socket: Path, admin_password: str, admin: str = "admin") -> None:
-        self._socket = socket
-        token = base64.b64encode(f"{admin}:{admin_password}".encode()).decode()
+
+def over_https(uri: str) -> Accounts:
+    """Of any server, as the user of MLflow's environment variables, who has to be an administrator for most of it."""
+    user, password = (os.environ.get(f"MLFLOW_TRACKING_{name}") for name in ("USERNAME", "PASSWORD"))
+    parts = urlsplit(uri)
+    if parts.scheme != "https" or not parts.hostname or not user or not password:
+        raise ServerError("--uri: give https://HOST:PORT, and MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD")
+    context = ssl.create_default_context(cafile=os.environ.get("MLFLOW_TRACKING_SERVER_CERT_PATH"))
+    host, port = parts.hostname, parts.port or 443
+    return Accounts(lambda: http.client.HTTPSConnection(host, port, timeout=60, context=context), user, password)
+
+
+class Accounts:
+    def __init__(self, connect: Callable[[], http.client.HTTPConnection], user: str, password: str) -> None:
+        self._connect = connect
+        token = base64.b64encode(f"{user}:{password}".encode()).decode()
         self._headers = {"Authorization": f"Basic {token}", "Content-Type": "application/json"}
 
     def call(self, method: str, route: str, version: str = "2.0", **values: object) -> dict[str, Any]:
         """One request. Raises ServerError with MLflow's message."""
         path = f"/api/{version}/mlflow/{route}"
         body = None if method == "GET" else json.dumps(values)
-        connection = UnixConnection(self._socket)
+        connection = self._connect()
         try:
             connection.request(method, f"{path}?{urlencode(values)}" if method == "GET" else path, body, self._headers)
             answer = connection.getresponse()
             status, text = answer.status, answer.read().decode()
         except OSError as error:
-            raise ServerError(f"MLflow does not answer ({error.strerror}): python -m deploy.native start") from None
+            raise ServerError(f"MLflow does not answer ({error}): python -m deploy.native status") from None
         finally:
             connection.close()
+        if status == 403:
+            raise ServerError("only an administrator may do this")
         if status == 401:
-            raise ServerError(
-                "MLflow refuses the password in secrets.json for admin: if it was changed, put the new one there"
-            )
+            raise ServerError("MLflow refuses the password (admin_password of secrets.json, where it was changed since)")
         if status >= 400:
             raise ServerError(_message(text))
         return json.loads(text) if text.strip() else {}

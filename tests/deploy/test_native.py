@@ -128,6 +128,11 @@ def test_a_team_edits_its_experiment_and_others_only_read_it(
     team_server.command("revoke", "--user", "bob", "detectors")
     with pytest.raises(MlflowException, match="Permission denied"):
         as_user("bob", passwords["bob"]).set_tag(run.info.run_id, "a", "c")
+    # The same from another machine, through the proxy.
+    elsewhere = ("--uri", team_server.uri, "users")
+    assert team_server.command(*elsewhere, env=team_server.credentials()) == team_server.command("users")
+    by_alice = team_server.run(*elsewhere, env=team_server.credentials("alice", passwords["alice"]))
+    assert "only an administrator may do this" in by_alice.stderr
     assert "no such team; there are: vision" in team_server.run("join", "nlp", "bob").stderr
     team_server.command("set-password", "bob", "--password-stdin", input="a longer password\n")
     as_user("bob", "a longer password").search_experiments()
