@@ -62,7 +62,9 @@ class Accounts:
         if status == 403:
             raise ServerError("only an administrator may do this")
         if status == 401:
-            raise ServerError("MLflow refuses the password (admin_password of secrets.json, where it was changed since)")
+            raise ServerError(
+                "MLflow refuses the password; if it was changed elsewhere: admin_password of secrets.json"
+            )
         if status >= 400:
             raise ServerError(_message(text))
         return json.loads(text) if text.strip() else {}
