@@ -20,7 +20,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from conf import checks, refusal, schema
+from conf import checks, refusal, schema, secrets
 from conf.schema import ConfigError, RunConfig
 
 asked: list[tuple[RunConfig, list[str]]] = []
@@ -37,6 +37,7 @@ def compose(config: DictConfig) -> None:
 
 def main() -> int:
     started = time.monotonic() - (time.time() - psutil.Process().create_time())
+    secrets.guard_tracebacks()
     ConfigStore.instance().store("schema", schema.RunConfig)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # its errors come here, to be told in our words
     try:

@@ -6,9 +6,10 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from conf.schema import ConfigError, RunConfig
+from conf.secrets import MIN_CHARS, URL_PASSWORD, is_secret_name, redact, strip_credentials
 
 URI_SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql")
 
@@ -25,6 +26,7 @@ class Gpu(Protocol):
 def check(config: RunConfig, gpus: Sequence[Gpu]) -> RunConfig:
     """Return the config with `gpus` as a number. Raises ConfigError for what cannot be run on these GPUs."""
     check_finite("", dataclasses.asdict(config))
+    check_secrets("", dataclasses.asdict(config))
     config = dataclasses.replace(config, gpus=resolve_gpus(config.gpus, gpus, config.cpu_processes))
     check_counts(config)
     check_precision(config, gpus)
@@ -42,6 +44,28 @@ def check_finite(prefix: str, value: Any) -> None:
             check_finite(f"{prefix}.{key}" if prefix else key, inner)
     elif isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{prefix}={value}: must be a finite number; put quotes around it if it is a word")
+
+
+def check_secrets(key: str, value: Any) -> None:
+    """No option holds a secret: run folders, MLflow and the terminal show options to everybody."""
+    if isinstance(value, dict | list):
+        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            check_secrets(f"{key}.{name}" if key else str(name), inner)
+    if not isinstance(value, str):
+        return
+    name = key.rpartition(".")[2]
+    if key == "tracking.uri":
+        check_uri(value)
+    elif key.startswith("stack.env.") and is_secret_name(name) and len(value) >= MIN_CHARS:
+        raise ConfigError(
+            f"{key}: speaks of a secret, which run folders would keep; export {name} in the environment instead: the"
+            " worker inherits it"
+        )
+    elif redact(f"{name}={value}") != f"{name}={value}":
+        raise ConfigError(
+            f"{key}: holds a secret, which run folders would keep; take it out (a password, a token or the value of a"
+            " secret environment variable), and give it in the environment or in the file of the program that reads it"
+        )
 
 
 def resolve_gpus(asked: int | str, gpus: Sequence[Gpu], cpu_processes: int) -> int:
@@ -146,18 +170,18 @@ def check_surroundings(config: RunConfig) -> None:
         raise ConfigError("tracking.experiment: is empty; give MLflow a name for the experiment")
     if ":" not in config.model.workload:
         raise ConfigError(f"model.workload={config.model.workload}: give package.module:NAME")
-    if config.tracking.uri is not None:
-        check_uri(config.tracking.uri)
 
 
 def check_uri(uri: str) -> None:
-    if "@" in urlsplit(uri).netloc and urlsplit(uri).password:
+    bare = strip_credentials(uri)
+    in_query = any(is_secret_name(name) for name, _ in parse_qsl(urlsplit(uri).query))
+    if URL_PASSWORD.search(uri) or in_query or (bare != uri and bare.startswith("http")):
         raise ConfigError(
             "tracking.uri: holds a password, which run folders would keep; give it in MLFLOW_TRACKING_USERNAME and"
             " MLFLOW_TRACKING_PASSWORD, or the whole address in MLFLOW_TRACKING_URI"
         )
     if urlsplit(uri).scheme.split("+")[0] not in URI_SCHEMES:
         raise ConfigError(
-            f"tracking.uri={uri}: give sqlite:///FILE, http(s)://HOST:PORT or a database's address"
+            f"tracking.uri={bare}: give sqlite:///FILE, http(s)://HOST:PORT or a database's address"
             " (MLflow no longer keeps runs in plain folders)"
         )

@@ -8,6 +8,7 @@ import typing
 from typing import Any
 
 from conf.schema import ConfigError, RunConfig, type_name
+from conf.secrets import redact
 
 HELP = "See python launch.py --help, or docs/configuration.md."
 
@@ -25,7 +26,12 @@ def options(cls: type = RunConfig, prefix: str = "") -> dict[str, Any]:
 
 
 def explain(error: Exception) -> str:
-    """One message for the user. Hydra's and OmegaConf's own texts are kept where they already say what is allowed."""
+    """One message for the user, without secrets. Hydra's and OmegaConf's own texts are kept where they say what is
+    allowed."""
+    return redact(_explain(error))
+
+
+def _explain(error: Exception) -> str:
     if isinstance(error, ConfigError):
         return f"refused: {error}"
     cause = error.__cause__ if error.__cause__ is not None else error

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import deploy.native.__main__
 import tracking.__main__
 from conf import checks
 from docs import generate_configuration
@@ -100,12 +101,19 @@ def test_there_are_commands_to_check() -> None:
 
 def test_tracking_commands_exist(capsys: pytest.CaptureFixture[str]) -> None:
     found = {words[0] for _, words in behind("tracking")}
-    assert found == {"fingerprint", "sync"}
+    assert found == {"doctor", "fingerprint", "sync"}
     for command in found:
         with pytest.raises(SystemExit) as ended:
             tracking.__main__.main([command, "--help"])
         assert ended.value.code == 0
     assert "--json" in capsys.readouterr().out
+
+
+def test_commands_of_the_server_parse() -> None:
+    found = [words for _, words in behind("deploy.native")]
+    assert len(found) > 12
+    for words in found:
+        deploy.native.__main__.parser().parse_args(words)
 
 
 def test_python_files_that_commands_run_exist() -> None:

@@ -1,4 +1,4 @@
-"""python -m tracking {fingerprint,sync}: the commands beside launch.py."""
+"""python -m tracking {doctor,fingerprint,sync}: the commands beside launch.py."""
 
 from __future__ import annotations
 
@@ -11,10 +11,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tracking.sync import Outcome
 
+from conf import secrets
+
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tracking", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
+    doctor = commands.add_parser("doctor", help="try out all that a run needs: GPUs, NCCL, server, upload, disk, data")
+    doctor.add_argument("--tracking-uri", help="default: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db")
+    doctor.add_argument("--experiment", default="timetrial", help="to which runs will go (%(default)s)")
+    doctor.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where run folders go (%(default)s)")
+    doctor.add_argument("--dataset-path", type=Path, help="folder of a dataset's files")
     fingerprint = commands.add_parser("fingerprint", help="print the environment that a run would record")
     fingerprint.add_argument("--json", action="store_true", help="as JSON, every value")
     sync = commands.add_parser("sync", help="upload to MLflow what is missing there of run folders")
@@ -24,9 +31,25 @@ def main(argv: list[str] | None = None) -> int:
     )
     sync.add_argument("--again", action="store_true", help="send all again, to a server that has lost some of it")
     arguments = parser.parse_args(argv)
+    secrets.guard_tracebacks()
+    if arguments.command == "doctor":
+        return examine(arguments)
     if arguments.command == "fingerprint":
         return print_fingerprint(arguments.json)
     return upload(arguments.folders, arguments.ended, arguments.again)
+
+
+def examine(arguments: argparse.Namespace) -> int:
+    """Print a line for each thing that a run needs; exit code 1 where one has to be put right."""
+    from tracking import doctor, server
+
+    uri = server.absolute_uri(arguments.tracking_uri) if arguments.tracking_uri else server.default_uri()
+    asked = doctor.Asked(uri, arguments.experiment, arguments.runs_dir, arguments.dataset_path)
+    all_well = True
+    for finding in doctor.examine(asked):
+        print(finding, flush=True)
+        all_well &= finding.ok
+    return 0 if all_well else 1
 
 
 def print_fingerprint(as_json: bool) -> int:
@@ -53,7 +76,7 @@ def upload(roots: list[Path], ended: bool, again: bool) -> int:
 
 
 def show(outcome: Outcome) -> None:
-    print(f"{outcome.state}: {outcome.folder} {outcome.message}".strip())
+    print(secrets.redact(f"{outcome.state}: {outcome.folder} {outcome.message}".strip()))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from conf.secrets import redact
 from tracking.journal import Record
 from tracking.run_folder import Result
 
@@ -56,12 +57,19 @@ class LastingStream:
         return getattr(self._stream, name)
 
 
+class SafeConsole(Console):
+    """Prints texts without the secrets in them."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*(redact(one) if isinstance(one, str) else one for one in objects), **options)
+
+
 def make_console() -> Console:
     """A console on standard output; wide where nobody looks at it, so that logs and pipes get whole lines."""
     stream = cast(IO[str], LastingStream(sys.stdout))
-    console = Console(file=stream, highlight=False, markup=False)  # brackets in an error message are not markup
+    console = SafeConsole(file=stream, highlight=False, markup=False)  # brackets in an error message are not markup
     if not console.is_terminal:
-        console = Console(file=stream, highlight=False, markup=False, width=200)
+        console = SafeConsole(file=stream, highlight=False, markup=False, width=200)
     return console
 
 

@@ -15,6 +15,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from conf.secrets import redact
+
 Output = Callable[[], str | None]
 TIMEOUT_SEC = 20.0
 DIFF_LIMIT_BYTES = 200_000
@@ -132,11 +134,6 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def redact(text: str) -> str:
-    """The text without the user and password of any URL in it."""
-    return re.sub(r"://[^/\s@]+@", "://***@", text)
-
-
 def parse_git(commit: str | None, branch: str | None, diff: str | None, untracked: str | None) -> dict[str, Any]:
     """The `git` part of a fingerprint from the output of GIT_COMMANDS; {} outside a repository.
 
@@ -152,7 +149,7 @@ def parse_git(commit: str | None, branch: str | None, diff: str | None, untracke
     names = [name for name in untracked.split("\0") if name]
     values["dirty"] = bool(diff or names)
     if diff:
-        # Redacted, since a remote's URL can stand in a tracked file too (.gitmodules, requirements).
+        # Redacted, since a remote's URL or a token can stand in a tracked file too (.gitmodules, .env).
         content = redact(diff).encode()
         values["diff"] = content[:DIFF_LIMIT_BYTES].decode(errors="ignore")
         values["diff_truncated"] = len(content) > DIFF_LIMIT_BYTES

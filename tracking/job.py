@@ -20,6 +20,7 @@ from tracking import journal, run_folder
 from tracking.journal import Journal, Record
 from tracking.run_folder import Failure, Result, RunInfo
 from tracking.system_metrics import SystemMetricsThread
+from tracking.worker_log import WorkerLog
 
 POLL_SEC = 0.1
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -141,7 +142,8 @@ def supervise(
     log = Journal(folder / run_folder.JOURNAL)
     offset, samples = position(folder / run_folder.JOURNAL)
     log.event("init_start", since_command_sec=time.monotonic() - started)
-    with (folder / run_folder.WORKER_LOG).open("wb") as output:
+    printed = WorkerLog(folder / run_folder.WORKER_LOG)
+    with printed as output:
         # A session of its own: Ctrl-C reaches the launcher alone, which then ends the worker in good order.
         process = subprocess.Popen(
             argv, env=env, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
@@ -156,6 +158,7 @@ def supervise(
         watch(process, folder / run_folder.JOURNAL, config.timeout_sec, on_record, offset)
     finally:
         stop(process)
+        printed.close()
         if sensors is not None:
             sensors.close()
     log.close()

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from conf.secrets import redacted
+
 Scalar = str | int | float | bool | None
 START = re.compile(r'\{"kind": "')  # of a record, and of nothing within a string: there its quotes are escaped
 
@@ -36,7 +38,10 @@ class Record:
 
 
 class Journal:
-    """Appends records to a journal file. Several processes on one machine may append to the same file."""
+    """Appends records to a journal file, without the secrets in their texts.
+
+    Several processes on one machine may append to the same file.
+    """
 
     def __init__(self, path: Path) -> None:
         # One write() a record on a descriptor opened for appending: the kernel keeps the lines of several
@@ -47,17 +52,17 @@ class Journal:
             os.write(self._descriptor, b"\n")  # close a line torn by a crash, so that only that line is lost
 
     def event(self, key: str, value: Scalar = None, **metadata: Any) -> Record:
-        return self._append("event", key=key, value=value, values=metadata)
+        return self._append("event", key=key, value=redacted(value), values=redacted(metadata))
 
     def metrics(self, values: Mapping[str, float], step: int = 0, time_ms: int | None = None) -> Record:
         """Append metric values at a global step, of now or of `time_ms`. NaN and infinity are kept."""
         return self._append("metrics", time_ms, step=step, values=dict(values))
 
     def params(self, values: Mapping[str, Scalar]) -> Record:
-        return self._append("params", values=dict(values))
+        return self._append("params", values=redacted(dict(values)))
 
     def tags(self, values: Mapping[str, Scalar], time_ms: int | None = None) -> Record:
-        return self._append("tags", time_ms, values=dict(values))
+        return self._append("tags", time_ms, values=redacted(dict(values)))
 
     def close(self) -> None:
         os.close(self._descriptor)

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from conf import secrets
+
 CONFIG = "config.yaml"  # the whole composed config; its presence makes a folder a run folder
 OVERRIDES = "overrides.yaml"
 RUN = "run.json"  # identity: name, experiment, tracking URI, parent
@@ -129,18 +131,26 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
+    """Write a text without the secrets in it (see conf.secrets)."""
+    _write(path, secrets.redact(text))
+
+
+def _write(path: Path, text: str) -> None:
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a dataclass or plain value as JSON; NaN and infinity are refused, since JSON has neither."""
-    write_text(path, to_json(value))
+    """Write a dataclass or plain value as JSON, without the secrets in its texts.
+
+    NaN and infinity are refused, since JSON has neither.
+    """
+    _write(path, to_json(value))
 
 
 def to_json(value: Any) -> str:
     plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
-    return json.dumps(plain, indent=2, allow_nan=False) + "\n"
+    return json.dumps(secrets.redacted(plain), indent=2, allow_nan=False) + "\n"
 
 
 def read_json(path: Path) -> Any:

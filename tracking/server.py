@@ -7,14 +7,16 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit
+
+from conf.secrets import redact, strip_credentials
+from tracking import access, connection
 
 LOCAL_UI = "http://127.0.0.1:5000"  # where `ui_command` serves a database
-CHECK_TIMEOUT_SEC = 5
 REQUEST_TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"  # seconds, read by MLflow at every request
 DEFAULT_TIMEOUT = "15"  # of ours; MLflow's own, 120 s, is long to find out that nobody is there
 
@@ -44,16 +46,6 @@ def absolute_uri(uri: str) -> str:
     """The URI with a relative SQLite path made absolute, so that it means the same from every folder."""
     path = _sqlite_path(uri)
     return uri if path is None else uri.replace(f"///{path}", f"///{path.expanduser().absolute()}", 1)
-
-
-def strip_credentials(uri: str) -> str:
-    """The URI without user, password and token: fit to be written and printed."""
-    parts = urlsplit(uri)
-    query = [(key, value) for key, value in parse_qsl(parts.query) if not re.search("user|pass|token|secret", key)]
-    if "@" in parts.netloc or len(query) < len(parse_qsl(parts.query)):
-        parts = parts._replace(netloc=parts.netloc.rpartition("@")[2], query=urlencode(query))
-        return urlunsplit(parts)
-    return uri
 
 
 def run_link(uri: str, experiment_id: str, run_id: str) -> str:
@@ -91,34 +83,28 @@ def _sqlite_path(uri: str) -> Path | None:
     return Path(match[1]) if match and match[1] != ":memory:" else None
 
 
-def check_server(uri: str) -> None:
-    """Ask an HTTP tracking server, once and within seconds, whether it will take a run; other URIs are not checked.
+def check_server(uri: str, experiment: str | None = None) -> None:
+    """Ask an HTTP tracking server, within seconds, whether it will take a run; other URIs are not checked.
 
-    Raises TrackingRefused when it refuses our credentials, TrackingUnavailable when it does not answer as MLflow does.
+    Raises TrackingRefused when it refuses our credentials, or this user may not write to `experiment`;
+    TrackingUnavailable when it does not answer as MLflow does.
     """
-    plugin = os.environ.get("MLFLOW_TRACKING_AUTH") or os.environ.get("MLFLOW_TRACKING_AWS_SIGV4")
-    if urlsplit(uri).scheme not in ("http", "https") or plugin:  # a plugin's signature only MLflow itself can make
+    if not connection.is_http(uri):
         return
-    import requests
-
-    url = uri.rstrip("/") + "/api/2.0/mlflow/experiments/search"
-    insecure = os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() in ("true", "1")
     try:
-        response = requests.post(
-            url,
-            json={"max_results": 1},
-            headers=_authorization(),
-            timeout=CHECK_TIMEOUT_SEC,
-            verify=not insecure and (os.environ.get("MLFLOW_TRACKING_SERVER_CERT_PATH") or True),
-            cert=os.environ.get("MLFLOW_TRACKING_CLIENT_CERT_PATH"),
-        )
-    except requests.RequestException as error:
-        raise TrackingUnavailable(_message(uri, error)) from None
-    if response.status_code in (401, 403):
-        raise TrackingRefused(_refusal(uri, f"HTTP {response.status_code} {response.text[:200].strip()}"))
-    if response.status_code != 200:
-        text = _message(uri, f"HTTP {response.status_code} {response.text[:200].strip()}")
-        raise TrackingUnavailable(text, _seconds(response.headers.get("Retry-After", "")))
+        response = connection.request(uri, "POST", "api/2.0/mlflow/experiments/search", json={"max_results": 1})
+        if response.status_code in (401, 403):
+            raise TrackingRefused(_refusal(uri, f"HTTP {response.status_code}"))
+        if response.status_code != 200:
+            text = _message(uri, f"HTTP {response.status_code} {response.text[:200].strip()}")
+            raise TrackingUnavailable(text, _seconds(response.headers.get("Retry-After", "")))
+        words = access.problem(uri, experiment) if experiment else None
+    except connection.Misconfigured as error:
+        raise TrackingRefused(f"{strip_credentials(uri)}: {error}; or train now with tracking.offline=true") from None
+    except OSError as error:  # those of requests among them
+        raise TrackingUnavailable(_message(uri, connection.outage(error))) from None
+    if words:
+        raise TrackingRefused(f"{strip_credentials(uri)}: {words}")
 
 
 def _seconds(retry_after: str) -> float:
@@ -159,8 +145,12 @@ def answers(uri: str, hint: str) -> Iterator[None]:
     except (TrackingUnavailable, TrackingRefused):
         raise
     except MlflowException as error:
+        if words := connection.tls_problem(str(error)):
+            raise TrackingRefused(f"{strip_credentials(uri)}: {words}") from None
         status = error.get_http_status_code()
-        if status in (401, 403):
+        if status == 403:
+            raise TrackingRefused(_forbidden(uri, error)) from None
+        if status == 401:
             raise TrackingRefused(_refusal(uri, error)) from None
         # MLflow says BAD_REQUEST, with status 400, of a database whose connection is gone (mlflow/store/db/utils.py).
         if status in (400, 404) and error.error_code != "BAD_REQUEST":
@@ -179,32 +169,25 @@ def answers(uri: str, hint: str) -> Iterator[None]:
         raise TrackingUnavailable(text) from None
 
 
-def _authorization() -> dict[str, str]:
-    """The header that MLflow would send (mlflow.utils.credentials, mlflow.utils.rest_utils.http_request)."""
-    import base64
-    import configparser
-
-    parser = configparser.ConfigParser(interpolation=None)
-    parser.read(Path("~/.mlflow/credentials").expanduser())
-    stored: Mapping[str, str] = parser["mlflow"] if parser.has_section("mlflow") else {}
-    user, password = (
-        os.environ.get(name) or stored.get(name.lower())
-        for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
-    )
-    if user and password:
-        return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
-    token = os.environ.get("MLFLOW_TRACKING_TOKEN")
-    return {"Authorization": f"Bearer {token}"} if token else {}
-
-
 def _message(uri: str, error: object) -> str:
     text = str(error).replace(uri, strip_credentials(uri)) or type(error).__name__
-    text = re.sub(r"(?<=:)//[^/\s]*@", "//", text)  # a URI that was put together anew, from parts of ours
-    return f"{strip_credentials(uri)}: {text}"
+    return f"{strip_credentials(uri)}: {redact(text)}"
+
+
+def _forbidden(uri: str, error: object) -> str:
+    return (
+        f"{_message(uri, error)}: a run needs EDIT on its experiment; `python -m tracking doctor` says what you have "
+        "and who can grant it. Nothing is lost: `python -m tracking sync` uploads the rest"
+    )
 
 
 def _refusal(uri: str, error: object) -> str:
+    user, password = connection.credentials()
+    who = urlsplit(uri).username or (user if password else None)
+    given = f"the password of {who} is wrong, or there is no such user" if who else "it asks for a user and a password"
+    why = given if "401" in str(error) or "not authenticated" in str(error) else "it does not allow this"
     return (
-        f"{_message(uri, error)}. Give MLflow's credentials in MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD "
-        "(or MLFLOW_TRACKING_TOKEN) or ~/.mlflow/credentials, or train now with tracking.offline=true"
+        f"{_message(uri, error)}: {why}. Give MLflow's credentials in MLFLOW_TRACKING_USERNAME and "
+        "MLFLOW_TRACKING_PASSWORD (or MLFLOW_TRACKING_TOKEN) or ~/.mlflow/credentials, or train now with "
+        "tracking.offline=true"
     )

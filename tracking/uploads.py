@@ -33,11 +33,11 @@ class Uploads:
         self._earlier: list[Path] = []  # folders of runs that were cut off, to be uploaded too
 
     def check_server(self) -> None:
-        """Say so where the server does not answer. Raises ConfigError where it refuses the credentials."""
+        """Say so where the server does not answer. Raises ConfigError where it refuses the user."""
         if self._config.offline:
             return
         try:
-            server.check_server(self._uri)
+            server.check_server(self._uri, self._config.experiment)
         except TrackingRefused as error:
             raise ConfigError(f"tracking.uri: {error}") from error
         except TrackingUnavailable as error:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.tracking.folders import end, make_folder, wait_for
 from tests.tracking.mlflow_server import answering
-from tracking import server
+from tracking import connection, server
 from tracking.mirror import Mirror
 from tracking.server import TrackingRefused, TrackingUnavailable
 from tracking.sync import MirrorThread
@@ -88,7 +88,7 @@ def test_a_database_whose_connection_is_gone_is_an_outage_although_mlflow_says_4
 
 def test_a_server_that_hangs_costs_one_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
-    monkeypatch.setattr(server, "CHECK_TIMEOUT_SEC", 1)
+    monkeypatch.setattr(connection, "TIMEOUT_SEC", 1)
     import mlflow  # noqa: F401  the import is no part of the request
 
     with socket.create_server(("127.0.0.1", 0)) as hanging:

@@ -1,0 +1,381 @@
+"""A team's load on a team's server: 32 runs of 100 metric rows a second each, then a burst of 100,000 rows from one.
+
+    python benchmarks/server_load.py [--seconds 120] [--csv FILE]       # --seconds 10 --compare-seconds 5 to try it out
+
+The server is the native one of docs/server.md (PostgreSQL, MLflow with users, nginx with TLS), started for this and on
+this machine, so that it shares the cores with the senders. Senders are processes, forked after MLflow is imported:
+
+    mirror    a process writes the journals of all runs; each run has a process with its mirror, as a launcher has it
+    plain     a call of MlflowClient.log_metric a row
+    async     the same with synchronous=False, and at the end mlflow.flush_async_logging()
+    async, buffered    the same with MLFLOW_ASYNC_LOGGING_BUFFERING_SECONDS=1
+
+The lag is looked up in PostgreSQL twice a second: how long ago the newest row that the server has of a run was written;
+reported is the longest of any run. Rows are missing where they are not in the database when the senders have ended; a
+sender that is not done long after the sending is killed then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import multiprocessing
+import os
+import platform
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.team_server import TeamServer
+from tracking import run_folder
+from tracking.journal import Journal
+from tracking.mirror import ENVIRONMENT
+from tracking.sync import MirrorThread
+
+NUM_KEYS = 10
+EXPERIMENT = "server_load"
+FORK = multiprocessing.get_context("fork")
+
+
+@dataclass
+class Outcome:
+    name: str
+    num_runs: int
+    sent: int  # rows that were to be recorded
+    seconds: float
+    on_server_at_end: int  # of the sending
+    on_server: int  # when nothing more came
+    lag_sec: float  # the slowest of any run, while sending
+    finish_sec: float  # from the end of the sending until everything had arrived, or nothing more came
+    sender_cpu: float  # cores, all senders together
+    server_cpu: float  # cores, of MLflow, PostgreSQL and nginx
+    memory_mb: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def rows_per_sec(self) -> float:
+        return self.on_server_at_end / self.seconds
+
+
+class Database:
+    """The server's PostgreSQL, asked directly."""
+
+    def __init__(self, server: TeamServer) -> None:
+        os.environ["PGPASSFILE"] = str(server.home / "pgpass")
+        uri = f"host={server.home}/database/socket user=mlflow dbname=tracking"
+        self._connection = psycopg.connect(uri, autocommit=True)
+
+    def rows(self, run_ids: list[str]) -> int:
+        [count] = self._one("SELECT count(*) FROM metrics WHERE run_uuid = ANY(%s)", run_ids)
+        return int(count)
+
+    def newest_ms(self, run_ids: list[str]) -> dict[str, int]:
+        """Of each run, when the newest row was written that the server has of every key."""
+        sql = "SELECT run_uuid, min(timestamp) FROM latest_metrics WHERE run_uuid = ANY(%s) GROUP BY 1"
+        return dict(self._connection.execute(sql, (run_ids,)).fetchall())
+
+    def bytes_per_row(self) -> float:
+        total, count = self._one("SELECT pg_total_relation_size('metrics'), count(*) FROM metrics")
+        return float(total) / count
+
+    def _one(self, sql: str, *arguments: object) -> tuple[Any, ...]:
+        row = self._connection.execute(sql, arguments).fetchone()
+        assert row is not None
+        return row
+
+
+class Watch(threading.Thread):
+    """Looks twice a second how far the server is behind, and what memory and CPU time everybody takes."""
+
+    def __init__(self, server: TeamServer, run_ids: list[str], senders: list[int]) -> None:
+        super().__init__(daemon=True)
+        self._database = Database(server)
+        self._run_ids = run_ids
+        self._roots = {"senders": senders, **server_processes(server)}
+        self._ended = threading.Event()
+        self.lag_sec = 0.0
+        self.memory_mb: dict[str, float] = {}
+        self._before = self._cpu_sec()
+        self.cpu_sec: dict[str, float] = {}
+
+    def run(self) -> None:
+        started = time.time()
+        while not self._ended.wait(0.5):
+            now = time.time()
+            newest = self._database.newest_ms(self._run_ids)
+            for run_id in self._run_ids:
+                behind = now - newest[run_id] / 1e3 if run_id in newest else now - started
+                self.lag_sec = max(self.lag_sec, behind)
+            for name, pids in self._roots.items():
+                memory = sum(memory_mb(process) for process in processes(pids))
+                self.memory_mb[name] = max(memory, self.memory_mb.get(name, 0.0))
+
+    def stop(self) -> None:
+        self._ended.set()
+        self.join()
+        self.cpu_sec = {name: after - self._before[name] for name, after in self._cpu_sec().items()}
+
+    def _cpu_sec(self) -> dict[str, float]:
+        """Of each group: of those that live, and of those that have ended since."""
+        return {name: sum(map(cpu_sec, processes(pids))) for name, pids in self._roots.items()}
+
+
+def processes(pids: list[int]) -> list[psutil.Process]:
+    found = []
+    for pid in pids:
+        process = psutil.Process(pid)
+        found += [process, *process.children(recursive=True)]
+    return found
+
+
+def server_processes(server: TeamServer) -> dict[str, list[int]]:
+    """The first process of each service."""
+    files = {"MLflow": "sockets/mlflow.pid", "nginx": "nginx/group.pid", "PostgreSQL": "database/data/postmaster.pid"}
+    return {name: [int((server.home / file).read_text().split()[0])] for name, file in files.items()}
+
+
+def cpu_sec(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(times.user + times.system + times.children_user + times.children_system)
+
+
+def memory_mb(process: psutil.Process) -> float:
+    """The process's share of memory (PSS): what several processes share counts once."""
+    try:
+        return float(process.memory_full_info().pss) / 1e6
+    except psutil.Error:
+        return 0.0
+
+
+# --------------------------------------------------------------------------------------------------------- senders
+
+
+def row_values(step: int) -> dict[str, float]:
+    return {f"train/metric_{key}": step / (key + 1) for key in range(NUM_KEYS)}
+
+
+def paced(rows_per_sec: float, seconds: float) -> Iterator[tuple[int, int]]:
+    """Each step, and the wall-clock time in ms at which it is due; steps that would be due after the end are left."""
+    started, wall_ms = time.monotonic(), time.time_ns() // 1_000_000
+    for step in range(int(rows_per_sec * seconds / NUM_KEYS)):
+        due_sec = step * NUM_KEYS / rows_per_sec
+        time.sleep(max(0.0, started + due_sec - time.monotonic()))
+        if time.monotonic() - started > seconds:
+            return
+        yield step, wall_ms + int(due_sec * 1000)
+
+
+def write_journals(folders: list[Path], rows_per_sec: float, seconds: float) -> None:
+    journals = [Journal(folder / run_folder.JOURNAL) for folder in folders]
+    for step, _ in paced(rows_per_sec, seconds):
+        for journal in journals:
+            journal.metrics(row_values(step), step)
+    for folder in folders:
+        run_folder.write_json(folder / run_folder.RESULT, run_folder.Result("finished"))
+
+
+def mirror_run(folder: Path, uri: str) -> None:
+    thread = MirrorThread(folder, uri).start()
+    while run_folder.read_result(folder) is None:
+        time.sleep(0.1)
+    thread.close(wait_sec=600)
+
+
+def call_run(run_id: str, uri: str, rows_per_sec: float, seconds: float, name: str) -> None:
+    for variable in ENVIRONMENT:  # the mirror's settings are no others'
+        os.environ.pop(variable)
+    if name == "async, buffered":
+        os.environ["MLFLOW_ASYNC_LOGGING_BUFFERING_SECONDS"] = "1"
+    import mlflow
+
+    client = mlflow.MlflowClient(uri)
+    for step, due_ms in paced(rows_per_sec, seconds):
+        for key, value in row_values(step).items():
+            client.log_metric(run_id, key, value, due_ms, step, synchronous=name == "plain")
+    if name != "plain":
+        mlflow.flush_async_logging()
+
+
+@contextmanager
+def forked(calls: list[tuple[Callable[..., None], tuple[Any, ...]]], patience_sec: float = 600) -> Iterator[list[int]]:
+    """Processes for the calls; those that go on for `patience_sec` after the block are ended."""
+    children = [FORK.Process(target=function, args=arguments) for function, arguments in calls]
+    for child in children:
+        child.start()
+    yield [child.pid for child in children if child.pid]
+    deadline = time.monotonic() + patience_sec
+    for child in children:
+        child.join(max(0.0, deadline - time.monotonic()))
+        child.kill()
+        child.join()
+
+
+def measure(
+    name: str, server: TeamServer, run_ids: list[str], sent: int, seconds: float,
+    calls: list[tuple[Callable[..., None], tuple[Any, ...]]], patience_sec: float = 600,
+) -> Outcome:  # fmt: skip
+    """Run the calls, of which the first `seconds` are the sending."""
+    database = Database(server)
+    started = time.monotonic()
+    with forked(calls, patience_sec) as pids:
+        watch = Watch(server, run_ids, pids)
+        watch.start()
+        time.sleep(seconds)
+        at_end = database.rows(run_ids)
+        watch.stop()
+        elapsed = time.monotonic() - started
+    finish = time.monotonic() - started - elapsed
+    cpu = {group: used / elapsed for group, used in watch.cpu_sec.items()}
+    senders = cpu.pop("senders")
+    return Outcome(
+        name, len(run_ids), sent, elapsed, at_end, database.rows(run_ids), watch.lag_sec, finish, senders,
+        sum(cpu.values()), watch.memory_mb,
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------------- phases
+
+
+def make_folders(root: Path, uri: str, number: int) -> tuple[list[Path], list[str]]:
+    """Run folders, and the ids of their runs, which are made before the clock starts."""
+    from tracking.mirror import Mirror
+
+    folders, run_ids = [], []
+    for index in range(number):
+        folder = run_folder.create(root, f"run{index}")
+        run_folder.write_json(folder / run_folder.RUN, run_folder.RunInfo(f"run{index}", EXPERIMENT, uri))
+        mirror = Mirror(folder, uri)
+        mirror.step()
+        assert mirror.run_id
+        folders.append(folder)
+        run_ids.append(mirror.run_id)
+    return folders, run_ids
+
+
+def mirrored(name: str, server: TeamServer, number: int, rows_per_sec: float, seconds: float) -> Outcome:
+    with tempfile.TemporaryDirectory() as root:
+        folders, run_ids = make_folders(Path(root), server.uri, number)
+        writing = FORK.Process(target=write_journals, args=(folders, rows_per_sec, seconds))
+        writing.start()
+        calls = [(mirror_run, (folder, server.uri)) for folder in folders]
+        outcome = measure(name, server, run_ids, int(rows_per_sec * seconds) * number, seconds, calls)
+        writing.join()
+    return outcome
+
+
+def burst(server: TeamServer, num_rows: int) -> tuple[float, int]:
+    """Seconds for a mirror to ship a journal of this many rows, and how many of them arrived."""
+    with tempfile.TemporaryDirectory() as root:
+        [folder], [run_id] = make_folders(Path(root), server.uri, 1)
+        journal = Journal(folder / run_folder.JOURNAL)
+        for step in range(num_rows // NUM_KEYS):
+            journal.metrics(row_values(step), step)
+        journal.close()
+        run_folder.write_json(folder / run_folder.RESULT, run_folder.Result("finished"))
+        started = time.monotonic()
+        with forked([(mirror_run, (folder, server.uri))]):
+            pass
+        return time.monotonic() - started, Database(server).rows([run_id])
+
+
+def called(
+    name: str, server: TeamServer, number: int, rows_per_sec: float, seconds: float, patience_sec: float
+) -> Outcome:
+    import mlflow
+
+    client = mlflow.MlflowClient(server.uri)
+    experiment_id = client.create_experiment(EXPERIMENT)
+    run_ids = [client.create_run(experiment_id).info.run_id for _ in range(number)]
+    arguments = [(run_id, server.uri, rows_per_sec, seconds, name) for run_id in run_ids]
+    calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = [(call_run, one) for one in arguments]
+    sent = int(rows_per_sec * seconds) * number
+    return measure(name, server, run_ids, sent, seconds, calls, patience_sec)
+
+
+def report(outcomes: list[Outcome], burst_sec: float, burst_rows: int, bytes_per_row: float) -> None:
+    import mlflow
+
+    versions = f"mlflow {mlflow.__version__}, python {platform.python_version()}"
+    print(f"{versions}, {os.cpu_count()} CPUs for senders and server; n = 1\n")
+    heads = ("", "runs", "rows sent", "rows/s", "slowest lag", "missing", "afterwards", "senders", "server")
+    print("{:22}{:>5}{:>11}{:>8}{:>13}{:>9}{:>12}{:>12}{:>12}".format(*heads))
+    for one in outcomes:
+        missing = one.sent - one.on_server
+        print(
+            f"{one.name:22}{one.num_runs:>5}{one.sent:>11}{one.rows_per_sec:>8.0f}{one.lag_sec:>11.1f} s{missing:>9}"
+            f"{one.finish_sec:>10.1f} s{one.sender_cpu:>6.2f} cores{one.server_cpu:>6.2f} cores"
+        )
+    print(f"{'burst, mirror':22}{1:>5}{burst_rows:>11}{burst_rows / burst_sec:>8.0f}   in {burst_sec:.1f} s")
+    for one in outcomes:
+        memory = ", ".join(f"{group} {mb:.0f} MB" for group, mb in one.memory_mb.items())
+        print(f"memory, {one.name}: {memory}")
+    print(f"{bytes_per_row:.0f} bytes a metric row in PostgreSQL, indexes included")
+
+
+def save(path: Path, outcomes: list[Outcome], burst_sec: float, burst_rows: int) -> None:
+    names = ("phase", "runs", "rows_sent", "seconds", "rows_at_end", "rows_missing", "slowest_lag_sec",
+             "afterwards_sec", "sender_cores", "server_cores", "senders_mb", "mlflow_mb", "postgresql_mb")  # fmt: skip
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(names)
+        for one in outcomes:
+            memory = (one.memory_mb[group] for group in ("senders", "MLflow", "PostgreSQL"))
+            figures = (one.seconds, one.on_server_at_end, one.sent - one.on_server, one.lag_sec, one.finish_sec,
+                       one.sender_cpu, one.server_cpu, *memory)  # fmt: skip
+            writer.writerow([one.name, one.num_runs, one.sent, *(f"{figure:.6g}" for figure in figures)])
+        writer.writerow(["burst", 1, burst_rows, f"{burst_sec:.6g}", burst_rows, 0])
+
+
+@contextmanager
+def serving() -> Iterator[TeamServer]:
+    with TeamServer() as server:
+        os.environ.update(server.credentials())
+        yield server
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=32)
+    parser.add_argument("--rows-per-sec", type=float, default=100, help="of each run")
+    parser.add_argument("--seconds", type=float, default=120, help="of the steady load by mirrors")
+    parser.add_argument("--compare-seconds", type=float, default=60, help="of the same load by MLflow's own calls")
+    parser.add_argument("--patience-seconds", type=float, default=60, help="to wait for these when the sending is over")
+    parser.add_argument("--burst", type=int, default=100_000, help="rows")
+    parser.add_argument("--csv", type=Path)
+    arguments = parser.parse_args()
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the server does not stay behind
+    load = (arguments.runs, arguments.rows_per_sec)
+    with serving() as server:
+        outcomes = [
+            mirrored("mirror", server, *load, arguments.seconds),
+            mirrored("mirror, one fast run", server, 1, 1000, min(60, arguments.seconds)),
+        ]
+        burst_sec, burst_rows = burst(server, arguments.burst)
+        bytes_per_row = Database(server).bytes_per_row()
+    for name in ("plain", "async", "async, buffered"):
+        with serving() as server:  # another, since a sender that was killed leaves requests behind
+            outcomes.append(called(name, server, *load, arguments.compare_seconds, arguments.patience_seconds))
+    assert burst_rows == arguments.burst // NUM_KEYS * NUM_KEYS, f"{burst_rows} rows of the burst arrived"
+    report(outcomes, burst_sec, burst_rows, bytes_per_row)
+    if arguments.csv:
+        save(arguments.csv, outcomes, burst_sec, burst_rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""python -m deploy.compose_init HOST_NAME: the passwords and the certificate for deploy/compose.yaml.
+
+Writes deploy/.env with generated passwords and, where there is none, a certificate that signs itself. What is there
+already is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+from pathlib import Path
+
+from deploy.native.certificate import sign_itself
+from deploy.native.settings import ServerError, private_folder, write_private
+
+FOLDER = Path(__file__).parent
+GENERATED = ("ADMIN_PASSWORD", "DATABASE_PASSWORD", "FLASK_SECRET_KEY", "S3_ACCESS_KEY", "S3_SECRET_KEY")
+
+
+def main(argv: list[str] | None = None, folder: Path = FOLDER) -> int:
+    parser = argparse.ArgumentParser(prog="python -m deploy.compose_init", description=__doc__)
+    parser.add_argument("host_name", help="by which users call the server")
+    arguments = parser.parse_args(argv)
+    path = folder / ".env"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    values = dict(line.split("=", 1) for line in lines if "=" in line)
+    values = {name: secrets.token_urlsafe(24) for name in GENERATED} | values | {"HOST_NAME": arguments.host_name}
+    write_private(path, "".join(f"{name}={value}\n" for name, value in values.items()))
+    tls = private_folder(folder / "compose/tls")
+    try:
+        if not (tls / "certificate.pem").exists():
+            sign_itself([arguments.host_name, "localhost"], tls)
+    except ServerError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{path} and {tls}: ready; docker compose -f {folder / 'compose.yaml'} up -d --build")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,207 @@
+"""What a server is: its folder, its settings and its secrets, and the user that all of it belongs to.
+
+HOME/settings.json    names, address, artifacts, default permission, workers: what `init` was told
+HOME/secrets.json     generated passwords and keys, mode 0600
+HOME/server.env       NAME=VALUE lines for MLflow's environment, such as the keys of an S3 address, mode 0600
+HOME/database/        PostgreSQL's data, socket and log
+HOME/artifacts/       artifacts, where they are kept on disk
+HOME/tls/             certificate.pem, key.pem
+HOME/{sockets,logs,nginx,backups}/
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+PERMISSIONS = ("READ", "NO_PERMISSIONS")
+SERVICE_USER = "mlflow"  # made where root starts a server and names nobody else
+SOCKET_PATH_MAX = 100  # bytes; the kernel takes 107 (unix(7)), and PostgreSQL adds a name to the folder
+MODULES = ("mlflow", "flask_wtf", "psycopg")
+
+
+class ServerError(Exception):
+    """Something that the operator has to put right; the message says what."""
+
+
+def default_home() -> Path:
+    return Path("/var/lib/timetrial-server") if os.geteuid() == 0 else Path.home() / "timetrial-server"
+
+
+def machine_names() -> list[str]:
+    names = dict.fromkeys((socket.getfqdn(), socket.gethostname(), "localhost"))
+    return [name for name in names if name and not name.endswith(".arpa")]
+
+
+@dataclass
+class Settings:
+    home: Path
+    names: list[str] = field(default_factory=machine_names)  # by which users call the server: in the certificate
+    listen: str = "127.0.0.1:8443"  # of nginx; nothing else listens on a port
+    artifacts: str = ""  # a folder or s3://BUCKET/PREFIX; empty = HOME/artifacts
+    default_permission: str = "READ"  # of every user, on every experiment
+    workers: int = field(default_factory=lambda: max(2, min(8, os.cpu_count() or 2)))
+    python: str = sys.executable
+    postgresql_bin: str = field(default_factory=lambda: find_postgresql())
+
+    @property
+    def artifacts_destination(self) -> str:
+        return self.artifacts or str(self.home / "artifacts")
+
+    @property
+    def artifact_folder(self) -> Path | None:
+        """Where artifacts are on this machine's disk; None where they are elsewhere."""
+        return None if "://" in self.artifacts_destination else Path(self.artifacts_destination)
+
+    @property
+    def port(self) -> int:
+        return int(self.listen.rpartition(":")[2])
+
+    @property
+    def url(self) -> str:
+        return f"https://{self.names[0]}:{self.port}"
+
+    def save(self) -> None:
+        content = asdict(self)
+        del content["home"]
+        write_private(self.home / "settings.json", json.dumps(content, indent=2) + "\n")
+
+
+def load(home: Path) -> Settings:
+    """The settings of a server that `init` made. Raises ServerError where there is none."""
+    try:
+        content = json.loads((home / "settings.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ServerError(
+            f"{home}: no server here; make one with: python -m deploy.native --home {home} init"
+        ) from None
+    return Settings(home=home, **content)
+
+
+def check(settings: Settings) -> None:
+    """Raises ServerError for settings that cannot work."""
+    longest = settings.home / "database/socket/.s.PGSQL.5432"
+    if len(os.fsencode(longest)) > SOCKET_PATH_MAX:
+        raise ServerError(f"{settings.home}: too long a path for a Unix socket; choose a --home of up to 70 characters")
+    if settings.default_permission not in PERMISSIONS:
+        raise ServerError(f"--default-permission {settings.default_permission}: give {' or '.join(PERMISSIONS)}")
+    address, _, port = settings.listen.rpartition(":")
+    if not address or not port.isdecimal():
+        raise ServerError(f"--listen {settings.listen}: give ADDRESS:PORT, such as 0.0.0.0:8443")
+    if not settings.names:
+        raise ServerError("--name: give at least one host name")
+    if shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") is None:
+        raise ServerError("nginx is not installed; on Debian: apt-get install nginx")
+    program = "import importlib.util as u, sys; sys.exit(' '.join(m for m in sys.argv[1:] if not u.find_spec(m)) or 0)"
+    found = subprocess.run([settings.python, "-c", program, *MODULES], capture_output=True, text=True)
+    if found.returncode:
+        raise ServerError(
+            f"{settings.python} lacks {found.stderr.strip()}; install them with:"
+            f" {settings.python} -m pip install -r deploy/requirements.txt"
+        )
+
+
+def find_postgresql() -> str:
+    """The folder of PostgreSQL's newest programs, as Debian keeps them or on the PATH; empty where there are none."""
+    versions = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if (path / "initdb").exists()]
+    if versions:
+        return str(max(versions, key=lambda path: int(path.parent.name)))
+    program = shutil.which("initdb")
+    return str(Path(program).resolve().parent) if program else ""
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner may read, at once and whole; it belongs to the owner of its folder."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.touch(mode=0o600)
+    temporary.write_text(text, encoding="utf-8")
+    belong(temporary)
+    temporary.replace(path)
+
+
+def private_folder(path: Path) -> Path:
+    if not path.exists():
+        path.mkdir(mode=0o700)
+        belong(path)
+    return path
+
+
+def belong(path: Path) -> None:
+    """Give what root has made to the owner of the folder that it is in."""
+    if os.geteuid() == 0:
+        around = path.parent.stat()
+        os.chown(path, around.st_uid, around.st_gid)
+
+
+def load_secrets(home: Path) -> dict[str, str]:
+    """The server's secrets; those that are missing are generated and kept."""
+    path = home / "secrets.json"
+    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    names = ("admin_password", "database_password", "superuser_password", "flask_secret_key")
+    missing = {name: secrets.token_urlsafe(24) for name in names if name not in found}
+    if missing:
+        found |= missing
+        write_private(path, json.dumps(found, indent=2) + "\n")
+    return found
+
+
+def server_environment(home: Path) -> dict[str, str]:
+    """What server.env says; lines that are empty or begin with # say nothing."""
+    path = home / "server.env"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    pairs = [line.partition("=") for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def make_home(home: Path, user: str | None) -> None:
+    """Make the server's folder, which then belongs to `user`; root makes the user where it does not exist.
+
+    Raises ServerError where the folder belongs to another user already.
+    """
+    if os.geteuid() == 0:
+        user = user or (owner(home).pw_name if home.exists() else SERVICE_USER)
+        if user not in {entry.pw_name for entry in pwd.getpwall()}:
+            subprocess.run(["useradd", "--system", "--user-group", "--home-dir", str(home), user], check=True)
+    elif user not in (None, pwd.getpwuid(os.geteuid()).pw_name):
+        raise ServerError(f"--run-as {user}: only root can choose another user")
+    wanted = pwd.getpwnam(user) if user else pwd.getpwuid(os.geteuid())
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if home.stat().st_uid != wanted.pw_uid and any(home.iterdir()):
+        raise ServerError(f"{home}: belongs to {owner(home).pw_name}, not to {wanted.pw_name}")
+    if os.geteuid() == 0:
+        os.chown(home, wanted.pw_uid, wanted.pw_gid)
+    # PostgreSQL refuses to run as root; where all else does, its user has to get through to its own folder.
+    home.chmod(0o711 if wanted.pw_uid == 0 else 0o700)
+
+
+def owner(home: Path) -> pwd.struct_passwd:
+    return pwd.getpwuid(home.stat().st_uid)
+
+
+def become_owner(home: Path, python: str, arguments: list[str]) -> None:
+    """Where root calls, go on as the user whom the server belongs to: start this command anew as that user.
+
+    Raises ServerError where that user cannot run the interpreter.
+    """
+    if os.geteuid() != 0 or not home.exists() or owner(home).pw_uid == 0:
+        return
+    user = owner(home)
+    os.initgroups(user.pw_name, user.pw_gid)
+    os.setgid(user.pw_gid)
+    os.setuid(user.pw_uid)
+    environ = {**os.environ, "HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name}
+    try:
+        os.execve(python, [python, "-m", "deploy.native", *arguments], environ)
+    except OSError as error:
+        raise ServerError(
+            f"{user.pw_name} cannot run {python} ({error.strerror}): give --python an interpreter outside of other"
+            " users' home folders, or --run-as a user who can run this one"
+        ) from None

@@ -1,0 +1,128 @@
+"""The compose file, as far as it can be checked without its images: every name in it leads somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+from deploy import compose_init
+from deploy.native.services import TEMPLATE
+from tests.commands import ROOT
+from tests.team_server import install
+
+DEPLOY = ROOT / "deploy"
+TEXT = (DEPLOY / "compose.yaml").read_text()
+COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+VARIABLE = re.compile(r"\$\{(\w+)(?::([?-])([^}]*))?\}")
+
+
+def requirement(name: str, lines: list[str]) -> Requirement:
+    [found] = [one for one in map(Requirement, lines) if one.name == name]
+    return found
+
+
+def pins() -> list[str]:
+    return [line for line in (DEPLOY / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
+
+
+def test_every_image_is_pinned_to_a_version() -> None:
+    images = [service["image"] for service in SERVICES.values()]
+    base = re.findall(r"^FROM (\S+)", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    for image in images + base:
+        assert re.search(r":\d+\.\d+(\.\d+)?(-\w+)*$", image), image
+
+
+def test_one_version_of_mlflow_everywhere() -> None:
+    pinned = requirement("mlflow", pins())
+    assert str(pinned.specifier) == f"=={version('mlflow')}", "deploy/requirements.txt has the version that is tested"
+    assert "auth" in pinned.extras
+    asked = re.search(r'"(mlflow[^"]*)"', (ROOT / "pyproject.toml").read_text())
+    assert asked
+    assert version("mlflow") in Requirement(asked[1]).specifier
+    assert SERVICES["mlflow"]["image"].endswith(f":{version('mlflow')}")
+
+
+def test_what_the_tests_use_is_what_the_server_gets() -> None:
+    for name in ("psycopg",):
+        assert version(name) in requirement(name, pins()).specifier
+
+
+def test_no_password_has_a_default_and_all_are_generated(tmp_path: Path) -> None:
+    (tmp_path / "compose").mkdir()
+    assert compose_init.main(["mlflow.example.org"], tmp_path) == 0
+    path = tmp_path / ".env"
+    written = dict(line.split("=", 1) for line in path.read_text().splitlines())
+    assert path.stat().st_mode & 0o077 == 0
+    assert all(len(written[name]) >= 32 for name in compose_init.GENERATED)
+    for name, kind, _ in VARIABLE.findall(TEXT):
+        if kind == "-":
+            assert name in ("PORT", "LISTEN_ADDRESS")
+        else:
+            assert name in written
+    required = {name for name, kind, _ in VARIABLE.findall(TEXT) if kind == "?"}
+    assert required >= {*compose_init.GENERATED, "HOST_NAME"}
+    for service in SERVICES.values():
+        for name, value in service.get("environment", {}).items():
+            if re.search("PASSWORD|SECRET|ACCESS_KEY", name):
+                assert VARIABLE.fullmatch(str(value)), f"{name} is written out"
+    before = path.read_text(), (tmp_path / "compose/tls/key.pem").read_text()
+    assert compose_init.main(["mlflow.example.org"], tmp_path) == 0
+    assert (path.read_text(), (tmp_path / "compose/tls/key.pem").read_text()) == before
+
+
+def test_every_file_is_there_or_is_made() -> None:
+    made = {"./compose/tls"}
+    for service in SERVICES.values():
+        for volume in service["volumes"]:
+            source = volume.split(":")[0]
+            if source.startswith("."):
+                assert source in made or (DEPLOY / source).is_file(), source
+            else:
+                assert source in COMPOSE["volumes"]
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    ignored = (DEPLOY / ".dockerignore").read_text()
+    for source in re.findall(r"^COPY (\S+)", dockerfile, re.MULTILINE):
+        assert (DEPLOY / source).is_file()
+        assert f"!{source}\n" in ignored
+    copied = re.findall(r"^COPY \S+ (\S+)", dockerfile, re.MULTILINE)
+    assert SERVICES["mlflow"]["healthcheck"]["test"][-1] in copied
+
+
+def test_only_the_proxy_can_be_reached() -> None:
+    assert [name for name, service in SERVICES.items() if "ports" in service] == ["proxy"]
+    assert SERVICES["proxy"]["ports"] == ["${LISTEN_ADDRESS:-127.0.0.1}:${PORT:-8443}:8443"]
+    assert COMPOSE["networks"]["inner"] == {"internal": True}
+    for name, service in SERVICES.items():
+        assert service["networks"] == (["outer"] if name == "proxy" else ["inner"])
+        assert service["healthcheck"]["test"]
+        for other, condition in service.get("depends_on", {}).items():
+            assert condition == {"condition": "service_healthy"}
+            assert other in SERVICES
+
+
+@pytest.mark.service
+def test_nginx_takes_the_configuration_of_the_container(tmp_path: Path) -> None:
+    """Filled in as the image's envsubst does it: what is in the environment, and nothing else."""
+    install()
+    (tmp_path / "compose").mkdir()
+    compose_init.main(["localhost"], tmp_path)
+    environment = {key: str(value) for key, value in SERVICES["proxy"]["environment"].items()}
+    asked = set(re.findall(r"\$\{(\w+)\}", TEMPLATE.read_text()))
+    assert asked <= {*environment, "NAMES"}
+    here = {"CERTIFICATE": f"{tmp_path}/compose/tls/certificate.pem", "KEY": f"{tmp_path}/compose/tls/key.pem"}
+    here |= {"SERVER_NAME": "localhost", "ACCESS_LOG": f"{tmp_path}/access.log", "LISTEN": "127.0.0.1:1"}
+    site = Template(TEMPLATE.read_text()).safe_substitute(environment | here)
+    config = tmp_path / "nginx.conf"
+    config.write_text(f"pid {tmp_path}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{\n{site}\n}}\n")
+    command = ["/usr/sbin/nginx", "-t", "-c", str(config), "-e", str(tmp_path / "error.log"), "-p", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert "syntax is ok" in done.stderr, done.stderr

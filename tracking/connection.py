@@ -1,0 +1,127 @@
+"""Requests to an HTTP tracking server as MLflow would send them, but within seconds; TLS errors in plain words.
+
+MLflow's own client is imported with the first upload, which takes seconds, and retries for minutes.
+"""
+
+from __future__ import annotations
+
+import base64
+import configparser
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from requests import Response
+
+TIMEOUT_SEC = 5
+CERTIFICATE = "MLFLOW_TRACKING_SERVER_CERT_PATH"
+
+# Of OpenSSL, of urllib3 and requests, and of nginx.
+TLS_WORDS = {
+    "self[- ]signed certificate|unable to get (local )?issuer": (
+        "its TLS certificate is not trusted here: put the path of the certificate, or of that of the authority which"
+        f" signed it, into {CERTIFICATE}"
+    ),
+    "[Hh]ostname mismatch|IP address mismatch|doesn't match": (
+        "its TLS certificate is made out to other names: use one of those in the address"
+    ),
+    "certificate has expired": "its TLS certificate has expired: whoever runs it has to renew it",
+    "WRONG_VERSION_NUMBER|wrong version number|record layer failure|UNEXPECTED_MESSAGE": (
+        "it does not speak TLS: http:// in place of https://?"
+    ),
+    "plain HTTP request was sent to HTTPS port": "it speaks TLS: https:// in place of http://",
+    "Could not find a suitable TLS CA certificate bundle": f"{CERTIFICATE} names a file that is not there",
+    r"NO_CERTIFICATE_OR_CRL_FOUND|\[X509|no start line|NO_START_LINE|PEM lib|CERTIFICATE_OR_CRL": (
+        f"{CERTIFICATE} names a file that holds no certificate in PEM form"
+    ),
+}
+
+
+OUTAGES = {  # of urllib3 and requests
+    "Connection refused": "nobody listens there: is it running, and are host and port right?",
+    "Name or service not known|nodename nor servname|name resolution|NameResolutionError": "there is no such host name",
+    "timed out|Timeout": f"no answer within {TIMEOUT_SEC} s",
+    "Network is unreachable|No route to host": "this machine has no way there",
+    "RemoteDisconnected|Connection reset": "it hangs up without an answer",
+}
+
+
+class Misconfigured(Exception):
+    """No request can succeed before somebody changes something: the message says what."""
+
+
+def is_http(uri: str) -> bool:
+    """Whether requests can be sent as here; a plugin's signature only MLflow itself can make."""
+    plugin = os.environ.get("MLFLOW_TRACKING_AUTH") or os.environ.get("MLFLOW_TRACKING_AWS_SIGV4")
+    return urlsplit(uri).scheme in ("http", "https") and not plugin
+
+
+def request(uri: str, method: str, path: str, **options: Any) -> Response:
+    """One request to an HTTP tracking server.
+
+    Raises Misconfigured for TLS that cannot work, and requests.RequestException where it does not answer.
+    """
+    import requests
+
+    insecure = os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() in ("true", "1")
+    certificate = os.environ.get(CERTIFICATE)
+    try:
+        response = requests.request(
+            method,
+            f"{uri.rstrip('/')}/{path}",
+            headers=authorization(),
+            timeout=TIMEOUT_SEC,
+            verify=not insecure and (certificate or True),
+            cert=os.environ.get("MLFLOW_TRACKING_CLIENT_CERT_PATH"),
+            **options,
+        )
+    except OSError as error:  # requests raises its own, and a plain one for a certificate's path
+        if words := tls_problem(str(error)):
+            raise Misconfigured(words) from None
+        raise
+    if response.status_code == 400 and (words := tls_problem(response.text)):
+        raise Misconfigured(words)
+    return response
+
+
+def tls_problem(text: str) -> str | None:
+    """What an error message means that speaks of TLS, and what to do; None for another one."""
+    words = next((words for pattern, words in TLS_WORDS.items() if re.search(pattern, text)), None)
+    path = os.environ.get(CERTIFICATE)
+    return words.replace(CERTIFICATE, f"{CERTIFICATE}={path}") if words and path and "names a file" in words else words
+
+
+def outage(error: object) -> str:
+    """Why there was no answer, shortly where the reason is known."""
+    text = str(error)
+    return next((words for pattern, words in OUTAGES.items() if re.search(pattern, text)), text)
+
+
+def authorization() -> dict[str, str]:
+    """The header that MLflow would send (mlflow.utils.credentials, mlflow.utils.rest_utils.http_request)."""
+    user, password = credentials()
+    if user and password:
+        return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
+    token = os.environ.get("MLFLOW_TRACKING_TOKEN")
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def user(uri: str) -> str | None:
+    """Who asks: the user in the URI, or of the environment or MLflow's credentials file."""
+    return urlsplit(uri).username or credentials()[0]
+
+
+def credentials() -> tuple[str | None, str | None]:
+    """User and password, of the environment or MLflow's credentials file."""
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(Path("~/.mlflow/credentials").expanduser())
+    stored: Mapping[str, str] = parser["mlflow"] if parser.has_section("mlflow") else {}
+    user, password = (
+        os.environ.get(name) or stored.get(name.lower())
+        for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
+    )
+    return user, password
