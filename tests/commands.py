@@ -64,7 +64,7 @@ def collect(process: subprocess.Popen[str], cwd: Path, timeout_sec: float = 240)
 
 
 def launch(cwd: Path, *arguments: str, **extra_env: str) -> Launched:
-    return collect(start(cwd, *arguments, **extra_env), cwd)
+    return collect(start(cwd, *arguments, max_file_bytes=0, **extra_env), cwd)
 
 
 def events(folder: Path, key: str) -> list[Record]:
