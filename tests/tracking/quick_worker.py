@@ -1,7 +1,7 @@
 """A worker without torch, for tests of what is around it: python -m tests.tracking.quick_worker RUN_DIR.
 
 Reads what to do from the run's `model.hparams`: `rows` to write, `sec` between two, and `then`: finish, hang, fail, or
-fill (the disk). Where the file `mended` exists, it finishes.
+fill (the disk). Where the file `mended` exists, or when it does, it finishes.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ def work(run_dir: Path) -> int:
     for step in range(hparams.get("rows", 3)):
         journal.metrics({"train/loss": 1 / (step + 1)}, step)
         time.sleep(hparams.get("sec", 0.0))
-    then = "finish" if Path("mended").exists() else hparams["then"]
-    if then == "hang":
-        time.sleep(600)
+    mended = Path("mended")
+    then = "finish" if mended.exists() else hparams["then"]
+    while then == "hang" and not mended.exists():
+        time.sleep(0.1)
     if then == "fill":
         fill(Path("filler"))
         for step in range(1000):  # a few fit into the page that the journal has begun

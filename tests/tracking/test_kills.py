@@ -78,7 +78,7 @@ def test_a_killed_sweep_is_ended_by_the_next_launch_and_can_be_continued(server:
     assert f"process {killed.pid} on" in outcome.message
     assert status_of(server, Mirror(child).run_id) == "RUNNING"
     [worker] = psutil.Process(killed.pid).children()
-    assert str(child / run_folder.OWNER) in [str(link.readlink()) for link in Path(f"/proc/{worker.pid}/fd").iterdir()]
+    assert child / run_folder.OWNER in [link.readlink() for link in Path(f"/proc/{worker.pid}/fd").iterdir()]
     killed_ms = time.time() * 1e3
     killed.kill()
     killed.communicate()
@@ -101,8 +101,11 @@ def test_a_killed_sweep_is_ended_by_the_next_launch_and_can_be_continued(server:
     assert tags_of(server, Mirror(child).run_id)["mlflow.parentRunId"] == Mirror(sweep).run_id
     assert f"sweep.resume={sweep.name}" in tags_of(server, Mirror(sweep).run_id)["mlflow.note.content"]
 
+    resumed = start(tmp_path, server.uri, FINISH, f"--resume={sweep.name}")
+    wait_for(lambda: run_of(server, sweep)[0] == "RUNNING")
+    assert "failure" not in tags_of(server, Mirror(sweep).run_id)
     (tmp_path / "mended").touch()
-    code, output = finished(start(tmp_path, server.uri, FINISH, f"--resume={sweep.name}"))
+    code, output = finished(resumed)
     assert code == 0, output
     assert "MLflow lacks" not in output
     assert run_of(server, sweep)[0] == "FINISHED"
