@@ -61,6 +61,7 @@ class Outcome:
     finish_sec: float  # from the end of the sending until everything had arrived, or nothing more came
     sender_cpu: float  # cores, all senders together
     server_cpu: float  # cores, of MLflow, PostgreSQL and nginx
+    other_cpu: float  # cores, of whatever else the machine did
     memory_mb: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -128,7 +129,9 @@ class Watch(threading.Thread):
 
     def _cpu_sec(self) -> dict[str, float]:
         """Of each group: of those that live, and of those that have ended since."""
-        return {name: sum(map(cpu_sec, processes(pids))) for name, pids in self._roots.items()}
+        times = psutil.cpu_times()
+        own = {name: sum(map(cpu_sec, processes(pids))) for name, pids in self._roots.items()}
+        return own | {"all": sum(times) - times.idle - times.iowait - times.guest - times.guest_nice}
 
 
 def processes(pids: list[int]) -> list[psutil.Process]:
@@ -240,10 +243,11 @@ def measure(
         elapsed = time.monotonic() - started
     finish = time.monotonic() - started - elapsed
     cpu = {group: used / elapsed for group, used in watch.cpu_sec.items()}
-    senders = cpu.pop("senders")
+    senders, everything = cpu.pop("senders"), cpu.pop("all")
+    servers = sum(cpu.values())
     return Outcome(
-        name, len(run_ids), sent, elapsed, at_end, database.rows(run_ids), watch.lag_sec, finish, senders,
-        sum(cpu.values()), watch.memory_mb,
+        name, len(run_ids), sent, elapsed, at_end, database.rows(run_ids), watch.lag_sec, finish, senders, servers,
+        everything - senders - servers, watch.memory_mb,
     )  # fmt: skip
 
 
@@ -311,13 +315,13 @@ def report(outcomes: list[Outcome], burst_sec: float, burst_rows: int, bytes_per
 
     versions = f"mlflow {mlflow.__version__}, python {platform.python_version()}"
     print(f"{versions}, {os.cpu_count()} CPUs for senders and server; n = 1\n")
-    heads = ("", "runs", "rows sent", "rows/s", "slowest lag", "missing", "afterwards", "senders", "server")
-    print("{:22}{:>5}{:>11}{:>8}{:>13}{:>9}{:>12}{:>12}{:>12}".format(*heads))
+    heads = ("", "runs", "rows sent", "rows/s", "slowest lag", "missing", "afterwards", "senders", "server", "others")
+    print("{:22}{:>5}{:>11}{:>8}{:>13}{:>9}{:>12}{:>10}{:>10}{:>10}  cores".format(*heads))
     for one in outcomes:
         missing = one.sent - one.on_server
         print(
             f"{one.name:22}{one.num_runs:>5}{one.sent:>11}{one.rows_per_sec:>8.0f}{one.lag_sec:>11.1f} s{missing:>9}"
-            f"{one.finish_sec:>10.1f} s{one.sender_cpu:>6.2f} cores{one.server_cpu:>6.2f} cores"
+            f"{one.finish_sec:>10.1f} s{one.sender_cpu:>10.2f}{one.server_cpu:>10.2f}{one.other_cpu:>10.2f}"
         )
     print(f"{'burst, mirror':22}{1:>5}{burst_rows:>11}{burst_rows / burst_sec:>8.0f}   in {burst_sec:.1f} s")
     for one in outcomes:
@@ -328,14 +332,14 @@ def report(outcomes: list[Outcome], burst_sec: float, burst_rows: int, bytes_per
 
 def save(path: Path, outcomes: list[Outcome], burst_sec: float, burst_rows: int) -> None:
     names = ("phase", "runs", "rows_sent", "seconds", "rows_at_end", "rows_missing", "slowest_lag_sec",
-             "afterwards_sec", "sender_cores", "server_cores", "senders_mb", "mlflow_mb", "postgresql_mb")  # fmt: skip
+             "afterwards_sec", "sender_cores", "server_cores", "other_cores", "senders_mb", "mlflow_mb", "postgresql_mb")  # fmt: skip
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(names)
         for one in outcomes:
             memory = (one.memory_mb[group] for group in ("senders", "MLflow", "PostgreSQL"))
             figures = (one.seconds, one.on_server_at_end, one.sent - one.on_server, one.lag_sec, one.finish_sec,
-                       one.sender_cpu, one.server_cpu, *memory)  # fmt: skip
+                       one.sender_cpu, one.server_cpu, one.other_cpu, *memory)  # fmt: skip
             writer.writerow([one.name, one.num_runs, one.sent, *(f"{figure:.6g}" for figure in figures)])
         writer.writerow(["burst", 1, burst_rows, f"{burst_sec:.6g}", burst_rows, 0])
 

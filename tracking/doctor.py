@@ -172,6 +172,7 @@ def upload(asked: Asked) -> Finding:
 
     from tracking.mirror import Mirror
 
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     # An experiment of this user's own: only its maker, or who has MANAGE on it, can delete a run from it.
     experiment = "-".join(filter(None, ("doctor", connection.user(asked.uri))))
     with tempfile.TemporaryDirectory() as scratch:
