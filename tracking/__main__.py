@@ -1,4 +1,4 @@
-"""python -m tracking {fingerprint,sync}: the commands beside launch.py."""
+"""python -m tracking {fingerprint,gate,sync}: the commands beside launch.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ def main(argv: list[str] | None = None) -> int:
     fingerprint.add_argument("--json", action="store_true", help="as JSON, every value")
     sync = commands.add_parser("sync", help="upload to MLflow what is missing there of run folders")
     sync.add_argument("folders", nargs="*", type=Path, default=[Path("runs")], help="run folders, or folders of them")
+    from tracking import gate
+
+    gate.add_parser(commands)
     arguments = parser.parse_args(argv)
+    if "command_function" in arguments:
+        return int(arguments.command_function(arguments))
     return print_fingerprint(arguments.json) if arguments.command == "fingerprint" else upload(arguments.folders)
 
 
