@@ -1,4 +1,4 @@
-"""python -m tracking {fingerprint,gate,sync}: the commands beside launch.py."""
+"""python -m tracking {diff,fingerprint,gate,sync}: the commands beside launch.py."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ def main(argv: list[str] | None = None) -> int:
     fingerprint.add_argument("--json", action="store_true", help="as JSON, every value")
     sync = commands.add_parser("sync", help="upload to MLflow what is missing there of run folders")
     sync.add_argument("folders", nargs="*", type=Path, default=[Path("runs")], help="run folders, or folders of them")
-    from tracking import gate
+    from tracking import diff, gate
 
+    diff.add_parser(commands)
     gate.add_parser(commands)
     arguments = parser.parse_args(argv)
     if "command_function" in arguments:

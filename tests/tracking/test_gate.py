@@ -49,9 +49,12 @@ class Gate:
 
     def __call__(self, baseline: str, candidate: str, *more: str, margin: str = "3%") -> tuple[int, str]:
         """The exit code and all that was printed."""
-        command = ["gate", "--baseline", *baseline.split(), "--candidate", *candidate.split(), "--max-slowdown", margin]
+        sides = ["--baseline", *baseline.split(), "--candidate", *candidate.split()]
+        return self.run("gate", *sides, "--max-slowdown", margin, *more, *self.where)
+
+    def run(self, *command: str) -> tuple[int, str]:
         try:
-            code = main([*command, *more, *self.where])
+            code = main(list(command))
         except SystemExit as ended:
             code = int(str(ended.code))
         printed = self._capsys.readouterr()
@@ -165,11 +168,14 @@ def test_the_files_for_ci(gate: Gate, tmp_path: Path) -> None:
     assert gate("base", "same", "--junit", str(tmp_path / "no" / "gate.xml"))[0] == 2
 
 
-def test_mlflow_gives_the_same_answer(store: Path, gate: Gate, mlflow_environment: None) -> None:
-    by_folders = [gate("base", candidate) for candidate in ("slow", "missing")]
-    folders = [
-        folder for sweep in ("base", "slow", "missing") for folder in sorted((store / "runs" / sweep).glob("*/"))
-    ]
+def test_mlflow_gives_the_same_answers(store: Path, gate: Gate, mlflow_environment: None) -> None:
+    """The gate's, and those of `diff`."""
+
+    folders = [folder for sweep in ("base", "slow") for folder in sorted((store / "runs" / sweep).glob("*/"))]
     assert {one.state for one in sync(folders)} == {"complete"}
-    gate.where = ["--uri", f"sqlite:///{store / 'mlflow.db'}"]
-    assert [gate("base", candidate) for candidate in ("slow", "missing")] == by_folders
+    answers = []
+    for where in (gate.where, ["--uri", f"sqlite:///{store / 'mlflow.db'}"]):
+        gate.where = where
+        answers.append((gate("base", "slow"), gate.run("diff", "base", "slow", *where)))
+    assert answers[0] == answers[1]
+    assert answers[0][1][0] == 0
