@@ -11,16 +11,12 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--uri", help="MLflow's tracking URI; default: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db")
-    where.add_argument(
-        "--from-folders", nargs="*", type=Path, metavar="DIR", help="read run folders instead of MLflow; default: runs"
-    )
+    parser.add_argument("--uri", help="MLflow tracking URI; default: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db")
+    parser.add_argument("--from-folders", action="store_true", help="read run folders and not MLflow")
+    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where run folders are (%(default)s)")
 
 
 def open_runs(arguments: argparse.Namespace) -> Runs:
     from tracking.runs import FolderRuns, MlflowRuns
 
-    if arguments.from_folders is None:
-        return MlflowRuns(arguments.uri)
-    return FolderRuns(arguments.from_folders or [Path("runs")])
+    return FolderRuns([arguments.runs_dir]) if arguments.from_folders else MlflowRuns(arguments.uri)

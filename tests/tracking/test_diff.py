@@ -43,7 +43,7 @@ def diff(store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(*selectors: str) -> tuple[int, str]:
-        code = main(["diff", *selectors, "--from-folders", str(store / "runs")])
+        code = main(["diff", *selectors, "--from-folders", "--runs-dir", str(store / "runs")])
         printed = capsys.readouterr()
         return code, printed.out + printed.err
 

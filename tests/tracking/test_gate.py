@@ -45,7 +45,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 class Gate:
     def __init__(self, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.where, self._capsys = ["--from-folders", str(store / "runs")], capsys
+        self.where, self._capsys = ["--from-folders", "--runs-dir", str(store / "runs")], capsys
 
     def __call__(self, baseline: str, candidate: str, *more: str, margin: str = "3%") -> tuple[int, str]:
         """The exit code and all that was printed."""
