@@ -10,12 +10,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from tracking import reference
 from tracking.server import TrackingRefused, TrackingUnavailable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "selectors", nargs="+", metavar="RUNS", help="a sweep, an experiment, a run's id, name or folder"
+        "selectors", nargs="*", metavar="RUNS", help="a sweep, an experiment, a run's id, name or folder"
     )
     parser.add_argument(
         "--by", type=_keys, default=[], metavar="KEY[,KEY...]",
@@ -27,13 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--uri", help="MLflow tracking URI; default: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db")
     parser.add_argument("--from-folders", action="store_true", help="read run folders and not MLflow")
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where run folders are (%(default)s)")
+    parser.add_argument("--reference", type=_keys, default=[], metavar="STUDY[,STUDY...]", help=reference.HELP)
+    parser.add_argument("--reference-only", type=_keys, metavar="STUDY[,STUDY...]", help="print these studies alone")
     parser.add_argument("--check", action="store_true", help="recompute every figure from the run folders' journals")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit code 0; 1 where --check finds a difference or the server stops; 2 where the request cannot be met."""
     try:
-        return _report(arguments)
+        return _report(arguments) if arguments.reference_only is None else reference.show(arguments.reference_only)
     except (ValueError, TrackingRefused) as error:
         print(error, file=sys.stderr)
         return 2
@@ -46,9 +49,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from tracking import page, report
+    from tracking import beside, page, report
     from tracking.runs import FolderRuns, MlflowRuns
 
+    if not arguments.selectors:
+        raise ValueError("report: name a sweep, an experiment or runs; or give --reference-only for published figures")
+    if arguments.reference:
+        reference.check(arguments.reference)
     store = FolderRuns([arguments.runs_dir]) if arguments.from_folders else MlflowRuns(arguments.uri)
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -62,6 +69,10 @@ def _report(arguments: argparse.Namespace) -> int:
             store, arguments.selectors, runs, arguments.by, arguments.metric, arguments.with_missed,
             lambda: progress.advance(rest),
         )  # fmt: skip
+    if arguments.reference:
+        tables, sentences = beside.beside(made.workloads, arguments.reference)
+        made.tables += tables
+        made.warnings += sentences
     folder = arguments.out or Path("reports") / re.sub(r"[^\w.-]+", "-", "-".join(arguments.selectors))[:100]
     written = page.write(made, folder)
     show(console, made)
