@@ -17,7 +17,13 @@ LAYERS = {"conf": {"conf"}, "tracking": {"conf", "tracking"}, "trainers": {"conf
 FILES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))] + [ROOT / "launch.py"]
 TORCH = {"torch", "torchvision", "torchmetrics", "pytorch_lightning", "lightning"}
 CONTROL_SIDE = {"hydra", "omegaconf", "mlflow"}  # which a worker's environment need not have
-WITH_MLFLOW = {"tracking/doctor.py", "tracking/mirror.py", "tracking/server.py", "tracking/system_metrics.py"}
+WITH_MLFLOW = {
+    "tracking/doctor.py",
+    "tracking/mirror.py",
+    "tracking/runs.py",
+    "tracking/server.py",
+    "tracking/system_metrics.py",
+}
 IN_THE_WORKER = {"tracking/callback.py", "tracking/energy.py", "tracking/steps.py", "tracking/summary.py"}
 WITHOUT_TORCH = {"trainers/stack.py"}  # imported by the launcher
 

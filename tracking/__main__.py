@@ -1,4 +1,4 @@
-"""python -m tracking {doctor,fingerprint,sync}: the commands beside launch.py."""
+"""python -m tracking {diff,doctor,fingerprint,gate,report,sync}: the commands beside launch.py."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 from conf import secrets
 
+from tracking import diff, gate, report_command
+
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tracking", description=__doc__)
@@ -24,14 +26,21 @@ def main(argv: list[str] | None = None) -> int:
     doctor.add_argument("--dataset-path", type=Path, help="folder of a dataset's files")
     fingerprint = commands.add_parser("fingerprint", help="print the environment that a run would record")
     fingerprint.add_argument("--json", action="store_true", help="as JSON, every value")
+    report_command.add_arguments(commands.add_parser("report", help="compare runs: tables, figures, a page"))
     sync = commands.add_parser("sync", help="upload to MLflow what is missing there of run folders")
     sync.add_argument("folders", nargs="*", type=Path, default=[Path("runs")], help="run folders, or folders of them")
     sync.add_argument(
         "--ended", action="store_true", help="end runs too of which it cannot be seen from here whether they go on"
     )
     sync.add_argument("--again", action="store_true", help="send all again, to a server that has lost some of it")
+    diff.add_parser(commands)
+    gate.add_parser(commands)
     arguments = parser.parse_args(argv)
     secrets.guard_tracebacks()
+    if "command_function" in arguments:
+        return int(arguments.command_function(arguments))
+    if arguments.command == "report":
+        return report_command.run(arguments)
     if arguments.command == "doctor":
         return examine(arguments)
     if arguments.command == "fingerprint":

@@ -1,0 +1,137 @@
+"""Run folders as whole trainings leave them, made by hand in milliseconds: every event that the figures follow from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from conf import schema
+from conf.schema import InstanceConfig, ModelConfig, RunConfig
+from tracking import clock, job, journal, run_folder, throughput
+from tracking.journal import Record
+from tracking.run_folder import Failure, Result, RunInfo
+
+START_MS = 1_790_000_000_000
+
+
+def config(**changes: Any) -> RunConfig:
+    """A VGG on digits on one GPU; `changes` are fields of RunConfig, or `precision`, `price`, `model`, by value."""
+    model = ModelConfig(changes.pop("model", "vgg"), "trainers.vgg:VGG", 32)
+    model.metrics, model.targets = {"accuracy": [0.0, 1.0]}, {"digits": {"accuracy": 0.9}}
+    model.optimizer.lr = 1e-3
+    found = RunConfig(model=model, gpus=changes.pop("gpus", 1))
+    found.dataset.name = "digits"
+    found.precision.name = changes.pop("precision", "fp32")
+    found.precision.trainer = "32-true"
+    found.stack.name = "native"
+    found.instance = InstanceConfig("dgx", changes.pop("price", None))
+    for key, value in changes.items():
+        setattr(found, key, value)
+    return found
+
+
+class Writer:
+    """Appends records of chosen times to a journal."""
+
+    def __init__(self, path: Path) -> None:
+        self.records: list[Record] = []
+        self._path = path
+
+    def add(self, kind: str, clock_sec: float, **fields: Any) -> None:
+        record = Record(kind, START_MS + round(1000 * clock_sec), clock_sec, **fields)
+        self.records.append(record)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({name: value for name, value in vars(record).items() if value is not None}) + "\n")
+
+    def event(self, key: str, clock_sec: float, **values: Any) -> None:
+        self.add("event", clock_sec, key=key, values=values)
+
+
+def make_sweep(root: Path, name: str, uri: str, num_jobs: int) -> Path:
+    folder = run_folder.create(root, name)
+    run_folder.write_json(folder / run_folder.RUN, RunInfo(f"sweep {name}", "studies", uri, kind="sweep"))
+    log = journal.Journal(folder / run_folder.JOURNAL)
+    log.tags({"sweep": name})
+    log.params({"num_jobs": num_jobs})
+    log.metrics({"num_finished": float(num_jobs)})
+    log.close()
+    run_folder.write_json(folder / run_folder.RESULT, Result("finished"))
+    return folder
+
+
+def make_run(
+    sweep: Path, asked: RunConfig, uri: str, step_sec: float = 0.1, accuracies: Sequence[float] = (0.5, 0.8, 0.95),
+    eval_sec: float = 0.5, failure: str | None = None, tags: Mapping[str, str] | None = None,
+    fingerprint: Mapping[str, Any] | None = None, steps: int = 4,
+) -> Path:  # fmt: skip
+    """A run of an epoch for each accuracy, each of two windows of `steps` steps; or one that failed after its first."""
+    name = job.run_name(asked)
+    folder = run_folder.create(sweep, name)
+    run_folder.write_json(folder / run_folder.RUN, RunInfo(name, "studies", uri, parent="..", created_ms=START_MS))
+    schema.save(asked, folder / run_folder.CONFIG)
+    if fingerprint is not None:
+        run_folder.write_json(folder / run_folder.FINGERPRINT, fingerprint)
+    log = Writer(folder / run_folder.JOURNAL)
+    params = job.params(asked) | {"max_epochs": 3, "optimizer/learning_rate": asked.learning_rate()}
+    log.add("params", 0.0, values=params)
+    env = {"env.gpu": "NVIDIA H200", "env.gpu_count": str(asked.gpus), "env.driver": "580.1", "env.cuda": "13.0"}
+    about = {"config_hash": asked.config_hash(), "sweep": sweep.name, "git.dirty": "false", "git.commit": "c1"}
+    log.add("tags", 0.0, values={**about, **env, **(tags or {})})
+    log.event("init_start", 1.0, since_command_sec=0.5)
+    if failure is None:
+        _train(log, folder, asked, step_sec, accuracies, eval_sec, steps)
+        return folder
+    log.event("run_start", 5.0, max_epochs=3, num_batches=2 * steps)
+    log.add("tags", 6.0, values={"failure": failure, "mlflow.note.content": f"it ended by {failure}"})
+    status = "killed" if failure.startswith("signal") else "failed"
+    ended = Failure(failure, f"it ended by {failure}", time_ms=START_MS + 6000)
+    run_folder.write_json(folder / run_folder.RESULT, Result(status, failure=ended))
+    return folder
+
+
+def _train(
+    log: Writer, folder: Path, asked: RunConfig, step_sec: float, accuracies: Sequence[float], eval_sec: float,
+    steps: int,
+) -> None:  # fmt: skip
+    now, step, windows = 5.0, 0, []
+    log.event("run_start", now, max_epochs=3, num_batches=2 * steps)
+    for epoch, accuracy in enumerate(accuracies, 1):
+        log.event("epoch_start", now, epoch_num=epoch)
+        for _ in range(2):
+            step += steps
+            now += steps * step_sec
+            window = throughput.Window(step, steps * asked.global_batch_size(), (step_sec,) * steps, (0.0,) * steps)
+            windows.append(window)
+            times = {"step_ms": [round(1e3 * step_sec, 4)] * steps, "wait_ms": [0.0] * steps}
+            log.event("throughput_window", now, step=step, samples=window.samples, **times)
+            live = {"train/loss": 1 / step, "throughput/samples_per_sec": window.samples_per_sec}
+            log.add("metrics", now, step=step, values=live)
+            system = {"cpu_utilization_percentage": 30.0 + epoch, "gpu_0_utilization_percentage": 90.0 + epoch}
+            rates = {"disk_read_megabytes_per_sec": 2.0, "network_receive_megabytes_per_sec": 0.5}
+            values = {f"system/{key}": value for key, value in (system | rates).items()}
+            log.add("metrics", now, step=len(windows), values=values)
+        log.event("epoch_stop", now, epoch_num=epoch)
+        log.event("eval_start", now, epoch_num=epoch)
+        now += eval_sec
+        log.event("eval_accuracy", now, epoch_num=epoch, step=step, metrics={"accuracy": accuracy})
+        log.add("metrics", now, step=step, values={"eval/accuracy": accuracy, "epoch": float(epoch)})
+        log.event("eval_stop", now, epoch_num=epoch)
+    log.event("run_stop", now, status="success")
+    _summarize(log, folder, asked, now, step, windows)
+
+
+def _summarize(
+    log: Writer, folder: Path, asked: RunConfig, now: float, step: int, windows: list[throughput.Window]
+) -> None:
+    events = [record for record in log.records if record.kind == "event"]
+    times = clock.summarize(events, asked.targets())
+    metrics = times | throughput.summarize(windows, asked.world_size()) | {"world_size": float(asked.world_size())}
+    if asked.instance.price_per_hour is not None:
+        usd_per_sec = asked.instance.price_per_hour / 3600
+        metrics["cost/usd"] = usd_per_sec * (now - 5.0)
+        if "time/to_accuracy_sec" in times:
+            metrics["cost/to_accuracy_usd"] = usd_per_sec * times["time/to_accuracy_sec"]
+    log.add("metrics", now + 0.5, step=step, values=metrics)
+    run_folder.write_json(folder / run_folder.RESULT, Result("finished", metrics=metrics, targets=asked.targets()))
