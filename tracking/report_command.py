@@ -52,7 +52,7 @@ def _report(arguments: argparse.Namespace) -> int:
     store = FolderRuns([arguments.runs_dir]) if arguments.from_folders else MlflowRuns(arguments.uri)
     console = Console(highlight=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=200)
+        console = Console(highlight=False, width=260)
     with _progress() as progress:
         reading = progress.add_task("reading runs", total=None)
         runs = store.find(arguments.selectors, lambda number: progress.update(reading, completed=number))

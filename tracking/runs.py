@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tracking import run_folder
 from tracking.batches import batches
 from tracking.mirror import ENVIRONMENT, STATUS, UID_TAG
-from tracking.server import absolute_uri, answers, default_uri, strip_credentials
+from tracking.server import TrackingRefused, TrackingUnavailable, absolute_uri, answers, default_uri, strip_credentials
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -118,12 +118,15 @@ class MlflowRuns:
         return found
 
     def text(self, run: Run, name: str) -> str:
-        with self._answers():
-            known = {file.path for file in self._client.list_artifacts(run.id)}
-        if name not in known:
-            raise FileNotFoundError(f"{run.name} ({run.id}) has no file {name} in {self.source}")
-        with tempfile.TemporaryDirectory() as folder, self._answers():
-            return Path(self._client.download_artifacts(run.id, name, folder)).read_text(encoding="utf-8")
+        try:
+            with tempfile.TemporaryDirectory() as folder, self._answers():
+                return Path(self._client.download_artifacts(run.id, name, folder)).read_text(encoding="utf-8")
+        except (TrackingUnavailable, TrackingRefused):  # stores tell in different ways that there is no such file
+            with self._answers():
+                known = {file.path for file in self._client.list_artifacts(run.id)}
+            if name in known:
+                raise
+        raise FileNotFoundError(f"{run.name} ({run.id}) has no file {name} in {self.source}")
 
     def _select(self, selector: str, progress: Progress) -> list[Run]:
         name = Path(selector).name  # of a folder, too: that of a sweep is named by its id
