@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--uri", help="MLflow tracking URI; default: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db")
     parser.add_argument("--from-folders", action="store_true", help="read run folders and not MLflow")
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where run folders are (%(default)s)")
+    parser.add_argument("--attach", action="store_true", help="add the report to the sweep's parent run in MLflow")
     parser.add_argument("--check", action="store_true", help="recompute every figure from the run folders' journals")
 
 
@@ -46,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from tracking import page, report
+    from tracking import page, report, sweep_report
     from tracking.runs import FolderRuns, MlflowRuns
 
     store = FolderRuns([arguments.runs_dir]) if arguments.from_folders else MlflowRuns(arguments.uri)
@@ -66,6 +67,10 @@ def _report(arguments: argparse.Namespace) -> int:
     written = page.write(made, folder)
     show(console, made)
     console.print(f"written: {written[0]} and {len(written) - 1} files beside it", markup=False, soft_wrap=True)
+    if arguments.attach:
+        if not isinstance(store, MlflowRuns):
+            raise ValueError("--attach writes to MLflow: leave --from-folders out")
+        console.print(f"attached to the run {sweep_report.attach(store, made, written)}", soft_wrap=True)
     return check(console, made, arguments.runs_dir) if arguments.check else 0
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from tracking import run_folder
-from tracking.batches import batches
+from tracking.batches import MAX_TAG_CHARS, batches
 from tracking.mirror import ENVIRONMENT, STATUS, UID_TAG
 from tracking.server import TrackingRefused, TrackingUnavailable, absolute_uri, answers, default_uri, strip_credentials
 
@@ -121,7 +121,7 @@ class MlflowRuns:
 
     def text(self, run: Run, name: str) -> str:
         root = urlsplit(self._artifact_uris.get(run.id, ""))
-        if root.scheme == "file" and not root.netloc:  # beside a database: no need to ask it where, file by file
+        if root.scheme == "file" and not self._uri.startswith("http"):  # beside a database, which need not be asked
             try:
                 return (Path(unquote(root.path)) / name).read_text(encoding="utf-8")
             except FileNotFoundError:
@@ -135,6 +135,19 @@ class MlflowRuns:
             if name in known:
                 raise
         raise FileNotFoundError(f"{run.name} ({run.id}) has no file {name} in {self.source}")
+
+    def parent(self, sweep: str) -> Run | None:
+        """The parent run of a sweep, or None where there is none."""
+        found = self._search(list(self._experiments), f"tags.sweep = '{sweep}'", lambda _: None)
+        return next((run for run in found if _is_parent(run)), None)
+
+    def attach(self, run: Run, files: Iterable[Path], tags: Mapping[str, str]) -> None:
+        """Upload files to a run as artifacts, and set tags: the one thing here that writes."""
+        with self._answers():
+            for file in files:
+                self._client.log_artifact(run.id, str(file))
+            for key, value in tags.items():
+                self._client.set_tag(run.id, key, value[:MAX_TAG_CHARS])
 
     def _select(self, selector: str, progress: Progress) -> list[Run]:
         name = Path(selector).name  # of a folder, too: that of a sweep is named by its id

@@ -218,6 +218,11 @@ def finish(folder: Path, jobs: Sequence[Job]) -> Result:
     failure = Failure("error", f"{len(bad)} of {len(jobs)} jobs did not finish: {', '.join(bad)}") if bad else None
     metrics = {"num_finished": float(len(jobs) - len(bad))}
     log = Journal(folder / run_folder.JOURNAL)
+    if all(job.result is not None for job in jobs):  # not stopped: nobody waits for the end of it
+        from tracking import sweep_report
+
+        argv = run_folder.read_json(folder / DEFINITION)["argv"]
+        log.tags({"mlflow.note.content": sweep_report.write(folder, f"`launch.py {' '.join(argv)}`")})
     log.metrics(metrics)  # the journal's last record is when the parent run ended
     log.close()
     result = Result("failed" if bad else "finished", metrics=metrics, failure=failure)

@@ -16,7 +16,7 @@ import pytest
 
 from tests.tracking import studied
 from tests.tracking.mlflow_server import answering
-from tracking import page, report, sync
+from tracking import page, report, sweep_report, sync
 from tracking.__main__ import main
 from tracking.report import Report
 from tracking.runs import FolderRuns, MlflowRuns
@@ -288,7 +288,7 @@ def test_the_command_writes_all_files_prints_the_table_and_checks_every_figure(
     markdown = (here / "out" / "report.md").read_text()
     for name in re.findall(r"!\[.*?\]\((.*?)\)", markdown):
         assert (here / "out" / name).read_bytes().startswith(b"\x89PNG")
-    names = {path.stem for path in (here / "out" / "figures").iterdir()}
+    names = {path.stem.removeprefix("report-") for path in (here / "out").glob("*.png")}
     assert names == {"1-accuracy", "1-scaling", "1-throughput", "1-utilisation", "1-cost", "mean-utilisation"}
     for text in (markdown, (here / "out" / "report.html").read_text()):
         assert content["answer"] in text
@@ -355,3 +355,44 @@ def test_a_server_that_does_not_answer_writes_no_report(here: Path, capsys: pyte
         assert main(["report", SWEEP, "--uri", uri, "--out", "none"]) == 1
     assert "No report was written: try again, or give --from-folders" in capsys.readouterr().err
     assert not (here / "none").exists()
+
+
+def test_the_report_is_attached_to_the_sweeps_parent_run_with_the_answer(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mlflow import MlflowClient
+
+    command = ["report", SWEEP, "--out", "attached", "--attach"]
+    assert main(command) == main(command) == 0  # a second time puts it in the place of the first
+    run_id = re.findall(r"attached to the run (\w+)", capsys.readouterr().out)[-1]
+    client = MlflowClient(f"sqlite:///{here / 'mlflow.db'}")
+    parent = client.get_run(run_id)
+    assert parent.data.params == {"num_jobs": "13"}
+    answer = json.loads((here / "attached" / "report.json").read_text())["answer"]
+    assert parent.data.tags["mlflow.note.content"].count(answer) == 1
+    names = {file.path for file in client.list_artifacts(run_id)}
+    assert {"report.html", "report.md", "report.csv", "report-1-scaling.png"} <= names
+    assert main(["report", "vgg-digits-fp32-1gpu-seed1", "--from-folders", "--attach"]) == 2
+    assert "leave --from-folders out" in capsys.readouterr().err
+
+
+def test_a_sweep_ends_with_its_report_in_its_folder(tmp_path: Path) -> None:
+    folder, *_ = write_sweep(tmp_path, "sqlite:///none.db")
+    note = sweep_report.write(folder, "`launch.py -m gpus=1,2`")
+    assert "8 of 12 runs" in (folder / "report.md").read_text()
+    assert (folder / "report.html").exists()
+    assert "better than the only other" in note
+    assert note.endswith("`launch.py -m gpus=1,2`")
+
+
+def test_a_report_that_cannot_be_made_leaves_the_sweep_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, *_ = write_sweep(tmp_path, "sqlite:///none.db")
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("no font")
+
+    monkeypatch.setattr(page, "write", broken)
+    assert sweep_report.write(folder, "as it was") == "as it was"
+    assert (folder / "report.failed.txt").read_text() == "RuntimeError: no font\n"
