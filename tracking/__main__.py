@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from tracking.sync import Outcome
 
 from conf import secrets
-
 from tracking import diff, gate, report_command
 
 

@@ -244,7 +244,12 @@ def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None) -> 
     try:
         log = Journal(folder / run_folder.JOURNAL)
         time_ms = killed.time_ms if killed else None
-        log.tags({NOTE_TAG: note(run_folder.read_json(folder / DEFINITION)["argv"], result.failure)}, time_ms)
+        text = note(run_folder.read_json(folder / DEFINITION)["argv"], result.failure)
+        if not killed and all(job.result is not None for job in jobs):  # not stopped: nobody waits for the end of it
+            from tracking import sweep_report
+
+            text = sweep_report.write(folder, text)
+        log.tags({NOTE_TAG: text}, time_ms)
         log.metrics(metrics, time_ms=time_ms)  # as the last record, it ends the parent run
         log.close()
         write_summary(folder, jobs)
