@@ -332,7 +332,8 @@ def report(outcomes: list[Outcome], burst_sec: float, burst_rows: int, bytes_per
 
 def save(path: Path, outcomes: list[Outcome], burst_sec: float, burst_rows: int) -> None:
     names = ("phase", "runs", "rows_sent", "seconds", "rows_at_end", "rows_missing", "slowest_lag_sec",
-             "afterwards_sec", "sender_cores", "server_cores", "other_cores", "senders_mb", "mlflow_mb", "postgresql_mb")  # fmt: skip
+             "afterwards_sec", "sender_cores", "server_cores", "other_cores", "senders_mb", "mlflow_mb",
+             "postgresql_mb")  # fmt: skip
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(names)
