@@ -244,7 +244,7 @@ def test_a_wall_clock_that_is_set_back_loses_no_row_and_ends_no_run_before_it_be
     folder = make_folder(tmp_path, server.uri)
     path = folder / run_folder.JOURNAL
     journal = Journal(path)
-    real, offset_ns = time.time_ns, 0
+    real, offset_ns = time.time_ns, -3600 * 10**9  # set back between the folder's making and its first record
     monkeypatch.setattr(time, "time_ns", lambda: real() + offset_ns)
     journal.event("epoch_start")
     for step in range(6):

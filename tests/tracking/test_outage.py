@@ -66,13 +66,14 @@ def test_training_is_not_delayed_and_nothing_is_lost(
     assert f"-m tracking sync runs/{folder.name}" in launched.output
 
     well, badly = step_times(folder, switched)
+    longest = max(ms for window in events(folder, "throughput_window") for ms in window.values["step_ms"])
     ratio = statistics.median(badly) / statistics.median(well)
     with capsys.disabled():
         print(f"\nstep, median: {statistics.median(well):.3f} ms of {len(well)} while the server answers,", end=" ")
-        print(f"{statistics.median(badly):.3f} ms of {len(badly)} while not; longest {max(badly):.0f} ms")
-    assert min(len(well), len(badly)) > 100
+        print(f"{statistics.median(badly):.3f} ms of {len(badly)} while not; longest of all {longest:.0f} ms")
+    assert longest < 3000  # a step that waited for an answer would take all of the 5 s
+    assert min(len(well), len(badly)) > 50
     assert 0.8 < ratio < 1.25
-    assert max(badly) < 2000  # a step that waited for an answer would take all of the 5 s
 
     proxy.fault = None
     command = [sys.executable, "-m", "tracking", "sync", f"runs/{folder.name}"]
