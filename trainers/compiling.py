@@ -14,17 +14,12 @@ def compiled(function: Callable[..., Any], device: torch.device, autotune: bool 
     Launched one by one, they would keep the host, which also feeds the decoder, busier than the device. With `autotune`
     the compiler measures variants of its own kernels: slower to start, and some per cent faster where those kernels,
     rather than matrix products, take the time.
+
+    Results live until the next step. PyTorch takes the call of any compiled function for the start of one, also in
+    another thread: what prepares batches must not be compiled.
     """
     if device.type != "cuda":
         return torch.compile(function, dynamic=False)
-    graph = torch.compile(
+    return torch.compile(
         function, dynamic=False, options={"triton.cudagraphs": True, "max_autotune_pointwise": autotune}
     )
-
-    def step(*arguments: Any) -> Any:
-        # Results of a graph live until the next step. PyTorch takes the call of any compiled function for one, also in
-        # another thread, such as the one that cuts images: unless it is told.
-        torch.compiler.cudagraph_mark_step_begin()
-        return graph(*arguments)
-
-    return step

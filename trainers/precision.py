@@ -9,10 +9,15 @@ from conf.schema import PrecisionConfig
 
 
 def apply(config: PrecisionConfig) -> None:
-    """Set how matrix units treat fp32 inputs, for this process; autocast is the trainer's part."""
+    """Set how matrix units treat fp32 inputs, for this process, and whose compiled steps it may take over.
+
+    Autocast is the trainer's part.
+    """
     # PyTorch lets cuDNN round convolutions to tf32 by default, so fp32 has to be asked for as well.
     torch.set_float32_matmul_precision("high" if config.tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = config.tf32
+    # PyTorch 2.11's cache of compiled steps does not tell fp16's from bf16's: it would run the other one's.
+    torch.compiler.config.cache_key_tag = config.name
 
 
 def observe(device: torch.device) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from conf.schema import ConfigError
 from tests.trainers.jpegs import picture, write
 from trainers.data import jpeg
 from trainers.data.jpeg import Decoded, JpegReader
+from trainers.data.nvjpeg import Failed
 
 CPU = torch.device("cpu")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
@@ -22,10 +24,11 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an N
 def images(decoded: Decoded) -> list[np.ndarray]:
     """Each as uint8 [h, w, 3]."""
     pixels, found = decoded.pixels.cpu().numpy(), []
-    for offset, (height, width) in zip(decoded.offsets.tolist(), decoded.sizes.tolist(), strict=True):
+    table = zip(decoded.offsets.tolist(), decoded.sizes.tolist(), decoded.interleaved.tolist(), strict=True)
+    for offset, (height, width), interleaved in table:
         flat = pixels[offset : offset + 3 * height * width]
-        interleaved = flat.reshape(height, width, 3)
-        found.append(interleaved if decoded.interleaved else flat.reshape(3, height, width).transpose(1, 2, 0))
+        by_plane = flat.reshape(3, height, width).transpose(1, 2, 0)
+        found.append(flat.reshape(height, width, 3) if interleaved else by_plane)
     return found
 
 
@@ -107,32 +110,57 @@ def test_options_that_cannot_be() -> None:
         JpegReader(CPU, 1, "gpu")
     with pytest.raises(ConfigError, match=r"dataset\.num_threads=0"):
         JpegReader(CPU, 0)
-    assert not JpegReader(CPU, 1, "auto").decodes_on_gpu
+    JpegReader(CPU, 1, "auto")
+
+
+class FakeDecoder:
+    """Plays the GPU's: takes colour JPEGs, makes them darker by one, so that they are told apart, and fails once."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.fails = False
+
+    def size(self, content: torch.Tensor) -> tuple[int, int] | None:
+        one = Image.open(io.BytesIO(content.numpy().tobytes()))
+        return (one.height, one.width) if (one.mode, one.format) == ("RGB", "JPEG") else None
+
+    def decode(self, encoded: list[torch.Tensor], sizes: list[tuple[int, int]]) -> torch.Tensor:
+        self.asked.append(len(encoded))
+        if self.fails:
+            raise Failed("nvjpegDecodeBatched: status 3")
+        pictures = [np.asarray(Image.open(io.BytesIO(one.numpy().tobytes()))) - np.uint8(1) for one in encoded]
+        assert [one.shape[:2] for one in pictures] == sizes
+        return torch.from_numpy(np.concatenate([one.transpose(2, 0, 1).ravel() for one in pictures]))
 
 
 def test_what_the_gpu_cannot_take_the_cpu_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The GPU's decoder is played by one that gives up on everything but grey."""
-    reader = JpegReader(CPU, 2)
-    reader.decodes_on_gpu = True
-    asked: list[int] = []
-
-    def decode(encoded: list[torch.Tensor]) -> Decoded:
-        asked.append(len(encoded))
-        raise RuntimeError("Unknown chroma subsampling")
-
-    monkeypatch.setattr(reader, "_decode_on_gpu", decode)
+    decoder = FakeDecoder()
+    monkeypatch.setattr(jpeg, "Decoder", lambda device: decoder)
+    reader = JpegReader(CPU, 2, "gpu")
     paths = several(tmp_path)
+
+    def check(decoded: Decoded, on_cpu: list[bool]) -> None:
+        assert decoded.interleaved.tolist() == on_cpu
+        for found, path, by_cpu in zip(images(decoded), paths, on_cpu, strict=True):
+            assert np.array_equal(found, np.asarray(Image.open(path).convert("RGB")) - np.uint8(not by_cpu))
+
+    odd = ("grey", "cmyk", "png")
+    check(reader.read(paths), [path.name.startswith(odd) for path in paths])
+    assert decoder.asked == [4]
+    first, second = reader.read_ahead([paths, paths])
+    for batch in (first, second):
+        check(batch, [path.name.startswith(odd) for path in paths])
+    decoder.fails = True
     with caplog.at_level(logging.INFO, jpeg.__name__):
-        assert np.array_equal(images(reader.read(paths[2:4]))[0], np.asarray(Image.open(paths[2]).convert("RGB")))
-    assert "Unknown chroma subsampling" in caplog.text
-    assert asked == [2]
-    # Neither a PNG nor a truncated file reaches it: it would make something of them.
-    reader.read(paths[4:])
+        check(reader.read(paths), [True] * len(paths))
+    assert "4 images are decoded on the CPU: nvjpegDecodeBatched: status 3" in caplog.text
+    decoder.asked.clear()
+    # A truncated file does not reach it: it would make something of it.
     with pytest.raises(ConfigError, match=r"(?i)truncated"):
         reader.read([break_file(paths[0], "truncated")])
-    assert asked == [2]
+    assert decoder.asked == []
 
 
 @pytest.mark.gpu
@@ -140,12 +168,14 @@ def test_what_the_gpu_cannot_take_the_cpu_does(
 @pytest.mark.parametrize("decode", ["gpu", "cpu"])
 def test_reads_onto_the_gpu(tmp_path: Path, decode: str) -> None:
     paths = several(tmp_path)
-    kept = [path for path in paths if path.name not in ("cmyk.jpg", "png in disguise.JPEG")]
+    odd = ("cmyk.jpg", "png in disguise.JPEG")
+    kept = [path for path in paths if path.name not in odd]
     reader = JpegReader(torch.device("cuda", 0), 2, decode)
     for batch in (paths, kept, kept[:1] * 20):
         decoded = reader.read(batch)
         assert decoded.pixels.is_cuda
-        assert decoded.interleaved == (decode == "cpu" or batch is paths)
+        on_cpu = [decode == "cpu" or path.name in ("grey.jpg", "progressive.jpg", *odd) for path in batch]
+        assert decoded.interleaved.tolist() == on_cpu
         for found, path in zip(images(decoded), batch, strict=True):
             # The two decoders blow up halved colour channels in different ways (seen on an H200: 4.0 levels).
             difference = found.astype(int) - np.asarray(Image.open(path).convert("RGB"))

@@ -9,6 +9,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 import yaml
+from torch._dynamo.utils import counters
 
 from conf.schema import PrecisionConfig, from_dict
 from trainers import precision
@@ -24,7 +25,9 @@ def config(name: str) -> PrecisionConfig:
 @pytest.fixture(autouse=True)
 def restore() -> Iterator[None]:
     matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    tag = torch.compiler.config.cache_key_tag
     yield
+    torch.compiler.config.cache_key_tag = tag
     torch.set_float32_matmul_precision(matmul)
     torch.backends.cudnn.allow_tf32 = cudnn
 
@@ -62,6 +65,43 @@ def test_convolutions_too(name: str, kept: bool) -> None:
     weight[:, 0, 1, 1] = 1.0
     result = torch.nn.functional.conv2d(images, weight, padding=1)
     assert bool((result == value).all()) == kept
+
+
+def compiled_steps(name: str, device: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[torch.dtype, int]:
+    """The dtype that a compiled product of fp32 runs in, and how many of its steps came out of the cache."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(cache / "triton"))
+    torch._dynamo.reset()  # as in a new process
+    counters.clear()
+    chosen = config(name)
+    precision.apply(chosen)
+    trainer = pl.Trainer(
+        accelerator="gpu" if device == "cuda" else "cpu",
+        devices=1,
+        precision=chosen.trainer,
+        barebones=True,  # type: ignore[arg-type]
+    )
+    matrix = torch.ones(8, 8, device=device)
+    with trainer.precision_plugin.train_step_context():
+        product = torch.compile(torch.matmul)(matrix, matrix)
+    return product.dtype, counters["aot_autograd"]["autograd_cache_hit"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler's own imports
+@pytest.mark.parametrize(
+    ("device", "names"),
+    [
+        ("cpu", ["fp32", "tf32", "fp32"]),  # nothing but the name tells these two apart on a CPU
+        pytest.param("cuda", ["bf16", "fp16", "bf16"], marks=[pytest.mark.gpu, needs_gpu]),
+    ],
+)
+def test_a_compiled_step_is_not_taken_over_from_another_precision(
+    device: str, names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [compiled_steps(name, device, tmp_path, monkeypatch) for name in names]
+    dtypes = {"bf16": torch.bfloat16, "fp16": torch.float16}
+    assert [dtype for dtype, _ in found] == [dtypes.get(name, torch.float32) for name in names]
+    assert [hits for _, hits in found] == [0, 0, 1]  # the cache works: the third finds the first
 
 
 def test_a_precision_that_did_not_take_effect_is_noticed() -> None:

@@ -342,6 +342,9 @@ def test_files_that_hold_something_else_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 @needs_gpu
+@pytest.mark.filterwarnings("ignore:(?s).*Online softmax is disabled:UserWarning")  # what the compiler does is its own
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")  # PyTorch's own, when it sets its graphs up
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 def test_compiled_on_a_gpu_it_is_what_it_is_on_the_cpu() -> None:
     recorder = Recorder()
     module, batch = ssd(recorder), made_batch(2)

@@ -13,9 +13,13 @@ import sys
 import tempfile
 import types
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
+
+if TYPE_CHECKING:
+    from trainers.data.jpeg import Decoded
 
 IOU = 0.5
 CANVAS, STRIDE, NUM_LEVELS, BINS = (512, 768), 4, 4, 2
@@ -70,6 +74,22 @@ def regions(num_channels: int = 5, copies: int = 1, seed: int = 28) -> Regions:
     return Regions(features, torch.cat((corner, corner + size), dim=1)[order], order % 2, number % 4 != 1, gradient)
 
 
+def cuts() -> tuple[Decoded, torch.Tensor, torch.Tensor, torch.Tensor, tuple[int, int]]:
+    """Arguments of trainers.data.crop.crop_resize: noise of several sizes, both layouts, some flipped."""
+    from trainers.data.jpeg import Decoded
+
+    rng = np.random.RandomState(3)
+    sizes = np.array([[7, 9], [40, 33], [1, 1], [20, 64], [12, 5]])
+    lengths = 3 * sizes.prod(axis=1)
+    pixels = torch.from_numpy(rng.randint(0, 256, 5 + lengths.sum(), dtype=np.uint8))  # the first begins at 5
+    offsets = torch.from_numpy(5 + np.cumsum(lengths) - lengths)
+    ends = torch.from_numpy(np.sort(rng.random_sample((2, 5, 2)), axis=0) * sizes[:, ::-1]).float()
+    interleaved = torch.tensor([0, 1, 1, 0, 1]).bool()
+    decoded = Decoded(pixels, offsets, torch.from_numpy(sizes), interleaved, sizes)
+    out_sizes = torch.tensor([[11, 90], [8, 16], [3, 2], [11, 21], [1, 90]])
+    return decoded, torch.hstack((ends[0], ends[1])), torch.tensor([0, 1, 0, 1, 1]).bool(), out_sizes, (11, 90)
+
+
 @functools.cache
 def results() -> dict[str, torch.Tensor]:
     """What `compute` returns in a process that interprets Triton."""
@@ -88,6 +108,7 @@ def results() -> dict[str, torch.Tensor]:
 def compute() -> dict[str, torch.Tensor]:
     sys.modules["torchvision"] = types.ModuleType("torchvision")  # takes 7 s to import, and is not called here
     from trainers import nms_triton
+    from trainers.data import crop_triton
     from trainers.roi_align import pyramid_level
     from trainers.roi_align_triton import RoiAlign
 
@@ -97,7 +118,8 @@ def compute() -> dict[str, torch.Tensor]:
     pooled = RoiAlign.apply(rois, image, valid, level, BINS, STRIDE, *features)
     (pooled * gradient).sum().backward()
     gradients = {f"gradient{index}": feature.grad for index, feature in enumerate(features)}
-    return {"keep": nms_triton.keep(*problems(), IOU), "pooled": pooled.detach(), **gradients}
+    cut = crop_triton.crop_resize(*cuts())
+    return {"keep": nms_triton.keep(*problems(), IOU), "pooled": pooled.detach(), "cut": cut, **gradients}
 
 
 if __name__ == "__main__":

@@ -48,6 +48,11 @@ class CocoIndex:
     class_ids: tuple[int, ...]  # COCO's id of label l is class_ids[l - 1]
     notes: tuple[str, ...]  # what was left out
 
+    def paths(self, images: np.ndarray) -> list[str]:
+        """The files of the images, int64 [n], positions in the index."""
+        start = f"{self.folder}{os.sep}"
+        return [start + name for name in self.file_names[images].tolist()]
+
     def trainable(self) -> np.ndarray:
         """Positions of the images with at least one object that is no crowd, int64, sorted."""
         image = np.repeat(np.arange(len(self.image_ids)), np.diff(self.object_start))

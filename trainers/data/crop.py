@@ -1,12 +1,9 @@
-"""Cut a rectangle out of every image of a batch, resize it and flip it, in one kernel on the device.
+"""Cut a rectangle out of every image of a batch, resize it and flip it, in one kernel on a GPU.
 
 And the rectangles that classifiers are trained and evaluated on.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from functools import cache
 
 import numpy as np
 import torch
@@ -63,48 +60,32 @@ def crop_resize(
     An output pixel is the mean of 2x2 bilinear samples, so that shrinking to a half averages all pixels and does not
     alias. Pixel centres lie at halves; beyond the image its border is repeated.
     """
-    arguments = (decoded.offsets, decoded.sizes, crops, flips, out_sizes)
-    if decoded.pixels.device.type == "cpu":
-        chunks = zip(*(tensor.split(CPU_CHUNK) for tensor in arguments), strict=True)
-        parts = [_gather(decoded.pixels, chunk, canvas, decoded.interleaved, channel_dim=1) for chunk in chunks]
-        return torch.cat(parts).contiguous(memory_format=torch.channels_last)
-    for tensor in (decoded.pixels, *arguments):  # one kernel for any number of images and pixels
-        torch._dynamo.maybe_mark_dynamic(tensor, 0)
-    images = _compiled()(decoded.pixels, arguments, canvas, decoded.interleaved, channel_dim=3)
-    return images.permute(0, 3, 1, 2)
+    if decoded.pixels.is_cuda:
+        from trainers.data import crop_triton  # Triton comes with PyTorch for GPUs only
+
+        return crop_triton.crop_resize(decoded, crops, flips, out_sizes, canvas)
+    arguments = (decoded.offsets, decoded.sizes, decoded.interleaved, crops, flips, out_sizes)
+    chunks = zip(*(tensor.split(CPU_CHUNK) for tensor in arguments), strict=True)
+    parts = [_gather(decoded.pixels, chunk, canvas) for chunk in chunks]
+    return torch.cat(parts).contiguous(memory_format=torch.channels_last)
 
 
-@cache
-def _compiled() -> Callable[..., torch.Tensor]:
-    return torch.compile(_gather)
-
-
-def _gather(
-    pixels: torch.Tensor,
-    per_image: tuple[torch.Tensor, ...],
-    canvas: tuple[int, int],
-    interleaved: bool,
-    channel_dim: int,
-) -> torch.Tensor:
-    """uint8 [n, 3, height, width] or, with channel_dim 3, [n, height, width, 3].
-
-    Every output value gathers its 4x4 neighbours from the flat buffer.
-    """
-    offsets, sizes, crops, flips, out_sizes = per_image
+def _gather(pixels: torch.Tensor, per_image: tuple[torch.Tensor, ...], canvas: tuple[int, int]) -> torch.Tensor:
+    """On the CPU, uint8 [n, 3, height, width]: every output value gathers its 4x4 neighbours from the flat buffer."""
+    offsets, sizes, interleaved, crops, flips, out_sizes = per_image
     upright = torch.zeros_like(flips)
     rows, row_weights = _taps(crops[:, 1], crops[:, 3], upright, out_sizes[:, 0], sizes[:, 0], canvas[0])
     columns, column_weights = _taps(crops[:, 0], crops[:, 2], flips, out_sizes[:, 1], sizes[:, 1], canvas[1])
-    channel_step = torch.ones_like(offsets) if interleaved else sizes[:, 0] * sizes[:, 1]
-    pixel_step = 3 if interleaved else 1
-    starts = offsets[:, None] + channel_step[:, None] * torch.arange(3, device=pixels.device)
-    starts = starts[:, :, None, None] if channel_dim == 1 else starts[:, None, None, :]
-    rows, row_weights = (tap[..., None].unsqueeze(channel_dim + 1) for tap in (rows, row_weights))
-    columns, column_weights = (tap[:, :, None].unsqueeze(channel_dim + 1) for tap in (columns, column_weights))
-    rows = rows * (sizes[:, 1] * pixel_step)[:, None, None, None] + starts
-    columns = columns * pixel_step
-    total = torch.zeros((), device=pixels.device)
+    channel_step = torch.where(interleaved, 1, sizes[:, 0] * sizes[:, 1])
+    pixel_step = torch.where(interleaved, 3, 1)
+    starts = offsets[:, None] + channel_step[:, None] * torch.arange(3)
+    rows, row_weights = (tap[:, :, None, :, None] for tap in (rows, row_weights))
+    columns, column_weights = (tap[:, :, None, None, :] for tap in (columns, column_weights))
+    rows = rows * (sizes[:, 1] * pixel_step)[:, None, None, None] + starts[:, :, None, None]
+    columns = columns * pixel_step[:, None, None, None]
+    total = torch.zeros(())
     for row, row_weight in zip(rows, row_weights, strict=True):
-        line = torch.zeros((), device=pixels.device)
+        line = torch.zeros(())
         for column, column_weight in zip(columns, column_weights, strict=True):
             index = row + column
             # index_select: in eager mode ten times as fast as pixels[index]
@@ -125,7 +106,7 @@ def _taps(
 
     Weights are zero from `out_size` on. `start`, `stop`, `flips`, `out_size` and `size` are [n].
     """
-    place = torch.arange(length, device=start.device)
+    place = torch.arange(length)
     shown = place < out_size[:, None]
     place = torch.where(flips[:, None], out_size[:, None] - 1 - place, place)
     scale = ((stop - start) / out_size)[:, None]

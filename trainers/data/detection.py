@@ -15,7 +15,7 @@ from trainers.coco_evaluation import DetectionEvaluator, IouType
 from trainers.data.coco import CocoIndex, load_index
 from trainers.data.crop import crop_resize
 from trainers.data.detection_batch import gather_edges, gather_objects, move, move_edges, pad_edges, shown, to_device
-from trainers.data.jpeg import JpegReader, generated, threads_per_process
+from trainers.data.jpeg import Decoded, JpegReader, generated, threads_per_process
 from trainers.data.prefetch import prefetch
 from trainers.data.shapes import ensure
 from trainers.data.synthetic_detection import generated_batch
@@ -74,7 +74,7 @@ class DetectionData:
     def example_batches(self, batch_size: int, device: torch.device) -> list[Batch]:
         """A generated batch of each canvas in use, images cut as real ones are, so that this is compiled as well."""
         view = self._view()
-        decoded = generated(batch_size, device, self._reader is None or not self._reader.decodes_on_gpu)
+        decoded = generated(batch_size, device)
         crops = torch.cat((torch.zeros_like(decoded.sizes), decoded.sizes.flip(1)), dim=1).float()
         flips = torch.zeros(batch_size, dtype=torch.bool, device=device)
         batches = []
@@ -173,12 +173,13 @@ class DetectionLoader:
         return [found[step] for step in rng.permutation(len(found))] if self.part == "train" else found
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
-        for number, step in enumerate(self.steps(epoch)):
-            yield self._batch(step, np.random.RandomState([self.seed, epoch, self.shard.rank, number]))
+        steps = self.steps(epoch)
+        decoded = self._reader.read_ahead(self.index.paths(step.images) for step in steps)
+        for number, (step, images) in enumerate(zip(steps, decoded, strict=True)):
+            yield self._batch(step, images, np.random.RandomState([self.seed, epoch, self.shard.rank, number]))
 
-    def _batch(self, step: Step, rng: np.random.RandomState) -> Batch:
+    def _batch(self, step: Step, decoded: Decoded, rng: np.random.RandomState) -> Batch:
         index, device = self.index, self.shard.device
-        decoded = self._reader.read([index.folder / index.file_names[image] for image in step.images])
         sizes = index.sizes[step.images]
         self._check_sizes(step, sizes, decoded.host_sizes)
         objects, there = gather_objects(index, step.images, self.data.num_objects)

@@ -7,7 +7,6 @@ batch, so that they, too, do not depend on the number of processes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,8 +21,8 @@ from trainers.data.prefetch import prefetch
 if TYPE_CHECKING:
     from trainers.workload import Batch, Shard
 
-# Crops float32 [n, 4] and flips bool [n], for images of these sizes, int64 [n, 2].
-Cutter = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+# Crops float32 [n, 4] and flips bool [n], for a step's images of these sizes, int64 [n, 2].
+Cutter = Callable[[int, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 def imagenet(path: str, decode: str = "auto", num_threads: int | None = None) -> ImageFolderData:
@@ -63,7 +62,7 @@ class ImageFolderData:
     def example_batches(self, batch_size: int, device: torch.device) -> list[Batch]:
         """One generated batch, cut out of noise: so that the compiler sees that part, too, before the clock starts."""
         rng = np.random.RandomState(0)  # its own: warming up must not move the run's random numbers
-        decoded = generated(batch_size, device, self._reader is None or not self._reader.decodes_on_gpu)
+        decoded = generated(batch_size, device)
         draws = rng.random_sample((batch_size, NUM_DRAWS))
         batch = {
             "images": self._cut(decoded, *random_crops(draws, decoded.host_sizes)),
@@ -91,11 +90,11 @@ class ImageFolderData:
             self._reader = JpegReader(shard.device, num_threads, self.decode)
         return self._reader
 
-    def load(self, reader: JpegReader, index: FolderIndex, samples: np.ndarray, cutter: Cutter) -> Batch:
-        """The images and labels of the samples, int64 [n]: the part of a batch that comes from the files."""
-        decoded = reader.read(index.paths(samples))
-        images = self._cut(decoded, *cutter(decoded.host_sizes))
-        return {"images": images, "labels": to_device(index.labels[samples], reader.device)}
+    def load(self, reader: JpegReader, index: FolderIndex, steps: np.ndarray, cutter: Cutter) -> Iterator[Batch]:
+        """The images and labels of the samples, int64 [steps, n]: the part of each batch that comes from the files."""
+        for step, decoded in enumerate(reader.read_ahead(map(index.paths, steps))):
+            images = self._cut(decoded, *cutter(step, decoded.host_sizes))
+            yield {"images": images, "labels": to_device(index.labels[steps[step]], reader.device)}
 
     def _cut(self, decoded: Decoded, crops: np.ndarray, flips: np.ndarray) -> torch.Tensor:
         size, device = self.image_size, decoded.pixels.device
@@ -135,10 +134,13 @@ class TrainLoader:
 
     def _batches(self) -> Iterator[Batch]:
         epoch = self.epoch
-        for step, samples in enumerate(self.order.indices(epoch)):
-            cutter = partial(random_crops, self._draws(epoch, step), min_area=self.data.min_crop_area)
-            loaded = self.data.load(self.reader, self.data.train, samples, cutter)
-            yield {**loaded, "weights": self.order.weights(step), "num_samples": self.order.num_real(step)}
+
+        def cutter(step: int, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return random_crops(self._draws(epoch, step), sizes, self.data.min_crop_area)
+
+        loaded = self.data.load(self.reader, self.data.train, self.order.indices(epoch), cutter)
+        for step, batch in enumerate(loaded):
+            yield {**batch, "weights": self.order.weights(step), "num_samples": self.order.num_real(step)}
 
     def _draws(self, epoch: int, step: int) -> np.ndarray:
         rng = np.random.RandomState([self.order.seed, epoch, step])
@@ -164,9 +166,9 @@ class EvalLoader:
         return prefetch(self._batches(), self.shard.device)
 
     def _batches(self) -> Iterator[Batch]:
-        for step, samples in enumerate(self.order.indices()):
-            loaded = self.data.load(self.reader, self.data.val, samples, self._centre)
-            yield {**loaded, "weights": self.order.weights(step), "num_samples": self.order.num_real(step)}
+        loaded = self.data.load(self.reader, self.data.val, self.order.indices(), self._centre)
+        for step, batch in enumerate(loaded):
+            yield {**batch, "weights": self.order.weights(step), "num_samples": self.order.num_real(step)}
 
-    def _centre(self, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _centre(self, step: int, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return centre_crops(sizes, self.data.eval_resize, self.data.image_size), np.zeros(len(sizes), bool)

@@ -1,32 +1,29 @@
 """Reads and decodes JPEG files of different sizes into one flat buffer on the device.
 
-A GPU's decoder (nvJPEG) takes a batch at once; a thread pool does the same on the CPU. Both are operators of
-torchvision, called directly: they release the interpreter's lock, and the public functions around them, which
-torchvision 0.29 deprecates, warn at each call.
+A GPU's decoder takes a batch at once; a thread pool does the same on the CPU.
 """
 
 from __future__ import annotations
 
-import io
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torchvision  # noqa: F401  (registers the operators)
-from PIL import Image
 
 from conf.schema import ConfigError
+from trainers.data.jpeg_file import PathLike, decode_file, is_whole_jpeg, read_file
+from trainers.data.nvjpeg import Decoder, Failed, Size, Unavailable
+from trainers.data.prefetch import prefetch
 
 log = logging.getLogger(__name__)
 
-RGB = 3  # torchvision.io.ImageReadMode.RGB: grey and CMYK images are converted
 DECODE = ("auto", "gpu", "cpu")
 GENERATED_SIZE = (96, 128)  # height and width of generated images
-PathLike = str | os.PathLike[str]
+READ_AT_ONCE = 8  # files a thread
 
 
 @dataclass(frozen=True)
@@ -39,15 +36,16 @@ class Decoded:
     pixels: torch.Tensor  # uint8 [total]
     offsets: torch.Tensor  # int64 [n]
     sizes: torch.Tensor  # int64 [n, 2] height, width
-    host_sizes: np.ndarray  # the same on the host
-    interleaved: bool = False
+    interleaved: torch.Tensor  # bool [n]
+    host_sizes: np.ndarray  # sizes, on the host
 
 
 class JpegReader:
     """Reads files with `num_threads` threads and decodes them on `device` or on the CPU.
 
     `decode` is gpu, cpu or auto: gpu where `device` is a GPU whose decoder works, else cpu. Raises ConfigError for gpu
-    where there is none. A batch that the GPU cannot take (CMYK, another format under a JPEG's name) the CPU decodes.
+    where there is none. What the GPU cannot take (grey, CMYK, progressive, another format under a JPEG's name) the CPU
+    decodes.
     """
 
     def __init__(self, device: torch.device, num_threads: int, decode: str = "auto") -> None:
@@ -56,64 +54,89 @@ class JpegReader:
         if num_threads < 1:
             raise ConfigError(f"dataset.num_threads={num_threads}: give the number of threads, 1 or more")
         self.device = device
-        self._threads = ThreadPoolExecutor(num_threads, thread_name_prefix="jpeg")
         self._num_threads = num_threads
-        problem = _gpu_problem(device) if decode != "cpu" else "not asked for"
-        if problem and decode == "gpu":
-            raise ConfigError(f"dataset.decode=gpu: {problem}; use dataset.decode=cpu, or auto to take what there is")
-        self.decodes_on_gpu = not problem
+        self._readers = ThreadPoolExecutor(num_threads, thread_name_prefix="read")
+        self._decoders = ThreadPoolExecutor(num_threads, thread_name_prefix="decode")
+        self._gpu: Decoder | None = None
+        if decode != "cpu":
+            try:
+                self._gpu = Decoder(device)
+            except Unavailable as error:
+                if decode == "gpu":
+                    raise ConfigError(
+                        f"dataset.decode=gpu: {error}; use dataset.decode=cpu, or auto to take what there is"
+                    ) from error
 
     def read(self, paths: Sequence[PathLike]) -> Decoded:
         """The images of the files, in their order. EXIF orientation is not applied.
 
         Raises ConfigError that names a file which is missing, truncated or no image.
         """
-        if self.decodes_on_gpu:
-            encoded = self._each(read_file, paths)
-            if all(map(_is_whole_jpeg, encoded)):
-                try:
-                    return self._decode_on_gpu(encoded)
-                except torch.OutOfMemoryError:
-                    raise
-                except RuntimeError as error:  # does not say which file: the CPU decodes all, or names the broken one
-                    log.info("a batch is decoded on the CPU: %s", error)
-        return self._decode_on_cpu(paths)
+        return self._decode(paths, self._fetch(paths))
 
-    def _decode_on_gpu(self, encoded: list[torch.Tensor]) -> Decoded:
-        # The decoder works on a stream of its own, in memory that belongs to the current one: whatever that still does
-        # with the memory has to end first.
-        torch.cuda.current_stream(self.device).synchronize()
-        images = torch.ops.image.decode_jpegs_cuda(encoded, RGB, self.device)
-        host_sizes = np.array([image.shape[1:] for image in images], dtype=np.int64)
-        pixels = torch.cat([image.view(-1) for image in images])
-        return self._decoded(pixels, host_sizes, interleaved=False)
+    def read_ahead(self, batches: Iterable[Sequence[PathLike]]) -> Iterator[Decoded]:
+        """`read` of each of the batches; while one is decoded, the files of the next are read."""
+        fetched = ((paths, self._fetch(paths)) for paths in batches)
+        for paths, encoded in prefetch(fetched, torch.device("cpu"), depth=1):
+            yield self._decode(paths, encoded)
 
-    def _decode_on_cpu(self, paths: Sequence[PathLike]) -> Decoded:
-        images = self._each(decode_file, paths)
-        host_sizes = np.array([image.shape[:2] for image in images], dtype=np.int64)
-        offsets = _offsets(host_sizes)
-        # PyTorch's allocator of pinned memory does not hand out a block again before the copy from it has ended.
-        flat = torch.empty(int(host_sizes.prod(axis=1).sum()) * 3, dtype=torch.uint8, pin_memory=self._on_gpu())
-        flat_view = flat.numpy()
+    def _fetch(self, paths: Sequence[PathLike]) -> list[torch.Tensor]:
+        """The files' bytes, where the GPU decodes; the CPU reads them as it goes."""
+        return self._each(self._readers, read_file, paths, READ_AT_ONCE) if self._gpu else []
 
-        def place(index: int) -> None:  # NumPy copies in one thread, where PyTorch would wake a pool in each
-            image = images[index].ravel()
-            flat_view[offsets[index] : offsets[index] + image.size] = image
+    def _decode(self, paths: Sequence[PathLike], encoded: list[torch.Tensor]) -> Decoded:
+        sizes = {index: size for index, one in enumerate(encoded) if (size := self._size(one)) is not None}
+        pixels = None
+        if self._gpu and sizes:
+            try:
+                pixels = self._gpu.decode([encoded[index] for index in sizes], list(sizes.values()))
+            except Failed as error:  # does not say which file: the CPU decodes all, or names the broken one
+                log.info("%d images are decoded on the CPU: %s", len(sizes), error)
+                sizes = {}
+        rest = [index for index in range(len(paths)) if index not in sizes]
+        images = self._each(self._decoders, decode_file, [paths[index] for index in rest])
+        return self._packed(sizes, pixels, dict(zip(rest, images, strict=True)))
 
-        self._each(place, range(len(images)))
-        return self._decoded(flat.to(self.device, non_blocking=True), host_sizes, interleaved=True)
+    def _size(self, content: torch.Tensor) -> Size | None:
+        assert self._gpu
+        return self._gpu.size(content) if is_whole_jpeg(content) else None
 
-    def _decoded(self, pixels: torch.Tensor, host_sizes: np.ndarray, interleaved: bool) -> Decoded:
-        table = torch.from_numpy(np.column_stack([_offsets(host_sizes), host_sizes]))
-        if self._on_gpu():
+    def _packed(
+        self, on_gpu: Mapping[int, Size], pixels: torch.Tensor | None, on_cpu: Mapping[int, np.ndarray]
+    ) -> Decoded:
+        """All images in one buffer, first those [3, h, w] of the GPU's decoder, then those [h, w, 3] of the CPU's."""
+        placed = np.array([*on_gpu, *on_cpu])
+        sizes = np.array([*on_gpu.values(), *(image.shape[:2] for image in on_cpu.values())], dtype=np.int64)
+        lengths = 3 * sizes.prod(axis=1)
+        offsets = np.cumsum(lengths) - lengths
+        if on_cpu:
+            own = self._copied(list(on_cpu.values()))
+            pixels = own if pixels is None else torch.cat((pixels, own))
+        assert pixels is not None
+        order = np.argsort(placed)
+        table = torch.from_numpy(np.column_stack([offsets, sizes, np.arange(len(placed)) >= len(on_gpu)])[order])
+        if self.device.type == "cuda":
             table = table.pin_memory().to(self.device, non_blocking=True)
-        return Decoded(pixels, table[:, 0].contiguous(), table[:, 1:].contiguous(), host_sizes, interleaved)
+        return Decoded(pixels, table[:, 0].contiguous(), table[:, 1:3].contiguous(), table[:, 3] != 0, sizes[order])
 
-    def _on_gpu(self) -> bool:
-        return self.device.type == "cuda"
+    def _copied(self, images: list[np.ndarray]) -> torch.Tensor:
+        """The images, one after the other, on the device."""
+        ends = np.cumsum([image.size for image in images])
+        # PyTorch's allocator of pinned memory does not hand out a block again before the copy from it has ended.
+        flat = torch.empty(int(ends[-1]), dtype=torch.uint8, pin_memory=self.device.type == "cuda")
+        view = flat.numpy()
 
-    def _each(self, function: Callable, items: Iterable) -> list:
-        """The results of `function` for each of the items, in order; a future a thread, not one an item."""
+        def place(number: int) -> None:  # NumPy copies in one thread, where PyTorch would wake a pool in each
+            view[ends[number] - images[number].size : ends[number]] = images[number].ravel()
+
+        self._each(self._decoders, place, range(len(images)))
+        return flat.to(self.device, non_blocking=True)
+
+    def _each(self, pool: ThreadPoolExecutor, function: Callable, items: Iterable, at_once: int = 1) -> list:
+        """The results of `function` for each of the items, in order, by one thread for every `at_once` items at most.
+
+        Threads that wake up keep the one that launches the training's kernels waiting for the interpreter.
+        """
         items = list(items)
         results: list = [None] * len(items)
         todo = iter(range(len(items)))  # its next() is atomic
@@ -122,82 +145,23 @@ class JpegReader:
             for index in todo:
                 results[index] = function(items[index])
 
-        for future in [self._threads.submit(work) for _ in range(min(self._num_threads, len(items)))]:
+        num_threads = min(self._num_threads, -(-len(items) // at_once))
+        for future in [pool.submit(work) for _ in range(num_threads)]:
             future.result()
         return results
 
 
-def generated(batch_size: int, device: torch.device, interleaved: bool) -> Decoded:
-    """Noise, as if it had been decoded: what comes behind the decoder is compiled on it before the clock starts."""
+def generated(batch_size: int, device: torch.device) -> Decoded:
+    """Noise, as if it had been decoded: to warm up what comes behind the decoder."""
     rng = np.random.RandomState(0)  # its own: warming up must not move the run's random numbers
     sizes = np.tile(np.array(GENERATED_SIZE), (batch_size, 1))
-    pixels = torch.from_numpy(rng.randint(0, 256, int(sizes.prod(axis=1).sum()) * 3, dtype=np.uint8)).to(device)
-    offsets = torch.from_numpy(_offsets(sizes)).to(device)
-    return Decoded(pixels, offsets, torch.from_numpy(sizes).to(device), sizes, interleaved)
+    length = 3 * GENERATED_SIZE[0] * GENERATED_SIZE[1]
+    pixels = torch.from_numpy(rng.randint(0, 256, batch_size * length, dtype=np.uint8)).to(device)
+    offsets = length * torch.arange(batch_size, device=device)
+    interleaved = torch.ones(batch_size, dtype=torch.bool, device=device)
+    return Decoded(pixels, offsets, torch.from_numpy(sizes).to(device), interleaved, sizes)
 
 
 def threads_per_process(num_processes: int) -> int:
     """This machine's cores, as far as they are ours, shared by the processes."""
     return max(1, len(os.sched_getaffinity(0)) // num_processes)
-
-
-def read_file(path: PathLike) -> torch.Tensor:
-    """The file's bytes, uint8 [length]. Raises ConfigError where it cannot be read or holds nothing."""
-    try:
-        content: torch.Tensor = torch.ops.image.read_file(os.fspath(path))
-    except RuntimeError as error:
-        raise _refusal(path, _reason(path)) from error
-    return content
-
-
-def decode_file(path: PathLike) -> np.ndarray:
-    """The image in a file, uint8 [height, width, 3]. Raises ConfigError where there is none."""
-    content = read_file(path)
-    try:
-        image: torch.Tensor = torch.ops.image.decode_jpeg(content, RGB, False)
-        return image.permute(1, 2, 0).numpy()
-    except RuntimeError:
-        pass  # another format under a JPEG's name, as ImageNet holds one, or a broken file: Pillow tells them apart
-    try:
-        with Image.open(io.BytesIO(content.numpy().tobytes())) as picture:
-            return np.asarray(picture.convert("RGB"))
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise _refusal(path, f"cannot be decoded as an image ({error})") from error
-
-
-def _reason(path: PathLike) -> str:
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123
-            return "is empty" if not file.read(1) else "cannot be read"
-    except OSError as error:
-        return f"cannot be read ({error.strerror})"
-
-
-def _refusal(path: PathLike, problem: str) -> ConfigError:
-    return ConfigError(
-        f"dataset.path: the file {os.fspath(path)} {problem}; copy it from the dataset's original again, or take it out"
-        " of the dataset"
-    )
-
-
-def _is_whole_jpeg(content: torch.Tensor) -> bool:
-    """Whether it begins as a JPEG and ends as one: a GPU's decoder fills up what is missing without a word."""
-    view = content.numpy()
-    return view[:2].tobytes() == b"\xff\xd8" and b"\xff\xd9" in view[-64:].tobytes()
-
-
-def _offsets(host_sizes: np.ndarray) -> np.ndarray:
-    ends = np.cumsum(host_sizes.prod(axis=1) * 3)
-    return np.concatenate([[0], ends[:-1]])
-
-
-def _gpu_problem(device: torch.device) -> str:
-    """Why JPEGs cannot be decoded on the device; empty where they can. Sets the decoder up, which takes a while."""
-    if device.type != "cuda":
-        return f"the device is {device.type}"
-    probe = torch.ops.image.encode_jpeg(torch.full((3, 16, 16), 128, dtype=torch.uint8), 90)
-    try:
-        torch.ops.image.decode_jpegs_cuda([probe], RGB, device)
-    except (RuntimeError, AttributeError) as error:
-        return f"torchvision's decoder does not work on it ({str(error).splitlines()[0]})"
-    return ""

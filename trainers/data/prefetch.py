@@ -26,12 +26,13 @@ def prefetch(iterator: Iterator[T], device: torch.device, depth: int = 2) -> Ite
     """What `iterator` yields, prepared in a thread up to `depth` items ahead; nothing starts before the first next().
 
     On a GPU the thread works on a stream of its own, and the consumer's stream waits for each item on the device; the
-    host does not. What the iterator raises comes out here. Closing this generator, which dropping it does too, stops
+    host does not. That stream goes first: its few kernels would wait for a whole step's otherwise, and the next step
+    for them. What the iterator raises comes out here. Closing this generator, which dropping it does too, stops
     the thread after the item it is at and closes the iterator.
     """
     assert depth > 0
     on_gpu = device.type == "cuda"
-    stream = torch.cuda.Stream(device) if on_gpu else None
+    stream = torch.cuda.Stream(device, priority=-1) if on_gpu else None
     if stream:
         stream.wait_stream(torch.cuda.current_stream(device))  # for what the iterator uses and was made before
     items: queue.SimpleQueue[Any] = queue.SimpleQueue()
