@@ -6,8 +6,12 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from conf import secrets
+
+if TYPE_CHECKING:
+    from tracking.sync import Outcome
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -22,11 +26,17 @@ def main(argv: list[str] | None = None) -> int:
     fingerprint.add_argument("--json", action="store_true", help="as JSON, every value")
     sync = commands.add_parser("sync", help="upload to MLflow what is missing there of run folders")
     sync.add_argument("folders", nargs="*", type=Path, default=[Path("runs")], help="run folders, or folders of them")
+    sync.add_argument(
+        "--ended", action="store_true", help="end runs too of which it cannot be seen from here whether they go on"
+    )
+    sync.add_argument("--again", action="store_true", help="send all again, to a server that has lost some of it")
     arguments = parser.parse_args(argv)
     secrets.guard_tracebacks()
     if arguments.command == "doctor":
         return examine(arguments)
-    return print_fingerprint(arguments.json) if arguments.command == "fingerprint" else upload(arguments.folders)
+    if arguments.command == "fingerprint":
+        return print_fingerprint(arguments.json)
+    return upload(arguments.folders, arguments.ended, arguments.again)
 
 
 def examine(arguments: argparse.Namespace) -> int:
@@ -53,7 +63,7 @@ def print_fingerprint(as_json: bool) -> int:
     return 0
 
 
-def upload(roots: list[Path]) -> int:
+def upload(roots: list[Path], ended: bool, again: bool) -> int:
     """Upload every run folder at or below the roots; exit code 1 where something is left, 2 where there is none."""
     from tracking import run_folder, sync
 
@@ -61,12 +71,12 @@ def upload(roots: list[Path]) -> int:
     if not folders:
         print(f"no run folder at or below {', '.join(map(str, roots))}; give your runs_dir", file=sys.stderr)
         return 2
-
-    def show(one: sync.Outcome) -> None:
-        print(secrets.redact(f"{one.state}: {one.folder} {one.message}".strip()))
-
-    outcomes = sync.sync(folders, progress=show)
+    outcomes = sync.sync(folders, progress=show, ended=ended, again=again)
     return 0 if all(one.state == "complete" for one in outcomes) else 1
+
+
+def show(outcome: Outcome) -> None:
+    print(secrets.redact(f"{outcome.state}: {outcome.folder} {outcome.message}".strip()))
 
 
 if __name__ == "__main__":

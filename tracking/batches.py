@@ -24,10 +24,11 @@ class Batch:
     """What one request carries, and how far the journal is shipped once it is acknowledged."""
 
     offset: int  # bytes
-    time_ms: int = 0  # of the last record before the offset
+    time_ms: int = 0  # the latest of its records
     metrics: list[tuple[str, float, int, int]] = field(default_factory=list)  # key, value, time in ms, step
     params: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)  # what MLflow cannot hold, in words
     num_bytes: int = 0
 
     def __len__(self) -> int:
@@ -39,12 +40,14 @@ class Batch:
         if kind == "metrics":
             return self._add_metric(key, value, time_ms, step)
         if kind == "params":
-            return self._add_text(self.params, MAX_PARAMS, key, _shortened(str(value), MAX_PARAM_CHARS))
-        return self._add_text(self.tags, MAX_TAGS, key, _shortened(str(value), MAX_TAG_CHARS))
+            return self._add_text(self.params, MAX_PARAMS, key, shortened(str(value), MAX_PARAM_CHARS))
+        return self._add_text(self.tags, MAX_TAGS, key, shortened(str(value), MAX_TAG_CHARS))
 
     def _add_metric(self, key: str, value: Any, time_ms: int, step: int) -> bool:
         if not isinstance(value, int | float):
             raise ValueError(f"metrics: the value of {key!r} is no number: {value!r}")
+        if not -(2**63) <= step < 2**63:
+            raise ValueError(f"metrics: {key!r} has step {step}, which is no 64-bit number")
         # The request's JSON has a line for every field; a key that is not ASCII is escaped, six bytes a character.
         if not self._take(160 + len(key) * (1 if key.isascii() else 6), len(self.metrics) < MAX_METRICS):
             return False
@@ -76,13 +79,16 @@ def batches(path: Path, offset: int) -> Iterator[Batch]:
     for record, end in journal.read(path, offset):
         if record.kind in ("metrics", "params", "tags"):
             for key, value in record.values.items():
-                if not batch.add(record.kind, key, value, record.time_ms, record.step):
-                    yield batch
-                    shipped = batch.offset
-                    batch = Batch(batch.offset, batch.time_ms)
-                    fitted = batch.add(record.kind, key, value, record.time_ms, record.step)
-                    assert fitted, f"{key}: too large for an empty batch"
-        batch.offset, batch.time_ms = end, record.time_ms
+                try:
+                    if not batch.add(record.kind, key, value, record.time_ms, record.step):
+                        yield batch
+                        shipped = batch.offset
+                        batch = Batch(batch.offset)
+                        fitted = batch.add(record.kind, key, value, record.time_ms, record.step)
+                        assert fitted, f"{key}: too large for an empty batch"
+                except ValueError as error:  # it stays in the journal, and the rest of the run can go
+                    batch.refused.append(str(error))
+        batch.offset, batch.time_ms = end, max(batch.time_ms, record.time_ms)
     if batch.offset > shipped:
         yield batch
 
@@ -97,5 +103,5 @@ def _check_key(kind: str, key: str) -> None:
         )
 
 
-def _shortened(text: str, max_chars: int) -> str:
+def shortened(text: str, max_chars: int) -> str:
     return text if len(text) <= max_chars else text[: max_chars - 1] + "…"

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +15,7 @@ from types import FrameType
 import yaml
 
 from conf import schema
-from conf.schema import ConfigError, RunConfig
+from conf.schema import RunConfig
 from tracking import journal, run_folder
 from tracking.journal import Journal, Record
 from tracking.run_folder import Failure, Result, RunInfo
@@ -22,12 +23,15 @@ from tracking.system_metrics import SystemMetricsThread
 from tracking.worker_log import WorkerLog
 
 POLL_SEC = 0.1
-STOPPING = (signal.SIGINT, signal.SIGTERM)
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_SEC = 5.0  # between asking a worker to end and killing it
+KILL_SEC = 30.0  # for a killed process to be gone; one that waits for a driver can stay for ever
+LAST_WORDS_BYTES = 4000
+OWN_FAILURES = ("oom", "nan", "bad_input", "disk_full")  # of a rank, whatever befell the others
 
 
 class Interrupted(KeyboardInterrupt):
-    """The launcher was told to stop (Ctrl-C or SIGTERM); no `except Exception` of a library can swallow it."""
+    """The launcher was told to stop (Ctrl-C, SIGTERM, a closed terminal); no library's `except Exception` stops it."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signal.Signals(signum).name)
@@ -39,18 +43,23 @@ class TimedOut(Exception):
 
 
 def raise_on_signals() -> None:
-    """Turn the next SIGINT or SIGTERM into Interrupted, wherever the main thread is.
+    """Turn the next signal to stop into Interrupted, wherever the main thread is.
 
     Those that follow are ignored until this is called again: what cleans up is short, and must not be cut off.
     """
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         for number in STOPPING:
-            signal.signal(number, signal.SIG_IGN)
+            if signal.getsignal(number) is interrupt:
+                signal.signal(number, ignore)
         raise Interrupted(signum)
 
+    def ignore(signum: int, frame: FrameType | None) -> None:
+        """Not SIG_IGN, which tells a signal that the user's shell has us ignore (nohup)."""
+
     for number in STOPPING:
-        signal.signal(number, interrupt)
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
 
 
 def run_name(config: RunConfig) -> str:
@@ -59,25 +68,24 @@ def run_name(config: RunConfig) -> str:
     return f"{config.model.name}-{config.dataset.name}-{config.precision.name}-{devices}-seed{config.seed}"
 
 
-def prepare(config: RunConfig, overrides: Sequence[str], root: Path, uri: str, sweep: Path | None = None) -> Path:
-    """Make the run's folder with all that the worker and the mirror need. Raises ConfigError where it cannot."""
-    name = run_name(config)
+def make_folder(config: RunConfig, root: Path, sweep: Path | None = None) -> Path:
+    """Make the run's folder, empty. Raises OSError."""
     prefix = "" if sweep else time.strftime("%Y%m%d-%H%M%S-")
-    try:
-        folder = run_folder.create(root, prefix + name)
-    except OSError as error:
-        raise ConfigError(
-            f"runs_dir={config.runs_dir}: {error.strerror}: {root}; give a folder that you can write to"
-        ) from error
+    return run_folder.create(root, prefix + run_name(config))
+
+
+def prepare(folder: Path, config: RunConfig, overrides: Sequence[str], uri: str, sweep: Path | None = None) -> None:
+    """Fill a new folder with all that the worker and the mirror need. Raises OSError."""
+    run_folder.reserve(folder)
     run_folder.write_text(folder / run_folder.OVERRIDES, yaml.safe_dump(list(overrides)))
-    info = RunInfo(name, config.tracking.experiment, uri, parent=os.path.relpath(sweep, folder) if sweep else None)
+    parent = os.path.relpath(sweep, folder) if sweep else None
+    info = RunInfo(run_name(config), config.tracking.experiment, uri, parent=parent)
     run_folder.write_json(folder / run_folder.RUN, info)
     log = Journal(folder / run_folder.JOURNAL)
     log.params(params(config))
     log.tags({"config_hash": config.config_hash()} | ({"sweep": sweep.name} if sweep else {}))
     log.close()
     schema.save(config, folder / run_folder.CONFIG)
-    return folder
 
 
 def params(config: RunConfig) -> dict[str, journal.Scalar]:
@@ -110,39 +118,49 @@ def params(config: RunConfig) -> dict[str, journal.Scalar]:
 
 def run_job(
     folder: Path, config: RunConfig, argv: Sequence[str], env: dict[str, str], gpu_uuids: list[str],
-    on_record: Callable[[Record], None], started: float,
+    on_record: Callable[[Record], None], started: float, held: int,
 ) -> Result:  # fmt: skip
-    """Train the run in `folder` and return its result, whichever it is. Raises Interrupted after cleaning up.
+    """Train the run in `folder` and return its result, whichever it is.
 
-    `started` is when the job began on the monotonic clock; `on_record` is shown every record as it is written.
+    `started` is when the job began on the monotonic clock; `on_record` is shown every record as it is written; `held`
+    is the descriptor of `owner.hold`. Raises Interrupted when no process is left; the result is then the caller's.
     """
+    try:
+        failure = supervise(folder, config, argv, env, gpu_uuids, on_record, started, held)
+    except TimedOut as error:
+        failure = Failure("timeout", str(error))
+    except Exception as error:  # a full disk, a bug of ours: what comes after this job can still go
+        failure = trouble(error)
+    return end(folder, failure)
+
+
+def supervise(
+    folder: Path, config: RunConfig, argv: Sequence[str], env: dict[str, str], gpu_uuids: list[str],
+    on_record: Callable[[Record], None], started: float, held: int,
+) -> Failure | None:  # fmt: skip
+    """Run the worker to its end; the failure that it could not report itself. Leaves no process behind."""
     log = Journal(folder / run_folder.JOURNAL)
     log.event("init_start", since_command_sec=time.monotonic() - started)
     printed = WorkerLog(folder / run_folder.WORKER_LOG)
     with printed as output:
         # A session of its own: Ctrl-C reaches the launcher alone, which then ends the worker in good order.
         process = subprocess.Popen(
-            argv, env=env, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
-        )
+            argv, env=env, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
+            pass_fds=[held],
+        )  # fmt: skip
     sensors = None
     try:
         if config.tracking.system_metrics_interval_sec:
             sensors = SystemMetricsThread(log, gpu_uuids, folder, config.tracking.system_metrics_interval_sec)
             sensors.start()
         watch(process, folder / run_folder.JOURNAL, config.timeout_sec, on_record)
-        failure = None
-    except TimedOut as error:
-        failure = Failure("timeout", str(error))
-    except Interrupted as error:
-        stop(process)
-        stopped(folder, error)
-        raise
     finally:
         stop(process)
         printed.close()
         if sensors is not None:
             sensors.close()
-    return end(folder, log, failure or unexplained(folder, process.returncode))
+    log.close()
+    return unexplained(folder, process)
 
 
 def watch(
@@ -165,37 +183,67 @@ def watch(
 
 def stop(process: subprocess.Popen[bytes]) -> None:
     """End the worker and every process it started, kindly first."""
-    for signum, patience in ((signal.SIGTERM, GRACE_SEC), (signal.SIGKILL, None)):
+    for signum, patience in ((signal.SIGTERM, GRACE_SEC), (signal.SIGKILL, KILL_SEC)):
         with suppress(ProcessLookupError):  # the whole group is gone
             os.killpg(process.pid, signum)
         with suppress(subprocess.TimeoutExpired):
             process.wait(patience)
 
 
-def unexplained(folder: Path, returncode: int) -> Failure | None:
+def unexplained(folder: Path, process: subprocess.Popen[bytes]) -> Failure | None:
     """The failure of a worker that left no result: it was killed, or could not even start."""
+    code = process.returncode
     if run_folder.read_result(folder) is not None:
         return None
-    last_words = (folder / run_folder.WORKER_LOG).read_text(errors="replace")[-4000:]
-    if returncode < 0:
-        message = f"the worker was killed by {signal.Signals(-returncode).name}"
-        return Failure(f"signal:{-returncode}", message, last_words)
-    return Failure("error", f"the worker ended with exit code {returncode} and no result", last_words)
+    if code is None:
+        return Failure("error", f"process {process.pid} hangs in the kernel and cannot be killed", last_words(folder))
+    if code < 0:
+        return killed(folder, -code, f"the worker was killed by {signal.Signals(-code).name}")
+    message = f"the worker ended with exit code {code} and no result"
+    return recorded(folder) or Failure("error", message, last_words(folder))
+
+
+def killed(folder: Path, signum: int, message: str, time_ms: int | None = None) -> Failure:
+    """The failure of a run that was killed, unless one of its ranks had failed for a reason of its own before."""
+    return recorded(folder) or Failure(
+        f"signal:{signum}", message, last_words(folder), time_ms=time_ms or run_folder.now_ms()
+    )
+
+
+def recorded(folder: Path) -> Failure | None:
+    """The first failure that ranks have left in files, of those that another process's end does not explain."""
+    found = [Failure(**run_folder.read_json(path)) for path in folder.glob(run_folder.FAILURE.format(rank="*"))]
+    own = [failure for failure in found if failure.kind in OWN_FAILURES]
+    return min(own, key=lambda failure: failure.time_ms, default=None)
+
+
+def last_words(folder: Path) -> str:
+    path = folder / run_folder.WORKER_LOG
+    if not path.exists():
+        return ""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - LAST_WORDS_BYTES))
+        return file.read().decode(errors="replace")
+
+
+def trouble(error: Exception) -> Failure:
+    """The failure of a job that the launcher itself could not go on with."""
+    kind = "disk_full" if run_folder.is_full(error) else "error"
+    return Failure(kind, f"the launcher: {type(error).__name__}: {error}", traceback.format_exc())
 
 
 def stopped(folder: Path, error: Interrupted) -> Result:
-    """The result of a run that the launcher was told to stop, written and journaled."""
-    return end(folder, Journal(folder / run_folder.JOURNAL), Failure(f"signal:{error.signum}", f"stopped by {error}"))
+    """The result of a run that the launcher was told to stop."""
+    return end(folder, Failure(f"signal:{error.signum}", f"stopped by {error}", last_words(folder)))
 
 
-def end(folder: Path, log: Journal, failure: Failure | None) -> Result:
-    """Make sure that the run has a result, and its journal says how it ended."""
-    if failure is not None:
-        status = "killed" if failure.kind.startswith("signal:") else "failed"
-        run_folder.write_json(folder / run_folder.RESULT, Result(status, failure=failure))
-    result = run_folder.read_result(folder)
-    assert result is not None
-    if result.failure is not None:
-        log.tags({"failure": result.failure.kind, "mlflow.note.content": result.failure.message})
-    log.close()
+def end(folder: Path, failure: Failure | None) -> Result:
+    """The run's result, written where there is none. What a worker has finished stays finished."""
+    found = run_folder.read_result(folder)
+    if found is not None and (failure is None or found.status == "finished"):
+        return found
+    assert failure is not None
+    result = Result("killed" if failure.kind.startswith("signal:") else "failed", failure=failure)
+    with suppress(OSError):  # no room even for that: `sync` ends the run when there is
+        run_folder.write_result(folder, result)
     return result

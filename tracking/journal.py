@@ -10,8 +10,10 @@ Kinds of record, each with `time_ms` (wall clock, UTC) and `clock_sec` (monotoni
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +23,7 @@ from typing import Any
 from conf.secrets import redacted
 
 Scalar = str | int | float | bool | None
+START = re.compile(r'\{"kind": "')  # of a record, and of nothing within a string: there its quotes are escaped
 
 
 @dataclass(frozen=True)
@@ -51,25 +54,30 @@ class Journal:
     def event(self, key: str, value: Scalar = None, **metadata: Any) -> Record:
         return self._append("event", key=key, value=redacted(value), values=redacted(metadata))
 
-    def metrics(self, values: Mapping[str, float], step: int = 0) -> Record:
-        """Append metric values at a global step. NaN and infinity are kept, as MLflow keeps them."""
-        return self._append("metrics", step=step, values=dict(values))
+    def metrics(self, values: Mapping[str, float], step: int = 0, time_ms: int | None = None) -> Record:
+        """Append metric values at a global step, of now or of `time_ms`. NaN and infinity are kept."""
+        return self._append("metrics", time_ms, step=step, values=dict(values))
 
     def params(self, values: Mapping[str, Scalar]) -> Record:
         return self._append("params", values=redacted(dict(values)))
 
-    def tags(self, values: Mapping[str, Scalar]) -> Record:
-        return self._append("tags", values=redacted(dict(values)))
+    def tags(self, values: Mapping[str, Scalar], time_ms: int | None = None) -> Record:
+        return self._append("tags", time_ms, values=redacted(dict(values)))
 
     def close(self) -> None:
         os.close(self._descriptor)
 
-    def _append(self, kind: str, **fields: Any) -> Record:
-        record = Record(kind, time.time_ns() // 1_000_000, time.monotonic(), **fields)
+    def _append(self, kind: str, time_ms: int | None = None, **fields: Any) -> Record:
+        now_ms = time.time_ns() // 1_000_000
+        record = Record(kind, now_ms if time_ms is None else time_ms, time.monotonic(), **fields)
         content = {name: value for name, value in vars(record).items() if value not in (None, {})}
         if not record.key:
             del content["key"]
-        os.write(self._descriptor, (json.dumps(content) + "\n").encode())
+        line = (json.dumps(content) + "\n").encode()
+        if os.write(self._descriptor, line) < len(line):  # a disk that is just becoming full takes a part
+            line = b"\n" + line
+            if os.write(self._descriptor, line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return record
 
 
@@ -81,8 +89,8 @@ def events(path: Path) -> list[Record]:
 def read(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
     """Yield the complete records from byte `offset` on, each with the offset behind it.
 
-    A last line without its newline is still being written and is left for the next call; a complete line that is
-    no record (torn by a crash, then closed by the next writer) is passed over.
+    A last line without its newline is still being written and is left for the next call. What a crash or a full disk
+    tore is passed over, and nothing else with it.
     """
     if not path.exists():
         return
@@ -91,8 +99,26 @@ def read(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
         for line in file:
             if not line.endswith(b"\n"):
                 return
+            for record, end in _records(line):
+                yield record, offset + end
             offset += len(line)
+
+
+def _records(line: bytes) -> Iterator[tuple[Record, int]]:
+    """The records of a line, each with the position behind it: one, unless a writer was cut off within its record."""
+    try:
+        yield Record(**json.loads(line)), len(line)
+    except (ValueError, TypeError):
+        # Another writer may have gone on where the torn record ends: its own is whole.
+        text = line.decode("latin-1")  # a character a byte
+        position = 0
+        while start := START.search(text, position):
             try:
-                yield Record(**json.loads(line)), offset
+                content, position = json.JSONDecoder().raw_decode(text, start.start())
+                record = Record(**content)
             except (ValueError, TypeError):
+                position = start.end()
                 continue
+            if text[position:] == "\n":
+                position += 1
+            yield record, position

@@ -1,22 +1,20 @@
-"""Runs jobs one after the other, shows them, and mirrors their folders to MLflow beside the training."""
+"""Runs jobs one after the other, shows them, and has their folders mirrored to MLflow beside the training."""
 
 from __future__ import annotations
 
-import os
-import sys
+import shutil
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 from conf.schema import ConfigError, RunConfig
-from tracking import console, job, run_folder, server, sweep
+from tracking import console, job, owner, run_folder, sweep, unfinished
 from tracking.job import Interrupted
-from tracking.mirror import Mirror
-from tracking.server import TrackingRefused, TrackingUnavailable
+from tracking.run_folder import Result
 from tracking.sweep import Job
-from tracking.sync import MirrorThread
+from tracking.uploads import Uploads
 
 
 class Launcher:
@@ -29,13 +27,12 @@ class Launcher:
     def __init__(
         self, config: RunConfig, gpus: Sequence[Any], worker_command: Callable[[RunConfig, Path], Any], started: float
     ) -> None:
-        self._config = config
+        self._offline = config.tracking.offline
         self._gpus = gpus
         self._command = worker_command
         self._started = started
         self._console = console.make_console()
-        self._uri = server.absolute_uri(config.tracking.uri) if config.tracking.uri else server.default_uri()
-        self._threads: dict[Path, MirrorThread] = {}
+        self._uploads = Uploads(config.tracking, self._console)
         job.raise_on_signals()
 
     def dry_run(self, jobs: Sequence[Job]) -> int:
@@ -46,119 +43,110 @@ class Launcher:
         self._console.print(f"{len(jobs)} checked; nothing was trained (dry_run=true)")
         return 0
 
+    def check_server(self) -> None:
+        """Say so where the server does not answer. Raises ConfigError where it refuses the user."""
+        self._uploads.check_server()
+
     def run_single(self, one: Job) -> int:
-        with suppress(Interrupted):
-            self._run(one, Path(one.config.runs_dir), None)
-        if one.folder is None or one.result is None:
-            return 1  # stopped before anything was there to show
-        self._console.print(console.run_table(job.run_name(one.config), one.folder, one.result))
-        self._upload([one.folder])
-        self._print_link(one.folder)
+        root = Path(one.config.runs_dir)
+        with ExitStack() as held:
+            try:
+                self._look_back(root)
+                self._run(one, root, None, held)
+            except OSError as error:
+                raise ConfigError(f"runs_dir={root}: {error}; give a folder that you can write to") from error
+            except Interrupted:
+                if one.folder is None:
+                    return 1  # stopped before anything was there to show
+            assert one.folder is not None
+            assert one.result is not None
+            self._console.print(console.run_table(job.run_name(one.config), one.folder, one.result))
+            self._uploads.wait([one.folder])
+            self._uploads.print_link(one.folder)
         return exit_code([one])
 
     def run_sweep(self, jobs: list[Job], argv: Sequence[str], folder: Path | None = None) -> int:
         """Run the jobs that have not finished, in a new sweep or in that of `folder`."""
-        if folder is None:
-            folder = sweep.create(jobs, argv, server.strip_credentials(self._uri))
-        self._mirror(folder)
+        resumed = folder is not None
+        folder = folder or sweep.create(jobs, argv, self._uploads.uri)
+        with ExitStack() as held:
+            try:
+                held.enter_context(owner.hold(folder))
+                if resumed:
+                    sweep.reopen(folder)
+            except owner.Running as error:
+                raise ConfigError(f"sweep.resume={folder.name}: {error}; wait for it, or stop it") from error
+            except OSError as error:
+                raise ConfigError(f"runs_dir={folder.parent}: {error}; give a folder that you can write to") from error
+            self._uploads.take_up([path for path in run_folder.run_folders(folder) if path != folder])
+            self._look_back(folder.parent)
+            self._mark(folder)
+            self._uploads.start(folder)
+            self._run_jobs(jobs, folder)
+            try:
+                sweep.finish(folder, jobs)
+            except OSError as error:
+                self._console.print(f"the sweep's summary is not written: {error}", soft_wrap=True)
+            self._console.print(sweep.table(folder.name, jobs))
+            self._console.print(f"sweep folder: {folder}", soft_wrap=True)
+            folders = [folder, *(one.folder for one in jobs if one.folder is not None)]
+            self._uploads.wait(folders)
+            self._uploads.print_compare(folder, folders[1:])
+        return exit_code(jobs)
+
+    def _run_jobs(self, jobs: Sequence[Job], folder: Path) -> None:
         todo = [one for one in jobs if not one.finished]
         self._console.print(f"sweep {folder.name}: {len(todo)} of {len(jobs)} jobs to run", style="bold")
         try:
             for number, one in enumerate(todo, 1):
                 self._console.print(f"job {number} of {len(todo)}: {' '.join(one.overrides)}", soft_wrap=True)
-                one.result = None
-                self._run(one, folder, folder)
+                one.folder, one.result = None, None
+                try:
+                    with ExitStack() as held:
+                        self._run(one, folder, folder, held)
+                except OSError as error:  # the disk is full: it may have room again for the next job
+                    one.result = Result("failed", failure=job.trouble(error))
+                assert one.result is not None
+                if one.result.failure:
+                    self._console.print(f"  {sweep.status(one)}: {one.result.failure.message}", soft_wrap=True)
                 self._started = time.monotonic()
         except Interrupted as error:
             self._console.print(f"stopped by {error}; continue with: launch.py sweep.resume={folder.name}")
-        sweep.finish(folder, jobs)
-        self._console.print(sweep.table(folder.name, jobs))
-        self._console.print(f"sweep folder: {folder}", soft_wrap=True)
-        folders = [folder, *(one.folder for one in jobs if one.folder is not None)]
-        self._upload(folders)
-        self._print_compare(folder, folders[1:])
-        return exit_code(jobs)
 
-    def _run(self, one: Job, root: Path, parent: Path | None) -> None:
+    def _run(self, one: Job, root: Path, parent: Path | None, held: ExitStack) -> None:
+        """Run a job in a folder of its own, `held` from its making on. Raises OSError where it cannot be made."""
         config = one.config
-        one.folder = job.prepare(config, one.overrides, root, server.strip_credentials(self._uri), parent)
-        command = self._command(config, one.folder)
-        self._mirror(one.folder)
-        uuids = [gpu.uuid for gpu in self._gpus[: int(config.gpus)]]
-        with console.RunProgress(self._console, job.run_name(config)) as progress:
-            try:
-                one.result = job.run_job(
-                    one.folder, config, command.argv, command.env, uuids, progress.update, self._started
-                )
-            except Interrupted as error:
-                one.result = run_folder.read_result(one.folder) or job.stopped(one.folder, error)
-                raise
-            finally:
-                if one.folder in self._threads:
-                    self._threads[one.folder].ended()
-        if parent and one.result.failure:
-            self._console.print(f"  {sweep.status(one)}: {one.result.failure.message}", soft_wrap=True)
-
-    # ---------------------------------------------------------------------------------------------------- MLflow
-
-    def check_server(self) -> None:
-        """Say so where the server does not answer. Raises ConfigError where it refuses the user."""
-        if self._config.tracking.offline:
-            return
+        folder = job.make_folder(config, root, parent)
         try:
-            server.check_server(self._uri, self._config.tracking.experiment)
-        except TrackingRefused as error:
-            raise ConfigError(f"tracking.uri: {error}") from error
-        except TrackingUnavailable as error:
-            self._console.print(f"note: {error}. The run trains all the same and is uploaded when it answers.")
+            descriptor = held.enter_context(owner.hold(folder))
+            job.prepare(folder, config, one.overrides, self._uploads.uri, parent)
+        except (OSError, Interrupted):
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        one.folder = folder
+        try:
+            if parent is None:
+                self._mark(folder)
+            self._uploads.start(folder)
+            command = self._command(config, folder)
+            uuids = [gpu.uuid for gpu in self._gpus[: int(config.gpus)]]
+            with console.RunProgress(self._console, job.run_name(config)) as progress:
+                one.result = job.run_job(
+                    folder, config, command.argv, command.env, uuids, progress.update, self._started, descriptor
+                )
+        except Interrupted as error:
+            one.result = job.stopped(folder, error)
+            raise
+        finally:
+            self._uploads.ended(folder)
 
-    def _mirror(self, folder: Path) -> None:
-        if not self._config.tracking.offline:
-            self._threads[folder] = MirrorThread(folder, self._uri)
-            self._threads[folder].start()
+    def _mark(self, folder: Path) -> None:
+        if not self._offline:  # the user knows that those are not uploaded
+            unfinished.mark(folder)
 
-    def _upload(self, folders: Sequence[Path]) -> None:
-        """Wait, as long as the config allows, for what MLflow has not got yet; say what is left and how to send it."""
-        job.raise_on_signals()  # Ctrl-C ends the waiting
-        deadline = time.monotonic() + self._config.tracking.upload_wait_sec
-        with suppress(Interrupted), self._console.status("uploading to MLflow"):
-            for folder in folders:
-                if folder in self._threads:
-                    self._threads[folder].close(max(0.0, deadline - time.monotonic()))
-        left = [folder for folder in folders if not Mirror(folder).complete]
-        for folder in left:
-            why = self._threads[folder].status if folder in self._threads else "tracking.offline=true"
-            self._console.print(f"not uploaded: {folder}: {why}", soft_wrap=True)
-        if left:
-            paths = " ".join(os.path.relpath(folder) for folder in left if folder.parent not in left)
-            self._console.print(f"upload it with: {python('tracking')} sync {paths}", soft_wrap=True)
-
-    def _print_link(self, folder: Path) -> None:
-        mirrored = Mirror(folder)
-        if mirrored.run_id and mirrored.experiment_id:
-            self._print_ui(server.run_link(self._uri, mirrored.experiment_id, mirrored.run_id))
-
-    def _print_compare(self, folder: Path, folders: Sequence[Path]) -> None:
-        found = [Mirror(path) for path in folders]
-        run_ids = [mirrored.run_id for mirrored in found if mirrored.run_id]
-        experiment_id = Mirror(folder).experiment_id
-        if experiment_id and run_ids:
-            self._print_ui(server.compare_link(self._uri, experiment_id, run_ids))
-
-    def _print_ui(self, link: str) -> None:
-        command = server.ui_command(self._uri)
-        if command:
-            self._console.print(f"MLflow UI: {python('mlflow')} {command.removeprefix('mlflow ')}", soft_wrap=True)
-        self._console.print(f"MLflow {'then open' if command else 'UI'}: {link}", soft_wrap=True)
-
-
-def python(module: str) -> str:
-    """The command that runs a module with this interpreter, from the folder where the user is."""
-    executable = Path(sys.executable)
-    shown = executable.relative_to(Path.cwd()) if executable.is_relative_to(Path.cwd()) else executable
-    root = Path(__file__).resolve().parent.parent
-    path = f"PYTHONPATH={root} " if module == "tracking" and root != Path.cwd() else ""
-    return f"{path}{shown} -m {module}"
+    def _look_back(self, root: Path) -> None:
+        with suppress(OSError):  # it is of other runs, and hinders none
+            self._uploads.look_back(root)
 
 
 def exit_code(jobs: Sequence[Job]) -> int:

@@ -9,49 +9,46 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracking import journal, run_folder
+from tracking import mirror_state, mlflow_run, run_folder
 from tracking.batches import batches
-from tracking.server import TrackingRefused, absolute_uri, answers, artifact_root, strip_credentials
+from tracking.mirror_state import STATUS, State
+from tracking.mlflow_run import UID_TAG
+from tracking.run_folder import Result
+from tracking.server import (
+    DEFAULT_TIMEOUT,
+    REQUEST_TIMEOUT,
+    TrackingRefused,
+    TrackingUnavailable,
+    absolute_uri,
+    answers,
+    patience,
+    strip_credentials,
+)
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
 LOCK = ".mirror.lock"
-UID_TAG = "timetrial.uid"
-STATUS = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
+MAX_TIMEOUT_SEC = 60.0
+STORED_BYTES_PER_SEC = 1e6  # at least, of a server that answers when a file is where it belongs
 
 # One request, one answer: the mirror's caller decides when to try again. MLflow's own defaults (7 retries, doubling
 # from 2 s, 120 s a request) block a refused call for 246 s. What the user has set wins.
 ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
+    REQUEST_TIMEOUT: DEFAULT_TIMEOUT,
     "MLFLOW_LOGGING_LEVEL": "CRITICAL",  # its errors reach the user once, through ours
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_DISABLE_AGENT_HINT": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",  # a training machine calls no third party
     "GIT_PYTHON_REFRESH": "quiet",
 }
-
-
-@dataclass
-class State:
-    """How far MLflow has a folder: the content of mirror.json."""
-
-    tracking_uri: str  # without credentials
-    experiment_id: str | None = None
-    run_id: str | None = None
-    num_creations: int = 0  # begun; the answer to one may be lost, so the next looks for its run first
-    offset: int = 0  # bytes of the journal that are acknowledged
-    time_ms: int = 0  # of the last record before the offset
-    artifacts: dict[str, list[int]] = field(default_factory=dict)  # uploaded: size in bytes, modification time in ns
-    status: str | None = None  # MLflow's, once the run is terminated there
 
 
 class Mirror:
@@ -69,8 +66,10 @@ class Mirror:
             os.environ.setdefault(name, value)
         given = absolute_uri(os.environ.get("MLFLOW_TRACKING_URI", ""))
         stored = self.info.tracking_uri
+        self._timeout_sec = float(DEFAULT_TIMEOUT)
+        self._refused: dict[str, tuple[list[int], str]] = {}  # files: their signature then, and the server's words
         self._uri = tracking_uri or (given if strip_credentials(given) == stored else stored)
-        self.state = self._read_state()
+        self.state = self._load()
 
     @property
     def run_id(self) -> str | None:
@@ -83,37 +82,32 @@ class Mirror:
     @property
     def complete(self) -> bool:
         """Whether MLflow holds the whole of a run that has ended, whoever brought it there."""
-        state, result = self._read_state(), run_folder.read_result(self.folder)
-        return (
-            result is not None
-            and state.status == STATUS[result.status]
-            and state.artifacts == self._artifacts()
-            and next(journal.read(self.folder / run_folder.JOURNAL, state.offset), None) is None
-        )
+        return mirror_state.complete(self.folder, self._load())
 
     def step(self) -> int:
         """Ship what is new and return the number of rows: metric values, params and tags.
 
-        Raises TrackingUnavailable, TrackingRefused, and ValueError for a row that MLflow can never hold.
+        Raises TrackingUnavailable, TrackingRefused, and OSError where mirror.json cannot be written.
         """
         with self._locked():
             return self._ship()
 
     def finish(self) -> None:
-        """Ship the rest of an ended run and its files, and set its status and end time. Raises as `step` does."""
+        """Ship the rest of an ended run, set its status and end time, and upload its files. Raises as `step` does."""
         with self._locked():
-            if self.complete:
-                return
             result = run_folder.read_result(self.folder)
-            assert result is not None, f"{self.folder}: finish() before result.json"
+            if result is None or self.complete:  # None: it was taken up again meanwhile
+                return
             self._ship()
             run_id = self._ensure_run()
-            self._upload(run_id)
+            self._end(run_id, result)
             self._remove_doubles(run_id)
-            failure_ms = result.failure.time_ms if result.failure else self.info.created_ms
-            with self._answers():
-                self._client.set_terminated(run_id, STATUS[result.status], self.state.time_ms or failure_ms)
-            self.state.status = STATUS[result.status]
+            self._upload(run_id)
+
+    def forget(self) -> None:
+        """Have everything sent again, to the same run; for a server that has lost some of it."""
+        with self._locked():
+            self.state = State(self.state.tracking_uri, num_creations=1)
             self._save()
 
     def _ship(self) -> int:
@@ -121,9 +115,14 @@ class Mirror:
 
         num_rows = 0
         run_id = self._ensure_run()
-        for batch in batches(self.folder / run_folder.JOURNAL, self.state.offset):
+        if self.state.status and run_folder.read_result(self.folder) is None:
+            self._reopen(run_id)
+        path = self.folder / run_folder.JOURNAL
+        if path.exists() and path.stat().st_size < self.state.offset:
+            self.state.offset = 0  # a machine that went down lost the journal's last lines, and others took their place
+        for batch in batches(path, self.state.offset):
             if len(batch):
-                with self._answers():
+                with self._request():
                     self._client.log_batch(
                         run_id,
                         metrics=[Metric(*metric) for metric in batch.metrics],
@@ -132,58 +131,81 @@ class Mirror:
                     )
             num_rows += len(batch)
             self.state.offset = batch.offset
-            self.state.time_ms = batch.time_ms or self.state.time_ms
+            self.state.time_ms = max(batch.time_ms, self.state.time_ms)  # a wall clock can be set back
+            self.state.refused += [words for words in batch.refused if words not in self.state.refused]
             self._save()
         return num_rows
 
-    def _upload(self, run_id: str) -> None:
-        for name, signature in self._artifacts().items():
-            if self.state.artifacts.get(name) != signature:
-                with self._answers():
-                    self._client.log_artifact(run_id, str(self.folder / name))
-                self.state.artifacts[name] = signature
-                self._save()
+    def _reopen(self, run_id: str) -> None:
+        """Have a run that had ended run again: its folder was taken up once more."""
+        self._drop_failure(run_id)
+        with self._request():
+            self._client.update_run(run_id, "RUNNING")
+        self.state.status = None
+        self._save()
 
-    def _artifacts(self) -> dict[str, list[int]]:
-        stats = {path.name: path.stat() for path in run_folder.artifacts(self.folder)}
-        return {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}
+    def _end(self, run_id: str, result: Result) -> None:
+        from mlflow.entities import RunTag
+
+        failure = result.failure
+        if failure:
+            self.state.failure = failure.kind
+            self._save()
+            tags = mlflow_run.failure_tags(failure, with_note=self.info.kind != "sweep")
+            with self._request():
+                self._client.log_batch(run_id, tags=[RunTag(*tag) for tag in tags.items()])
+        else:
+            self._drop_failure(run_id)
+        end_ms = max(self.state.time_ms, self.info.created_ms, failure.time_ms if failure else 0)
+        with self._request():
+            self._client.set_terminated(run_id, STATUS[result.status], end_ms)
+        self.state.status = STATUS[result.status]
+        self._save()
+
+    def _drop_failure(self, run_id: str) -> None:
+        if self.state.failure is None:
+            return
+        with self._request():  # the answer to an earlier deletion may be lost, and a second one is an error
+            if "failure" in self._client.get_run(run_id).data.tags:
+                self._client.delete_tag(run_id, "failure")
+        self.state.failure = None
+        self._save()
+
+    def _upload(self, run_id: str) -> None:
+        """Upload the files; those that the server refuses are named when the others are there."""
+        for name, signature in mirror_state.signatures(self.folder).items():
+            if self.state.artifacts.get(name) == signature or self._refused.get(name, ([], ""))[0] == signature:
+                continue
+            try:
+                with self._request(upload_bytes=signature[0]):
+                    self._client.log_artifact(run_id, str(self.folder / name))
+            except TrackingRefused as error:  # it may be large: once is enough, for the others to get through
+                self._refused[name] = signature, f"{name} ({signature[0]:,} bytes): {error}"
+                continue
+            self._refused.pop(name, None)
+            self.state.artifacts[name] = signature
+            self._save()
+        if self._refused:
+            raise TrackingRefused("; ".join(words for _, words in self._refused.values()))
 
     def _ensure_run(self) -> str:
         """The run's id in MLflow, where it is created once: also when the answer to an earlier creation was lost."""
         if self.state.run_id:
             return self.state.run_id
-        self.state.experiment_id = self._ensure_experiment()
-        tags = {UID_TAG: self.info.uid, "mlflow.user": _owner(self.folder), **self._parent_tag()}
+        with self._request():
+            self.state.experiment_id = mlflow_run.ensure_experiment(self._client, self._uri, self.info.experiment)
+        tags = {UID_TAG: self.info.uid, "mlflow.user": mlflow_run.owner(self.folder), **self._parent_tag()}
         if self.state.num_creations:
             self.state.run_id = next((run.info.run_id for run in self._runs_with_our_uid()), None)
         if not self.state.run_id:
             self.state.num_creations += 1
             self._save()
-            with self._answers():
+            with self._request():
                 run = self._client.create_run(self.state.experiment_id, self.info.created_ms, tags, self.info.name)
             self.state.run_id = run.info.run_id
         self._save()
         assert self.state.run_id
         return self.state.run_id
-
-    def _ensure_experiment(self) -> str:
-        name = self.info.experiment
-        with self._answers():
-            experiment = self._client.get_experiment_by_name(name)
-            if experiment is None:
-                try:
-                    return self._client.create_experiment(name, artifact_location=artifact_root(self._uri))
-                except Exception as error:  # narrowed at once: MLflow's classes are not importable at the top
-                    if getattr(error, "error_code", "") != "RESOURCE_ALREADY_EXISTS":
-                        raise
-                    experiment = self._client.get_experiment_by_name(name)  # another process was faster
-        assert experiment is not None
-        if experiment.lifecycle_stage != "active":
-            raise TrackingRefused(
-                f"{self.state.tracking_uri}: the experiment {name!r} is deleted: choose another tracking.experiment or "
-                f"restore it with `mlflow experiments restore --experiment-id {experiment.experiment_id}`"
-            )
-        return str(experiment.experiment_id)
 
     def _parent_tag(self) -> dict[str, str]:
         parent = run_folder.parent_of(self.folder)
@@ -194,12 +216,9 @@ class Mirror:
             return {"mlflow.parentRunId": mirror._ensure_run()}
 
     def _runs_with_our_uid(self) -> list[Run]:
-        with self._answers():
-            assert self.state.experiment_id
-            runs = self._client.search_runs(
-                [self.state.experiment_id], f"tags.`{UID_TAG}` = '{self.info.uid}'", max_results=100
-            )
-        return sorted(runs, key=lambda run: (not run.data.metrics, run.info.run_id))
+        assert self.state.experiment_id
+        with self._request():
+            return mlflow_run.runs_with_uid(self._client, self.state.experiment_id, self.info.uid)
 
     def _remove_doubles(self, run_id: str) -> None:
         """Delete the empty run that a creation leaves when it lands after we gave it up and created another."""
@@ -207,7 +226,7 @@ class Mirror:
             return
         for run in self._runs_with_our_uid():
             if run.info.run_id != run_id and not run.data.metrics and not run.data.params:
-                with self._answers():
+                with self._request():
                     self._client.delete_run(run.info.run_id)
 
     @cached_property
@@ -216,32 +235,27 @@ class Mirror:
 
         return MlflowClient(self._uri)
 
-    def _answers(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def _request(self, upload_bytes: int = 0) -> Iterator[None]:
+        """Around what talks to the server; one that was slow to answer gets more time, and one that stores a file."""
         hint = f"{self.folder / run_folder.MIRROR} can be deleted to upload the folder as a new run"
-        return answers(self._uri, hint)
+        try:
+            with patience(self._timeout_sec + upload_bytes / STORED_BYTES_PER_SEC), answers(self._uri, hint):
+                yield
+        except TrackingUnavailable as error:
+            if error.timed_out:
+                self._timeout_sec = min(2 * self._timeout_sec, MAX_TIMEOUT_SEC)
+            raise
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         with (self.folder / LOCK).open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            self.state = self._read_state()  # another mirror may have gone on
+            self.state = self._load()  # another mirror may have gone on
             yield
 
-    def _read_state(self) -> State:
-        uri = strip_credentials(self._uri)
-        try:
-            state = State(**run_folder.read_json(self.folder / run_folder.MIRROR))
-        except FileNotFoundError:
-            return State(uri)
-        # Another server than before may have had the run even earlier: look for it there, as after a lost answer.
-        return state if state.tracking_uri == uri else State(uri, num_creations=1)
+    def _load(self) -> State:
+        return mirror_state.load(self.folder, strip_credentials(self._uri))
 
     def _save(self) -> None:
-        run_folder.write_json(self.folder / run_folder.MIRROR, asdict(self.state))
-
-
-def _owner(folder: Path) -> str:
-    try:
-        return folder.owner()
-    except KeyError:  # a container may know the number of a user and not the name
-        return str(folder.stat().st_uid)
+        mirror_state.save(self.folder, self.state)

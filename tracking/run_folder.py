@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import time
@@ -25,6 +26,20 @@ WORKER_LOG = "worker.log"
 RESULT = "result.json"
 FAILURE = "failure.rank{rank}.json"  # one a failed rank; the launcher folds the first into the result
 MIRROR = "mirror.json"  # how far MLflow has it; never an artifact
+OWNER = ".owner"  # who runs it, locked while somebody does
+RESERVE = ".result.reserve"  # room for result.json where the disk is full; gone when there is a result
+RESERVE_BYTES = 65536
+
+
+def is_full(error: Exception) -> bool:
+    """Whether a write failed for want of room: a full disk or a used-up quota."""
+    number = error.errno if isinstance(error, OSError) else None
+    # Libraries that write for themselves put the words into an exception of their own.
+    return number in (errno.ENOSPC, errno.EDQUOT) or os.strerror(errno.ENOSPC) in str(error)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 @dataclass
@@ -37,16 +52,16 @@ class RunInfo:
     kind: str = "run"
     uid: str = field(default_factory=lambda: uuid.uuid4().hex)  # finds the MLflow run again after a lost answer
     parent: str | None = None  # path of the parent's folder, relative to this one
-    created_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    created_ms: int = field(default_factory=now_ms)
 
 
 @dataclass
 class Failure:
-    kind: str  # oom | nan | signal:N | timeout | bad_input | error
+    kind: str  # oom | nan | signal:N | timeout | bad_input | disk_full | error
     message: str
     traceback: str = ""
     rank: int = 0
-    time_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    time_ms: int = field(default_factory=now_ms)
 
 
 @dataclass
@@ -110,12 +125,40 @@ def write_json(path: Path, value: Any) -> None:
 
     NaN and infinity are refused, since JSON has neither.
     """
+    _write(path, to_json(value))
+
+
+def to_json(value: Any) -> str:
+    """A dataclass or plain value without the secrets in its texts."""
     plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
-    _write(path, json.dumps(secrets.redacted(plain), indent=2, allow_nan=False) + "\n")
+    return json.dumps(secrets.redacted(plain), indent=2, allow_nan=False) + "\n"
 
 
 def read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def reserve(folder: Path) -> None:
+    """Keep room on the disk for a result. Raises OSError where there is none."""
+    with (folder / RESERVE).open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
+
+
+def write_result(folder: Path, result: Result) -> None:
+    """Write result.json, also on a full disk where there is a reserve. Raises OSError."""
+    path, room = folder / RESULT, folder / RESERVE
+    try:
+        write_json(path, result)
+    except OSError as error:
+        text = to_json(result).encode()
+        if not is_full(error) or not room.exists() or len(text) > RESERVE_BYTES:
+            raise
+        with room.open("r+b") as file:  # into blocks that the file has already
+            file.write(text)
+            file.truncate()
+            os.fsync(file.fileno())
+        room.replace(path)
+    room.unlink(missing_ok=True)
 
 
 def read_info(folder: Path) -> RunInfo:

@@ -6,8 +6,10 @@ import json
 import os
 import re
 import shlex
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -15,10 +17,20 @@ from conf.secrets import redact, strip_credentials
 from tracking import access, connection
 
 LOCAL_UI = "http://127.0.0.1:5000"  # where `ui_command` serves a database
+REQUEST_TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"  # seconds, read by MLflow at every request
+DEFAULT_TIMEOUT = "15"  # of ours; MLflow's own, 120 s, is long to find out that nobody is there
 
 
 class TrackingUnavailable(Exception):
-    """The tracking server cannot be reached, or not now: try again later, nothing is lost."""
+    """The tracking server cannot be reached, or not now: try again later, nothing is lost.
+
+    `retry_after_sec` is what the server asked for; `timed_out` says that it did not answer in time.
+    """
+
+    def __init__(self, message: str, retry_after_sec: float = 0.0, timed_out: bool = False) -> None:
+        super().__init__(message)
+        self.retry_after_sec = retry_after_sec
+        self.timed_out = timed_out
 
 
 class TrackingRefused(Exception):
@@ -91,7 +103,8 @@ def check_server(uri: str, experiment: str | None = None) -> None:
         if response.status_code in (401, 403):
             raise TrackingRefused(_refusal(uri, f"HTTP {response.status_code}"))
         if response.status_code != 200:
-            raise TrackingUnavailable(_message(uri, f"HTTP {response.status_code} {response.text[:200].strip()}"))
+            text = _message(uri, f"HTTP {response.status_code} {response.text[:200].strip()}")
+            raise TrackingUnavailable(text, _seconds(response.headers.get("Retry-After", "")))
         words = access.problem(uri, experiment) if experiment else None
     except connection.Misconfigured as error:
         raise TrackingRefused(f"{strip_credentials(uri)}: {error}; or train now with tracking.offline=true") from None
@@ -99,6 +112,31 @@ def check_server(uri: str, experiment: str | None = None) -> None:
         raise TrackingUnavailable(_message(uri, connection.outage(error))) from None
     if words:
         raise TrackingRefused(f"{strip_credentials(uri)}: {words}")
+
+
+def _seconds(retry_after: str) -> float:
+    """A Retry-After header, in seconds or as a date (RFC 9110, section 10.2.3); 0 where there is none."""
+    with suppress(ValueError):
+        return max(0.0, float(retry_after))
+    with suppress(ValueError, TypeError):
+        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
+    return 0.0
+
+
+@contextmanager
+def patience(sec: float) -> Iterator[None]:
+    """Let the requests of the block take longer than our default, unless the user has said how long they may.
+
+    MLflow knows one timeout for all requests of a process: another thread's request may wait as long meanwhile.
+    """
+    if os.environ.get(REQUEST_TIMEOUT) != DEFAULT_TIMEOUT:
+        yield
+        return
+    os.environ[REQUEST_TIMEOUT] = str(max(int(sec), int(DEFAULT_TIMEOUT)))
+    try:
+        yield
+    finally:
+        os.environ[REQUEST_TIMEOUT] = DEFAULT_TIMEOUT
 
 
 @contextmanager
@@ -111,6 +149,8 @@ def answers(uri: str, hint: str) -> Iterator[None]:
 
     try:
         yield
+    except (TrackingUnavailable, TrackingRefused):
+        raise
     except MlflowException as error:
         if words := connection.tls_problem(str(error)):
             raise TrackingRefused(f"{strip_credentials(uri)}: {words}") from None
@@ -119,13 +159,21 @@ def answers(uri: str, hint: str) -> Iterator[None]:
             raise TrackingRefused(_forbidden(uri, error)) from None
         if status == 401:
             raise TrackingRefused(_refusal(uri, error)) from None
-        if status in (400, 404):
+        # MLflow says BAD_REQUEST, with status 400, of a database whose connection is gone (mlflow/store/db/utils.py).
+        if status in (400, 404) and error.error_code != "BAD_REQUEST":
             raise TrackingRefused(f"{_message(uri, error)}. {hint}") from None
-        if "error_code" not in getattr(error, "json", {"error_code": ""}):
-            check_server(uri)  # JSON of a proxy's own, of which MLflow drops the HTTP status: ask for it
-        raise TrackingUnavailable(_message(uri, error)) from None
-    except Exception as error:  # SQLAlchemy and the artifact stores' SDKs raise classes of their own
-        raise TrackingUnavailable(_message(uri, f"{type(error).__name__}: {error}")) from None
+        foreign = "error_code" not in getattr(error, "json", {"error_code": ""})
+        if foreign or re.search(r"too many (429|503) error responses", str(error)):
+            check_server(uri)  # MLflow drops a proxy's HTTP status, and Retry-After: ask for them
+        raise TrackingUnavailable(_message(uri, error), timed_out="Read timed out" in str(error)) from None
+    except Exception as error:  # SQLAlchemy, requests and the artifact stores' SDKs raise classes of their own
+        text = _message(uri, f"{type(error).__name__}: {error}")
+        status = getattr(getattr(error, "response", None), "status_code", 0)
+        if status in (401, 403):
+            raise TrackingRefused(_refusal(uri, error)) from None
+        if 400 <= status < 500 and status not in (408, 429):
+            raise TrackingRefused(text) from None
+        raise TrackingUnavailable(text) from None
 
 
 def _message(uri: str, error: object) -> str:

@@ -72,4 +72,4 @@ def write(
         ],
         unit=unit,
     )
-    run_folder.write_json(run_dir / run_folder.RESULT, result)
+    run_folder.write_result(run_dir, result)

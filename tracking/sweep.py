@@ -18,6 +18,7 @@ from conf import schema
 from conf.schema import NOT_MEASURED, ConfigError, RunConfig
 from tracking import run_folder
 from tracking.journal import Journal
+from tracking.mlflow_run import NOTE_TAG
 from tracking.run_folder import Failure, Result, RunInfo
 from tracking.statistics import mean_and_standard_error
 
@@ -55,18 +56,16 @@ def create(jobs: Sequence[Job], argv: Sequence[str], uri: str) -> Path:
     sweep_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{config.model.name}-{secrets.token_hex(2)}"
     try:
         folder = run_folder.create(Path(config.runs_dir), sweep_id)
+        run_folder.reserve(folder)
+        write_definition(folder, jobs, argv)
+        info = RunInfo(f"sweep {folder.name}", config.tracking.experiment, uri, kind="sweep")
+        run_folder.write_json(folder / run_folder.RUN, info)
+        log = Journal(folder / run_folder.JOURNAL)
+        log.tags({"sweep": folder.name, NOTE_TAG: note(argv)})
+        log.params({"num_jobs": len(jobs)} | {key: ",".join(values) for key, values in grid(jobs).items()})
+        log.close()
     except OSError as error:
-        raise ConfigError(
-            f"runs_dir={config.runs_dir}: {error.strerror}; give a folder that you can write to"
-        ) from error
-    write_definition(folder, jobs, argv)
-    run_folder.write_json(
-        folder / run_folder.RUN, RunInfo(f"sweep {folder.name}", config.tracking.experiment, uri, kind="sweep")
-    )
-    log = Journal(folder / run_folder.JOURNAL)
-    log.tags({"sweep": folder.name, "mlflow.note.content": f"`launch.py {' '.join(argv)}`"})
-    log.params({"num_jobs": len(jobs)} | {key: ",".join(values) for key, values in grid(jobs).items()})
-    log.close()
+        raise ConfigError(f"runs_dir={config.runs_dir}: {error}; give a folder that you can write to") from error
     return folder
 
 
@@ -91,13 +90,19 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
     if not (folder / DEFINITION).exists():
         there = ", ".join(sorted(path.parent.name for path in Path(runs_dir).glob(f"*/{DEFINITION}"))) or "none"
         raise ConfigError(f"sweep.resume={sweep_id}: no such sweep in runs_dir={runs_dir}; there are: {there}")
-    definition = run_folder.read_json(folder / DEFINITION)
-    jobs = [Job(schema.from_dict(RunConfig, row["config"]), row["overrides"]) for row in definition["jobs"]]
+    jobs = read(folder)
     known = {job.config.config_hash() for job in jobs}
     added = [job for job in asked if multirun and job.config.config_hash() not in known]
     if added:
         jobs += added
-        write_definition(folder, jobs, definition["argv"])
+        write_definition(folder, jobs, run_folder.read_json(folder / DEFINITION)["argv"])
+    return folder, jobs
+
+
+def read(folder: Path) -> list[Job]:
+    """All jobs of a sweep, each with its newest folder that has a result."""
+    definition = run_folder.read_json(folder / DEFINITION)
+    jobs = [Job(schema.from_dict(RunConfig, row["config"]), row["overrides"]) for row in definition["jobs"]]
     newest: dict[str, tuple[Path, Result]] = {}
     for path in sorted(folder.glob(f"*/{run_folder.CONFIG}"), key=lambda path: path.stat().st_mtime):
         result = run_folder.read_result(path.parent)
@@ -105,7 +110,7 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
             newest[schema.load(path).config_hash()] = (path.parent, result)
     for job in jobs:
         job.folder, job.result = newest.get(job.config.config_hash(), (None, None))
-    return folder, jobs
+    return jobs
 
 
 def grid(jobs: Sequence[Job]) -> dict[str, list[str]]:
@@ -207,19 +212,44 @@ def table(name: str, jobs: Sequence[Job]) -> Table:
     return drawn
 
 
-def finish(folder: Path, jobs: Sequence[Job]) -> Result:
-    """Write the sweep's summary and result: finished when every job is."""
+def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None) -> Result:
+    """Write the sweep's summary and result: finished when every job is, else failed, or `killed`. Raises OSError."""
+    bad = [status(job) for job in jobs if not job.finished]
+    metrics = {"num_finished": float(len(jobs) - len(bad))}
+    result = Result("finished", metrics=metrics)
+    if bad:
+        words = f"{len(bad)} of {len(jobs)} jobs did not finish: {', '.join(bad)}"
+        failure = Failure("error", words)
+        if killed:
+            failure = dataclasses.replace(killed, message=f"{killed.message}; {words}")
+        result = Result("killed" if killed else "failed", metrics=metrics, failure=failure)
+    try:
+        log = Journal(folder / run_folder.JOURNAL)
+        time_ms = killed.time_ms if killed else None
+        log.tags({NOTE_TAG: note(run_folder.read_json(folder / DEFINITION)["argv"], result.failure)}, time_ms)
+        log.metrics(metrics, time_ms=time_ms)  # as the last record, it ends the parent run
+        log.close()
+        write_summary(folder, jobs)
+    finally:
+        run_folder.write_result(folder, result)  # there is room for it on a full disk too
+    return result
+
+
+def note(argv: Sequence[str], failure: Failure | None = None) -> str:
+    """What MLflow shows as the parent run's description."""
+    command = f"`launch.py {' '.join(argv)}`"
+    return f"{command}\n\n{failure.message}" if failure else command
+
+
+def write_summary(folder: Path, jobs: Sequence[Job]) -> None:
     text = io.StringIO()
     csv.writer(text).writerows([headings(jobs), *map(cells, summary(jobs))])
     run_folder.write_text(folder / "summary.csv", text.getvalue())
     rows = [headings(jobs), ["---"] * len(headings(jobs)), *map(cells, summary(jobs))]
     run_folder.write_text(folder / "summary.md", "".join(f"| {' | '.join(row)} |\n" for row in rows))
-    bad = [status(job) for job in jobs if not job.finished]
-    failure = Failure("error", f"{len(bad)} of {len(jobs)} jobs did not finish: {', '.join(bad)}") if bad else None
-    metrics = {"num_finished": float(len(jobs) - len(bad))}
-    log = Journal(folder / run_folder.JOURNAL)
-    log.metrics(metrics)  # the journal's last record is when the parent run ended
-    log.close()
-    result = Result("failed" if bad else "finished", metrics=metrics, failure=failure)
-    run_folder.write_json(folder / run_folder.RESULT, result)
-    return result
+
+
+def reopen(folder: Path) -> None:
+    """Take a sweep up again that has ended: its result and summary are to come. Raises OSError."""
+    run_folder.reserve(folder)
+    (folder / run_folder.RESULT).unlink(missing_ok=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from conf.schema import RunConfig
 
+LAUNCHER = "TIMETRIAL_LAUNCHER"  # the launcher's process id, where the worker is its child
 ROOT = Path(__file__).resolve().parent.parent  # where conf, tracking and trainers are imported from
 
 
@@ -32,6 +33,7 @@ def native(config: RunConfig, run_dir: Path, environ: Mapping[str, str]) -> Work
     settings = {
         "PYTHONPATH": path,
         "PYTHONUNBUFFERED": "1",
+        LAUNCHER: str(os.getpid()),  # the worker ends with it, also where it is gone before the worker looks
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order of nvidia-smi and NVML, so that numbers mean the same GPU
         **config.stack.env,
     }

@@ -7,11 +7,14 @@ device. Forking after the imports means that Lightning is imported once, not onc
 from __future__ import annotations
 
 import ctypes
+import errno
+import multiprocessing
 import os
 import signal
 import sys
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +22,7 @@ from conf import schema
 from tracking import fingerprint, run_folder
 from tracking.journal import Journal
 from tracking.run_folder import Failure, Result
+from trainers.stack import LAUNCHER
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -107,13 +111,15 @@ def record_environment(config: schema.RunConfig, run_dir: Path, found: dict[str,
 
 def fail(run_dir: Path, failure: Failure) -> int:
     status = "killed" if failure.kind.startswith("signal:") else "failed"
-    run_folder.write_json(run_dir / run_folder.RESULT, Result(status, failure=failure))
+    run_folder.write_result(run_dir, Result(status, failure=failure))
     return 1
 
 
 def run_rank(run_dir: Path, gpu: str) -> None:
     """The entry point of one process; a failure is left as a file for the agent."""
-    die_with_parent()
+    agent = multiprocessing.parent_process()
+    assert agent is not None
+    die_with(int(agent.pid or 0))
     from trainers.train import train
 
     rank = int(os.environ["RANK"])
@@ -121,20 +127,23 @@ def run_rank(run_dir: Path, gpu: str) -> None:
     try:
         train(config, run_dir, gpu)
     except Exception as error:
-        traceback.print_exc()
         kind = classify(error)
         message = str(error) if kind == "bad_input" else f"{type(error).__name__}: {error}"
         failure = Failure(kind, message, traceback.format_exc(), rank)
-        run_folder.write_json(run_dir / run_folder.FAILURE.format(rank=rank), failure)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with suppress(OSError):  # the disk may be full: then the exit code has to say it all
+            run_folder.write_json(run_dir / run_folder.FAILURE.format(rank=rank), failure)
+        with suppress(OSError):
+            traceback.print_exc()
+            sys.stdout.flush()
+            sys.stderr.flush()
         if kind == "error" and config.world_size() > 1:
             time.sleep(2)  # a peer's death may be the cause: the agent must come to see that one first
-        os._exit(1)  # not through exit handlers: they would wait for peers that may be gone
+        # Not through exit handlers: they would wait for peers that may be gone.
+        os._exit(errno.ENOSPC if kind == "disk_full" else 1)
 
 
 def classify(error: Exception) -> str:
-    """The kind of failure: oom | nan | bad_input | error."""
+    """The kind of failure: oom | nan | bad_input | disk_full | error."""
     import torch
 
     from tracking.callback import NonFiniteLoss
@@ -143,6 +152,8 @@ def classify(error: Exception) -> str:
         return "bad_input"
     if isinstance(error, NonFiniteLoss):
         return "nan"
+    if run_folder.is_full(error):
+        return "disk_full"
     # PyTorch's CPU allocator has no exception of its own.
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error):
         return "oom"
@@ -158,14 +169,18 @@ def first_failure(run_dir: Path, error: ChildFailedError) -> Failure:
     written = run_dir / run_folder.FAILURE.format(rank=rank)
     if written.exists():
         return Failure(**run_folder.read_json(written))
+    if failure.exitcode == errno.ENOSPC:
+        return Failure("disk_full", f"rank {rank} could not write: {os.strerror(errno.ENOSPC)}: {run_dir}", rank=rank)
     return Failure("error", f"rank {rank} ended with exit code {failure.exitcode}", rank=rank)
 
 
-def die_with_parent() -> None:
+def die_with(parent: int) -> None:
     """Have the kernel kill this process when its parent dies, however the parent dies."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before that
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    die_with_parent()
+    die_with(int(os.environ.get(LAUNCHER, os.getppid())))
     sys.exit(main(Path(sys.argv[1])))

@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.tracking.faulty_proxy import FaultyProxy
+from tests.tracking.mlflow_server import MlflowServer
 from tracking import mirror
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
+    """One for all tests, since it takes 5 to 20 s to start; a test that kills it starts it again."""
+    with MlflowServer(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture
+def proxy(server: MlflowServer) -> Iterator[FaultyProxy]:
+    with FaultyProxy(server.port) as proxy:
+        yield proxy
 
 
 @pytest.fixture

@@ -19,11 +19,15 @@ START_TIMEOUT_SEC = 90  # two cores shared with others: a start takes 5 to 20 s
 
 
 class MlflowServer:
-    """`with MlflowServer(folder) as server:` runs it; `server.uri`, `server.database`, `server.kill()`, `.start()`."""
+    """`with MlflowServer(folder) as server:` runs it; `server.uri`, `server.database`, `server.kill()`, `.start()`.
 
-    def __init__(self, folder: Path) -> None:
+    `store` is the URI of another database than the SQLite file `server.database`.
+    """
+
+    def __init__(self, folder: Path, store: str = "") -> None:
         self.folder = folder
         self.database = folder / "mlflow.db"
+        self._store = store or f"sqlite:///{self.database}"
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
@@ -32,7 +36,7 @@ class MlflowServer:
 
     def start(self) -> None:
         options = {
-            "--backend-store-uri": f"sqlite:///{self.database}",
+            "--backend-store-uri": self._store,
             "--artifacts-destination": str(self.folder / "served"),
             "--host": "127.0.0.1",
             "--port": str(self.port),
@@ -77,16 +81,16 @@ class MlflowServer:
 
 
 class answering:
-    """A server that answers every request with one status, and notes the Authorization headers."""
+    """A server that answers every request with one status and JSON, and notes the Authorization headers."""
 
-    def __init__(self, status: int) -> None:
+    def __init__(self, status: int, **content: str) -> None:
         headers: list[str | None] = []
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def answer(self) -> None:
                 headers.append(self.headers["Authorization"])
                 self.rfile.read(int(self.headers["Content-Length"] or 0))
-                body = json.dumps({"message": "no"}).encode()
+                body = json.dumps({"message": "no", **content}).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()

@@ -5,6 +5,7 @@ import multiprocessing
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -99,3 +100,32 @@ def test_a_missing_journal_is_empty_and_a_foreign_line_is_passed_over(tmp_path: 
     path.write_text('[1]\n{"kind": "unknown field", "x": 1}\nnull\n"text"\n')
     [written] = write(path, [("params", {"seed": 1})])
     assert [record for record, _ in read(path)] == [written]
+
+
+@pytest.mark.parametrize("closed", [True, False], ids=["a new writer", "one that was there before"])
+def test_a_record_torn_at_any_byte_costs_no_other(tmp_path: Path, closed: bool) -> None:
+    path = tmp_path / "journal.jsonl"
+    before = Journal(path)
+    [torn] = write(tmp_path / "other", [("tags", {"kind": '{"kind": "tags"}', "é": math.nan})])
+    line = (tmp_path / "other").read_bytes()
+    for num_bytes in range(len(line) + 1):
+        path.write_bytes(b"")
+        first = before.event("first")
+        with path.open("ab") as file:
+            file.write(line[:num_bytes])
+        last = (Journal(path) if closed else before).event("last", text='{"kind": "event"}')
+        whole = [torn] if num_bytes >= len(line) - 1 else []  # it may lack its newline alone
+        found = list(read(path))
+        assert len(found) == 2 + len(whole), num_bytes
+        assert all(same(*pair) for pair in zip((record for record, _ in found), (first, *whole, last), strict=True))
+        for index, (_, offset) in enumerate(found):
+            assert [end for _, end in read(path, offset)] == [end for _, end in found[index + 1 :]]
+
+
+def test_what_a_file_system_left_of_a_power_cut_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    [first] = write(path, [("params", {"seed": 1})])
+    with path.open("ab") as file:
+        file.write(bytes(1000))  # a size that was written, and blocks that were not
+    [last] = write(path, [("params", {"seed": 2})])
+    assert [record for record, _ in read(path)] == [first, last]

@@ -10,16 +10,16 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.tracking.folders import end, make_folder, wait_for, write_rows
 from tests.tracking.mlflow_server import MlflowServer, answering
-from tracking import run_folder
+from tests.tracking.rows import expected_rows, query, runs_with_uid, stored_rows, tags_of
+from tracking import clock, run_folder
 from tracking.batches import batches
-from tracking.journal import Journal
+from tracking.journal import Journal, events
 from tracking.mirror import UID_TAG, Mirror
 from tracking.server import TrackingUnavailable, check_server, strip_credentials
 from tracking.sync import MirrorThread, sync
@@ -32,37 +32,6 @@ pytestmark = [
 ]
 
 REPO = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
-    with MlflowServer(tmp_path_factory.mktemp("server")) as running:
-        yield running
-
-
-def expected_rows(folder: Path) -> list[tuple[str, float, int, int]]:
-    found = set()
-    for batch in batches(folder / run_folder.JOURNAL, 0):
-        for key, value, time_ms, step in batch.metrics:
-            stored = 0.0 if math.isnan(value) else max(-sys.float_info.max, min(sys.float_info.max, value))
-            found.add((key, stored, time_ms, step, math.isnan(value)))
-    return sorted(found)
-
-
-def query(server: MlflowServer, sql: str, *values: object) -> list[tuple]:
-    with sqlite3.connect(f"file:{server.database}?mode=ro", uri=True, timeout=20) as database:
-        rows = database.execute(sql, values).fetchall()
-    database.close()
-    return rows
-
-
-def stored_rows(server: MlflowServer, run_id: str | None) -> list[tuple]:
-    rows = query(server, "select key, value, timestamp, step, is_nan from metrics where run_uuid = ?", run_id)
-    return sorted((*row[:4], bool(row[4])) for row in rows)
-
-
-def tags_of(server: MlflowServer, run_id: str | None) -> dict[str, str]:
-    return dict(query(server, "select key, value from tags where run_uuid = ?", run_id))
 
 
 def test_every_row_arrives_once_when_the_server_is_killed_and_started_again(
@@ -131,7 +100,7 @@ def test_a_run_is_created_once_when_the_answer_is_lost(server: MlflowServer, tmp
     assert Mirror(folder).run_id is None
     again = Mirror(folder)
     again.step()
-    assert runs_with_uid(server, again) == [(again.run_id, "active")]
+    assert runs_with_uid(server, again.info.uid) == [(again.run_id, "active")]
 
 
 def test_a_creation_that_lands_late_is_removed_at_the_end(server: MlflowServer, tmp_path: Path) -> None:
@@ -144,7 +113,7 @@ def test_a_creation_that_lands_late_is_removed_at_the_end(server: MlflowServer, 
     end(folder)
     write_rows(folder, range(1))
     shipper.finish()
-    assert set(runs_with_uid(server, shipper)) == {(shipper.run_id, "active"), (late.info.run_id, "deleted")}
+    assert set(runs_with_uid(server, shipper.info.uid)) == {(shipper.run_id, "active"), (late.info.run_id, "deleted")}
 
 
 def test_a_sweep_is_synced_with_its_jobs_and_syncing_again_changes_nothing(
@@ -174,9 +143,10 @@ def test_a_sweep_is_synced_with_its_jobs_and_syncing_again_changes_nothing(
             server, "select status, end_time, start_time, name from runs where run_uuid = ?", shipped.run_id
         )
         assert (status, name, start_time) == (job.name.upper(), job.name, shipped.info.created_ms)
-        assert end_time == expected_rows(job)[-1][2]
+        failure = (run_folder.read_result(job) or run_folder.Result("")).failure
+        assert end_time == (failure.time_ms if failure else expected_rows(job)[-1][2])
         assert tags_of(server, shipped.run_id)["mlflow.parentRunId"] == Mirror(parent).run_id
-        assert len(runs_with_uid(server, shipped)) == 1
+        assert len(runs_with_uid(server, shipped.info.uid)) == 1
         assert (server.folder / "served" / "1" / str(shipped.run_id) / "artifacts" / "config.yaml").exists()
     assert query(server, "select status from runs where run_uuid = ?", Mirror(running).run_id) == [("RUNNING",)]
     before = dump(server)
@@ -249,13 +219,77 @@ def test_what_is_large_is_split_and_what_is_long_is_cut_visibly(server: MlflowSe
     assert tags_of(server, shipper.run_id)["t100"] == "x" * 7999 + "…"
 
 
-def test_a_bad_row_ends_the_thread_with_a_status_and_not_the_training(server: MlflowServer, tmp_path: Path) -> None:
+def test_a_value_that_mlflow_cannot_hold_is_named_and_holds_up_nothing(server: MlflowServer, tmp_path: Path) -> None:
     folder = make_folder(tmp_path, server.uri)
-    Journal(folder / run_folder.JOURNAL).metrics({"throughput(tps)": 1.0})
+    Journal(folder / run_folder.JOURNAL).metrics({"throughput(tps)": 1.0, "loss": 2.0})
     end(folder)
-    thread = MirrorThread(folder).start()
-    assert not thread.close(wait_sec=30)
-    assert "throughput(tps)" in thread.status
+    [outcome] = sync([folder])
+    assert outcome.state == "complete"
+    assert "throughput(tps)" in outcome.message
+    assert [row[:2] for row in stored_rows(server, Mirror(folder).run_id)] == [("loss", 2.0)]
+
+
+def test_a_wall_clock_that_is_set_back_loses_no_row_and_ends_no_run_before_it_began(
+    server: MlflowServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_folder(tmp_path, server.uri)
+    path = folder / run_folder.JOURNAL
+    journal = Journal(path)
+    real, offset_ns = time.time_ns, -3600 * 10**9  # set back between the folder's making and its first record
+    monkeypatch.setattr(time, "time_ns", lambda: real() + offset_ns)
+    journal.event("epoch_start")
+    for step in range(6):
+        journal.metrics({"loss": 1.0, "same": 2.0}, step // 2)  # the same value at the same step
+        offset_ns -= 3600 * 10**9
+    stop = journal.event("epoch_stop")
+    end(folder)
+    assert sync([folder])[0].state == "complete"
+    shipped = Mirror(folder)
+    assert len(stored_rows(server, shipped.run_id)) == 12
+    assert stored_rows(server, shipped.run_id) == expected_rows(folder)
+    [(start_time, end_time)] = query(server, "select start_time, end_time from runs where run_uuid = ?", shipped.run_id)
+    assert stop.time_ms < start_time <= end_time
+    [(begin, finish)] = clock.intervals(events(path), "epoch")
+    assert 0 <= finish - begin < 60  # durations are by the monotonic clock
+
+
+def test_a_server_that_has_lost_rows_gets_them_again(server: MlflowServer, tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, server.uri)
+    write_rows(folder, range(10))
+    end(folder)
+    sync([folder])
+    run_id = Mirror(folder).run_id
+    with sqlite3.connect(server.database, timeout=20) as database:
+        database.execute("delete from metrics where run_uuid = ? and step > 3", (run_id,))
+    database.close()
+    assert [outcome.state for outcome in sync([folder])] == ["complete"]
+    assert len(stored_rows(server, run_id)) == 8  # nobody knows
+    assert [outcome.state for outcome in sync([folder], again=True)] == ["complete"]
+    assert Mirror(folder).run_id == run_id
+    assert stored_rows(server, run_id) == expected_rows(folder)
+
+
+def test_state_that_is_torn_and_a_journal_that_is_shorter_than_before_are_sent_anew(
+    server: MlflowServer, tmp_path: Path
+) -> None:
+    """As after a power cut: nothing of it makes a second run, or leaves rows out."""
+    folder = make_folder(tmp_path, server.uri)
+    write_rows(folder, range(10))
+    shipper = Mirror(folder)
+    shipper.step()
+    run_id = shipper.run_id
+    path = folder / run_folder.JOURNAL
+    path.write_bytes(path.read_bytes()[:150])
+    write_rows(folder, range(20, 22))
+    Mirror(folder).step()
+    assert set(expected_rows(folder)) <= set(stored_rows(server, run_id))
+    (folder / run_folder.MIRROR).write_text("")
+    write_rows(folder, range(30, 40))
+    end(folder)
+    assert sync([folder])[0].state == "complete"
+    assert Mirror(folder).run_id == run_id
+    assert set(expected_rows(folder)) <= set(stored_rows(server, run_id))
+    assert len(runs_with_uid(server, shipper.info.uid)) == 1
 
 
 def test_credentials_are_used_and_never_written(
@@ -289,11 +323,6 @@ def forget(shipper: Mirror, **changes: object) -> None:
     for name, value in changes.items():
         setattr(shipper.state, name, value)
     shipper._save()
-
-
-def runs_with_uid(server: MlflowServer, shipper: Mirror) -> list[tuple]:
-    sql = "select runs.run_uuid, lifecycle_stage from runs join tags using (run_uuid) where key = ? and value = ?"
-    return query(server, sql, UID_TAG, shipper.info.uid)
 
 
 def dump(server: MlflowServer) -> list[list[tuple]]:

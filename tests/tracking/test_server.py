@@ -79,6 +79,13 @@ def test_a_refusal_is_told_from_an_outage(
         server.check_server(uri)  # nobody listens any more
 
 
+def test_a_database_whose_connection_is_gone_is_an_outage_although_mlflow_says_400(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, "")
+    for error_code, error in (("BAD_REQUEST", TrackingUnavailable), ("INVALID_PARAMETER_VALUE", TrackingRefused)):
+        with answering(400, error_code=error_code) as (uri, _), pytest.raises(error):
+            Mirror(folder, uri).step()
+
+
 def test_a_server_that_hangs_costs_one_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     monkeypatch.setattr(connection, "TIMEOUT_SEC", 1)

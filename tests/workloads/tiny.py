@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -20,17 +21,23 @@ from trainers.workload import Batch, TrialModule, Workload
 
 
 class Tiny(TrialModule):
-    """Logistic regression. `fault` strikes at step 5 of the training, on the last rank."""
+    """Logistic regression. `fault` strikes at step 5 of the training, on the last rank; `work` makes a step longer."""
 
     def __init__(
-        self, data: ImageData, learning_rate: float, weight_decay: float, fault: str = "none", marker: str = ""
+        self,
+        data: ImageData,
+        learning_rate: float,
+        weight_decay: float,
+        fault: str = "none",
+        marker: str = "",
+        work: int = 0,
     ) -> None:
         super().__init__()
         self.max_epochs = 3
         self.learning_rate = learning_rate
         self.net = nn.Linear(data.image_size[0] * data.image_size[1], data.num_classes)
         self.register_buffer("counts", torch.zeros(2, dtype=torch.int64), persistent=False)
-        self.fault, self.marker = fault, marker
+        self.fault, self.marker, self.work = fault, marker, work
         self.steps = 0
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -42,6 +49,8 @@ class Tiny(TrialModule):
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
         losses = nn.functional.cross_entropy(self.logits(batch["images"]), batch["labels"], reduction="none")
         loss = (losses * batch["weights"]).sum()
+        for _ in range(self.work):
+            torch.mm(torch.ones(512, 512), torch.ones(512, 512))
         if self.trainer.global_step == 4 and dist.get_rank() == dist.get_world_size() - 1:
             loss = loss * self.strike()
         return loss
@@ -65,6 +74,8 @@ class Tiny(TrialModule):
             os._exit(7)
         elif self.fault == "hang":
             time.sleep(600)
+        elif self.fault == "fill":
+            fill_the_disk()
         return float("nan") if self.fault == "diverge" else 1.0
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
@@ -79,6 +90,17 @@ class Tiny(TrialModule):
 
     def write_report(self, run_dir: Path) -> None:
         (run_dir / "report.json").write_text(json.dumps({"steps": self.trainer.global_step}))
+
+
+def fill_the_disk() -> None:
+    """Take all the room on the disk of the current folder, until this process ends."""
+    file = Path("filler").open("wb", buffering=0)  # noqa: SIM115  held on purpose
+    Path("filler").unlink()
+    for size in (65536, 1):
+        with contextlib.suppress(OSError):
+            while file.write(b"x" * size) == size:
+                pass
+    globals()["filler"] = file
 
 
 WORKLOAD = Workload(module=Tiny, data={"digits": digits}, unit="images")

@@ -1,0 +1,76 @@
+"""launch.py's Launcher with a worker that needs no torch: python -m tests.tracking.quick_launch URI JOB...
+
+A job is the JSON of `model.hparams` for quick_worker; several make a sweep, `--resume=ID` continues one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from conf.schema import (
+    ConfigError,
+    DatasetConfig,
+    ModelConfig,
+    OptimizerConfig,
+    PrecisionConfig,
+    RunConfig,
+    StackConfig,
+    TrackingConfig,
+)
+from tests.commands import environment
+from tracking import sweep
+from tracking.launcher import Launcher
+from tracking.sweep import Job
+from trainers.stack import LAUNCHER, WorkerCommand
+
+
+def config(uri: str, number: int, hparams: dict[str, object]) -> RunConfig:
+    return RunConfig(
+        model=ModelConfig("quick", "quick:QUICK", 1, {}, {"none": {}}, OptimizerConfig(0.1), hparams=hparams),
+        dataset=DatasetConfig("none"),
+        precision=PrecisionConfig("fp32", "32"),
+        stack=StackConfig("native"),
+        tracking=TrackingConfig(uri, "tests", upload_wait_sec=float(os.environ.get("WAIT_SEC", "20"))),
+        gpus=0,
+        seed=number,
+    )
+
+
+def worker_command(_: RunConfig, folder: Path) -> WorkerCommand:
+    argv = [sys.executable, "-m", "tests.tracking.quick_worker", str(folder)]
+    return WorkerCommand(argv, environment(PYTHONUNBUFFERED="1") | {LAUNCHER: str(os.getpid())})
+
+
+def main(uri: str, *jobs: str) -> int:
+    words = [word for word in jobs if not word.startswith("--")]
+    found = [Job(config(uri, number, json.loads(one)), [f"seed={number}"]) for number, one in enumerate(words, 1)]
+    launcher = Launcher(found[0].config, [], worker_command, time.monotonic())
+    try:
+        for word in jobs:
+            if word.startswith("--resume="):
+                folder = Path("runs").resolve() / word.partition("=")[2]
+                return launcher.run_sweep(sweep.read(folder), [], folder)
+        if len(found) > 1:
+            return launcher.run_sweep(found, ["-m", f"seed=1..{len(found)}"])
+        return launcher.run_single(found[0])
+    except ConfigError as error:
+        print(f"refused: {error}")
+        return 2
+
+
+def start(cwd: Path, uri: str, *jobs: dict[str, object] | str, **environ: str) -> subprocess.Popen[str]:
+    """The command above as a process, with its output in a pipe."""
+    texts = [one if isinstance(one, str) else json.dumps(one) for one in jobs]
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.tracking.quick_launch", uri, *texts],
+        cwd=cwd, env=environment(**environ), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,95 @@
+"""A real training, and a server that fails in every way while it runs and stays away past its end."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.commands import TINY, collect, environment, events, start
+from tests.tracking.faulty_proxy import FaultyProxy
+from tests.tracking.folders import wait_for
+from tests.tracking.mlflow_server import MlflowServer
+from tests.tracking.rows import expected_rows, status_of, stored_rows
+from tracking import run_folder
+from tracking.mirror import Mirror
+
+pytestmark = [
+    pytest.mark.usefixtures("mlflow_environment"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+EPOCHS = int(os.environ.get("TIMETRIAL_OUTAGE_EPOCHS", "24"))
+PHASES = (
+    None,
+    "hang",
+    None,
+    "refuse",
+    None,
+    "status 500",
+    None,
+    "drop answer",
+)  # in turn, so that drift hits both alike
+PHASE_SEC = 0.7
+SETTINGS = ("model.hparams.work=5", f"max_epochs={EPOCHS}", "stop_at_target=false", "batch_size=32")
+
+
+def test_training_is_not_delayed_and_nothing_is_lost(
+    server: MlflowServer, proxy: FaultyProxy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = (f"tracking.uri={proxy.uri}", "tracking.upload_wait_sec=2", "tracking.experiment=tests")
+    process = start(
+        tmp_path, *TINY, *SETTINGS, *places, "log_every_n_steps=3", "tracking.system_metrics_interval_sec=0.5",
+        MLFLOW_HTTP_REQUEST_TIMEOUT="5",
+    )  # fmt: skip
+    trains = tmp_path / "runs"
+    wait_for(lambda: process.poll() or any(events(one, "run_start") for one in run_folder.run_folders(trains)), 120)
+    [folder] = run_folder.run_folders(trains)
+    switched: list[tuple[float, str | None]] = []  # when, in ms, to which fault
+    for fault in itertools.cycle(PHASES):
+        proxy.fault = fault
+        switched.append((time.time() * 1e3, fault))
+        if process.poll() is not None or events(folder, "run_stop"):
+            break
+        time.sleep(PHASE_SEC)
+    proxy.fault = "refuse"  # and nobody is there when it ends
+    launched = collect(process, tmp_path)
+    assert launched.code == 0, launched.output
+    assert f"not uploaded: {folder}" in launched.output
+    assert f"-m tracking sync runs/{folder.name}" in launched.output
+
+    well, badly = step_times(folder, switched)
+    ratio = statistics.median(badly) / statistics.median(well)
+    with capsys.disabled():
+        print(f"\nstep, median: {statistics.median(well):.3f} ms of {len(well)} while the server answers,", end=" ")
+        print(f"{statistics.median(badly):.3f} ms of {len(badly)} while not; longest {max(badly):.0f} ms")
+    assert min(len(well), len(badly)) > 100
+    assert 0.8 < ratio < 1.25
+    assert max(badly) < 2000  # a step that waited for an answer would take all of the 5 s
+
+    proxy.fault = None
+    command = [sys.executable, "-m", "tracking", "sync", f"runs/{folder.name}"]
+    synced = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    assert synced.returncode == 0, synced.stdout
+    assert stored_rows(server, Mirror(folder).run_id) == expected_rows(folder)
+    assert status_of(server, Mirror(folder).run_id) == "FINISHED"
+
+
+def step_times(folder: Path, switched: list[tuple[float, str | None]]) -> tuple[list[float], list[float]]:
+    """Milliseconds of the steps that lie within a phase, while the server answered and while it did not."""
+    found: dict[bool, list[float]] = {False: [], True: []}
+    for window in events(folder, "throughput_window"):
+        took = sum(window.values["step_ms"])
+        # A window is journaled when the next one is full, so it ends a window's time before that.
+        begin, end = window.time_ms - 2 * took, window.time_ms
+        phase = next((p for p in reversed(list(itertools.pairwise(switched))) if p[0][0] <= begin), None)
+        if phase and end <= phase[1][0]:
+            found[phase[0][1] is not None] += window.values["step_ms"]
+    return found[False], found[True]
