@@ -1,4 +1,4 @@
-"""A team's load on a team's server: 32 runs of 100 metric rows a second each, then a burst of 100,000 rows from one.
+"""A team's load on a team's server: 32 runs of 100 metric rows a second each, then 100,000 rows at once.
 
     python benchmarks/server_load.py [--seconds 120] [--csv FILE]       # --seconds 10 --compare-seconds 5 to try it out
 
@@ -25,7 +25,6 @@ import platform
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,10 +32,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-import psycopg
-
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from server_watch import Database, Watch
 
 from tests.team_server import TeamServer
 from tracking import run_folder
@@ -67,101 +65,6 @@ class Outcome:
     @property
     def rows_per_sec(self) -> float:
         return self.on_server_at_end / self.seconds
-
-
-class Database:
-    """The server's PostgreSQL, asked directly."""
-
-    def __init__(self, server: TeamServer) -> None:
-        os.environ["PGPASSFILE"] = str(server.home / "pgpass")
-        uri = f"host={server.home}/database/socket user=mlflow dbname=tracking"
-        self._connection = psycopg.connect(uri, autocommit=True)
-
-    def rows(self, run_ids: list[str]) -> int:
-        [count] = self._one("SELECT count(*) FROM metrics WHERE run_uuid = ANY(%s)", run_ids)
-        return int(count)
-
-    def newest_ms(self, run_ids: list[str]) -> dict[str, int]:
-        """Of each run, when the newest row was written that the server has of every key."""
-        sql = "SELECT run_uuid, min(timestamp) FROM latest_metrics WHERE run_uuid = ANY(%s) GROUP BY 1"
-        return dict(self._connection.execute(sql, (run_ids,)).fetchall())
-
-    def bytes_per_row(self) -> float:
-        total, count = self._one("SELECT pg_total_relation_size('metrics'), count(*) FROM metrics")
-        return float(total) / count
-
-    def _one(self, sql: str, *arguments: object) -> tuple[Any, ...]:
-        row = self._connection.execute(sql, arguments).fetchone()
-        assert row is not None
-        return row
-
-
-class Watch(threading.Thread):
-    """Looks twice a second how far the server is behind, and what memory and CPU time everybody takes."""
-
-    def __init__(self, server: TeamServer, run_ids: list[str], senders: list[int]) -> None:
-        super().__init__(daemon=True)
-        self._database = Database(server)
-        self._run_ids = run_ids
-        self._roots = {"senders": senders, **server_processes(server)}
-        self._ended = threading.Event()
-        self.lag_sec = 0.0
-        self.memory_mb: dict[str, float] = {}
-        self._before = self._cpu_sec()
-        self.cpu_sec: dict[str, float] = {}
-
-    def run(self) -> None:
-        started = time.time()
-        while not self._ended.wait(0.5):
-            now = time.time()
-            newest = self._database.newest_ms(self._run_ids)
-            for run_id in self._run_ids:
-                behind = now - newest[run_id] / 1e3 if run_id in newest else now - started
-                self.lag_sec = max(self.lag_sec, behind)
-            for name, pids in self._roots.items():
-                memory = sum(memory_mb(process) for process in processes(pids))
-                self.memory_mb[name] = max(memory, self.memory_mb.get(name, 0.0))
-
-    def stop(self) -> None:
-        self._ended.set()
-        self.join()
-        self.cpu_sec = {name: after - self._before[name] for name, after in self._cpu_sec().items()}
-
-    def _cpu_sec(self) -> dict[str, float]:
-        """Of each group: of those that live, and of those that have ended since."""
-        times = psutil.cpu_times()
-        own = {name: sum(map(cpu_sec, processes(pids))) for name, pids in self._roots.items()}
-        return own | {"all": sum(times) - times.idle - times.iowait - times.guest - times.guest_nice}
-
-
-def processes(pids: list[int]) -> list[psutil.Process]:
-    found = []
-    for pid in pids:
-        process = psutil.Process(pid)
-        found += [process, *process.children(recursive=True)]
-    return found
-
-
-def server_processes(server: TeamServer) -> dict[str, list[int]]:
-    """The first process of each service."""
-    files = {"MLflow": "sockets/mlflow.pid", "nginx": "nginx/group.pid", "PostgreSQL": "database/data/postmaster.pid"}
-    return {name: [int((server.home / file).read_text().split()[0])] for name, file in files.items()}
-
-
-def cpu_sec(process: psutil.Process) -> float:
-    try:
-        times = process.cpu_times()
-    except psutil.Error:
-        return 0.0
-    return float(times.user + times.system + times.children_user + times.children_system)
-
-
-def memory_mb(process: psutil.Process) -> float:
-    """The process's share of memory (PSS): what several processes share counts once."""
-    try:
-        return float(process.memory_full_info().pss) / 1e6
-    except psutil.Error:
-        return 0.0
 
 
 # --------------------------------------------------------------------------------------------------------- senders
@@ -281,19 +184,30 @@ def mirrored(name: str, server: TeamServer, number: int, rows_per_sec: float, se
     return outcome
 
 
-def burst(server: TeamServer, num_rows: int) -> tuple[float, int]:
-    """Seconds for a mirror to ship a journal of this many rows, and how many of them arrived."""
+@dataclass
+class Burst:
+    num_runs: int
+    rows: int
+    seconds: float
+    on_server: int
+
+
+def burst(server: TeamServer, num_runs: int, num_rows: int) -> Burst:
+    """How long mirrors take for journals of together this many rows, that are there at the start."""
     with tempfile.TemporaryDirectory() as root:
-        [folder], [run_id] = make_folders(Path(root), server.uri, 1)
-        journal = Journal(folder / run_folder.JOURNAL)
-        for step in range(num_rows // NUM_KEYS):
-            journal.metrics(row_values(step), step)
-        journal.close()
-        run_folder.write_json(folder / run_folder.RESULT, run_folder.Result("finished"))
+        folders, run_ids = make_folders(Path(root), server.uri, num_runs)
+        steps = num_rows // NUM_KEYS // num_runs
+        for folder in folders:
+            journal = Journal(folder / run_folder.JOURNAL)
+            for step in range(steps):
+                journal.metrics(row_values(step), step)
+            journal.close()
+            run_folder.write_json(folder / run_folder.RESULT, run_folder.Result("finished"))
         started = time.monotonic()
-        with forked([(mirror_run, (folder, server.uri))]):
+        with forked([(mirror_run, (folder, server.uri)) for folder in folders]):
             pass
-        return time.monotonic() - started, Database(server).rows([run_id])
+        seconds = time.monotonic() - started
+        return Burst(num_runs, steps * NUM_KEYS * num_runs, seconds, Database(server).rows(run_ids))
 
 
 def called(
@@ -310,7 +224,7 @@ def called(
     return measure(name, server, run_ids, sent, seconds, calls, patience_sec)
 
 
-def report(outcomes: list[Outcome], burst_sec: float, burst_rows: int, bytes_per_row: float) -> None:
+def report(outcomes: list[Outcome], bursts: list[Burst], bytes_per_row: float) -> None:
     import mlflow
 
     versions = f"mlflow {mlflow.__version__}, python {platform.python_version()}"
@@ -323,17 +237,20 @@ def report(outcomes: list[Outcome], burst_sec: float, burst_rows: int, bytes_per
             f"{one.name:22}{one.num_runs:>5}{one.sent:>11}{one.rows_per_sec:>8.0f}{one.lag_sec:>11.1f} s{missing:>9}"
             f"{one.finish_sec:>10.1f} s{one.sender_cpu:>10.2f}{one.server_cpu:>10.2f}{one.other_cpu:>10.2f}"
         )
-    print(f"{'burst, mirror':22}{1:>5}{burst_rows:>11}{burst_rows / burst_sec:>8.0f}   in {burst_sec:.1f} s")
+    for fast in bursts:
+        rate = fast.rows / fast.seconds
+        print(f"{'burst, mirror':22}{fast.num_runs:>5}{fast.rows:>11}{rate:>8.0f}   in {fast.seconds:.1f} s")
     for one in outcomes:
         memory = ", ".join(f"{group} {mb:.0f} MB" for group, mb in one.memory_mb.items())
         print(f"memory, {one.name}: {memory}")
     print(f"{bytes_per_row:.0f} bytes a metric row in PostgreSQL, indexes included")
 
 
-def save(path: Path, outcomes: list[Outcome], burst_sec: float, burst_rows: int) -> None:
-    names = ("phase", "runs", "rows_sent", "seconds", "rows_at_end", "rows_missing", "slowest_lag_sec",
-             "afterwards_sec", "sender_cores", "server_cores", "other_cores", "senders_mb", "mlflow_mb",
-             "postgresql_mb")  # fmt: skip
+def save(path: Path, outcomes: list[Outcome], bursts: list[Burst]) -> None:
+    names = (
+        "phase", "runs", "rows_sent", "seconds", "rows_at_end", "rows_missing", "slowest_lag_sec", "afterwards_sec",
+        "sender_cores", "server_cores", "other_cores", "senders_mb", "mlflow_mb", "postgresql_mb",
+    )  # fmt: skip
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(names)
@@ -342,7 +259,9 @@ def save(path: Path, outcomes: list[Outcome], burst_sec: float, burst_rows: int)
             figures = (one.seconds, one.on_server_at_end, one.sent - one.on_server, one.lag_sec, one.finish_sec,
                        one.sender_cpu, one.server_cpu, one.other_cpu, *memory)  # fmt: skip
             writer.writerow([one.name, one.num_runs, one.sent, *(f"{figure:.6g}" for figure in figures)])
-        writer.writerow(["burst", 1, burst_rows, f"{burst_sec:.6g}", burst_rows, 0])
+        for burst in bursts:
+            row = ("burst", burst.num_runs, burst.rows, f"{burst.seconds:.6g}", burst.on_server, 0)
+            writer.writerow(row)
 
 
 @contextmanager
@@ -371,15 +290,15 @@ def main() -> None:
             mirrored("mirror", server, *load, arguments.seconds),
             mirrored("mirror, one fast run", server, 1, 1000, min(60, arguments.seconds)),
         ]
-        burst_sec, burst_rows = burst(server, arguments.burst)
+        bursts = [burst(server, number, arguments.burst) for number in (1, arguments.runs)]
         bytes_per_row = Database(server).bytes_per_row()
     for name in ("plain", "async", "async, buffered"):
         with serving() as server:  # another, since a sender that was killed leaves requests behind
             outcomes.append(called(name, server, *load, arguments.compare_seconds, arguments.patience_seconds))
-    assert burst_rows == arguments.burst // NUM_KEYS * NUM_KEYS, f"{burst_rows} rows of the burst arrived"
-    report(outcomes, burst_sec, burst_rows, bytes_per_row)
+    assert all(one.on_server == one.rows for one in bursts), bursts
+    report(outcomes, bursts, bytes_per_row)
     if arguments.csv:
-        save(arguments.csv, outcomes, burst_sec, burst_rows)
+        save(arguments.csv, outcomes, bursts)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tracking.sync import Outcome
-
 from conf import secrets
 from tracking import diff, gate, report_command
+
+if TYPE_CHECKING:
+    from tracking.sync import Outcome
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -48,7 +48,7 @@ class Launcher:
         return 0
 
     def check_server(self) -> None:
-        """Say so where the server does not answer. Raises ConfigError where it refuses the credentials."""
+        """Say so where the server does not answer. Raises ConfigError where it refuses the user."""
         self._uploads.check_server()
 
     def run_single(self, one: Job) -> int:

@@ -149,6 +149,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def to_json(value: Any) -> str:
+    """A dataclass or plain value without the secrets in its texts."""
     plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
     return json.dumps(secrets.redacted(plain), indent=2, allow_nan=False) + "\n"
 

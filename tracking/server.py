@@ -69,9 +69,16 @@ def ui_command(uri: str) -> str | None:
 
 
 def artifact_root(uri: str) -> str | None:
-    """Where a database's artifacts go: beside it, wherever the process runs; a server decides for itself (None)."""
+    """Where a database's artifacts go: beside it, wherever the process runs; a server decides for itself (None).
+
+    The folder is made here, as private as run folders are, since it holds copies of their files.
+    """
     path = _sqlite_path(uri)
-    return None if path is None else (path.absolute().parent / "mlartifacts").as_uri()
+    if path is None:
+        return None
+    folder = path.absolute().parent / "mlartifacts"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder.as_uri()
 
 
 def _ui(uri: str) -> str:
