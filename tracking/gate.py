@@ -17,6 +17,7 @@ from rich.console import Console
 
 from tracking import source
 from tracking.noninferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, WORKLOAD, Verdict, decide, higher_is_better, side
+from tracking.table import make_console
 
 if TYPE_CHECKING:
     from tracking.runs import Run
@@ -71,7 +72,7 @@ def command(arguments: argparse.Namespace) -> int:
         verdict = judge(arguments)
     except (ValueError, TrackingRefused, TrackingUnavailable) as error:
         verdict = Verdict(CANNOT_TELL, arguments.metric, f"refused: {error}")
-    console = Console()
+    console = make_console()
     if verdict.sides:
         console.print(verdict.table().rich())
     for note in verdict.notes:

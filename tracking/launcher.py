@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from conf.schema import ConfigError, RunConfig
-from tracking import console, job, run_folder, server, sweep
+from tracking import console, job, run_folder, server, spending, sweep
 from tracking.job import Interrupted
 from tracking.mirror import Mirror
 from tracking.server import TrackingRefused, TrackingUnavailable
@@ -74,9 +75,12 @@ class Launcher:
         sweep.finish(folder, jobs)
         self._console.print(sweep.table(folder.name, jobs))
         self._console.print(f"sweep folder: {folder}", soft_wrap=True)
+        if (usd := spending.spent_usd(folder)) is not None:
+            self._console.print(f"cost of the sweep: {usd:,.2f} USD, of every job from its start to its end")
         folders = [folder, *(one.folder for one in jobs if one.folder is not None)]
         self._upload(folders)
         self._print_compare(folder, folders[1:])
+        self._print_report(folder, jobs[0].config)
         return exit_code(jobs)
 
     def _run(self, one: Job, root: Path, parent: Path | None) -> None:
@@ -144,6 +148,17 @@ class Launcher:
         experiment_id = Mirror(folder).experiment_id
         if experiment_id and run_ids:
             self._print_ui(server.compare_link(self._uri, experiment_id, run_ids))
+
+    def _print_report(self, folder: Path, config: RunConfig) -> None:
+        """The command that makes the sweep's report, of a study by its axes."""
+        words = [f"report {folder.name}"]
+        words += [f"--by {','.join(config.study.by)}"] if config.study.by else []
+        words += [f"--reference {','.join(config.study.reference)}"] if config.study.reference else []
+        if config.tracking.offline:
+            words += ["--from-folders", f"--runs-dir {os.path.relpath(folder.parent)}"]
+        elif config.tracking.uri:
+            words.append(f"--uri {shlex.quote(server.strip_credentials(self._uri))}")
+        self._console.print(f"report: {python('tracking')} {' '.join(words)}", soft_wrap=True, markup=False)
 
     def _print_ui(self, link: str) -> None:
         command = server.ui_command(self._uri)

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from conf import schema
 from conf.schema import NOT_MEASURED, ConfigError, RunConfig
-from tracking import run_folder
+from tracking import run_folder, spending
 from tracking.journal import Journal
 from tracking.run_folder import Failure, Result, RunInfo
 from tracking.statistics import mean_and_standard_error
@@ -64,7 +64,8 @@ def create(jobs: Sequence[Job], argv: Sequence[str], uri: str) -> Path:
         folder / run_folder.RUN, RunInfo(f"sweep {folder.name}", config.tracking.experiment, uri, kind="sweep")
     )
     log = Journal(folder / run_folder.JOURNAL)
-    log.tags({"sweep": folder.name, "mlflow.note.content": f"`launch.py {' '.join(argv)}`"})
+    study = {"study": config.study.name} if config.study.name else {}
+    log.tags({**study, "sweep": folder.name, "mlflow.note.content": f"`launch.py {' '.join(argv)}`"})
     log.params({"num_jobs": len(jobs)} | {key: ",".join(values) for key, values in grid(jobs).items()})
     log.close()
     return folder
@@ -217,6 +218,8 @@ def finish(folder: Path, jobs: Sequence[Job]) -> Result:
     bad = [status(job) for job in jobs if not job.finished]
     failure = Failure("error", f"{len(bad)} of {len(jobs)} jobs did not finish: {', '.join(bad)}") if bad else None
     metrics = {"num_finished": float(len(jobs) - len(bad))}
+    if (usd := spending.spent_usd(folder)) is not None:
+        metrics["cost/sweep_usd"] = usd
     log = Journal(folder / run_folder.JOURNAL)
     log.metrics(metrics)  # the journal's last record is when the parent run ended
     log.close()
