@@ -66,7 +66,87 @@ def test_links_resolve(path: Path) -> None:
     for link in LINK.findall(prose(path)):
         file, _, anchor = link.partition("#")
         if re.match(r"\w+:", file):
-    
+            continue
+        target = (path.parent / file).resolve() if file else path
+        assert target.exists(), link
+        assert target.is_relative_to(ROOT), link
+        if anchor:
+            assert anchor in map(slug, re.findall(r"^#+ (.*)$", prose(target), re.MULTILINE)), link
+
+
+@pytest.mark.parametrize(("file", "words"), LAUNCHES, ids=[f"{file}: {' '.join(words)}" for file, words in LAUNCHES])
+def test_launch_commands_compose_and_pass_the_checks(file: str, words: list[str]) -> None:
+    """On a machine with eight H200s, where every command in the docs can run."""
+    config_dir = None
+    overrides = []
+    multirun = False
+    rest = iter(words)
+    for word in rest:
+        if word == "--config-dir":
+            config_dir = ROOT / next(rest)
+        elif word == "--cfg":
+            assert next(rest) == "job"
+        elif word in ("-m", "--multirun"):
+            multirun = True
+        elif word != "--help":
+            overrides.append(word)
+    asked = list(jobs(overrides))
+    assert len(asked) == 1 or multirun
+    for one in asked:
+        checks.check(composed(one, config_dir), EIGHT_GPUS)
+
+
+def test_there_are_commands_to_check() -> None:
+    assert len(LAUNCHES) > 20
+    assert any(not words for _, words in LAUNCHES)
+    assert any("-m" in words for _, words in LAUNCHES)
+
+
+def test_tracking_commands_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    found = {words[0] for _, words in behind("tracking")}
+    assert found == {"diff", "fingerprint", "gate", "report", "sync"}
+    for command in found:
+        with pytest.raises(SystemExit) as ended:
+            tracking.__main__.main([command, "--help"])
+        assert ended.value.code == 0
+    assert "--json" in capsys.readouterr().out
+
+
+def test_python_files_that_commands_run_exist() -> None:
+    for _, words in commands():
+        for word in words:
+            if word.endswith(".py"):
+                assert (ROOT / word).is_file(), word
+
+
+def test_the_configuration_reference_is_current() -> None:
+    written = generate_configuration.TARGET.read_text(encoding="utf-8")
+    assert written == generate_configuration.render(), "write it anew: python -m docs.generate_configuration"
+
+
+def test_quoted_files_are_quoted_as_they_are() -> None:
+    example = ROOT / "docs" / "examples" / "own_workload"
+    text = (ROOT / "docs" / "adding-a-workload.md").read_text(encoding="utf-8")
+    quoted = dict(re.findall(r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    files = {path.relative_to(example).as_posix() for path in example.rglob("*") if path.suffix in (".py", ".yaml")}
+    assert quoted.keys() == files
+    for file, content in quoted.items():
+        assert content == (example / file).read_text(encoding="utf-8"), file
+
+
+@pytest.mark.parametrize("path", [*DOCS, *(ROOT / "docs").rglob("*.py")], ids=name)
+def test_no_path_of_one_machine(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert str(ROOT) not in text
+    assert not re.findall(r"(?<![\w.~/])/(?:home|root|tmp|work|Users)/\S*", text)
+
+
+def literals(folder: str, without: Collection[str] = ()) -> Iterator[str]:
+    for path in (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if path.stem not in without else ():
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
 
 def section(heading: str) -> set[str]:
     """What stands in backticks under a heading of docs/measurement.md."""

@@ -142,11 +142,14 @@ def test_a_study_trains_and_costs_what_its_jobs_took(trained: Launched) -> None:
 def test_a_study_ends_with_the_command_of_its_report(
     trained: Launched, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = next(line for line in trained.output.splitlines() if line.startswith("report: "))
+    line = next(line for line in trained.output.splitlines() if line.startswith("report again: "))
     command = shlex.split(line.partition("-m tracking ")[2])
     assert command[2:] == [
         "--by", "model.hparams.augment_epochs", "--reference", "fashion_mnist", "--from-folders", "--runs-dir", "runs"
     ]  # fmt: skip
+    own = (trained.folders[0].parent / "report.md").read_text()  # made when the sweep ended
+    assert "model.hparams.augment_epochs=1" in own
+    assert "p3.2xlarge (V100)" in own
     monkeypatch.chdir(trained.cwd)
     assert main([*command, "--check"]) == 0
     printed = capsys.readouterr().out

@@ -9,7 +9,7 @@ from typing import Any
 from tracking.runs import Run, Runs
 from tracking.settings import ABSENT, DEVICES, REPEATS, WORKLOAD, Values, Workload, flat
 
-MOST_FILES = 100  # runs whose config.yaml and fingerprint.json are read: a request each
+MOST_FILES = 60  # runs whose config.yaml and fingerprint.json are read: a request each
 IGNORED = {
     "config_hash",
     "sweep",

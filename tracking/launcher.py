@@ -150,7 +150,9 @@ class Launcher:
             self._print_ui(server.compare_link(self._uri, experiment_id, run_ids))
 
     def _print_report(self, folder: Path, config: RunConfig) -> None:
-        """The command that makes the sweep's report, of a study by its axes."""
+        """Where the sweep's report is, and the command that makes it again, of a study by its axes."""
+        if (folder / "report.html").exists():
+            self._console.print(f"report: {folder / 'report.html'}", soft_wrap=True, markup=False)
         words = [f"report {folder.name}"]
         words += [f"--by {','.join(config.study.by)}"] if config.study.by else []
         words += [f"--reference {','.join(config.study.reference)}"] if config.study.reference else []
@@ -158,7 +160,7 @@ class Launcher:
             words += ["--from-folders", f"--runs-dir {os.path.relpath(folder.parent)}"]
         elif config.tracking.uri:
             words.append(f"--uri {shlex.quote(server.strip_credentials(self._uri))}")
-        self._console.print(f"report: {python('tracking')} {' '.join(words)}", soft_wrap=True, markup=False)
+        self._console.print(f"report again: {python('tracking')} {' '.join(words)}", soft_wrap=True, markup=False)
 
     def _print_ui(self, link: str) -> None:
         command = server.ui_command(self._uri)

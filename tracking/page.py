@@ -11,6 +11,7 @@ from html import escape
 from pathlib import Path
 
 from tracking import run_folder
+from tracking.plotted import Plot
 from tracking.report import Report
 from tracking.table import Table
 
@@ -26,7 +27,7 @@ th { border-bottom: 2px solid #555; } .answer { font-size: 1.1rem; } .note, figc
 
 
 def write(report: Report, folder: Path) -> list[Path]:
-    """Write report.html, .md, .csv and .json, and the figures below figures/; returns what was written.
+    """Write report.html, .md, .csv and .json, and each figure as report-<name>.png; returns what was written.
 
     Raises OSError where the folder cannot be written to.
     """
@@ -39,11 +40,14 @@ def write(report: Report, folder: Path) -> list[Path]:
     }
     for name, text in texts.items():
         run_folder.write_text(folder / name, text)
-    (folder / "figures").mkdir(exist_ok=True)
     for plot in report.plots:
-        with run_folder.replacing(folder / "figures" / f"{plot.name}.png") as path:
+        with run_folder.replacing(folder / _file(plot)) as path:
             path.write_bytes(plot.png)
-    return [folder / name for name in texts] + [folder / "figures" / f"{plot.name}.png" for plot in report.plots]
+    return [folder / name for name in [*texts, *map(_file, report.plots)]]
+
+
+def _file(plot: Plot) -> str:
+    return f"report-{plot.name}.png"
 
 
 def html(report: Report) -> str:
@@ -76,7 +80,7 @@ def markdown(report: Report) -> str:
         parts.append("**To be careful about**\n\n" + "\n".join(f"- {warning}" for warning in report.warnings))
     for table in report.tables:
         parts.append(table.markdown() if table.rows else f"**{table.title}**\n\n{table.note}")
-    parts += [f"![{plot.caption}](figures/{plot.name}.png)\n\n{plot.caption}" for plot in report.plots]
+    parts += [f"![{plot.caption}]({_file(plot)})\n\n{plot.caption}" for plot in report.plots]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 

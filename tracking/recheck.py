@@ -138,6 +138,10 @@ class Journaled:
         seconds = math.fsum(step for window in windows[1:] for step in window["step_ms"]) / 1e3
         return sum(window["samples"] for window in windows[1:]) / seconds if seconds else None
 
+    def timed_sec(self) -> float | None:
+        starts, stops = self.times("run_start"), self.times("run_stop")
+        return stops[0] - starts[0] if starts and stops else None
+
     def dollars(self, seconds: float | None) -> float | None:
         price = (self.config.get("instance") or {}).get("price_per_hour")
         return None if price is None or seconds is None else seconds / 3600 * price * self.config.get("nodes", 1)
@@ -154,7 +158,7 @@ COMPUTED: dict[str, Callable[[Journaled], float | None]] = {
     "time/to_accuracy_train_sec": Journaled.to_accuracy_train_sec,
     "throughput/samples_per_sec": Journaled.rate,
     "cost/to_accuracy_usd": lambda run: run.dollars(run.to_accuracy_sec()),
-    "cost/usd": lambda run: run.dollars(run.times("run_stop")[0] - run.times("run_start")[0]),
+    "cost/usd": lambda run: run.dollars(run.timed_sec()),
 }
 
 

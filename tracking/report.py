@@ -149,7 +149,8 @@ def answer(report: Report) -> list[str]:
             said += f", the best mean, but it cannot be told apart from {names}."
         else:
             least = min(pair.factor for pair in pairs)
-            said += f", better than all {len(pairs)} others by a factor of {least:.3g} at least."
+            others = "the only other" if len(pairs) == 1 else f"all {len(pairs)} others"
+            said += f", better than {others} by a factor of {least:.3g}" + (" at least." if len(pairs) > 1 else ".")
         sentences += [said, _second(workload, leader)]
     return sentences
 

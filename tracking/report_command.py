@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where run folders are (%(default)s)")
     parser.add_argument("--reference", type=_keys, default=[], metavar="STUDY[,STUDY...]", help=reference.HELP)
     parser.add_argument("--reference-only", type=_keys, metavar="STUDY[,STUDY...]", help="print these studies alone")
+    parser.add_argument("--attach", action="store_true", help="add the report to the sweep's parent run in MLflow")
     parser.add_argument("--check", action="store_true", help="recompute every figure from the run folders' journals")
 
 
@@ -49,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from tracking import beside, page, report
+    from tracking import beside, page, report, sweep_report
     from tracking.runs import FolderRuns, MlflowRuns
 
     if not arguments.selectors:
@@ -59,7 +60,7 @@ def _report(arguments: argparse.Namespace) -> int:
     store = FolderRuns([arguments.runs_dir]) if arguments.from_folders else MlflowRuns(arguments.uri)
     console = Console(highlight=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=200)
+        console = Console(highlight=False, width=260)
     with _progress() as progress:
         reading = progress.add_task("reading runs", total=None)
         runs = store.find(arguments.selectors, lambda number: progress.update(reading, completed=number))
@@ -69,14 +70,15 @@ def _report(arguments: argparse.Namespace) -> int:
             store, arguments.selectors, runs, arguments.by, arguments.metric, arguments.with_missed,
             lambda: progress.advance(rest),
         )  # fmt: skip
-    if arguments.reference:
-        tables, sentences = beside.beside(made.workloads, arguments.reference)
-        made.tables += tables
-        made.warnings += sentences
+    beside.add(made, arguments.reference)
     folder = arguments.out or Path("reports") / re.sub(r"[^\w.-]+", "-", "-".join(arguments.selectors))[:100]
     written = page.write(made, folder)
     show(console, made)
     console.print(f"written: {written[0]} and {len(written) - 1} files beside it", markup=False, soft_wrap=True)
+    if arguments.attach:
+        if not isinstance(store, MlflowRuns):
+            raise ValueError("--attach writes to MLflow: leave --from-folders out")
+        console.print(f"attached to the run {sweep_report.attach(store, made, written)}", soft_wrap=True)
     return check(console, made, arguments.runs_dir) if arguments.check else 0
 
 

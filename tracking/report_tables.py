@@ -77,7 +77,7 @@ def _fact(setting: Setting, key: str) -> str:
 
 def comparison_table(workload: Workload, metric: str, pairs: Sequence[Comparison]) -> Table:
     """Every pair of settings, or each with the best where those are too many to read."""
-    shown, note = list(pairs), f"Welch's t-test of {metric}; Holm's correction over all {len(pairs)} pairs."
+    shown, note = list(pairs), f"Welch's t-test of {metric}; Holm's correction over {len(pairs)} pairs."
     if len(pairs) > MOST_PAIRS:
         leader = estimates.best(workload, metric)
         shown = [pair for pair in pairs if pair.better == leader]

@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import unquote, urlsplit
 
 from tracking import run_folder
-from tracking.batches import batches
+from tracking.batches import MAX_TAG_CHARS, batches
 from tracking.mirror import ENVIRONMENT, STATUS, UID_TAG
-from tracking.server import absolute_uri, answers, default_uri, strip_credentials
+from tracking.server import TrackingRefused, TrackingUnavailable, absolute_uri, answers, default_uri, strip_credentials
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -95,6 +96,7 @@ class MlflowRuns:
     def __init__(self, uri: str | None = None) -> None:
         self._uri = absolute_uri(uri) if uri else default_uri()
         self.source = strip_credentials(self._uri)
+        self._artifact_uris: dict[str, str] = {}  # by run id
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
@@ -118,12 +120,34 @@ class MlflowRuns:
         return found
 
     def text(self, run: Run, name: str) -> str:
+        root = urlsplit(self._artifact_uris.get(run.id, ""))
+        if root.scheme == "file" and not self._uri.startswith("http"):  # beside a database, which need not be asked
+            try:
+                return (Path(unquote(root.path)) / name).read_text(encoding="utf-8")
+            except FileNotFoundError:
+                raise FileNotFoundError(f"{run.name} ({run.id}) has no file {name} in {root.path}") from None
+        try:
+            with tempfile.TemporaryDirectory() as folder, self._answers():
+                return Path(self._client.download_artifacts(run.id, name, folder)).read_text(encoding="utf-8")
+        except (TrackingUnavailable, TrackingRefused):  # stores tell in different ways that there is no such file
+            with self._answers():
+                known = {file.path for file in self._client.list_artifacts(run.id)}
+            if name in known:
+                raise
+        raise FileNotFoundError(f"{run.name} ({run.id}) has no file {name} in {self.source}")
+
+    def parent(self, sweep: str) -> Run | None:
+        """The parent run of a sweep, or None where there is none."""
+        found = self._search(list(self._experiments), f"tags.sweep = '{sweep}'", lambda _: None)
+        return next((run for run in found if _is_parent(run)), None)
+
+    def attach(self, run: Run, files: Iterable[Path], tags: Mapping[str, str]) -> None:
+        """Upload files to a run as artifacts, and set tags: the one thing here that writes."""
         with self._answers():
-            known = {file.path for file in self._client.list_artifacts(run.id)}
-        if name not in known:
-            raise FileNotFoundError(f"{run.name} ({run.id}) has no file {name} in {self.source}")
-        with tempfile.TemporaryDirectory() as folder, self._answers():
-            return Path(self._client.download_artifacts(run.id, name, folder)).read_text(encoding="utf-8")
+            for file in files:
+                self._client.log_artifact(run.id, str(file))
+            for key, value in tags.items():
+                self._client.set_tag(run.id, key, value[:MAX_TAG_CHARS])
 
     def _select(self, selector: str, progress: Progress) -> list[Run]:
         name = Path(selector).name  # of a folder, too: that of a sweep is named by its id
@@ -164,6 +188,7 @@ class MlflowRuns:
 
     def _run(self, row: Any) -> Run:
         info, data = row.info, row.data
+        self._artifact_uris[info.run_id] = info.artifact_uri
         return Run(
             info.run_id,
             info.run_name,

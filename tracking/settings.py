@@ -10,6 +10,7 @@ import yaml
 
 from tracking.runs import Run, Runs
 
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML was built with it
 ABSENT = "(none)"
 # What makes runs comparable at all: the same task to the same target.
 WORKLOAD = ("model", "dataset", "target_metric", "target_value")
@@ -134,7 +135,7 @@ class Values:
         """Every key of the run's config.yaml, dotted; empty where it has none."""
         if run.id not in self._configs:
             try:
-                self._configs[run.id] = flat(yaml.safe_load(self._store.text(run, "config.yaml")))
+                self._configs[run.id] = flat(yaml.load(self._store.text(run, "config.yaml"), LOADER))
             except FileNotFoundError:
                 self._configs[run.id] = {}
         return self._configs[run.id]

@@ -221,6 +221,12 @@ def finish(folder: Path, jobs: Sequence[Job]) -> Result:
     if (usd := spending.spent_usd(folder)) is not None:
         metrics["cost/sweep_usd"] = usd
     log = Journal(folder / run_folder.JOURNAL)
+    if all(job.result is not None for job in jobs):  # not stopped: nobody waits for the end of it
+        from tracking import sweep_report
+
+        argv = run_folder.read_json(folder / DEFINITION)["argv"]
+        note = sweep_report.write(folder, f"`launch.py {' '.join(argv)}`", jobs[0].config.study)
+        log.tags({"mlflow.note.content": note})
     log.metrics(metrics)  # the journal's last record is when the parent run ended
     log.close()
     result = Result("failed" if bad else "finished", metrics=metrics, failure=failure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,10 @@ SWEEP = "20260101-000000-vgg-abcd"
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Path:
     """A sweep of three runs, one of them failed, in folders and in a database beside them."""
     root = tmp_path_factory.mktemp("runs")
+    shutil.copy(empty_database, root)
     uri = f"sqlite:///{root / 'mlflow.db'}"
     sweep = studied.make_sweep(root, SWEEP, uri, 3)
     studied.make_run(sweep, studied.config(gpus=1), uri, fingerprint={"used": []})

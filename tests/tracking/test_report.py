@@ -1,0 +1,398 @@
+"""Reports on sweeps whose runs were written by hand, so that every figure of theirs is known."""
+
+from __future__ import annotations
+
+import csv
+import html.parser
+import json
+import re
+import shutil
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tracking import studied
+from tests.tracking.mlflow_server import answering
+from tracking import page, report, sweep_report, sync
+from tracking.__main__ import main
+from tracking.report import Report
+from tracking.runs import FolderRuns, MlflowRuns
+
+SWEEP = "20260101-000000-vgg-abcd"
+CLOCKS = {"used": [{"uuid": "a"}], "gpus": [{"uuid": "a", "application_sm_clock_mhz": 1980}], "environment": {}}
+LATE = r'("clock_sec": )[\d.]+(, "key": "eval_accuracy")'  # an evaluation's time in a journal
+# Seconds a step of one GPU's five seeds, and of two GPUs' three. An epoch is 8 steps and an evaluation of 0.5 s.
+ONE, TWO = (0.10, 0.11, 0.12, 0.13, 0.19), (0.05, 0.06, 0.07)
+
+
+def to_accuracy(step_sec: float, epochs: int = 3) -> float:
+    return epochs * (8 * step_sec + 0.5)
+
+
+def write_sweep(root: Path, uri: str) -> list[Path]:
+    """One and two GPUs, and a run each that diverged, was killed, missed its target, was resumed, and is not ended."""
+    sweep = studied.make_sweep(root, SWEEP, uri, 13)
+    folders = [sweep]
+
+    def add(**options: Any) -> None:
+        asked = studied.config(**options.pop("config"))
+        folders.append(studied.make_run(sweep, asked, uri, fingerprint=CLOCKS, **options))
+
+    for gpus, steps in ((1, ONE), (2, TWO)):
+        for seed, step_sec in enumerate(steps, 1):
+            add(config={"gpus": gpus, "seed": seed, "price": 3.6 * gpus}, step_sec=step_sec)
+    add(config={"gpus": 1, "seed": 11, "price": 3.6}, failure="nan")
+    add(config={"gpus": 1, "seed": 12, "price": 3.6}, failure="signal:9")
+    add(config={"gpus": 2, "seed": 13, "price": 7.2}, accuracies=(0.1, 0.2), step_sec=9.0)
+    add(config={"gpus": 2, "seed": 14, "price": 7.2}, tags={"resumed": "1"}, step_sec=9.0)
+    return folders
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Path:
+    root = tmp_path_factory.mktemp("report")
+    shutil.copy(empty_database, root)
+    outcomes = sync.sync(write_sweep(root / "runs", f"sqlite:///{root / 'mlflow.db'}"))
+    assert {outcome.state for outcome in outcomes} == {"complete"}
+    return root
+
+
+@pytest.fixture(scope="module")
+def made(root: Path) -> Report:
+    store = FolderRuns([root / "runs"])
+    return report.make(store, [SWEEP], store.find([SWEEP]))
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., Report]:
+    """A report on runs given as (options of make_run) each, in folders of their own."""
+
+    def of(runs: list[dict[str, Any]], **options: Any) -> Report:
+        sweep = studied.make_sweep(tmp_path, SWEEP, "sqlite:///none.db", len(runs))
+        for run in runs:
+            config = studied.config(**run.pop("config"))
+            studied.make_run(sweep, config, "sqlite:///none.db", **({"fingerprint": CLOCKS} | run))
+        store = FolderRuns([tmp_path])
+        return report.make(store, [SWEEP], store.find([SWEEP]), **options)
+
+    return of
+
+
+def figure(made: Report, heading: str, **setting: str) -> Any:
+    found = [one for one in made.figures if one.heading == heading and setting.items() <= one.setting.items()]
+    assert len(found) == 1, [one.setting for one in found]
+    return found[0].estimate
+
+
+def repeated(**options: Any) -> list[dict[str, Any]]:
+    """A setting's runs, a seed for each of `steps`."""
+    steps = options.pop("steps")
+    config = options.pop("config", {})
+    return [{"config": config | {"seed": seed}, "step_sec": step, **options} for seed, step in enumerate(steps, 1)]
+
+
+def test_means_are_of_the_runs_that_count_with_error_and_olympic_mean(made: Report) -> None:
+    times = [to_accuracy(step) for step in ONE]
+    one = figure(made, "time to accuracy (s)", gpus="1")
+    assert one.n == 5
+    assert one.mean == pytest.approx(statistics.fmean(times))
+    assert one.error == pytest.approx(statistics.stdev(times) / 5**0.5)
+    assert one.olympic == pytest.approx(statistics.fmean(times[1:4]))
+    two = figure(made, "time to accuracy (s)", gpus="2")
+    assert (two.n, two.olympic) == (3, None)
+    assert figure(made, "without evaluation (s)", gpus="2").mean == pytest.approx(24 * 0.06)
+    assert figure(made, "minutes an epoch", gpus="2").mean == pytest.approx(8 * 0.06 / 60)
+    rate = statistics.fmean(32 / step for step in ONE)
+    assert figure(made, "samples/s", gpus="1").mean == pytest.approx(rate)
+    assert figure(made, "cost to accuracy (USD)", gpus="2").mean == pytest.approx(0.002 * two.mean)
+
+
+def test_speed_up_and_efficiency_are_over_the_fewest_devices_with_their_error(made: Report) -> None:
+    one, two = (figure(made, "time to accuracy (s)", gpus=gpus) for gpus in ("1", "2"))
+    speed_up, efficiency = (figure(made, heading, gpus="2") for heading in ("speed-up", "efficiency"))
+    assert speed_up.mean == pytest.approx(one.mean / two.mean)
+    relative = ((one.error / one.mean) ** 2 + (two.error / two.mean) ** 2) ** 0.5
+    assert speed_up.error == pytest.approx(speed_up.mean * relative)
+    assert efficiency.mean == pytest.approx(speed_up.mean / 2)
+    assert efficiency.error == pytest.approx(speed_up.error / 2)
+    assert figure(made, "speed-up", gpus="1").text() == "1.000"
+    table = next(table for table in made.tables if table.title.startswith("Speed-ups"))
+    assert table.text() == [["vgg on digits to accuracy 0.9", "", "1.000", speed_up.text()]]
+
+
+def test_runs_that_do_not_count_are_listed_with_the_reason(made: Report) -> None:
+    whys = {run.params["seed"]: why for run, _, why in made.workloads[0].excluded}
+    assert whys == {
+        "11": "diverged: nan",
+        "12": "failed: signal:9",
+        "13": "target missed",
+        "14": "interrupted and resumed",
+    }
+    table = next(table for table in made.tables if table.title == "Not in any mean: 4 of 12 runs")
+    assert len(table.rows) == 4
+    assert "1 of 5 runs missed the target" in " ".join(made.warnings)
+    assert made.tables[0].column("n") == ["5 of 7", "3 of 5"]
+
+
+def test_missed_runs_count_for_rates_where_that_is_asked_for(root: Path) -> None:
+    store = FolderRuns([root / "runs"])
+    made = report.make(store, [SWEEP], store.find([SWEEP]), with_missed=True)
+    assert figure(made, "samples/s", gpus="2").n == 4
+    assert figure(made, "time to accuracy (s)", gpus="2").n == 3
+    assert "(n=3)" in made.tables[0].column("time to accuracy (s)")[1]
+
+
+def test_a_report_from_mlflow_is_that_from_folders(root: Path, made: Report, mlflow_environment: None) -> None:
+    store = MlflowRuns(f"sqlite:///{root / 'mlflow.db'}")
+    ours, theirs = report.make(store, [SWEEP], store.find([SWEEP])).plain(), made.plain()
+    assert ours.pop("source") != theirs.pop("source")
+    assert ours == theirs
+
+
+def test_settings_that_differ_are_ranked_and_those_that_do_not_are_not(make: Callable[..., Report]) -> None:
+    runs = repeated(config={"precision": "fp32"}, steps=(0.100, 0.101, 0.102))
+    runs += repeated(config={"precision": "bf16"}, steps=(0.050, 0.051, 0.052))
+    runs += repeated(config={"precision": "fp16"}, steps=(0.049, 0.051, 0.0535))
+    made = make(runs)
+    assert made.axes == ["precision"]
+    (told,) = [table for table in made.tables if table.title.endswith("which differ")]
+    so = {frozenset(row[:2]): row[-1] for row in told.rows}
+    assert so[frozenset({"precision=bf16", "precision=fp16"})] == "cannot be told apart"
+    assert str(so[frozenset({"precision=bf16", "precision=fp32"})]).startswith("precision=bf16 is better")
+    assert "cannot be told apart from precision=fp16" in made.answer
+    raw, corrected = told.column("p"), told.column("p, corrected")
+    assert sorted(corrected)[0] == pytest.approx(3 * min(raw))  # type: ignore[type-var, arg-type]
+
+
+def test_one_run_a_side_cannot_be_told_apart(make: Callable[..., Report]) -> None:
+    made = make([{"config": {"gpus": 1}}, {"config": {"gpus": 2}, "step_sec": 0.01}])
+    (pair,) = [pair for _, pair in made.comparisons]
+    assert (pair.p, pair.told_apart) == (None, False)
+    assert "one run of gpus=2 and of gpus=1; repeat it with other seeds" in pair.verdict()
+    assert "cannot be told apart from gpus=1" in made.answer
+
+
+def test_what_differs_beside_the_axis_is_named(make: Callable[..., Report]) -> None:
+    other = {"used": [{"uuid": "b"}], "gpus": [{"uuid": "b", "application_sm_clock_mhz": 1200}], "environment": {}}
+    runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11))
+    runs += repeated(
+        config={"gpus": 2, "batch_size": 64, "log_every_n_steps": 7},
+        steps=(0.1, 0.11),
+        tags={"env.driver": "590.2", "git.commit": "c2", "git.dirty": "true", "env.gpu_count": "2"},
+        fingerprint=other,
+    )
+    found = " | ".join(make(runs, by=["gpus"]).warnings)
+    for key in ("env.driver", "git.commit", "batch_size", "application_sm_clock_mhz", "log_every_n_steps"):
+        assert f"differ in {key} too" in found, key
+    assert "580.1 in 2 (gpus=1), 590.2 in 2 (gpus=2)" in found
+    assert "2 of 4 runs are of code with uncommitted changes" in found
+    for key in ("env.gpu_count", "global_batch_size", "seed", "config_hash"):  # what more GPUs and repeats bring along
+        assert f" {key} " not in found
+
+
+def test_another_version_of_the_data_confounds(make: Callable[..., Report]) -> None:
+    from conf.schema import DatasetConfig
+
+    runs = repeated(config={"gpus": 1, "dataset": DatasetConfig("digits", year=2014)}, steps=(0.1, 0.11))
+    runs += repeated(config={"gpus": 2, "dataset": DatasetConfig("digits", year=2017)}, steps=(0.1, 0.11))
+    assert "differ in dataset.year too: 2014 in 2 (gpus=1), 2017 in 2 (gpus=2)" in " ".join(make(runs).warnings)
+
+
+def test_equal_runs_get_no_warning_and_those_without_fingerprint_do(make: Callable[..., Report]) -> None:
+    runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11)) + repeated(config={"gpus": 2}, steps=(0.1, 0.11))
+    runs[-1]["fingerprint"] = None
+    (warning,) = make(runs).warnings
+    assert "1 of 4 runs have no fingerprint.json" in warning
+    assert "vgg-digits-fp32-2gpu-seed2" in warning
+
+
+def test_stacks_are_compared_as_best_and_worst_with_a_curve_a_cuda_version(make: Callable[..., Report]) -> None:
+    runs = []
+    for driver, cuda, fast in (("580.1", "12.8", 0.10), ("590.2", "12.8", 0.09), ("590.2", "13.0", 0.07)):
+        steps = [fast + 0.0001 * place for place in range(3)]
+        runs += repeated(steps=steps, tags={"env.driver": driver, "env.cuda": cuda})
+    made = make(runs, by=["driver", "cuda"])
+    (stacks,) = [table for table in made.tables if table.title.endswith("best and worst stack")]
+    best, worst, gap = stacks.rows
+    assert (best[1], worst[1]) == ("driver=590.2 cuda=13.0", "driver=580.1 cuda=12.8")
+    expected = to_accuracy(0.1001) / to_accuracy(0.0701) - 1
+    assert gap[1] == f"{100 * expected:.1f} %"
+    assert str(gap[2]).startswith("more than the noise")
+    assert "1-stacks" in [plot.name for plot in made.plots]
+    assert not any("env.driver too" in warning for warning in made.warnings)
+
+
+def test_any_key_of_the_config_can_be_the_axis(make: Callable[..., Report]) -> None:
+    runs = repeated(config={"log_every_n_steps": 10}, steps=(0.1, 0.11))
+    made = make(runs + repeated(config={"log_every_n_steps": 50}, steps=(0.1, 0.11)), by=["log_every_n_steps"])
+    assert [dict(setting.labels) for setting in made.workloads[0].settings] == [
+        {"log_every_n_steps": "10"},
+        {"log_every_n_steps": "50"},
+    ]
+
+
+def test_workloads_are_never_compared_with_one_another(make: Callable[..., Report]) -> None:
+    runs = repeated(config={"model": "vgg"}, steps=(0.1, 0.11)) + repeated(config={"model": "res"}, steps=(0.2, 0.21))
+    made = make(runs)
+    assert [workload.title.split()[0] for workload in made.workloads] == ["res", "vgg"]
+    assert made.comparisons == []
+    assert "2 workloads, compared within each and never with one another" in made.warnings[0]
+
+
+class Page(html.parser.HTMLParser):
+    """Every tag and attribute of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def test_the_page_needs_nothing_else_and_holds_no_markup_of_a_run(make: Callable[..., Report]) -> None:
+    runs = repeated(config={"model": "<script>alert(1)<b2>"}, steps=(0.1, 0.11), tags={"env.driver": "<b>"})
+    text = page.html(make(runs, by=["env.driver"]))
+    found = Page(text).found
+    assert not [tag for tag, _ in found if tag in ("script", "link", "iframe", "b2")]
+    assert "<script>" not in text
+    assert "&lt;script&gt;alert(1)" in text
+    sources = [str(attributes["src"]) for tag, attributes in found if tag == "img"]
+    assert sources
+    assert all(source.startswith("data:image/png;base64,") for source in sources)
+    assert "http" not in re.sub(r'src="[^"]*"', "", text)
+
+
+@pytest.fixture
+def here(root: Path, monkeypatch: pytest.MonkeyPatch, mlflow_environment: None) -> Path:
+    monkeypatch.chdir(root)
+    return root
+
+
+def test_the_command_writes_all_files_prints_the_table_and_checks_every_figure(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", SWEEP, "--out", "out", "--check"]) == 0
+    printed = capsys.readouterr().out
+    assert "5 of 7" in printed
+    assert "cannot be told apart" in printed or "better" in printed
+    assert "from 12 journals below runs: all agree" in printed
+    content = json.loads((here / "out" / "report.json").read_text())
+    with (here / "out" / "report.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["text"] for row in rows] == [one["text"] for one in content["figures"]]
+    markdown = (here / "out" / "report.md").read_text()
+    for name in re.findall(r"!\[.*?\]\((.*?)\)", markdown):
+        assert (here / "out" / name).read_bytes().startswith(b"\x89PNG")
+    names = {path.stem.removeprefix("report-") for path in (here / "out").glob("*.png")}
+    assert names == {"1-accuracy", "1-scaling", "1-throughput", "1-utilisation", "1-cost", "mean-utilisation"}
+    for text in (markdown, (here / "out" / "report.html").read_text()):
+        assert content["answer"] in text
+        assert "target missed" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda text: re.sub(LATE, r"\g<1>99.0\2", text), "time to accuracy (s)"),
+        (lambda text: text.replace('"samples": 128', '"samples": 130'), "samples/s"),
+        (lambda text: text.replace('"key": "run_stop"', '"key": "run_stopped"'), "averages 5 runs, and 4 count"),
+        (lambda text: text.replace('"gpus": 1', '"gpus": 3'), "not of the setting"),
+    ],
+    ids=["clock", "samples", "not ended", "setting"],
+)  # fmt: skip
+def test_a_figure_that_the_journals_do_not_have_fails_the_check(
+    here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[str], str], named: str
+) -> None:
+    shutil.copytree(here / "runs", tmp_path / "runs")
+    journal = tmp_path / "runs" / SWEEP / "vgg-digits-fp32-1gpu-seed1" / "journal.jsonl"
+    assert change(journal.read_text()) != journal.read_text()
+    journal.write_text(change(journal.read_text()))
+    command = ["report", SWEEP, "--out", str(tmp_path / "out"), "--check", "--runs-dir", str(tmp_path / "runs")]
+    assert main(command) == 1
+    printed = capsys.readouterr().out
+    assert "do not agree" in printed
+    assert named in printed
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ["tracking.estimates.mean_and_standard_error", "tracking.estimates.olympic_mean", "tracking.estimates.welch"],
+)
+def test_an_error_in_the_reports_arithmetic_fails_the_check(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    def off(*_: Any) -> Any:
+        return (1.0, 0.1) if broken.endswith("error") else 0.017
+
+    monkeypatch.setattr(broken, off)
+    assert main(["report", SWEEP, "--out", str(tmp_path), "--check", "--from-folders"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["nothing"], 2, rf"nothing: no sweep.*{SWEEP}.*studies"),
+        ([SWEEP, "--by", "colour"], 2, "--by colour: no run has such a param.*there are: batch_size"),
+        ([SWEEP, "--metric", "eval/beauty"], 2, "--metric eval/beauty: no run has it; there are: .*eval/accuracy"),
+        (["vgg-digits-fp32-1gpu-seed11"], 2, r"none of 1 runs finished: nan \(1\)"),
+        ([SWEEP, "--out", "mlflow.db/x"], 2, "give --out a folder"),
+    ],
+)
+def test_what_cannot_be_reported_is_said_in_words(
+    here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, words: str
+) -> None:
+    assert main(["report", *arguments]) == code
+    assert re.search(words, capsys.readouterr().err)
+
+
+def test_a_server_that_does_not_answer_writes_no_report(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with answering(500) as (uri, _):
+        assert main(["report", SWEEP, "--uri", uri, "--out", "none"]) == 1
+    assert "No report was written: try again, or give --from-folders" in capsys.readouterr().err
+    assert not (here / "none").exists()
+
+
+def test_the_report_is_attached_to_the_sweeps_parent_run_with_the_answer(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mlflow import MlflowClient
+
+    command = ["report", SWEEP, "--out", "attached", "--attach"]
+    assert main(command) == main(command) == 0  # a second time puts it in the place of the first
+    run_id = re.findall(r"attached to the run (\w+)", capsys.readouterr().out)[-1]
+    client = MlflowClient(f"sqlite:///{here / 'mlflow.db'}")
+    parent = client.get_run(run_id)
+    assert parent.data.params == {"num_jobs": "13"}
+    answer = json.loads((here / "attached" / "report.json").read_text())["answer"]
+    assert parent.data.tags["mlflow.note.content"].count(answer) == 1
+    names = {file.path for file in client.list_artifacts(run_id)}
+    assert {"report.html", "report.md", "report.csv", "report-1-scaling.png"} <= names
+    assert main(["report", "vgg-digits-fp32-1gpu-seed1", "--from-folders", "--attach"]) == 2
+    assert "leave --from-folders out" in capsys.readouterr().err
+
+
+def test_a_sweep_ends_with_its_report_in_its_folder(tmp_path: Path) -> None:
+    folder, *_ = write_sweep(tmp_path, "sqlite:///none.db")
+    note = sweep_report.write(folder, "`launch.py -m gpus=1,2`")
+    assert "8 of 12 runs" in (folder / "report.md").read_text()
+    assert (folder / "report.html").exists()
+    assert "better than the only other" in note
+    assert note.endswith("`launch.py -m gpus=1,2`")
+
+
+def test_a_report_that_cannot_be_made_leaves_the_sweep_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, *_ = write_sweep(tmp_path, "sqlite:///none.db")
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("no font")
+
+    monkeypatch.setattr(page, "write", broken)
+    assert sweep_report.write(folder, "as it was") == "as it was"
+    assert (folder / "report.failed.txt").read_text() == "RuntimeError: no font\n"
