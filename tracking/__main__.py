@@ -1,4 +1,4 @@
-"""python -m tracking {fingerprint,report,sync}: the commands beside launch.py."""
+"""python -m tracking {diff,fingerprint,gate,report,sync}: the commands beside launch.py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from tracking import report_command
+from tracking import diff, gate, report_command
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -18,7 +18,11 @@ def main(argv: list[str] | None = None) -> int:
     report_command.add_arguments(commands.add_parser("report", help="compare runs: tables, figures, a page"))
     sync = commands.add_parser("sync", help="upload to MLflow what is missing there of run folders")
     sync.add_argument("folders", nargs="*", type=Path, default=[Path("runs")], help="run folders, or folders of them")
+    diff.add_parser(commands)
+    gate.add_parser(commands)
     arguments = parser.parse_args(argv)
+    if "command_function" in arguments:
+        return int(arguments.command_function(arguments))
     if arguments.command == "report":
         return report_command.run(arguments)
     return print_fingerprint(arguments.json) if arguments.command == "fingerprint" else upload(arguments.folders)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from conf.schema import ConfigError
+from tests.tracking.studied import config, make_run, make_sweep
 from tracking import reference
+from tracking.__main__ import main
 from tracking.reference import NAMES, reference_rows, reference_tables
 from tracking.table import Table
 
@@ -84,10 +88,39 @@ def test_an_unknown_study_is_refused_with_those_that_there_are(capsys: pytest.Ca
         reference_tables(["dgx1", "dgx2"])
     with pytest.raises(ConfigError, match="allowed"):
         reference_rows([])
-    assert reference.show(["dgx2"]) == 2
+    assert main(["report", "--reference-only", "dgx2"]) == 2
     assert "dgx2" in capsys.readouterr().err
-    assert reference.show(["dgx1", "c4140"]) == 0
-    assert "15.78" in capsys.readouterr().out
+
+
+def test_the_command_prints_published_figures_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "--reference-only", "dgx1,fashion_mnist"]) == 0
+    printed = capsys.readouterr().out
+    assert "15.78" in printed
+    assert "0.77" in printed
+
+
+def test_published_rows_stand_beside_ones_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+    sweep = make_sweep(tmp_path / "runs", "pair", "sqlite:///mlflow.db", 4)
+    for seed in (1, 2):
+        make_run(sweep, config(seed=seed, model="ssd"), "sqlite:///mlflow.db", 0.1)
+        make_run(sweep, config(seed=seed, model="own"), "sqlite:///mlflow.db", 0.1)
+    where = ["--from-folders", "--runs-dir", str(tmp_path / "runs"), "--out", str(tmp_path / "report")]
+    assert main(["report", "pair", "--by", "precision", "--reference", "dgx1,lambda", *where]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "ssd on digits to accuracy 0.9, beside published figures" in printed
+    assert "yours: precision=fp32 (n=2)" in printed
+    assert "946" in printed
+    assert "27.577" in printed  # minutes: 0.5628 x 49
+    assert "own on digits to accuracy 0.9: nothing is published of own in dgx1, lambda" in printed
+    written = (tmp_path / "report").glob("*")
+    assert any("beside published figures" in path.read_text() for path in written if path.suffix in (".md", ".html"))
+    assert main(["report", "pair", "--reference", "dgx9", *where]) == 2
+    assert main(["report"]) == 2
+    assert "--reference-only" in capsys.readouterr().err
 
 
 def test_a_table_keeps_what_looks_like_markup(capsys: pytest.CaptureFixture[str]) -> None:

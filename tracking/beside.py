@@ -1,0 +1,77 @@
+"""A report's settings beside published ones, in the same units: `report --reference mlperf,lambda`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracking.estimates import Quantity, estimate
+from tracking.reference import Reference, check, reference_rows
+from tracking.settings import Setting, Workload
+from tracking.table import Cell, Table
+
+QUANTITIES = (
+    Quantity("time to accuracy (min)", "time/to_accuracy_sec", 1 / 60),
+    Quantity("minutes an epoch", "time/epoch_sec", 1 / 60),
+    Quantity("epochs", "epochs/to_accuracy"),
+    Quantity("samples/s", "throughput/samples_per_sec"),
+    Quantity("samples/s a device", "throughput/samples_per_sec_per_device"),
+    Quantity("tokens/s", "throughput/tokens_per_sec"),
+    Quantity("cost to accuracy (USD)", "cost/to_accuracy_usd"),
+)
+NOTE = (
+    "Published rows are of other hardware, data, targets and software than yours unless they say so, and of as many"
+    " runs as their source says. Yours: mean ± standard error over n runs."
+)
+
+
+def beside(workloads: Sequence[Workload], names: Sequence[str]) -> tuple[list[Table], list[str]]:
+    """A table for each workload of which something is published, and a sentence for each of which nothing is.
+
+    Raises ConfigError for an unknown study.
+    """
+    tables, sentences = [], []
+    for workload in workloads:
+        model = model_of(workload)
+        published = reference_rows(names, model)
+        if published:
+            tables.append(table(workload, published))
+        else:
+            sentences.append(f"{workload.title}: nothing is published of {model} in {', '.join(check(names))}")
+    return tables, sentences
+
+
+def model_of(workload: Workload) -> str:
+    runs = [*workload.runs, *(run for run, _, _ in workload.excluded)]
+    return next((run.params["model"] for run in runs if "model" in run.params), "?")
+
+
+def table(workload: Workload, published: Sequence[Reference]) -> Table:
+    ours = [setting for setting in workload.settings if setting.runs]
+    shown = [
+        one
+        for one in QUANTITIES
+        if any(one.key in row.metrics for row in published)
+        or (one.key.startswith("throughput/samples") and any(setting.values(one.key) for setting in ours))
+    ]
+    rows: list[list[Cell]] = [own_row(setting, shown) for setting in ours]
+    for row in published:
+        batch = None if row.global_batch_size is None else f"{row.global_batch_size:,}"
+        figures: list[Cell] = [
+            f"{row.metrics[one.key] * one.scale:,.5g}" if one.key in row.metrics else None for one in shown
+        ]
+        what = ": ".join(filter(None, [row.source, row.what]))
+        rows.append([what, row.hardware, str(row.gpus or ""), row.precision, batch, *figures])
+    headings = ["", "hardware", "GPUs", "precision", "global batch", *(one.heading for one in shown)]
+    return Table(f"{workload.title}, beside published figures", dict.fromkeys(headings, ""), rows, NOTE)
+
+
+def own_row(setting: Setting, shown: Sequence[Quantity]) -> list[Cell]:
+    facts: list[Cell] = []
+    for key in ("env.gpu", "gpus", "precision", "global_batch_size"):
+        found = {run.params.get(key) or run.tags.get(key) or "?" for run in setting.runs}
+        facts.append(", ".join(sorted(found)))
+    cells: list[Cell] = []
+    for one in shown:
+        found_estimate = estimate(setting.values(one.key), one.scale)
+        cells.append(found_estimate.text(len(setting.runs)) if found_estimate else None)
+    return [f"yours: {setting.name} (n={len(setting.runs)})", *facts, *cells]

@@ -1,0 +1,175 @@
+"""python -m tracking diff: what differs between runs, in configuration, environment and results, and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from rich.console import Console
+
+from conf.schema import NOT_MEASURED
+from tracking import run_folder, source
+from tracking.table import Cell, Table
+
+if TYPE_CHECKING:
+    from tracking.runs import Run, Runs
+
+MOST_RUNS = 8  # columns that can be read beside each other
+LONGEST = 60  # characters of a value, such as an uncommitted diff
+NONE = "(none)"  # of a key that a run has not got
+
+Values = Mapping[str, Any]  # dotted key: number, word or None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Keys in which runs differ: the value of each run, biggest relative change first."""
+
+    name: str
+    rows: Sequence[tuple[str, Sequence[Any]]]
+
+    def table(self, names: Sequence[str]) -> Table:
+        rows: list[list[Cell]] = [
+            [key, *(shown(value) for value in values), change_words(values)] for key, values in self.rows
+        ]
+        return Table(self.name, {"": "", **dict.fromkeys(names, ""), "change": ""}, rows)
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser("diff", help="what differs between runs, and nothing else")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="ids, names or folders of runs, or a sweep of a few")
+    source.add_arguments(parser)
+    parser.set_defaults(command_function=command)
+
+
+def command(arguments: argparse.Namespace) -> int:
+    """Print the differences; exit code 2 where the runs cannot be compared or read."""
+    from tracking.server import TrackingRefused, TrackingUnavailable
+
+    try:
+        store = source.open_runs(arguments)
+        runs = chosen(store, arguments.runs)
+        groups, notes = differences(store, runs)
+    except (ValueError, TrackingRefused, TrackingUnavailable) as error:
+        print(f"refused: {error}", file=sys.stderr)
+        return 2
+    console = Console()
+    for group in groups:
+        if group.rows:
+            console.print(group.table(headings(runs)).rich())
+        else:
+            console.print(f"{group.name}: no difference")
+    for note in notes:
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
+    return 0
+
+
+def chosen(store: Runs, selectors: Sequence[str]) -> list[Run]:
+    """The runs in the order in which they were named. Raises ValueError for one alone, or more than can be read."""
+    runs = {run.id: run for selector in selectors for run in store.find([selector])}
+    if len(runs) < 2:
+        raise ValueError(f"{' '.join(selectors)}: names {len(runs)} run, and a difference takes two; give another one")
+    if len(runs) > MOST_RUNS:
+        raise ValueError(
+            f"{' '.join(selectors)}: names {len(runs)} runs, and up to {MOST_RUNS} can be read beside each other; give"
+            f" the ids of a few, such as {' '.join(list(runs)[:2])}"
+        )
+    return list(runs.values())
+
+
+def headings(runs: Sequence[Run]) -> list[str]:
+    """The runs' names, with the beginning of the id where the name is not of one run alone."""
+    names = [run.name for run in runs]
+    return [run.name if names.count(run.name) == 1 else f"{run.name} {run.id[:8]}" for run in runs]
+
+
+def differences(store: Runs, runs: Sequence[Run]) -> tuple[list[Group], list[str]]:
+    """The groups, those without a difference too, and notes on what could not be read."""
+    notes: list[str] = []
+    config = documents(store, runs, run_folder.CONFIG, notes)
+    for one in config or ():
+        for key in NOT_MEASURED:
+            one.pop(key, None)
+    fingerprints = documents(store, runs, run_folder.FINGERPRINT, notes)
+    params = [dict(run.params) for run in runs]
+    tags = [{key: value for key, value in run.tags.items() if key.startswith(("env.", "git."))} for run in runs]
+    metrics = [{"status": run.status, "failure": run.failure, **run.metrics} for run in runs]
+    own = [{key: value for key, value in one.items() if not key.startswith("system/")} for one in metrics]
+    system = [{key: value for key, value in one.items() if key.startswith("system/")} for one in metrics]
+    return [
+        Group("configuration", differing([flat(one) for one in config or params])),
+        Group("environment", differing([flat(one) for one in fingerprints or tags])),
+        Group("results", differing(own)),
+        Group("system metrics, last values", differing(system)),
+    ], notes
+
+
+def documents(store: Runs, runs: Sequence[Run], name: str, notes: list[str]) -> list[dict[str, Any]] | None:
+    """A file of each run, parsed; None, and a note, where one has none: then all are read from what all have."""
+    found = []
+    for run in runs:
+        try:
+            text = store.text(run, name)
+        except FileNotFoundError:
+            less = "params" if name == run_folder.CONFIG else "tags"
+            notes.append(f"{run.name} has no {name}; compared by {less} instead, which hold less")
+            return None
+        found.append(json.loads(text) if name.endswith(".json") else yaml.safe_load(text))
+    return found
+
+
+def flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested dicts and lists by dotted key."""
+    parts = dict(enumerate(value)) if isinstance(value, list) else value
+    if not isinstance(parts, Mapping) or not parts:
+        return {prefix: value if isinstance(value, int | float | str | None) else NONE} if prefix else {}
+    found: dict[str, Any] = {}
+    for key, inner in parts.items():
+        found |= flat(inner, f"{prefix}.{key}" if prefix else str(key))
+    return found
+
+
+def differing(settings: Sequence[Values]) -> list[tuple[str, list[Any]]]:
+    """Keys whose values differ, by relative change; those that have none, being words, behind, by name."""
+    keys = dict.fromkeys(key for setting in settings for key in setting)
+    rows = [(key, [setting.get(key, NONE) for setting in settings]) for key in keys]
+    rows = [(key, values) for key, values in rows if any(value != values[0] for value in values)]
+    return sorted(rows, key=lambda row: (-abs(relative_change(row[1]) or 0.0), row[0]))
+
+
+def relative_change(values: Sequence[Any]) -> float | None:
+    """The largest change against the first value, as a share of it, with its sign; None where not all are numbers."""
+    numbers = [number(value) for value in values]
+    first = numbers[0]
+    if first is None:
+        return None
+    changes = []
+    for one in numbers[1:]:
+        if one is None:
+            return None
+        changes.append(0.0 if one == first else (one - first) / abs(first) if first else float("inf"))
+    return max(changes, key=abs)
+
+
+def number(value: Any) -> float | None:
+    """A number as one; words, which versions are, and truth values are none."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def change_words(values: Sequence[Any]) -> str:
+    change = relative_change(values)
+    if change is None:
+        return ""
+    return "from 0" if change == float("inf") else f"{change:+.1%}"
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    text = NONE if value is None else " ".join(str(value).split())
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
