@@ -16,7 +16,7 @@ WHY_NONE = "report.failed.txt"  # among the sweep's files where a report could n
 BETWEEN = "\n\n---\n\n"  # the answer and what the note was before
 
 
-def write(folder: Path, note: str, study: StudyConfig) -> str:
+def write(folder: Path, note: str, study: StudyConfig | None = None) -> str:
     """Write the report into the sweep's folder, from where it goes to MLflow; returns the note with the answer in it.
 
     It is by the axes of the `study` that the sweep is of, if of any. There is none of fewer than two runs. Whatever
@@ -27,8 +27,8 @@ def write(folder: Path, note: str, study: StudyConfig) -> str:
         runs = store.find([folder.name])
         if sum(run.finished for run in runs) < 2:
             return note
-        made = report.make(store, [folder.name], runs, study.by)
-        beside.add(made, study.reference)
+        made = report.make(store, [folder.name], runs, study.by if study else ())
+        beside.add(made, study.reference if study else ())
         page.write(made, folder)
         (folder / WHY_NONE).unlink(missing_ok=True)
         return answered(made, note)
