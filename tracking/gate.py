@@ -165,6 +165,9 @@ def confounds(sides: Mapping[str, Sequence[Run]]) -> list[str]:
     notes = []
     environments = {name: [environment(run) for run in runs] for name, runs in sides.items()}
     for name, found in environments.items():
+        dirty = sum(one.get("git.dirty") == "true" for one in found)
+        if dirty:
+            notes.append(f"{name}: {dirty} of {len(found)} runs are of code with uncommitted changes (git.dirty)")
         for key, values in differing(found).items():
             notes.append(f"{name}: its own runs differ in {key}: {', '.join(values)}")
     firsts = [{**runs[0].params, **environment(runs[0])} for runs in sides.values()]
