@@ -59,11 +59,12 @@ def _style(place: int) -> dict[str, Any]:
 
 def _draw(axes: Axes, lines: Lines, markers: bool = True) -> None:
     for place, (name, points) in enumerate(lines.items()):
+        x, y, errors = ([getattr(point, what) for point in points] for what in ("x", "y", "error"))
         style = _style(place) if markers else {**_style(place), "marker": ""}
-        axes.errorbar(
-            [point.x for point in points], [point.y for point in points], [point.error for point in points],
-            capsize=3, linewidth=1.5, label=name, **style,
-        )  # fmt: skip
+        if any(errors):
+            axes.errorbar(x, y, errors, capsize=3, linewidth=1.5, label=name, **style)
+        else:
+            axes.plot(x, y, linewidth=1.5, label=name, **style)
 
 
 def _legend(figure: Figure, axes: Axes) -> None:
@@ -76,6 +77,8 @@ def _legend(figure: Figure, axes: Axes) -> None:
 
 def accuracy(metric: str, by_epoch: Lines, by_time: Lines, target: float | None) -> Figure:
     """A metric over epochs and over time, one line a setting, and the target."""
+    from matplotlib.ticker import MaxNLocator
+
     figure, (left, right) = _new(9, 4, 2)
     for axes, lines, label in ((left, by_epoch, "epoch"), (right, by_time, "time since the clock started (s)")):
         _draw(axes, lines)
@@ -85,6 +88,8 @@ def accuracy(metric: str, by_epoch: Lines, by_time: Lines, target: float | None)
         if target is not None:
             axes.axhline(target, color="#555555", linewidth=1)
             axes.annotate(f"target {target:g}", (0.01, target), xycoords=("axes fraction", "data"), va="bottom", size=8)
+    left.xaxis.set_major_locator(MaxNLocator(integer=True))
+    right.set_xlim(left=0)
     _legend(figure, left)
     return figure
 
@@ -167,7 +172,7 @@ def utilisation(panels: Mapping[str, Lines]) -> Figure:
         _draw(one, lines, markers=False)
         one.set_xlabel("time since the run began (s)")
         one.set_ylabel(label)
-        one.set_ylim(bottom=0)
+        one.set_ylim(0, 105 if "%" in label else None)
     _legend(figure, next((one for one in axes if one.get_legend_handles_labels()[1]), axes[0]))
     return figure
 
