@@ -32,6 +32,7 @@ class Point:
 
 
 Lines = Mapping[str, Sequence[Point]]
+NOTHING = Point(0.0, float("nan"))
 
 
 def png(figure: Figure) -> bytes:
@@ -167,22 +168,23 @@ def _version(text: str) -> list[tuple[int, str]]:
 
 def utilisation(panels: Mapping[str, Lines]) -> Figure:
     """A panel for each of GPU, CPU, disk and network, over time, one line a setting."""
+    names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
     figure, axes = _new(3.1 * len(panels) + 0.5, 3.6, len(panels))
     for one, (label, lines) in zip(axes, panels.items(), strict=True):
-        _draw(one, lines, markers=False)
+        _draw(one, {name: lines.get(name, []) for name in names}, markers=False)  # one look in all panels
         one.set_xlabel("time since the run began (s)")
         one.set_ylabel(label)
         one.set_ylim(0, 105 if "%" in label else None)
-    _legend(figure, next((one for one in axes if one.get_legend_handles_labels()[1]), axes[0]))
+    _legend(figure, axes[0])
     return figure
 
 
 def mean_utilisation(panels: Mapping[str, Mapping[str, Point]]) -> Figure:
     """A panel for each of GPU, CPU, disk and network: the mean of each workload, with its error over settings."""
-    num_bars = max(len(panel) for panel in panels.values())
-    figure, axes = _new(3 * len(panels) + 1.5, 1.4 + 0.35 * num_bars, len(panels))
+    names = list(dict.fromkeys(name for values in panels.values() for name in values))
+    figure, axes = _new(3 * len(panels) + 1.5, 1.4 + 0.35 * len(names), len(panels))
     for place, (one, (label, values)) in enumerate(zip(axes, panels.items(), strict=True)):
-        _bars(one, values, label)
+        _bars(one, {name: values.get(name, NOTHING) for name in names}, label)  # a row is one workload in all panels
         if place:
             one.set_yticklabels([])
     return figure
