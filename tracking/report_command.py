@@ -109,9 +109,9 @@ def check(console: Console, made: Report, roots: Sequence[Path]) -> int:
     for sentence in found.differences:
         console.print(f"differs: {sentence}", markup=False, soft_wrap=True)
     end = "all agree" if not found.differences else f"{len(found.differences)} do not agree"
-    below = ", ".join(map(str, roots))
-    sentence = f"recomputed {found.num_figures} figures from {found.num_runs} journals below {below}: {end}"
-    console.print(sentence, markup=False)
+    where = ", ".join(map(str, roots))
+    done = f"recomputed {found.num_figures} figures from {found.num_runs} journals below {where}: {end}"
+    console.print(done, markup=False, soft_wrap=True)
     return 1 if found.differences else 0
 
 
