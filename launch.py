@@ -23,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 from conf import checks, refusal, schema, secrets
 from conf.schema import ConfigError, RunConfig
 
-asked: list[tuple[RunConfig, list[str]]] = []
+asked: list[tuple[RunConfig, list[str], list[str]]] = []  # config and overrides of each job; the keys of its study
 multirun = False
 
 
@@ -31,8 +31,10 @@ multirun = False
 def compose(config: DictConfig) -> None:
     """Hydra calls this once a job. It only collects: Hydra is finished before a worker starts."""
     global multirun
-    multirun = HydraConfig.get().mode == RunMode.MULTIRUN
-    asked.append((OmegaConf.to_object(config), list(HydraConfig.get().overrides.task)))  # type: ignore[arg-type]
+    hydra_config = HydraConfig.get()
+    multirun = hydra_config.mode == RunMode.MULTIRUN
+    params = list(hydra_config.sweeper.get("params") or {})
+    asked.append((OmegaConf.to_object(config), list(hydra_config.overrides.task), params))  # type: ignore[arg-type]
 
 
 def main() -> int:
@@ -60,7 +62,7 @@ def launch(started: float) -> int:
     from trainers.stack import worker_command
 
     gpus = nvml.visible_gpus()
-    jobs = [sweep.Job(checks.check(config, gpus), overrides) for config, overrides in asked]
+    jobs = [sweep.Job(checks.check_job(*one, gpus), one[1]) for one in asked]
     if jobs[0].config.resume:
         jobs = [resume.job(jobs[0], multirun)]
         checks.check(jobs[0].config, gpus)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
-from conf.schema import ConfigError, RunConfig
+from conf.schema import ConfigError, InstanceConfig, RunConfig, StudyConfig
 from conf.secrets import MIN_CHARS, URL_PASSWORD, is_secret_name, redact, strip_credentials
 
 URI_SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql")
@@ -27,7 +27,11 @@ def check(config: RunConfig, gpus: Sequence[Gpu]) -> RunConfig:
     """Return the config with `gpus` as a number. Raises ConfigError for what cannot be run on these GPUs."""
     check_finite("", dataclasses.asdict(config))
     check_secrets("", dataclasses.asdict(config))
-    config = dataclasses.replace(config, gpus=resolve_gpus(config.gpus, gpus, config.cpu_processes))
+    config = dataclasses.replace(
+        config,
+        gpus=resolve_gpus(config.gpus, gpus, config.cpu_processes),
+        instance=resolve_price(config.instance, config.price_per_hour),
+    )
     check_counts(config)
     check_precision(config, gpus)
     check_optimizer(config)
@@ -79,6 +83,13 @@ def resolve_gpus(asked: int | str, gpus: Sequence[Gpu], cpu_processes: int) -> i
             " (nvidia-smi and CUDA_VISIBLE_DEVICES show what is there)"
         )
     return asked
+
+
+def resolve_price(instance: InstanceConfig, price_per_hour: float | None) -> InstanceConfig:
+    """The instance with the price that was given for it; where and when its own was read then says nothing."""
+    if price_per_hour is None:
+        return instance
+    return dataclasses.replace(instance, price_per_hour=price_per_hour, region="", date="", source="price_per_hour")
 
 
 def check_counts(config: RunConfig) -> None:
@@ -161,7 +172,12 @@ def check_surroundings(config: RunConfig) -> None:
     if config.stack.kind != "native":
         raise ConfigError(f"stack.kind={config.stack.kind}: allowed: native")
     if config.instance.price_per_hour is not None and config.instance.price_per_hour < 0:
-        raise ConfigError(f"instance.price_per_hour={config.instance.price_per_hour}: must not be negative")
+        raise ConfigError(f"price_per_hour={config.instance.price_per_hour}: must not be negative")
+    if config.instance.currency != "USD":
+        raise ConfigError(
+            f"instance.currency={config.instance.currency}: costs are reported in USD; convert price_per_hour, and say"
+            " so in instance.source"
+        )
     if config.tracking.system_metrics_interval_sec < 0:
         raise ConfigError("tracking.system_metrics_interval_sec: must be 0 (off) or more")
     if config.tracking.upload_wait_sec < 0:
@@ -185,3 +201,31 @@ def check_uri(uri: str) -> None:
             f"tracking.uri={bare}: give sqlite:///FILE, http(s)://HOST:PORT or a database's address"
             " (MLflow no longer keeps runs in plain folders)"
         )
+
+
+def check_study(study: StudyConfig, overrides: Sequence[str], params: Iterable[str]) -> None:
+    """Raise ConfigError for a study whose grid was not gone through.
+
+    `overrides` are those of one job, `params` the keys of the grid: Hydra turns the second into the first only with -m,
+    and only for one study at a time.
+    """
+    if study.name and not all(any(one.startswith(f"{key}=") for one in overrides) for key in params):
+        raise ConfigError(
+            f"+study={study.name}: a study is a sweep, and one at a time: launch.py -m +study={study.name}"
+            " (dry_run=true shows its jobs)"
+        )
+
+
+def check_job(config: RunConfig, overrides: Sequence[str], params: Iterable[str], gpus: Sequence[Gpu]) -> RunConfig:
+    """As `check`, and that a study is run as one; the refusal of a study's job says how to cut the study down."""
+    check_study(config.study, overrides, params)
+    try:
+        return check(config, gpus)
+    except ConfigError as error:
+        if not config.study.smaller:
+            raise
+        name = config.study.name
+        raise ConfigError(
+            f"{error}. study={name}: leave of its grid what can run here, as seed=1 leaves one seed; on two CPU cores:"
+            f" launch.py -m +study={name} {config.study.smaller}"
+        ) from error

@@ -19,7 +19,7 @@ import yaml
 
 REQUIRED = "???"  # OmegaConf's mark of a value that must be given
 # What says where and whether a run is recorded, not what is measured.
-NOT_MEASURED = ("tracking", "sweep", "resume", "runs_dir", "dry_run", "timeout_sec")
+NOT_MEASURED = ("tracking", "sweep", "study", "resume", "runs_dir", "dry_run", "timeout_sec")
 
 
 class ConfigError(ValueError):
@@ -79,7 +79,8 @@ class StackConfig:
 @dataclass
 class InstanceConfig:
     name: str = "none"  # as runs and reports show it
-    price_per_hour: float | None = None  # USD, of one node
+    price_per_hour: float | None = None  # of one node; the root's price_per_hour overrides
+    currency: str = "USD"  # of the price; USD is what costs are reported in
     region: str = ""  # for which the price holds
     date: str = ""  # on which the price was read
     source: str = ""  # where the price was read
@@ -101,6 +102,14 @@ class SweepConfig:
 
 
 @dataclass
+class StudyConfig:
+    name: str = ""  # of the file in conf/study; empty where the run is of no study
+    by: list[str] = field(default_factory=list)  # axes of its report
+    reference: list[str] = field(default_factory=list)  # published figures that its report shows beside
+    smaller: str = ""  # overrides that cut it down to two CPU cores and minutes
+
+
+@dataclass
 class RunConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     dataset: DatasetConfig = field(default_factory=DatasetConfig)
@@ -109,6 +118,7 @@ class RunConfig:
     instance: InstanceConfig = field(default_factory=InstanceConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     sweep: SweepConfig = field(default_factory=SweepConfig)
+    study: StudyConfig = field(default_factory=StudyConfig)
     gpus: int | str = "auto"  # GPUs a node; 0 = CPU; auto = 1 where one is visible and cpu_processes is 1, else 0
     nodes: int = 1  # machines; this version runs on one
     cpu_processes: int = 1  # data-parallel processes over gloo when gpus=0
@@ -121,6 +131,7 @@ class RunConfig:
     compile: bool | None = None  # torch.compile the model; default: on GPUs only
     log_every_n_steps: int = 50  # length of a measured window, in steps
     checkpoint_every_epochs: int | None = None  # save what an interrupted run can continue from; default: never
+    price_per_hour: float | None = None  # USD, of one node; default: the instance's
     timeout_sec: float | None = None  # stop the run, as failed, after this long
     resume: str | None = None  # folder of an interrupted run: continue it after its newest checkpoint, as it was
     runs_dir: str = "runs"  # where run folders are made

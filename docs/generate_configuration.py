@@ -20,7 +20,7 @@ from conf import schema
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "configuration.md"
-GROUPS = ("model", "dataset", "precision", "stack", "instance")  # those with YAML files to choose from
+GROUPS = ("model", "dataset", "precision", "stack", "instance", "study")  # those with YAML files to choose from
 
 HEADER = """\
 <!-- Written by `python -m docs.generate_configuration` from conf/schema.py; change it there. -->

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
@@ -29,12 +30,16 @@ def composed(overrides: Sequence[str], config_dir: Path | None = None) -> RunCon
     return config
 
 
-def jobs(overrides: Sequence[str]) -> Iterator[list[str]]:
-    """The overrides of each job of a multirun: all combinations of what commas separate."""
-    choices = [
-        [f"{one.get_key_element()}={value}" for value in one.sweep_string_iterator()]
-        if one.is_sweep_override()
-        else [text]
-        for one, text in zip(OverridesParser.create().parse_overrides(list(overrides)), overrides, strict=True)
-    ]
-    return (list(combination) for combination in itertools.product(*choices))
+def jobs(overrides: Sequence[str]) -> list[list[str]]:
+    """The overrides of each job of a multirun: all combinations of what commas separate, and of a study's grid."""
+    ConfigStore.instance().store("schema", schema.RunConfig)
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        asked = [*grid([one for one in overrides if one.startswith("+study=")]), *overrides]
+        parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
+        return BasicSweeper.split_arguments(parser.parse_overrides(asked), None)[0]
+
+
+def grid(study: Sequence[str]) -> list[str]:
+    """What a study sweeps over, as overrides."""
+    params = compose("config", [*study], return_hydra_config=True).hydra.sweeper.get("params") if study else None
+    return [f"{key}={value}" for key, value in (params or {}).items()]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracking.estimates import Quantity, estimate
-from tracking.reference import Reference, check, reference_rows
+from tracking.reference import Reference, check, reference_rows, reference_tables
+from tracking.report import Report
 from tracking.settings import Setting, Workload
 from tracking.table import Cell, Table
 
@@ -18,10 +19,22 @@ QUANTITIES = (
     Quantity("tokens/s", "throughput/tokens_per_sec"),
     Quantity("cost to accuracy (USD)", "cost/to_accuracy_usd"),
 )
+WHOLE = {
+    "stacks": "maskrcnn",
+    "c4140": "resnet50",
+}  # studies that published ratios alone, of this model: shown as tables
 NOTE = (
     "Published rows are of other hardware, data, targets and software than yours unless they say so, and of as many"
     " runs as their source says. Yours: mean ± standard error over n runs."
 )
+
+
+def add(report: Report, names: Sequence[str]) -> None:
+    """Put published figures into a report. Raises ConfigError for an unknown study."""
+    if names:
+        tables, sentences = beside(report.workloads, names)
+        report.tables += tables
+        report.warnings += sentences
 
 
 def beside(workloads: Sequence[Workload], names: Sequence[str]) -> tuple[list[Table], list[str]]:
@@ -29,14 +42,17 @@ def beside(workloads: Sequence[Workload], names: Sequence[str]) -> tuple[list[Ta
 
     Raises ConfigError for an unknown study.
     """
-    tables, sentences = [], []
-    for workload in workloads:
+    models = {model_of(workload) for workload in workloads}
+    whole = [name for name in check(names) if WHOLE.get(name) in models]
+    tables, sentences = reference_tables(whole) if whole else [], []
+    rest = [name for name in names if name not in WHOLE]
+    for workload in workloads if rest else ():
         model = model_of(workload)
-        published = reference_rows(names, model)
+        published = reference_rows(rest, model)
         if published:
             tables.append(table(workload, published))
         else:
-            sentences.append(f"{workload.title}: nothing is published of {model} in {', '.join(check(names))}")
+            sentences.append(f"{workload.title}: nothing is published of {model} in {', '.join(rest)}")
     return tables, sentences
 
 

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from rich.console import Console
 
 from conf.schema import NOT_MEASURED
 from tracking import run_folder, source
-from tracking.table import Cell, Table
+from tracking.table import Cell, Table, make_console
 
 if TYPE_CHECKING:
     from tracking.runs import Run, Runs
@@ -58,7 +57,7 @@ def command(arguments: argparse.Namespace) -> int:
     except (ValueError, TrackingRefused, TrackingUnavailable) as error:
         print(f"refused: {error}", file=sys.stderr)
         return 2
-    console = Console()
+    console = make_console()
     for group in groups:
         if group.rows:
             console.print(group.table(headings(runs)).rich())

@@ -32,6 +32,7 @@ class Point:
 
 
 Lines = Mapping[str, Sequence[Point]]
+NOTHING = Point(0.0, float("nan"))
 
 
 def png(figure: Figure) -> bytes:
@@ -59,11 +60,12 @@ def _style(place: int) -> dict[str, Any]:
 
 def _draw(axes: Axes, lines: Lines, markers: bool = True) -> None:
     for place, (name, points) in enumerate(lines.items()):
+        x, y, errors = ([getattr(point, what) for point in points] for what in ("x", "y", "error"))
         style = _style(place) if markers else {**_style(place), "marker": ""}
-        axes.errorbar(
-            [point.x for point in points], [point.y for point in points], [point.error for point in points],
-            capsize=3, linewidth=1.5, label=name, **style,
-        )  # fmt: skip
+        if any(errors):
+            axes.errorbar(x, y, errors, capsize=3, linewidth=1.5, label=name, **style)
+        else:
+            axes.plot(x, y, linewidth=1.5, label=name, **style)
 
 
 def _legend(figure: Figure, axes: Axes) -> None:
@@ -76,6 +78,8 @@ def _legend(figure: Figure, axes: Axes) -> None:
 
 def accuracy(metric: str, by_epoch: Lines, by_time: Lines, target: float | None) -> Figure:
     """A metric over epochs and over time, one line a setting, and the target."""
+    from matplotlib.ticker import MaxNLocator
+
     figure, (left, right) = _new(9, 4, 2)
     for axes, lines, label in ((left, by_epoch, "epoch"), (right, by_time, "time since the clock started (s)")):
         _draw(axes, lines)
@@ -85,6 +89,8 @@ def accuracy(metric: str, by_epoch: Lines, by_time: Lines, target: float | None)
         if target is not None:
             axes.axhline(target, color="#555555", linewidth=1)
             axes.annotate(f"target {target:g}", (0.01, target), xycoords=("axes fraction", "data"), va="bottom", size=8)
+    left.xaxis.set_major_locator(MaxNLocator(integer=True))
+    right.set_xlim(left=0)
     _legend(figure, left)
     return figure
 
@@ -162,22 +168,23 @@ def _version(text: str) -> list[tuple[int, str]]:
 
 def utilisation(panels: Mapping[str, Lines]) -> Figure:
     """A panel for each of GPU, CPU, disk and network, over time, one line a setting."""
+    names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
     figure, axes = _new(3.1 * len(panels) + 0.5, 3.6, len(panels))
     for one, (label, lines) in zip(axes, panels.items(), strict=True):
-        _draw(one, lines, markers=False)
+        _draw(one, {name: lines.get(name, []) for name in names}, markers=False)  # one look in all panels
         one.set_xlabel("time since the run began (s)")
         one.set_ylabel(label)
-        one.set_ylim(bottom=0)
-    _legend(figure, next((one for one in axes if one.get_legend_handles_labels()[1]), axes[0]))
+        one.set_ylim(0, 105 if "%" in label else None)
+    _legend(figure, axes[0])
     return figure
 
 
 def mean_utilisation(panels: Mapping[str, Mapping[str, Point]]) -> Figure:
     """A panel for each of GPU, CPU, disk and network: the mean of each workload, with its error over settings."""
-    num_bars = max(len(panel) for panel in panels.values())
-    figure, axes = _new(3 * len(panels) + 1.5, 1.4 + 0.35 * num_bars, len(panels))
+    names = list(dict.fromkeys(name for values in panels.values() for name in values))
+    figure, axes = _new(3 * len(panels) + 1.5, 1.4 + 0.35 * len(names), len(panels))
     for place, (one, (label, values)) in enumerate(zip(axes, panels.items(), strict=True)):
-        _bars(one, values, label)
+        _bars(one, {name: values.get(name, NOTHING) for name in names}, label)  # a row is one workload in all panels
         if place:
             one.set_yticklabels([])
     return figure

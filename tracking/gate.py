@@ -17,6 +17,7 @@ from rich.console import Console
 
 from tracking import source
 from tracking.noninferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, WORKLOAD, Verdict, decide, higher_is_better, side
+from tracking.table import make_console
 
 if TYPE_CHECKING:
     from tracking.runs import Run
@@ -71,7 +72,7 @@ def command(arguments: argparse.Namespace) -> int:
         verdict = judge(arguments)
     except (ValueError, TrackingRefused, TrackingUnavailable) as error:
         verdict = Verdict(CANNOT_TELL, arguments.metric, f"refused: {error}")
-    console = Console()
+    console = make_console()
     if verdict.sides:
         console.print(verdict.table().rich())
     for note in verdict.notes:
@@ -164,6 +165,9 @@ def confounds(sides: Mapping[str, Sequence[Run]]) -> list[str]:
     notes = []
     environments = {name: [environment(run) for run in runs] for name, runs in sides.items()}
     for name, found in environments.items():
+        dirty = sum(one.get("git.dirty") == "true" for one in found)
+        if dirty:
+            notes.append(f"{name}: {dirty} of {len(found)} runs are of code with uncommitted changes (git.dirty)")
         for key, values in differing(found).items():
             notes.append(f"{name}: its own runs differ in {key}: {', '.join(values)}")
     firsts = [{**runs[0].params, **environment(runs[0])} for runs in sides.values()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -11,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from conf.schema import ConfigError, RunConfig
-from tracking import checkpoints, console, job, owner, resume, run_folder, sweep, unfinished
+from tracking import checkpoints, console, job, owner, resume, run_folder, spending, sweep, unfinished
 from tracking.checkpoints import Checkpoint
 from tracking.job import Interrupted
 from tracking.repair import repair
 from tracking.run_folder import Result
 from tracking.sweep import Job
-from tracking.uploads import Uploads
+from tracking.uploads import Uploads, python
 
 
 class Launcher:
@@ -94,9 +95,12 @@ class Launcher:
                 self._console.print(f"the sweep's summary is not written: {error}", soft_wrap=True)
             self._console.print(sweep.table(folder.name, jobs))
             self._console.print(f"sweep folder: {folder}", soft_wrap=True)
+            if (usd := spending.spent_usd(folder)) is not None:
+                self._console.print(f"cost of the sweep: {usd:,.2f} USD, of every job from its start to its end")
             folders = [folder, *(one.folder for one in jobs if one.folder is not None)]
             self._uploads.wait(folders)
             self._uploads.print_compare(folder, folders[1:])
+            self._print_report(folder, jobs[0].config)
         return exit_code(jobs)
 
     def _run_jobs(self, jobs: Sequence[Job], folder: Path) -> None:
@@ -172,6 +176,19 @@ class Launcher:
     def _look_back(self, root: Path) -> None:
         with suppress(OSError):  # it is of other runs, and hinders none
             self._uploads.look_back(root)
+
+    def _print_report(self, folder: Path, config: RunConfig) -> None:
+        """Where the sweep's report is, and the command that makes it again, of a study by its axes."""
+        if (folder / "report.html").exists():
+            self._console.print(f"report: {folder / 'report.html'}", soft_wrap=True)
+        words = [f"report {folder.name}"]
+        words += [f"--by {','.join(config.study.by)}"] if config.study.by else []
+        words += [f"--reference {','.join(config.study.reference)}"] if config.study.reference else []
+        if self._offline:
+            words += ["--from-folders", f"--runs-dir {os.path.relpath(folder.parent)}"]
+        elif config.tracking.uri:
+            words.append(f"--uri {shlex.quote(self._uploads.uri)}")
+        self._console.print(f"report again: {python('tracking')} {' '.join(words)}", soft_wrap=True)
 
 
 def exit_code(jobs: Sequence[Job]) -> int:

@@ -162,14 +162,15 @@ COMPUTED: dict[str, Callable[[Journaled], float | None]] = {
 }
 
 
-def recheck(report: Mapping[str, Any], root: Path) -> Outcome:
-    """Compare every figure and p-value of a report (its JSON) with those of the run folders at or below `root`."""
-    runs = _find(report, root)
+def recheck(report: Mapping[str, Any], roots: Sequence[Path]) -> Outcome:
+    """Compare every figure and p-value of a report (its JSON) with those of the run folders at or below `roots`."""
+    runs = _find(report, roots)
     outcome = Outcome(num_runs=len(runs))
     known = {one["id"]: one for one in report["runs"]}
     missing = [one["name"] for one in report["runs"] if one["id"] not in runs]
     if missing:
-        outcome.differences.append(f"no run folder at or below {root} is of {', '.join(missing[:5])} ({len(missing)})")
+        words = ", ".join(map(str, roots))
+        outcome.differences.append(f"no run folder at or below {words} is of {', '.join(missing[:5])} ({len(missing)})")
         return outcome
     for run_id, run in runs.items():
         if run_id in known and not run.belongs(known[run_id]["setting"]):
@@ -182,11 +183,11 @@ def recheck(report: Mapping[str, Any], root: Path) -> Outcome:
     return outcome
 
 
-def _find(report: Mapping[str, Any], root: Path) -> dict[str, Journaled]:
+def _find(report: Mapping[str, Any], roots: Sequence[Path]) -> dict[str, Journaled]:
     """By run id, the folders of the runs that the report is about: found by the identity that is in both."""
     ids = {one["uid"]: one["id"] for one in [*report["runs"], *report["excluded"]]}
     found = {}
-    for path in root.rglob("run.json"):
+    for path in (path for root in roots for path in root.rglob("run.json")):
         uid = json.loads(path.read_text(encoding="utf-8")).get("uid")
         if uid in ids and (path.parent / "journal.jsonl").exists():
             found[ids[uid]] = Journaled(path.parent)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conf.schema import ConfigError
-from tracking.table import Cell, Table
+from tracking.table import Cell, Table, make_console
 
 FOLDER = Path(__file__).resolve().parent / "references"
 DGX1 = "Multi-GPU Scaling of MLPerf Benchmarks on NVIDIA DGX-1"
@@ -267,9 +267,7 @@ def record_tables(name: str) -> list[Table]:
 
 def show(names: Sequence[str]) -> int:
     """Print the studies' tables. Raises ConfigError for an unknown study."""
-    from rich.console import Console
-
-    console = Console()
+    console = make_console()
     for table in reference_tables(names):
         console.print(table.rich())
     return 0

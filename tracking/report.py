@@ -163,8 +163,10 @@ def _second(workload: Workload, leader: Setting) -> str:
         return f"T{rests[1:]}; {len(workload.excluded)} are in no mean."
     price = estimate(cheapest.values("cost/to_accuracy_usd"))
     assert price is not None
-    same = "It is also the cheapest" if cheapest == leader else f"The cheapest mean is that of {cheapest.name}"
-    return f"{same}, at {price.text()} USD to accuracy; {rests}, which cost {spent(workload):,.4g} USD together."
+    return (
+        f"The lowest mean cost to accuracy is {price.text()} USD, with {cheapest.name}; {rests}, which cost "
+        f"{spent(workload):,.4g} USD together."
+    )
 
 
 def spent(workload: Workload) -> float:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from tracking import reference
+from tracking import reference, source
 from tracking.server import TrackingRefused, TrackingUnavailable
+
+if TYPE_CHECKING:
+    from tracking.report import Report
+    from tracking.runs import Runs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,12 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--metric", help="what settings are compared by; default: time/to_accuracy_sec where there is")
     parser.add_argument("--with-missed", action="store_true", help="average rates of runs that missed the target, too")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where files go; default: reports/<RUNS>")
-    parser.add_argument("--uri", help="MLflow tracking URI; default: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db")
-    parser.add_argument("--from-folders", action="store_true", help="read run folders and not MLflow")
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where run folders are (%(default)s)")
+    source.add_arguments(parser)
+    parser.add_argument("--attach", action="store_true", help="add the report to the sweep's parent run in MLflow")
     parser.add_argument("--reference", type=_keys, default=[], metavar="STUDY[,STUDY...]", help=reference.HELP)
     parser.add_argument("--reference-only", type=_keys, metavar="STUDY[,STUDY...]", help="print these studies alone")
-    parser.add_argument("--attach", action="store_true", help="add the report to the sweep's parent run in MLflow")
     parser.add_argument("--check", action="store_true", help="recompute every figure from the run folders' journals")
 
 
@@ -50,45 +54,47 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from tracking import beside, page, report, sweep_report
-    from tracking.runs import FolderRuns, MlflowRuns
+    from tracking import beside, page, sweep_report
+    from tracking.runs import MlflowRuns
 
     if not arguments.selectors:
         raise ValueError("report: name a sweep, an experiment or runs; or give --reference-only for published figures")
     if arguments.reference:
         reference.check(arguments.reference)
-    store = FolderRuns([arguments.runs_dir]) if arguments.from_folders else MlflowRuns(arguments.uri)
+    store = source.open_runs(arguments)
+    if arguments.attach and not isinstance(store, MlflowRuns):
+        raise ValueError("--attach writes to MLflow: leave --from-folders out")
+    made = _make(store, arguments)
+    beside.add(made, arguments.reference)
+    folder = arguments.out or Path("reports") / re.sub(r"[^\w.-]+", "-", "-".join(arguments.selectors))[:100]
+    written = page.write(made, folder)
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=260)
+    show(console, made)
+    console.print(f"written: {written[0]} and {len(written) - 1} files beside it", markup=False, soft_wrap=True)
+    if isinstance(store, MlflowRuns) and arguments.attach:
+        console.print(f"attached to the run {sweep_report.attach(store, made, written)}", soft_wrap=True)
+    roots = [arguments.runs_dir, *(Path(one) for one in arguments.selectors if Path(one).is_dir())]
+    return check(console, made, roots) if arguments.check else 0
+
+
+def _make(store: Runs, arguments: argparse.Namespace) -> Report:
+    """Read the runs and make the report, with progress bars."""
+    from tracking import report
+
     with _progress() as progress:
         reading = progress.add_task("reading runs", total=None)
         runs = store.find(arguments.selectors, lambda number: progress.update(reading, completed=number))
         progress.update(reading, total=len(runs), completed=len(runs))
         rest = progress.add_task("files, histories and figures", total=None)
-        made = report.make(
+        return report.make(
             store, arguments.selectors, runs, arguments.by, arguments.metric, arguments.with_missed,
             lambda: progress.advance(rest),
         )  # fmt: skip
-    if arguments.reference:
-        tables, sentences = beside.beside(made.workloads, arguments.reference)
-        made.tables += tables
-        made.warnings += sentences
-    folder = arguments.out or Path("reports") / re.sub(r"[^\w.-]+", "-", "-".join(arguments.selectors))[:100]
-    written = page.write(made, folder)
-    show(console, made)
-    console.print(f"written: {written[0]} and {len(written) - 1} files beside it", markup=False, soft_wrap=True)
-    if arguments.attach:
-        if not isinstance(store, MlflowRuns):
-            raise ValueError("--attach writes to MLflow: leave --from-folders out")
-        console.print(f"attached to the run {sweep_report.attach(store, made, written)}", soft_wrap=True)
-    return check(console, made, arguments.runs_dir) if arguments.check else 0
 
 
-def show(console: Console, made: object) -> None:
-    from tracking.report import Report
-
-    assert isinstance(made, Report)
+def show(console: Console, made: Report) -> None:
     for table in made.tables:
         console.print(table.rich() if table.rows else table.note, markup=bool(table.rows))
     for warning in made.warnings:
@@ -96,18 +102,16 @@ def show(console: Console, made: object) -> None:
     console.print(made.answer, markup=False, soft_wrap=True, style="bold")
 
 
-def check(console: Console, made: object, root: Path) -> int:
+def check(console: Console, made: Report, roots: Sequence[Path]) -> int:
     from tracking import recheck
-    from tracking.report import Report
 
-    assert isinstance(made, Report)
-    found = recheck.recheck(made.plain(), root)
+    found = recheck.recheck(made.plain(), roots)
     for sentence in found.differences:
         console.print(f"differs: {sentence}", markup=False, soft_wrap=True)
     end = "all agree" if not found.differences else f"{len(found.differences)} do not agree"
-    console.print(
-        f"recomputed {found.num_figures} figures from {found.num_runs} journals below {root}: {end}", markup=False
-    )
+    where = ", ".join(map(str, roots))
+    done = f"recomputed {found.num_figures} figures from {found.num_runs} journals below {where}: {end}"
+    console.print(done, markup=False, soft_wrap=True)
     return 1 if found.differences else 0
 
 

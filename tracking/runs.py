@@ -96,6 +96,10 @@ class MlflowRuns:
     def __init__(self, uri: str | None = None) -> None:
         self._uri = absolute_uri(uri) if uri else default_uri()
         self.source = strip_credentials(self._uri)
+        if self._uri.startswith("sqlite:///") and not Path(urlsplit(self._uri).path[1:]).exists():
+            raise ValueError(
+                f"{self.source}: no such database; give --uri or MLFLOW_TRACKING_URI, or --from-folders with --runs-dir"
+            )
         self._artifact_uris: dict[str, str] = {}  # by run id
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)

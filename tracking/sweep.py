@@ -16,7 +16,7 @@ from rich.table import Table
 
 from conf import schema
 from conf.schema import NOT_MEASURED, ConfigError, RunConfig
-from tracking import checkpoints, run_folder
+from tracking import checkpoints, run_folder, spending
 from tracking.checkpoints import Checkpoint
 from tracking.journal import Journal
 from tracking.mlflow_run import NOTE_TAG
@@ -66,7 +66,8 @@ def create(jobs: Sequence[Job], argv: Sequence[str], uri: str) -> Path:
         info = RunInfo(f"sweep {folder.name}", config.tracking.experiment, uri, kind="sweep")
         run_folder.write_json(folder / run_folder.RUN, info)
         log = Journal(folder / run_folder.JOURNAL)
-        log.tags({"sweep": folder.name, NOTE_TAG: note(argv)})
+        study = {"study": config.study.name} if config.study.name else {}
+        log.tags({**study, "sweep": folder.name, NOTE_TAG: note(argv)})
         log.params({"num_jobs": len(jobs)} | {key: ",".join(values) for key, values in grid(jobs).items()})
         log.close()
     except OSError as error:
@@ -234,6 +235,8 @@ def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None) -> 
     """Write the sweep's summary and result: finished when every job is, else failed, or `killed`. Raises OSError."""
     bad = [status(job) for job in jobs if not job.finished]
     metrics = {"num_finished": float(len(jobs) - len(bad))}
+    if (usd := spending.spent_usd(folder)) is not None:
+        metrics["cost/sweep_usd"] = usd
     result = Result("finished", metrics=metrics)
     if bad:
         words = f"{len(bad)} of {len(jobs)} jobs did not finish: {', '.join(bad)}"
@@ -248,7 +251,7 @@ def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None) -> 
         if not killed and all(job.result is not None for job in jobs):  # not stopped: nobody waits for the end of it
             from tracking import sweep_report
 
-            text = sweep_report.write(folder, text)
+            text = sweep_report.write(folder, text, jobs[0].config.study)
         log.tags({NOTE_TAG: text}, time_ms)
         log.metrics(metrics, time_ms=time_ms)  # as the last record, it ends the parent run
         log.close()

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tracking import page, report, run_folder
+from conf.schema import StudyConfig
+from tracking import beside, page, report, run_folder
 from tracking.report import Report
 from tracking.runs import FolderRuns, MlflowRuns
 
@@ -15,17 +16,19 @@ WHY_NONE = "report.failed.txt"  # among the sweep's files where a report could n
 BETWEEN = "\n\n---\n\n"  # the answer and what the note was before
 
 
-def write(folder: Path, note: str) -> str:
+def write(folder: Path, note: str, study: StudyConfig | None = None) -> str:
     """Write the report into the sweep's folder, from where it goes to MLflow; returns the note with the answer in it.
 
-    There is no report of fewer than two runs. Whatever goes wrong leaves the note as it is, and says why in a file.
+    It is by the axes of the `study` that the sweep is of, if of any. There is none of fewer than two runs. Whatever
+    goes wrong leaves the note as it is, and says why in a file.
     """
     try:
         store = FolderRuns([folder])
         runs = store.find([folder.name])
         if sum(run.finished for run in runs) < 2:
             return note
-        made = report.make(store, [folder.name], runs)
+        made = report.make(store, [folder.name], runs, study.by if study else ())
+        beside.add(made, study.reference if study else ())
         page.write(made, folder)
         (folder / WHY_NONE).unlink(missing_ok=True)
         return answered(made, note)

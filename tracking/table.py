@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rich.console import Console
 from rich.table import Table as RichTable
 
 Cell = str | float | None
+WIDTH_OF_A_FILE = 200  # characters, where the output is no terminal and nothing says how wide it is
 
 
 @dataclass(frozen=True)
@@ -44,3 +47,10 @@ def shown(cell: Cell, pattern: str) -> str:
     if cell is None:
         return ""
     return cell if isinstance(cell, str) else (pattern or "{:g}").format(cell)
+
+
+def make_console() -> Console:
+    """What tables are printed on; wide in a file or a pipe, where lines need not be broken."""
+    found = Console(highlight=False)
+    wide = found.is_terminal or "COLUMNS" in os.environ
+    return found if wide else Console(highlight=False, width=WIDTH_OF_A_FILE)

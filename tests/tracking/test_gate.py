@@ -23,7 +23,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, times in steps.items():
         sweep = make_sweep(root / "runs", name, uri, len(times))
         for seed, step_sec in enumerate(times, 1):
-            tags = {"env.driver": "580.2"} if name == "slow" else {}
+            tags = {"env.driver": "580.2", "git.dirty": "true"} if name == "slow" else {}
             make_run(sweep, config(seed=seed), uri, step_sec, tags=tags)
     sweep = make_sweep(root / "runs", "oom", uri, 4)
     for seed, step_sec in enumerate(FAST, 1):
@@ -106,7 +106,16 @@ def test_runs_that_failed_or_missed_keep_it_from_passing(gate: Gate) -> None:
 def test_what_else_differs_is_told(gate: Gate) -> None:
     _, words = gate("base", "slow")
     assert "note: the sides differ in env.driver: 580.1 and 580.2" in words
-    assert "differ in" not in gate("base", "same")[1]
+    assert "note: candidate: 3 of 3 runs are of code with uncommitted changes" in words
+    assert "note: " not in gate("base", "same")[1]
+
+
+def test_a_server_that_does_not_answer_is_exit_code_2(gate: Gate, mlflow_environment: None) -> None:
+    gate.where = ["--uri", "http://127.0.0.1:9"]  # nothing listens on the port of RFC 863
+    for command in (gate("base", "same"), gate.run("diff", "base", *gate.where)):
+        code, words = command
+        assert code == 2
+        assert "refused: http://127.0.0.1:9" in words
 
 
 def test_a_side_is_of_one_setting(gate: Gate) -> None:

@@ -118,6 +118,13 @@ def test_published_rows_stand_beside_ones_own(
     assert "own on digits to accuracy 0.9: nothing is published of own in dgx1, lambda" in printed
     written = (tmp_path / "report").glob("*")
     assert any("beside published figures" in path.read_text() for path in written if path.suffix in (".md", ".html"))
+    assert main(["report", "pair", "--reference", "stacks", *where]) == 0
+    assert "driver 418" not in capsys.readouterr().out  # published of Mask R-CNN, which is not among these runs
+    sweep = make_sweep(tmp_path / "runs", "masks", "sqlite:///mlflow.db", 2)
+    for seed in (1, 2):
+        make_run(sweep, config(seed=seed, model="maskrcnn"), "sqlite:///mlflow.db", 0.1)
+    assert main(["report", "masks", "--reference", "stacks", *where]) == 0
+    assert "driver 418" in capsys.readouterr().out
     assert main(["report", "pair", "--reference", "dgx9", *where]) == 2
     assert main(["report"]) == 2
     assert "--reference-only" in capsys.readouterr().err

@@ -255,7 +255,7 @@ class Page(html.parser.HTMLParser):
 
 
 def test_the_page_needs_nothing_else_and_holds_no_markup_of_a_run(make: Callable[..., Report]) -> None:
-    runs = repeated(config={"model": "<script>alert(1)<b2>"}, steps=(0.1, 0.11), tags={"env.driver": "<b>"})
+    runs = repeated(config={"model": "<script>alert(1)<b2>"}, steps=(0.1, 0.11), tags={"env.driver": "<iframe src=x>"})
     text = page.html(make(runs, by=["env.driver"]))
     found = Page(text).found
     assert not [tag for tag, _ in found if tag in ("script", "link", "iframe", "b2")]
@@ -340,6 +340,7 @@ def test_an_error_in_the_reports_arithmetic_fails_the_check(
         ([SWEEP, "--by", "colour"], 2, "--by colour: no run has such a param.*there are: batch_size"),
         ([SWEEP, "--metric", "eval/beauty"], 2, "--metric eval/beauty: no run has it; there are: .*eval/accuracy"),
         (["vgg-digits-fp32-1gpu-seed11"], 2, r"none of 1 runs finished: nan \(1\)"),
+        ([SWEEP, "--uri", "sqlite:///none.db"], 2, r"none\.db: no such database; give --uri"),
         ([SWEEP, "--out", "mlflow.db/x"], 2, "give --out a folder"),
     ],
 )

@@ -1,0 +1,172 @@
+"""The studies of conf/study: their grids, how they are cut down, and one of them from its command to its report."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from conf import checks
+from conf.schema import ConfigError
+from tests.commands import Launched, launch
+from tests.composing import EIGHT_GPUS, ROOT, composed, jobs
+from tracking import reference
+from tracking.__main__ import main
+from tracking.spending import job_usd
+from tracking.sweep import flat
+
+STUDIES = sorted(path.stem for path in (ROOT / "conf/study").glob("*.yaml"))
+MODELS = len(list((ROOT / "conf/model").glob("*.yaml")))
+STACKS = len(list((ROOT / "conf/stack").glob("*.yaml")))
+
+
+def study(name: str) -> dict[str, Any]:
+    return yaml.safe_load((ROOT / f"conf/study/{name}.yaml").read_text())["study"]
+
+
+def test_there_is_one_for_each_question() -> None:
+    assert STUDIES == ["fashion_mnist", "precision", "scaling", "stacks", "topology"]
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("fashion_mnist", 3 * 2),  # augmented epochs, repeats
+        ("precision", 4 * MODELS * 3),
+        ("scaling", 3 * MODELS * 3),
+        ("stacks", STACKS * 3),
+        ("topology", 2 * 2 * 3 * 3),  # models, links, GPUs, repeats
+    ],
+)
+def test_the_whole_grid_composes_and_passes_the_checks_on_eight_gpus(name: str, number: int) -> None:
+    asked = jobs([f"+study={name}"])
+    assert len(asked) == number
+    configs = [checks.check(composed(one), EIGHT_GPUS) for one in asked]
+    assert len({config.config_hash() for config in configs}) == number  # or the sweep would be refused
+    assert {config.study.name for config in configs} == {name}
+    # The repeats are the slowest to change: what drifts while the sweep runs falls on all settings alike.
+    seeds = [config.seed for config in configs]
+    assert seeds == sorted(seeds)
+    assert len(set(seeds)) >= 2
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_what_a_study_says_of_its_report_and_of_being_cut_down_holds(name: str) -> None:
+    about = study(name)
+    assert about["name"] == name
+    if about.get("reference"):
+        assert reference.check(about["reference"])
+    small = shlex.split(about["smaller"])
+    configs = [checks.check(composed(one), []) for one in jobs([f"+study={name}", *small])]
+    assert 1 <= len(configs) <= 4
+    for axis in about["by"]:
+        assert axis.startswith("env.") or axis in flat(configs[0]) or f"{axis}.name" in flat(configs[0]), axis
+    assert f"launch.py -m +study={name} {about['smaller']}" in (ROOT / "docs/studies.md").read_text()
+
+
+def test_the_command_line_goes_before_the_grid() -> None:
+    asked = jobs(["+study=precision", "model=vgg", "precision=fp32,bf16", "seed=7", "gpus=0"])
+    assert [[config.precision.name, config.seed, config.gpus] for config in map(composed, asked)] == [
+        ["fp32", 7, 0],
+        ["bf16", 7, 0],
+    ]
+
+
+def test_a_study_changes_nothing_of_what_a_run_is() -> None:
+    (one,) = jobs(["+study=precision", "model=vgg", "precision=fp32", "gpus=0", "seed=1"])
+    assert composed(one).config_hash() == composed(["gpus=0"]).config_hash()  # so that it resumes, and compares
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["+study=precision", "gpus=0"], "launch.py -m +study=precision"),
+        (["-m", "+study=precision,scaling", "gpus=0"], "one at a time"),
+        (["-m", "+study=scaling", "model=vgg"], "gpus=1: 0 visible on this machine"),
+        (
+            ["-m", "+study=scaling", "model=vgg", "seed=1"],
+            "launch.py -m +study=scaling gpus=0 cpu_processes=1,2 model=vgg",
+        ),
+        (["-m", "+study=scalings"], "fashion_mnist precision scaling stacks topology"),
+    ],
+)
+def test_a_study_that_cannot_run_as_asked_is_refused(tmp_path: Path, arguments: list[str], words: str) -> None:
+    refused = launch(tmp_path, *arguments, CUDA_VISIBLE_DEVICES="")
+    assert refused.code == 2
+    assert words in refused.output
+    assert "Error executing job" not in refused.output
+    assert not refused.folders
+
+
+def test_a_price_given_goes_before_that_of_the_instance() -> None:
+    config = checks.check(composed(["instance=p3_2xlarge", "price_per_hour=2.5"]), [])
+    assert (config.instance.name, config.instance.price_per_hour) == ("p3_2xlarge", 2.5)
+    assert config.instance.source == "price_per_hour"  # and no longer the study that the other price was read in
+    assert checks.check(composed(["instance=p3_2xlarge"]), []).instance.price_per_hour == 3.06
+    with pytest.raises(ConfigError, match="price_per_hour=-1"):
+        checks.check(composed(["price_per_hour=-1"]), [])
+    with pytest.raises(ConfigError, match=r"instance\.currency=EUR.*convert"):
+        checks.check(composed(["instance.currency=EUR"]), [])
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "conf/instance").glob("*.yaml")), ids=lambda path: path.stem)
+def test_an_instances_price_has_a_source(path: Path) -> None:
+    instance = composed([f"instance={path.stem}"]).instance
+    assert (instance.price_per_hour is None) == (not instance.source)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    """The Fashion-MNIST study, cut down to digits and to steps that take seconds."""
+    cwd = tmp_path_factory.mktemp("study")
+    small = "dataset=digits model.hparams.epochs=[1,0] model.hparams.augment_epochs=0,1 target=0.01 gpus=0"
+    steps = "seed=1 limit_train_batches=3 price_per_hour=36 tracking.offline=true"
+    return launch(cwd, "-m", "+study=fashion_mnist", *small.split(), *steps.split())
+
+
+def test_a_study_trains_and_costs_what_its_jobs_took(trained: Launched) -> None:
+    assert trained.code == 0, trained.output
+    assert len(trained.folders) == 2
+    costs = [job_usd(folder) for folder in trained.folders]
+    assert all(cost is not None and 0.01 < cost < 2.4 for cost in costs)  # a cent a second
+    total = sum(cost or 0.0 for cost in costs)
+    assert f"cost of the sweep: {total:,.2f} USD" in trained.output
+    summary = yaml.safe_load((trained.folders[0].parent / "result.json").read_text())
+    assert summary["metrics"]["cost/sweep_usd"] == pytest.approx(total)
+
+
+def test_a_study_ends_with_the_command_of_its_report(
+    trained: Launched, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = next(line for line in trained.output.splitlines() if line.startswith("report again: "))
+    command = shlex.split(line.partition("-m tracking ")[2])
+    assert command[2:] == [
+        "--by", "model.hparams.augment_epochs", "--reference", "fashion_mnist", "--from-folders", "--runs-dir", "runs"
+    ]  # fmt: skip
+    own = (trained.folders[0].parent / "report.md").read_text()  # made when the sweep ended
+    assert "model.hparams.augment_epochs=1" in own
+    assert "p3.2xlarge (V100)" in own
+    monkeypatch.chdir(trained.cwd)
+    assert main([*command, "--check"]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"│ 0 +│ 1 of 1 ", printed)
+    assert re.search(r"│ 1 +│ 1 of 1 ", printed)
+    assert "p3.2xlarge (V100)" in printed
+    assert "all agree" in printed
+
+
+def test_failed_jobs_cost_as_well(trained: Launched) -> None:
+    """A job without a result cost what it took until its last words."""
+    folder = trained.folders[0]
+    before, journal = job_usd(folder), folder / "journal.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[: len(lines) // 2]))
+    after = job_usd(folder)
+    journal.write_bytes(b"".join(lines))
+    assert before is not None
+    assert after is not None
+    assert 0 < after < before
