@@ -28,6 +28,7 @@ def test_the_worker_inherits_all_but_mlflows_variables(tmp_path: Path) -> None:
         "PYTHONPATH": f"{ROOT}{os.pathsep}/mine",
         "PYTHONUNBUFFERED": "1",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "TIMETRIAL_LAUNCHER": str(os.getpid()),
     }
 
 
