@@ -73,10 +73,10 @@ def test_training_is_not_delayed_and_nothing_is_lost(
     longest = max(ms for window in events(folder, "throughput_window") for ms in window.values["step_ms"])
     with capsys.disabled():
         print(
-            f"\nstep, median: {describe(well)} while the server answers, {describe(badly)} while not; ratio of a phase"
+            f"\nstep, median: {describe(well)} while the server answers, {describe(badly)} while not, longest", end=" "
         )
         print(
-            f"to those around it: median {statistics.median(ratios):.3f} of {len(ratios)}; longest step {longest:.0f} ms"
+            f"{longest:.0f} ms; a phase over those around it: median {statistics.median(ratios):.3f} of {len(ratios)}"
         )
     assert longest < 1500  # a step that waited for an answer would take all of HANG_SEC
     assert len(ratios) >= 3
