@@ -97,6 +97,7 @@ def write(folder: Path, number: int, seed: int) -> None:
 
 def mirror(folders: list[Path]) -> None:
     """As a launcher does, until killed."""
+    os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] = "1"  # what hangs shall not take all of the time
     threads = [MirrorThread(folder, interval_sec=0.1).start() for folder in folders]
     while threads:
         time.sleep(1)
@@ -162,7 +163,8 @@ class Chaos:
         state = self._rng.choice(self._folders) / run_folder.MIRROR
         if state.exists() and self._rng.random() < 0.3:
             self.report.faults["mirror.json torn"] += 1
-            state.write_bytes(state.read_bytes()[: self._rng.randint(0, state.stat().st_size - 1)])
+            content = state.read_bytes()
+            state.write_bytes(content[: self._rng.randint(0, max(0, len(content) - 1))])
         self._mirrors = [self._start(mirror, self._folders)]
 
     def _restart_server(self) -> None:
@@ -217,7 +219,7 @@ class Chaos:
 
 
 def main(seconds: float, seed: int) -> int:
-    os.environ.update(ENVIRONMENT | {"MLFLOW_HTTP_REQUEST_TIMEOUT": "1"})
+    os.environ.update(ENVIRONMENT)
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = stack.enter_context(MlflowServer(root))
