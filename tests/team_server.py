@@ -19,6 +19,8 @@ from deploy.native.accounts import Accounts, over_socket
 from deploy.native.settings import find_postgresql
 from tests.commands import ROOT, environment
 
+TIMEOUT_SEC = 600  # of a command; on two cores shared with others a start has taken 110 s
+
 PACKAGES = {"nginx": "nginx", "openssl": "openssl"}  # program: Debian's package
 
 
