@@ -118,7 +118,7 @@ def run(planted: Planted) -> Path:
     """The folder of a run that prints all that it can find, and dies of an error that quotes two secrets."""
     done = planted.run("launch.py", *TINY, "model.hparams.fault=leak", "tracking.experiment=leaks")
     assert done.returncode == 1, done.stdout + done.stderr
-    [folder] = (planted.repository / "runs").iterdir()
+    [folder] = run_folder.run_folders(planted.repository / "runs")
     return folder
 
 

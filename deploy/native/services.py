@@ -72,7 +72,7 @@ class MLflow:
         try:
             connection.request("GET", "/health")
             return connection.getresponse().status == 200
-        except OSError:
+        except (OSError, http.client.HTTPException):
             return False
         finally:
             connection.close()
