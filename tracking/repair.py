@@ -8,6 +8,7 @@ from pathlib import Path
 from tracking import job, journal, owner, run_folder, sweep
 from tracking.journal import Journal
 
+PATIENCE, RETRY_SEC = 4, 0.25  # another `sync` holds a folder for as long as it takes to end it
 KILLED = 9  # what no launcher survives to report; the kernel then kills its worker in the same way
 
 
@@ -17,8 +18,17 @@ def repair(folder: Path, ended: bool = False) -> bool:
     The result is dated to the last sign of life. Raises owner.Running where somebody runs the folder, or may; with
     `ended`, the caller answers for what cannot be known from here.
     """
-    if run_folder.read_result(folder) is not None:
-        return False
+    for _ in range(PATIENCE):
+        if run_folder.read_result(folder) is not None:
+            return False
+        try:
+            return _repair(folder, ended)
+        except owner.Running:
+            time.sleep(RETRY_SEC)
+    return _repair(folder, ended)
+
+
+def _repair(folder: Path, ended: bool) -> bool:
     with owner.hold_abandoned(folder, ended):
         if run_folder.read_result(folder) is not None:  # somebody else was faster
             return False

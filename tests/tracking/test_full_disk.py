@@ -89,9 +89,10 @@ def test_a_full_disk_fails_its_job_by_name_and_the_rest_is_told_and_done_when_th
     output, _ = process.communicate(timeout=90)
     assert process.returncode == 1, output
     assert output.count("failed: disk_full") >= 2, output  # the second job, and the third, which has no folder
-    assert "not uploaded" in output
     assert "No space left on device" in output
     sweep, *jobs = run_folder.run_folders(disk / "runs")
+    # The job without a folder leaves a little room, which may be enough for what says how far MLflow has the rest.
+    assert ("not uploaded" in output) == (not all(Mirror(folder).complete for folder in (sweep, *jobs))), output
     results = [run_folder.read_result(folder) for folder in (sweep, *jobs)]
     assert [result.status for result in results if result] == ["failed", "finished", "failed"]
     assert list(sweep.glob("*.tmp")) == []
