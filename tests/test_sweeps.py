@@ -9,6 +9,7 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 
+import tracking.__main__
 from tests.commands import TINY, Launched, events, launch
 from tracking.mirror import Mirror
 
@@ -131,3 +132,11 @@ def test_repeats_get_mean_and_standard_error(tmp_path: Path) -> None:
     ]
     line = next(line for line in repeated.output.splitlines() if "2 of 2" in line and "│" in line)
     assert f"{sum(rates) / 2:,.0f} ± {abs(rates[0] - rates[1]) / 2:,.0f}" in line
+
+
+def test_the_report_on_real_runs_follows_from_their_journals(scaling: Launched, tmp_path: Path) -> None:
+    assert (scaling.folders[0].parent / "report.html").exists()
+    command = ["report", scaling.folders[0].parent.name, "--from-folders", "--with-missed", "--check"]
+    assert tracking.__main__.main([*command, "--runs-dir", str(scaling.cwd), "--out", str(tmp_path)]) == 0
+    figures = json.loads((tmp_path / "report.json").read_text())["figures"]
+    assert {"samples/s", "minutes an epoch", "efficiency of the rate"} <= {figure["figure"] for figure in figures}

@@ -175,6 +175,14 @@ def test_one_run_a_side_cannot_be_told_apart(make: Callable[..., Report]) -> Non
     assert "cannot be told apart from gpus=1" in made.answer
 
 
+def test_where_no_run_reached_its_target_the_report_says_so(make: Callable[..., Report]) -> None:
+    made = make(repeated(steps=(0.1, 0.11), accuracies=(0.1, 0.2)))
+    assert made.answer.startswith("vgg on digits to accuracy 0.9: no run counts that has time/to_accuracy_sec")
+    assert "none of 2 runs counts" in " ".join(made.warnings)
+    assert made.figures == []
+    assert page.html(made)
+
+
 def test_what_differs_beside_the_axis_is_named(make: Callable[..., Report]) -> None:
     other = {"used": [{"uuid": "b"}], "gpus": [{"uuid": "b", "application_sm_clock_mhz": 1200}], "environment": {}}
     runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11))
