@@ -218,7 +218,7 @@ def by_round(rows: Sequence[dict[str, Any]], batch: int, variant: str) -> list[f
 
 
 def compare(values: Sequence[float], base: Sequence[float]) -> list[str]:
-    """The difference in ms with its standard error, in percent, the target for it (issue 2), and whether it is met."""
+    """The difference in ms with its standard error, in percent, the target for it, and whether it is met."""
     mean, error = mean_and_standard_error([value - bare for value, bare in zip(values, base, strict=True)])
     step = statistics.median(base)
     percent = 100 * mean / step
