@@ -53,6 +53,7 @@ class Gate:
         return self.run("gate", *sides, "--max-slowdown", margin, *more, *self.where)
 
     def run(self, *command: str) -> tuple[int, str]:
+        self._capsys.readouterr()  # what the test itself caused, such as MLflow's notes on a new database
         try:
             code = main(list(command))
         except SystemExit as ended:
