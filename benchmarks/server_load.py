@@ -34,15 +34,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from server_senders import NUM_KEYS, call_run, mirror_run, row_values, write_journals
 from server_watch import Database, Watch
 
 from tests.team_server import TeamServer
 from tracking import run_folder
 from tracking.journal import Journal
 from tracking.mirror import ENVIRONMENT
-from tracking.sync import MirrorThread
 
-NUM_KEYS = 10
 EXPERIMENT = "server_load"
 FORK = multiprocessing.get_context("fork")
 
@@ -65,55 +64,6 @@ class Outcome:
     @property
     def rows_per_sec(self) -> float:
         return self.on_server_at_end / self.seconds
-
-
-# --------------------------------------------------------------------------------------------------------- senders
-
-
-def row_values(step: int) -> dict[str, float]:
-    return {f"train/metric_{key}": step / (key + 1) for key in range(NUM_KEYS)}
-
-
-def paced(rows_per_sec: float, seconds: float) -> Iterator[tuple[int, int]]:
-    """Each step, and the wall-clock time in ms at which it is due; steps that would be due after the end are left."""
-    started, wall_ms = time.monotonic(), time.time_ns() // 1_000_000
-    for step in range(int(rows_per_sec * seconds / NUM_KEYS)):
-        due_sec = step * NUM_KEYS / rows_per_sec
-        time.sleep(max(0.0, started + due_sec - time.monotonic()))
-        if time.monotonic() - started > seconds:
-            return
-        yield step, wall_ms + int(due_sec * 1000)
-
-
-def write_journals(folders: list[Path], rows_per_sec: float, seconds: float) -> None:
-    journals = [Journal(folder / run_folder.JOURNAL) for folder in folders]
-    for step, _ in paced(rows_per_sec, seconds):
-        for journal in journals:
-            journal.metrics(row_values(step), step)
-    for folder in folders:
-        run_folder.write_json(folder / run_folder.RESULT, run_folder.Result("finished"))
-
-
-def mirror_run(folder: Path, uri: str) -> None:
-    thread = MirrorThread(folder, uri).start()
-    while run_folder.read_result(folder) is None:
-        time.sleep(0.1)
-    thread.close(wait_sec=600)
-
-
-def call_run(run_id: str, uri: str, rows_per_sec: float, seconds: float, name: str) -> None:
-    for variable in ENVIRONMENT:  # the mirror's settings are no others'
-        os.environ.pop(variable)
-    if name == "async, buffered":
-        os.environ["MLFLOW_ASYNC_LOGGING_BUFFERING_SECONDS"] = "1"
-    import mlflow
-
-    client = mlflow.MlflowClient(uri)
-    for step, due_ms in paced(rows_per_sec, seconds):
-        for key, value in row_values(step).items():
-            client.log_metric(run_id, key, value, due_ms, step, synchronous=name == "plain")
-    if name != "plain":
-        mlflow.flush_async_logging()
 
 
 @contextmanager

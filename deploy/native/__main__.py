@@ -12,8 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from deploy.native import accounts, backup, certificate, settings
-from deploy.native.accounts import GRANTABLE, Accounts
+from deploy.native import account_commands, accounts, backup, certificate, settings
 from deploy.native.services import Server
 from deploy.native.settings import ServerError, Settings
 
@@ -44,27 +43,7 @@ def parser() -> argparse.ArgumentParser:
     add("status", help="a line a service; exit code 1 where one is down")
     add("run", help="start, and start again whatever ends, until told to stop: for systemd")
 
-    for name, text in (("add-user", "make a user"), ("set-password", "give a user another password")):
-        command = add(name, help=f"{text}, and print the password once")
-        command.add_argument("user")
-        command.add_argument("--password-stdin", action="store_true", help="read it instead of generating it")
-    commands.choices["add-user"].add_argument("--admin", action="store_true", help="may do everything")
-    add("remove-user", help="delete a user; their runs stay").add_argument("user")
-    add("add-team", help="make a team").add_argument("team")
-    add("remove-team", help="delete a team; its members stay users").add_argument("team")
-    for name, text in (("join", "put users into a team"), ("leave", "take users out of a team")):
-        command = add(name, help=text)
-        command.add_argument("team")
-        command.add_argument("users", nargs="+", metavar="user")
-    for name, text in (("grant", "permission on an experiment"), ("revoke", "take a permission back")):
-        command = add(name, help=text)
-        who = command.add_mutually_exclusive_group(required=True)
-        who.add_argument("--team")
-        who.add_argument("--user")
-        if name == "grant":
-            command.add_argument("permission", choices=GRANTABLE)
-        command.add_argument("experiment", help="its name; it is made where it does not exist; '*' = all")
-    add("users", help="users, teams and their permissions")
+    account_commands.add(commands)
 
     save = add("backup", help="databases, artifacts on disk, secrets, into a folder; the server works on")
     save.add_argument("folder", nargs="?", type=Path, help="(HOME/backups/<time>)")
@@ -108,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.command == "restore":
         return restore(arguments)
     if arguments.uri:
-        return account(accounts.over_https(arguments.uri), arguments)
+        return account_commands.run(accounts.over_https(arguments.uri), arguments)
     server = Server(settings.load(arguments.home))
     if arguments.command in ("start", "stop"):
         getattr(server, arguments.command)()
@@ -124,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"upgraded; the databases as they were: {backup.upgrade(server)}")
         return status(server)
     password = settings.load_secrets(arguments.home)["admin_password"]
-    return account(accounts.over_socket(server.mlflow.socket, password), arguments)
+    return account_commands.run(accounts.over_socket(server.mlflow.socket, password), arguments)
 
 
 def init(arguments: argparse.Namespace) -> int:
@@ -182,40 +161,6 @@ def keep_running(server: Server) -> int:
     except KeyboardInterrupt:
         server.stop()
     return 0
-
-
-def account(accounts: Accounts, arguments: argparse.Namespace) -> int:
-    command = arguments.command
-    if command in ("add-user", "set-password"):
-        given = sys.stdin.readline().rstrip("\n") if arguments.password_stdin else None
-        admin = {"admin": arguments.admin} if command == "add-user" else {}
-        password = getattr(accounts, command.replace("-", "_"))(arguments.user, given, **admin)
-        print("" if given else password, end="" if given else "\n")
-        if command == "set-password" and arguments.user == "admin" and not arguments.uri:
-            keep_admin_password(arguments.home, password)
-    elif command == "remove-user":
-        accounts.remove_user(arguments.user)
-    elif command in ("add-team", "remove-team"):
-        getattr(accounts, command.replace("-", "_"))(arguments.team)
-    elif command in ("join", "leave"):
-        for user in arguments.users:
-            getattr(accounts, command)(arguments.team, user)
-    elif command == "grant":
-        accounts.grant(arguments.permission, arguments.experiment, team=arguments.team, user=arguments.user)
-    elif command == "revoke":
-        accounts.revoke(arguments.experiment, team=arguments.team, user=arguments.user)
-    elif command == "users":
-        print("\n".join(accounts.table()))
-    else:
-        raise ServerError(f"{command}: is of a server on this machine; leave --uri out")
-    return 0
-
-
-def keep_admin_password(home: Path, password: str) -> None:
-    import json
-
-    secrets = settings.load_secrets(home) | {"admin_password": password}
-    settings.write_private(home / "secrets.json", json.dumps(secrets, indent=2) + "\n")
 
 
 if __name__ == "__main__":
