@@ -42,7 +42,7 @@ class Decoder:
     def __init__(self, device: torch.device) -> None:
         if device.type != "cuda":
             raise Unavailable(f"the device is {device.type}")
-        self._library = _load()
+        self._library, self._quick = _load()
         self._device = device
         self._handle, self._state, self._header = c_void_p(), c_void_p(), c_void_p()
         try:
@@ -58,10 +58,10 @@ class Decoder:
         length, data = c_size_t(len(content)), c_void_p(content.data_ptr())
         components, width, height, unsupported = c_uint(), c_uint(), c_uint(), c_int(1)
         try:
-            self._call("nvjpegJpegStreamParseHeader", self._handle, data, length, self._header)
-            self._call("nvjpegJpegStreamGetComponentsNum", self._header, byref(components))
-            self._call("nvjpegDecodeBatchedSupported", self._handle, self._header, byref(unsupported))
-            self._call("nvjpegJpegStreamGetFrameDimensions", self._header, byref(width), byref(height))
+            self._ask("nvjpegJpegStreamParseHeader", self._handle, data, length, self._header)
+            self._ask("nvjpegJpegStreamGetComponentsNum", self._header, byref(components))
+            self._ask("nvjpegDecodeBatchedSupported", self._handle, self._header, byref(unsupported))
+            self._ask("nvjpegJpegStreamGetFrameDimensions", self._header, byref(width), byref(height))
         except Failed:
             return None
         return (height.value, width.value) if components.value == COLOURS and not unsupported.value else None
@@ -90,16 +90,24 @@ class Decoder:
         return pixels
 
     def _call(self, name: str, *arguments: object) -> None:
-        if status := getattr(self._library, name)(*arguments):
-            raise Failed(f"{name}: status {status}")
+        _check(name, getattr(self._library, name)(*arguments))
+
+    def _ask(self, name: str, *arguments: object) -> None:
+        """A call of microseconds that keeps the interpreter's lock: to get it back could take milliseconds."""
+        _check(name, getattr(self._quick, name)(*arguments))
 
 
-def _load() -> ctypes.CDLL:
-    """The library that came with torchvision, else the system's."""
+def _check(name: str, status: int) -> None:
+    if status:
+        raise Failed(f"{name}: status {status}")
+
+
+def _load() -> tuple[ctypes.CDLL, ctypes.PyDLL]:
+    """The library that came with torchvision, else the system's: for calls without and with the interpreter's lock."""
     folder = Path(torchvision.__file__).parent.parent / "torchvision.libs"
     for name in [*map(str, folder.glob("libnvjpeg.*")), "libnvjpeg.so.13", "libnvjpeg.so.12", "libnvjpeg.so"]:
         try:
-            return ctypes.CDLL(name)
+            return ctypes.CDLL(name), ctypes.PyDLL(name)
         except OSError:
             pass
     raise Unavailable("there is no libnvjpeg; it comes with torchvision for CUDA")
