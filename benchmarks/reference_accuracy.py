@@ -1,0 +1,205 @@
+"""Mask R-CNN on dataset=shapes as torchvision's own code trains and evaluates it, to hold our accuracy against.
+
+    python benchmarks/reference_accuracy.py recipe=maskrcnn_cpu gpus=0 seed=1 max_epochs=2
+    python launch.py model=maskrcnn recipe=maskrcnn_cpu gpus=0 seed=1 max_epochs=2 stop_at_target=false
+
+Same initial weights as a run of launch.py with these options, same files, images an epoch, batch, optimizer and
+schedule; all else is torchvision's and pycocotools': reading, masks of whole pixels, transforms, losses, detections,
+average precision. The order of images, the flips and the samples that losses are taken of are drawn by others, so that
+figures agree within the spread over seeds and not to the digit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import io
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import numpy as np  # noqa: E402
+import pytorch_lightning as pl  # noqa: E402
+import torch  # noqa: E402
+from peers import AUTOCAST, composed  # noqa: E402
+from PIL import Image  # noqa: E402
+from pycocotools import mask as coco_mask  # noqa: E402
+from pycocotools.coco import COCO  # noqa: E402
+from pycocotools.cocoeval import COCOeval  # noqa: E402
+from torchvision.models import resnet  # noqa: E402
+from torchvision.models.detection import MaskRCNN  # noqa: E402
+from torchvision.models.detection.backbone_utils import BackboneWithFPN  # noqa: E402
+from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead  # noqa: E402
+from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor  # noqa: E402
+from torchvision.transforms.functional import pil_to_tensor  # noqa: E402
+
+from conf.schema import RunConfig  # noqa: E402
+from trainers import precision  # noqa: E402
+from trainers.maskrcnn import MaskRcnn  # noqa: E402
+from trainers.train import make_data, make_module  # noqa: E402
+from trainers.workload import load_workload  # noqa: E402
+
+Sample = tuple[torch.Tensor, dict[str, torch.Tensor]]
+
+
+class Pictures(torch.utils.data.Dataset[Sample]):
+    """Images as float [3, h, w], and their objects but crowds; for training those that have any, half of them flipped.
+
+    Labels are the places of COCO's category ids from 1 on.
+    """
+
+    def __init__(self, root: Path, split: str, train: bool) -> None:
+        self.coco = quietly(COCO, root / "annotations" / f"instances_{split}2017.json")
+        self.folder, self.train = root / f"{split}2017", train
+        self.category_ids = sorted(self.coco.getCatIds())
+        objects = {one: self.coco.loadAnns(self.coco.getAnnIds(one, iscrowd=False)) for one in self.coco.getImgIds()}
+        self.objects = {one: found for one, found in objects.items() if found or not train}
+        self.image_ids = sorted(self.objects)
+
+    def __len__(self) -> int:
+        return len(self.image_ids)
+
+    def __getitem__(self, place: int) -> Sample:
+        image_id = self.image_ids[place]
+        with Image.open(self.folder / self.coco.loadImgs(image_id)[0]["file_name"]) as file:
+            image = pil_to_tensor(file.convert("RGB")).float() / 255
+        objects = self.objects[image_id]
+        boxes = torch.tensor([one["bbox"] for one in objects], dtype=torch.float32).reshape(-1, 4)
+        boxes[:, 2:] += boxes[:, :2]
+        masks = [self.coco.annToMask(one) for one in objects] or [np.zeros((0, *image.shape[1:]), np.uint8)]
+        target = {
+            "boxes": boxes,
+            "labels": torch.tensor([self.category_ids.index(one["category_id"]) + 1 for one in objects]),
+            "masks": torch.from_numpy(np.stack(masks)),
+            "image_id": torch.tensor(image_id),
+        }
+        if self.train and torch.rand(()) < 0.5:
+            image, target["masks"] = image.flip(2), target["masks"].flip(2)
+            target["boxes"] = boxes[:, [2, 1, 0, 3]] * torch.tensor([-1, 1, -1, 1]) + torch.tensor(
+                [image.shape[2], 0, image.shape[2], 0]
+            )
+        return image, target
+
+
+def reference(ours: MaskRcnn, hparams: dict[str, Any], num_classes: int) -> MaskRCNN:
+    """torchvision's model of the same options, with the weights that ours starts from."""
+    backbone, channels = hparams.get("backbone", "resnet50"), hparams.get("channels", 256)
+    body = getattr(resnet, backbone)(weights=None)
+    widths = [body.inplanes // 8 << stage for stage in range(4)]
+    stages = {f"layer{stage + 1}": str(stage) for stage in range(4)}
+    num = hparams["num_proposals"]
+    net = MaskRCNN(
+        BackboneWithFPN(body, stages, widths, channels), min_size=hparams["min_size"], max_size=hparams["max_size"],
+        box_head=TwoMLPHead(channels * 7 * 7, 4 * channels), box_predictor=FastRCNNPredictor(4 * channels, num_classes),
+        mask_head=MaskRCNNHeads(channels, (channels,) * 4, 1),
+        mask_predictor=MaskRCNNPredictor(channels, channels, num_classes),
+        rpn_pre_nms_top_n_train=num, rpn_post_nms_top_n_train=num, rpn_pre_nms_top_n_test=num // 2,
+        rpn_post_nms_top_n_test=num // 2, box_batch_size_per_image=hparams["num_regions"],
+    )  # fmt: skip
+    net.load_state_dict(ours.net.state_dict())
+    return net
+
+
+def train_epoch(
+    net: MaskRCNN, loader: Any, optimizer: torch.optim.Optimizer, ours: MaskRcnn, epoch: int, config: RunConfig
+) -> float:
+    """The mean loss of an epoch, each step at the rate that ours would have."""
+    device, kind = next(net.parameters()).device, AUTOCAST.get(config.precision.name)
+    losses = []
+    for number, (images, targets) in enumerate(loader):
+        for group in optimizer.param_groups:
+            group["lr"] = ours.schedule.at(epoch * len(loader) + number, epoch + number / len(loader))
+        on_device = [{key: value.to(device) for key, value in one.items()} for one in targets]
+        optimizer.zero_grad()
+        with torch.autocast(device.type, kind or torch.bfloat16, enabled=kind is not None):
+            loss = sum(net([image.to(device) for image in images], on_device).values())
+        loss.backward()  # type: ignore[union-attr]
+        optimizer.step()
+        losses.append(float(loss.detach()))  # type: ignore[union-attr]
+    return float(np.mean(losses))
+
+
+@torch.no_grad()
+def evaluate(net: MaskRCNN, pictures: Pictures, loader: Any) -> dict[str, float]:
+    """Average precision by pycocotools of what torchvision detects on whole images."""
+    device = next(net.parameters()).device
+    net.eval()
+    found = []
+    for images, targets in loader:
+        for target, output in zip(targets, net([image.to(device) for image in images]), strict=True):
+            masks = (output["masks"][:, 0] > 0.5).cpu().numpy().astype(np.uint8)
+            boxes, scores, labels = (output[key].cpu().tolist() for key in ("boxes", "scores", "labels"))
+            for (x0, y0, x1, y1), score, label, mask in zip(boxes, scores, labels, masks, strict=True):
+                found.append(
+                    {"image_id": int(target["image_id"]), "category_id": pictures.category_ids[label - 1],
+                     "bbox": [x0, y0, x1 - x0, y1 - y0], "score": score,
+                     "segmentation": coco_mask.encode(np.asfortranarray(mask))}
+                )  # fmt: skip
+    net.train()
+    return dict(precisions(pictures.coco, found))
+
+
+def precisions(truth: COCO, found: list[dict[str, Any]]) -> Iterator[tuple[str, float]]:
+    for name, kind in (("box_map", "bbox"), ("mask_map", "segm")):
+        detections = quietly(truth.loadRes, found) if found else None
+        evaluation = COCOeval(truth, detections, kind) if found else None
+        if evaluation:
+            for step in (evaluation.evaluate, evaluation.accumulate, evaluation.summarize):
+                quietly(step)
+        yield name, float(evaluation.stats[0]) if evaluation else 0.0
+
+
+def quietly(function: Any, *arguments: Any) -> Any:
+    with contextlib.redirect_stdout(io.StringIO()):
+        return function(*arguments)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("overrides", nargs="*", help="options of launch.py")
+    parser.add_argument("--csv", type=Path)
+    asked = parser.parse_args()
+    config = composed(["model=maskrcnn", *asked.overrides])
+    precision.apply(config.precision)
+    pl.seed_everything(config.seed, verbose=False)
+    workload = load_workload(config)
+    data = make_data(workload, config.dataset)
+    ours = make_module(workload, data, config)
+    assert isinstance(ours, MaskRcnn)
+    device = torch.device("cuda" if config.gpus != 0 and torch.cuda.is_available() else "cpu")
+    net = reference(ours, config.model.hparams, data.num_classes + 1).to(device).train()  # type: ignore[attr-defined]
+    optimizer = torch.optim.SGD(
+        net.parameters(), ours.schedule.learning_rate, ours.momentum, weight_decay=ours.weight_decay
+    )
+    root = data.train.folder.parent  # type: ignore[attr-defined]
+    common: Any = {"collate_fn": lambda samples: tuple(zip(*samples, strict=True)), "num_workers": os.cpu_count()}
+    pictures = Pictures(root, "val", train=False)
+    train_loader = torch.utils.data.DataLoader(
+        Pictures(root, "train", train=True), config.device_batch_size(), shuffle=True, **common
+    )
+    eval_loader = torch.utils.data.DataLoader(pictures, 8, **common)
+    found: list[dict[str, Any]] = []
+    for epoch in range(config.max_epochs or ours.max_epochs):
+        started = time.monotonic()
+        loss = train_epoch(net, train_loader, optimizer, ours, epoch, config)
+        trained = time.monotonic()
+        row = {"seed": config.seed, "epoch": epoch + 1, "loss": loss, **evaluate(net, pictures, eval_loader)}
+        row |= {"train_sec": trained - started, "eval_sec": time.monotonic() - trained}
+        print("  ".join(f"{key} {value:.4g}" for key, value in row.items()), flush=True)
+        found.append(row)
+    if asked.csv:
+        with asked.csv.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(found[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(found)
+
+
+if __name__ == "__main__":
+    main()
