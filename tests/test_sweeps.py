@@ -14,9 +14,9 @@ from tests.commands import TINY, Launched, collect, events, launch, start
 from tests.tracking.folders import wait_for
 from tracking.mirror import Mirror
 
-FAULTS = ("none", "sigkill", "oom", "diverge", "error", "exit")
+FAULTS = ("none", "sigkill", "oom", "diverge", "exit")
 CAUSES = {
-    "none": None, "sigkill": "signal:9", "oom": "oom", "diverge": "nan", "error": "error", "exit": "error",
+    "none": None, "sigkill": "signal:9", "oom": "oom", "diverge": "nan", "exit": "error",
 }  # fmt: skip
 
 
@@ -104,7 +104,9 @@ def test_resume_runs_only_what_has_not_finished(repeated: tuple[Launched, Launch
     assert resumed.code == 0, resumed.output
     assert "1 of 2 jobs to run" in resumed.output
     failed, finished = (by(swept, "seed")[seed] for seed in (1, 2))
-    assert json.loads((failed / "result.json").read_text())["status"] == "failed"
+    result = json.loads((failed / "result.json").read_text())
+    assert (result["status"], result["failure"]["kind"]) == ("failed", "error")
+    assert "something of the user's own broke" in result["failure"]["traceback"]
     [new] = set(resumed.folders) - set(swept.folders)
     written = [(folder / "result.json").stat().st_mtime for folder in (failed, finished, new)]
     assert written == sorted(written), "the one that had finished was left alone"
