@@ -64,9 +64,7 @@ def test_training_is_not_delayed_and_nothing_is_lost(
     ratio = statistics.median(ratios)
     with capsys.disabled():
         print(f"\nstep, median: {describe(well)} while the server answers, {describe(badly)} while not;", end=" ")
-        quartiles = " to ".join(f"{value:.3f}" for value in statistics.quantiles(ratios)[::2])
-        print(f"longest {longest:.0f} ms; a phase over those around it: median {ratio:.3f}", end=" ")
-        print(f"(quartiles {quartiles}) of {len(ratios)}")
+        print(f"longest {longest:.0f} ms; a phase over those around it: {spread(ratios)}")
     assert longest < 1500  # a step that waited for an answer would take all of HANG_SEC
     assert 0.7 < ratio < 1.4
 
@@ -111,3 +109,8 @@ def triples(phases: list[list[float]]) -> list[tuple[list[float], list[float], l
 def describe(phases: list[list[float]]) -> str:
     steps = [ms for phase in phases for ms in phase]
     return f"{statistics.median(steps):.3f} ms of {len(steps)}"
+
+
+def spread(ratios: list[float]) -> str:
+    low, median, high = statistics.quantiles(ratios)
+    return f"median {median:.3f}, quartiles {low:.3f} to {high:.3f} of {len(ratios)}"
