@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import multiprocessing
 import os
 import platform
 import signal
@@ -34,7 +33,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from server_senders import NUM_KEYS, call_run, mirror_run, row_values, write_journals
+from server_senders import FORK, NUM_KEYS, call_run, forked, mirror_run, row_values, write_journals
 from server_watch import Database, Watch
 
 from tests.team_server import TeamServer
@@ -43,7 +42,6 @@ from tracking.journal import Journal
 from tracking.mirror import ENVIRONMENT
 
 EXPERIMENT = "server_load"
-FORK = multiprocessing.get_context("fork")
 
 
 @dataclass
@@ -64,20 +62,6 @@ class Outcome:
     @property
     def rows_per_sec(self) -> float:
         return self.on_server_at_end / self.seconds
-
-
-@contextmanager
-def forked(calls: list[tuple[Callable[..., None], tuple[Any, ...]]], patience_sec: float = 600) -> Iterator[list[int]]:
-    """Processes for the calls; those that go on for `patience_sec` after the block are ended."""
-    children = [FORK.Process(target=function, args=arguments) for function, arguments in calls]
-    for child in children:
-        child.start()
-    yield [child.pid for child in children if child.pid]
-    deadline = time.monotonic() + patience_sec
-    for child in children:
-        child.join(max(0.0, deadline - time.monotonic()))
-        child.kill()
-        child.join()
 
 
 def measure(

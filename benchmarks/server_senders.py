@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tracking import run_folder
 from tracking.journal import Journal
@@ -13,6 +16,7 @@ from tracking.mirror import ENVIRONMENT
 from tracking.sync import MirrorThread
 
 NUM_KEYS = 10
+FORK = multiprocessing.get_context("fork")
 
 
 def row_values(step: int) -> dict[str, float]:
@@ -59,3 +63,17 @@ def call_run(run_id: str, uri: str, rows_per_sec: float, seconds: float, name: s
             client.log_metric(run_id, key, value, due_ms, step, synchronous=name == "plain")
     if name != "plain":
         mlflow.flush_async_logging()
+
+
+@contextmanager
+def forked(calls: list[tuple[Callable[..., None], tuple[Any, ...]]], patience_sec: float = 600) -> Iterator[list[int]]:
+    """Processes for the calls; those that go on for `patience_sec` after the block are ended."""
+    children = [FORK.Process(target=function, args=arguments) for function, arguments in calls]
+    for child in children:
+        child.start()
+    yield [child.pid for child in children if child.pid]
+    deadline = time.monotonic() + patience_sec
+    for child in children:
+        child.join(max(0.0, deadline - time.monotonic()))
+        child.kill()
+        child.join()

@@ -16,11 +16,9 @@ import argparse
 import json
 import os
 import socket
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -34,18 +32,17 @@ import numpy as np  # noqa: E402
 import pytorch_lightning as pl  # noqa: E402
 import torch  # noqa: E402
 import yaml  # noqa: E402
+from overhead_table import VARIANTS, table  # noqa: E402
 from torch._dynamo.utils import counters  # noqa: E402
 
 from conf.schema import DatasetConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig, from_dict  # noqa: E402
 from tracking import fingerprint  # noqa: E402
-from tracking.statistics import mean_and_standard_error  # noqa: E402
 from trainers import precision  # noqa: E402
 from trainers.data.images import ImageData, Source  # noqa: E402
 from trainers.train import train  # noqa: E402
 from trainers.vgg import Vgg, compiled, forward_loss  # noqa: E402
 from trainers.workload import Shard, Workload  # noqa: E402
 
-VARIANTS = ("bare PyTorch", "bare Lightning", "ours")
 NUM_EVAL = 64
 
 
@@ -191,40 +188,6 @@ def measure(batch_size: int, shard: Shard, rounds: int, num_epochs: int) -> list
                 for value in seconds[1:]
             ]
     return rows
-
-
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    lines = [
-        "| batch | variant | n epochs | ms/step, median | quartiles | over bare PyTorch, ms ± SE | % | target | met |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for batch in dict.fromkeys(row["batch"] for row in rows):
-        base = by_round(rows, batch, VARIANTS[0])
-        for variant in VARIANTS:
-            values = [row["ms_per_step"] for row in rows if row["batch"] == batch and row["variant"] == variant]
-            low, median, high = statistics.quantiles(values, n=4, method="inclusive")
-            cells = [f"{batch}", variant, f"{len(values)}", f"{median:.3f}", f"{low:.3f} to {high:.3f}"]
-            cells += compare(by_round(rows, batch, variant), base) if variant != VARIANTS[0] else [""] * 4
-            lines.append(f"| {' | '.join(cells if variant == 'ours' else [*cells[:7], '', ''])} |")
-    return "\n".join(lines)
-
-
-def by_round(rows: Sequence[dict[str, Any]], batch: int, variant: str) -> list[float]:
-    found: dict[int, list[float]] = {}
-    for row in rows:
-        if row["batch"] == batch and row["variant"] == variant:
-            found.setdefault(row["round"], []).append(row["ms_per_step"])
-    return [statistics.median(values) for values in found.values()]
-
-
-def compare(values: Sequence[float], base: Sequence[float]) -> list[str]:
-    """The difference in ms with its standard error, in percent, the target for it, and whether it is met."""
-    mean, error = mean_and_standard_error([value - bare for value, bare in zip(values, base, strict=True)])
-    step = statistics.median(base)
-    percent = 100 * mean / step
-    target, met = ("≤ 1 %", percent <= 1) if step >= 5 else ("≤ 0.5 ms", mean <= 0.5)
-    spread = "" if error is None else f" ± {error:.3f}"
-    return [f"{mean:+.3f}{spread}", f"{percent:+.2f}", target, "yes" if met else "no"]
 
 
 def main() -> int:

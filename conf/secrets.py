@@ -1,21 +1,23 @@
 """What is a secret, and text without any: nothing that is written, printed or uploaded may hold one.
 
-A secret is known by its value, where the environment or MLflow's credentials file has it, or by its look: the user and
-password of a URL, tokens of well-known forms, and what is assigned to a name that speaks of a secret. What is known by
-neither, such as somebody else's password in the middle of a sentence, is not recognised; nor is one that is a single
-word or number.
+A secret is known by its value, where the environment has it, or the credentials files of MLflow, AWS and netrc; or by
+its look: the user and password of a URL, tokens of well-known forms, and what is assigned to a name that speaks of a
+secret. What is known by neither, such as somebody else's password in the middle of a sentence, is not recognised; nor
+is one that is a single word or number.
 """
 
 from __future__ import annotations
 
 import base64
 import configparser
+import netrc
 import os
 import re
 import sys
 import threading
 import traceback
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from types import TracebackType
@@ -38,7 +40,7 @@ LOOKS = re.compile(
     |\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*    # AWS, JSON web tokens
     |-----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----[\s\S]*?(?:-----END[ ][A-Z ]*PRIVATE[ ]KEY-----|\Z)
     |(?P<name>\b[A-Z0-9_]*(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?)["']?\s*[=:]\s*["']?)[^\s,;}"']{6,}
-    |(?P<option>(?i:\b(?:\w+_)?(?:password|passwd|secret_key|api_?key|(?:access|auth)_token)["']?\s*[=:]\s*["']?))
+    |(?P<option>(?i:\b(?:\w+_)?(?:password|passwd|(?:secret|access)_key|api_?key|(?:access|auth)_token)["']?\s*[=:]\s*["']?))
         [^\s,;}"']{6,}
     """,
     re.VERBOSE,
@@ -53,13 +55,18 @@ def is_secret_name(name: str) -> bool:
 
 def known(environ: Mapping[str, str] = os.environ) -> frozenset[str]:
     """The secrets of this process's surroundings, by value."""
-    path = Path(environ.get("HOME", "~"), ".mlflow/credentials").expanduser()
-    return _known(frozenset(environ.items()), path, path.stat().st_mtime_ns if path.exists() else 0)
+    home = Path(environ.get("HOME", "~")).expanduser()
+    files = (
+        home / ".mlflow/credentials",
+        Path(environ.get("AWS_SHARED_CREDENTIALS_FILE") or home / ".aws/credentials"),
+        Path(environ.get("NETRC") or home / ".netrc"),  # which requests reads by itself
+    )
+    return _known(frozenset(environ.items()), tuple((path, _changed_ns(path)) for path in files))
 
 
 @lru_cache(maxsize=8)
-def _known(environ: frozenset[tuple[str, str]], path: Path, changed_ns: int) -> frozenset[str]:
-    found = set(_stored(path))
+def _known(environ: frozenset[tuple[str, str]], files: tuple[tuple[Path, int], ...]) -> frozenset[str]:
+    found = {value for path, changed_ns in files if changed_ns for value in _stored(path)}
     user = dict(environ).get("MLFLOW_TRACKING_USERNAME", "")
     for name, value in environ:
         if "://" in value:
@@ -124,8 +131,20 @@ def _is_path(value: str) -> bool:
         return False
 
 
+def _changed_ns(path: Path) -> int:
+    """When a file was written; 0 where there is none, or none that this user can read."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 def _stored(path: Path) -> Iterator[str]:
-    """What MLflow's credentials file holds, as mlflow.utils.credentials reads it, except for the user's name."""
+    """What a credentials file holds, except for the users' names; of MLflow's as mlflow.utils.credentials reads it."""
+    if "netrc" in path.name:
+        with suppress(OSError, netrc.NetrcParseError, UnicodeDecodeError):
+            yield from (password for _, _, password in netrc.netrc(path).hosts.values() if password)
+        return
     parser = configparser.ConfigParser(interpolation=None)
     try:
         parser.read(path)

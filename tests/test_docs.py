@@ -49,6 +49,11 @@ def commands() -> Iterator[tuple[str, list[str]]]:
                         yield name(path), words
 
 
+@pytest.mark.parametrize("path", DOCS, ids=name)
+def test_nothing_is_left_to_be_filled_in(path: Path) -> None:
+    assert not re.findall(r"\b(?:MEASURED|TODO|TBD|FIXME|XXX)\b", prose(path))
+
+
 def behind(word: str) -> list[tuple[str, list[str]]]:
     """File and what comes behind `word`, of every command that has it."""
     return [(file, words[words.index(word) + 1 :]) for file, words in commands() if word in words]

@@ -17,7 +17,7 @@ from tests.composing import EIGHT_GPUS, ROOT, composed, jobs
 from tracking import reference
 from tracking.__main__ import main
 from tracking.spending import job_usd
-from tracking.sweep import flat
+from tracking.sweep_summary import flat
 
 STUDIES = sorted(path.stem for path in (ROOT / "conf/study").glob("*.yaml"))
 MODELS = len(list((ROOT / "conf/model").glob("*.yaml")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -30,6 +30,7 @@ class Batch:
     tags: dict[str, str] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)  # what MLflow cannot hold, in words
     num_bytes: int = 0
+    known: dict[str, str] = field(default_factory=dict)  # the params of earlier batches
 
     def __len__(self) -> int:
         return len(self.metrics) + len(self.params) + len(self.tags)
@@ -55,8 +56,9 @@ class Batch:
         return True
 
     def _add_text(self, texts: dict[str, str], limit: int, key: str, text: str) -> bool:
-        if texts is self.params and texts.get(key, text) != text:
-            raise ValueError(f"params: {key!r} is {text!r} after {texts[key]!r}; a param of MLflow never changes")
+        before = (self.known | texts).get(key, text) if texts is self.params else text
+        if before != text:
+            raise ValueError(f"params: {key!r} is {text!r} after {before!r}; a param of MLflow never changes")
         if not self._take(60 + len(json.dumps(key)) + len(json.dumps(text)), len(texts) < limit):
             return False
         texts[key] = text
@@ -69,13 +71,17 @@ class Batch:
         return True
 
 
-def batches(path: Path, offset: int) -> Iterator[Batch]:
+def batches(path: Path, offset: int, params: Mapping[str, str] | None = None) -> Iterator[Batch]:
     """The journal from byte `offset` on, in requests as large as MLflow takes.
+
+    `params` are those that MLflow has from before the offset: another value of one of them would be refused, and with
+    it all that is in its request.
 
     A record may be split over two batches; then the first carries the offset before it, and what it shipped is sent
     again after a crash in between, which changes nothing.
     """
-    batch, shipped = Batch(offset), offset
+    known = dict(params or {})
+    batch, shipped = Batch(offset, known=known), offset
     for record, end in journal.read(path, offset):
         if record.kind in ("metrics", "params", "tags"):
             for key, value in record.values.items():
@@ -83,7 +89,8 @@ def batches(path: Path, offset: int) -> Iterator[Batch]:
                     if not batch.add(record.kind, key, value, record.time_ms, record.step):
                         yield batch
                         shipped = batch.offset
-                        batch = Batch(batch.offset)
+                        known |= batch.params
+                        batch = Batch(batch.offset, known=known)
                         fitted = batch.add(record.kind, key, value, record.time_ms, record.step)
                         assert fitted, f"{key}: too large for an empty batch"
                 except ValueError as error:  # it stays in the journal, and the rest of the run can go

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -41,7 +42,8 @@ class Finding:
     ok: bool = True
 
     def __str__(self) -> str:
-        return f"{'ok ' if self.ok else 'FIX'}  {self.what}: {secrets.redact(self.words)}"
+        words = " ".join(self.words.split())  # an error of NCCL's, say, has several lines
+        return f"{'ok ' if self.ok else 'FIX'}  {self.what}: {secrets.redact(words)}"
 
 
 @dataclass(frozen=True)
@@ -55,15 +57,24 @@ class Asked:
 
 
 def run(command: Sequence[str], timeout_sec: float) -> tuple[int, str]:
-    """Exit code and output; of a command that cannot be started or does not end, NOT_STARTED and 124 and the reason."""
+    """Exit code and output; of a command that cannot be started or does not end, NOT_STARTED and 124 and the reason.
+
+    Nothing that it has started is left: a process that waits for a GPU keeps its memory.
+    """
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_sec, env=environ)
+        with subprocess.Popen(command, env=environ, start_new_session=True, **pipes) as process:
+            try:
+                output, errors = process.communicate(timeout=timeout_sec)
+            finally:  # Ctrl-C too, which does not reach a session of its own
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
     except OSError as error:
         return NOT_STARTED, str(error)
     except subprocess.TimeoutExpired:
         return 124, f"still running after {timeout_sec:g} s: ended"
-    return done.returncode, done.stdout or done.stderr
+    return process.returncode, output or errors
 
 
 def examine(asked: Asked, run: Run = run, free: Callable[[Path], int] | None = None) -> Iterator[Finding]:
@@ -74,9 +85,6 @@ def examine(asked: Asked, run: Run = run, free: Callable[[Path], int] | None = N
         yield disk(what, path, free or (lambda place: shutil.disk_usage(place).free))
     if asked.dataset_path is not None:
         yield dataset(asked.dataset_path)
-
-
-# ------------------------------------------------------------------------------------------------------------ GPUs
 
 
 def gpus(run: Run) -> Iterator[Finding]:
@@ -129,9 +137,6 @@ def nccl(stack: dict[str, Any]) -> Finding:
         return Finding("NCCL", "no GPU: not checked" if not stack["gpus"] else "one GPU: nothing to talk to")
     words = f"{stack['nccl']}, all-reduce over {stack['gpus']} GPUs at {stack['bus_gb_per_sec']:.1f} GB/s bus bandwidth"
     return Finding("NCCL", words)
-
-
-# ---------------------------------------------------------------------------------------------------------- server
 
 
 def tracking_server(asked: Asked) -> Iterator[Finding]:
@@ -201,9 +206,6 @@ def upload(asked: Asked) -> Finding:
     if (back, history) != (info.uid, [1.0]):
         return Finding("upload", f"what was read back is not what was sent: {back!r}, {history}", ok=False)
     return Finding("upload", f"a metric and an artifact, in a run of the experiment {experiment!r}, now deleted")
-
-
-# ------------------------------------------------------------------------------------------------------------ disk
 
 
 def cache_folder() -> Path:

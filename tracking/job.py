@@ -6,17 +6,17 @@ import os
 import signal
 import subprocess
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
+import psutil
 import yaml
 
 from conf import schema
 from conf.schema import RunConfig
-from tracking import journal, run_folder
+from tracking import failures, journal, run_folder
 from tracking.journal import Journal, Record
 from tracking.run_folder import Failure, Result, RunInfo
 from tracking.system_metrics import SystemMetricsThread
@@ -26,8 +26,6 @@ POLL_SEC = 0.1
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_SEC = 5.0  # between asking a worker to end and killing it
 KILL_SEC = 30.0  # for a killed process to be gone; one that waits for a driver can stay for ever
-LAST_WORDS_BYTES = 4000
-OWN_FAILURES = ("oom", "nan", "bad_input", "disk_full")  # of a rank, whatever befell the others
 
 
 class Interrupted(KeyboardInterrupt):
@@ -130,7 +128,7 @@ def run_job(
     except TimedOut as error:
         failure = Failure("timeout", str(error))
     except Exception as error:  # a full disk, a bug of ours: what comes after this job can still go
-        failure = trouble(error)
+        failure = failures.trouble(error)
     return end(folder, failure)
 
 
@@ -162,7 +160,7 @@ def supervise(
         if sensors is not None:
             sensors.close()
     log.close()
-    return unexplained(folder, process)
+    return failures.unexplained(folder, process)
 
 
 def position(path: Path) -> tuple[int, int]:
@@ -202,53 +200,25 @@ def stop(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signum)
         with suppress(subprocess.TimeoutExpired):
             process.wait(patience)
+    # What is killed can take seconds to give a GPU's memory back, and the next job is to find it free.
+    deadline = time.monotonic() + KILL_SEC
+    while process.returncode is not None and alive(process.pid) and time.monotonic() < deadline:
+        time.sleep(POLL_SEC)
 
 
-def unexplained(folder: Path, process: subprocess.Popen[bytes]) -> Failure | None:
-    """The failure of a worker that left no result: it was killed, or could not even start."""
-    code = process.returncode
-    if run_folder.read_result(folder) is not None:
-        return None
-    if code is None:
-        return Failure("error", f"process {process.pid} hangs in the kernel and cannot be killed", last_words(folder))
-    if code < 0:
-        return killed(folder, -code, f"the worker was killed by {signal.Signals(-code).name}")
-    message = f"the worker ended with exit code {code} and no result"
-    return recorded(folder) or Failure("error", message, last_words(folder))
-
-
-def killed(folder: Path, signum: int, message: str, time_ms: int | None = None) -> Failure:
-    """The failure of a run that was killed, unless one of its ranks had failed for a reason of its own before."""
-    return recorded(folder) or Failure(
-        f"signal:{signum}", message, last_words(folder), time_ms=time_ms or run_folder.now_ms()
-    )
-
-
-def recorded(folder: Path) -> Failure | None:
-    """The first failure that ranks have left in files, of those that another process's end does not explain."""
-    found = [Failure(**run_folder.read_json(path)) for path in folder.glob(run_folder.FAILURE.format(rank="*"))]
-    own = [failure for failure in found if failure.kind in OWN_FAILURES]
-    return min(own, key=lambda failure: failure.time_ms, default=None)
-
-
-def last_words(folder: Path) -> str:
-    path = folder / run_folder.WORKER_LOG
-    if not path.exists():
-        return ""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - LAST_WORDS_BYTES))
-        return file.read().decode(errors="replace")
-
-
-def trouble(error: Exception) -> Failure:
-    """The failure of a job that the launcher itself could not go on with."""
-    kind = "disk_full" if run_folder.is_full(error) else "error"
-    return Failure(kind, f"the launcher: {type(error).__name__}: {error}", traceback.format_exc())
+def alive(group: int) -> list[int]:
+    """The processes of a group, except those that have ended and whose parent has not asked how."""
+    found = []
+    for one in psutil.process_iter():
+        with suppress(psutil.Error, ProcessLookupError):
+            if os.getpgid(one.pid) == group and one.status() != psutil.STATUS_ZOMBIE:
+                found.append(one.pid)
+    return found
 
 
 def stopped(folder: Path, error: Interrupted) -> Result:
     """The result of a run that the launcher was told to stop."""
-    return end(folder, Failure(f"signal:{error.signum}", f"stopped by {error}", last_words(folder)))
+    return end(folder, Failure(f"signal:{error.signum}", f"stopped by {error}", failures.last_words(folder)))
 
 
 def end(folder: Path, failure: Failure | None) -> Result:

@@ -12,7 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from conf.schema import ConfigError, RunConfig
-from tracking import checkpoints, console, job, owner, resume, run_folder, spending, sweep, unfinished
+from tracking import (
+    checkpoints,
+    console,
+    failures,
+    job,
+    owner,
+    resume,
+    run_folder,
+    spending,
+    sweep,
+    sweep_summary,
+    unfinished,
+)
 from tracking.checkpoints import Checkpoint
 from tracking.job import Interrupted
 from tracking.repair import repair
@@ -93,7 +105,7 @@ class Launcher:
                 sweep.finish(folder, jobs)
             except OSError as error:
                 self._console.print(f"the sweep's summary is not written: {error}", soft_wrap=True)
-            self._console.print(sweep.table(folder.name, jobs))
+            self._console.print(sweep_summary.table(folder.name, jobs))
             self._console.print(f"sweep folder: {folder}", soft_wrap=True)
             if (usd := spending.spent_usd(folder)) is not None:
                 self._console.print(f"cost of the sweep: {usd:,.2f} USD, of every job from its start to its end")
@@ -114,10 +126,10 @@ class Launcher:
                     with ExitStack() as held:
                         self._run(one, folder, folder, held)
                 except OSError as error:  # the disk is full: it may have room again for the next job
-                    one.result = Result("failed", failure=job.trouble(error))
+                    one.result = Result("failed", failure=failures.trouble(error))
                 assert one.result is not None
                 if one.result.failure:
-                    self._console.print(f"  {sweep.status(one)}: {one.result.failure.message}", soft_wrap=True)
+                    self._console.print(f"  {sweep_summary.status(one)}: {one.result.failure.message}", soft_wrap=True)
                 self._started = time.monotonic()
         except Interrupted as error:
             self._console.print(f"stopped by {error}; continue with: launch.py sweep.resume={folder.name}")

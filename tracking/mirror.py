@@ -21,7 +21,7 @@ from tracking.mlflow_run import UID_TAG
 from tracking.run_folder import Result
 from tracking.server import (
     DEFAULT_TIMEOUT,
-    REQUEST_TIMEOUT,
+    ENVIRONMENT,
     TrackingRefused,
     TrackingUnavailable,
     absolute_uri,
@@ -37,18 +37,6 @@ if TYPE_CHECKING:
 LOCK = ".mirror.lock"
 MAX_TIMEOUT_SEC = 60.0
 STORED_BYTES_PER_SEC = 1e6  # at least, of a server that answers when a file is where it belongs
-
-# One request, one answer: the mirror's caller decides when to try again. MLflow's own defaults (7 retries, doubling
-# from 2 s, 120 s a request) block a refused call for 246 s. What the user has set wins.
-ENVIRONMENT = {
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
-    REQUEST_TIMEOUT: DEFAULT_TIMEOUT,
-    "MLFLOW_LOGGING_LEVEL": "CRITICAL",  # its errors reach the user once, through ours
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    "MLFLOW_DISABLE_AGENT_HINT": "true",
-    "MLFLOW_DISABLE_TELEMETRY": "true",  # a training machine calls no third party
-    "GIT_PYTHON_REFRESH": "quiet",
-}
 
 
 class Mirror:
@@ -120,7 +108,7 @@ class Mirror:
         path = self.folder / run_folder.JOURNAL
         if path.exists() and path.stat().st_size < self.state.offset:
             self.state.offset = 0  # a machine that went down lost the journal's last lines, and others took their place
-        for batch in batches(path, self.state.offset):
+        for batch in batches(path, self.state.offset, self.state.params):
             if len(batch):
                 with self._request():
                     self._client.log_batch(
@@ -131,6 +119,7 @@ class Mirror:
                     )
             num_rows += len(batch)
             self.state.offset = batch.offset
+            self.state.params |= batch.params
             self.state.time_ms = max(batch.time_ms, self.state.time_ms)  # a wall clock can be set back
             self.state.refused += [words for words in batch.refused if words not in self.state.refused]
             self._save()

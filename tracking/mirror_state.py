@@ -18,6 +18,7 @@ class State:
     num_creations: int = 0  # begun; the answer to one may be lost, so the next looks for its run first
     offset: int = 0  # bytes of the journal that are acknowledged
     time_ms: int = 0  # the latest of the records before the offset
+    params: dict[str, str] = field(default_factory=dict)  # that MLflow has; there they never change
     refused: list[str] = field(default_factory=list)  # values that MLflow can never hold; they are in the journal
     artifacts: dict[str, list[int]] = field(default_factory=dict)  # uploaded: size in bytes, modification time in ns
     status: str | None = None  # MLflow's, once the run is terminated there

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tracking import job, journal, owner, run_folder, sweep
+from tracking import failures, job, journal, owner, run_folder, sweep
 from tracking.journal import Journal
 
 PATIENCE, RETRY_SEC = 4, 0.25  # another `sync` holds a folder for as long as it takes to end it
@@ -41,7 +41,7 @@ def _repair(folder: Path, ended: bool) -> bool:
 
 def end_run(folder: Path) -> None:
     Journal(folder / run_folder.JOURNAL).close()  # a last line that lacks its newline alone is whole with it
-    job.end(folder, job.killed(folder, KILLED, words("worker", last_sign_ms(folder)), last_sign_ms(folder)))
+    job.end(folder, failures.killed(folder, KILLED, words("worker", last_sign_ms(folder)), last_sign_ms(folder)))
 
 
 def end_sweep(folder: Path, ended: bool) -> None:
@@ -50,7 +50,7 @@ def end_sweep(folder: Path, ended: bool) -> None:
         repair(one, ended)
     last_ms = max(map(last_sign_ms, [folder, *jobs]))
     message = f"{words('sweep', last_ms)}; continue it with launch.py sweep.resume={folder.name}"
-    sweep.finish(folder, sweep.read(folder), job.killed(folder, KILLED, message, last_ms))
+    sweep.finish(folder, sweep.read(folder), failures.killed(folder, KILLED, message, last_ms))
 
 
 def words(what: str, last_ms: int) -> str:

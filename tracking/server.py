@@ -20,6 +20,18 @@ LOCAL_UI = "http://127.0.0.1:5000"  # where `ui_command` serves a database
 REQUEST_TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"  # seconds, read by MLflow at every request
 DEFAULT_TIMEOUT = "15"  # of ours; MLflow's own, 120 s, is long to find out that nobody is there
 
+# One request, one answer: the mirror's caller decides when to try again. MLflow's own defaults (7 retries, doubling
+# from 2 s, 120 s a request) block a refused call for 246 s. What the user has set wins.
+ENVIRONMENT = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    REQUEST_TIMEOUT: DEFAULT_TIMEOUT,
+    "MLFLOW_LOGGING_LEVEL": "CRITICAL",  # its errors reach the user once, through ours
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_DISABLE_AGENT_HINT": "true",
+    "MLFLOW_DISABLE_TELEMETRY": "true",  # a training machine calls no third party
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+
 
 class TrackingUnavailable(Exception):
     """The tracking server cannot be reached, or not now: try again later, nothing is lost.

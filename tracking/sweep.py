@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from rich.table import Table
 
 from conf import schema
 from conf.schema import NOT_MEASURED, ConfigError, RunConfig
-from tracking import checkpoints, run_folder, spending
+from tracking import checkpoints, run_folder, spending, sweep_summary
 from tracking.checkpoints import Checkpoint
 from tracking.journal import Journal
 from tracking.mlflow_run import NOTE_TAG
 from tracking.run_folder import Failure, Result, RunInfo
-from tracking.statistics import mean_and_standard_error
 
 DEFINITION = "sweep.json"
-COLUMNS = {  # of the summary: MLflow key, heading, format
-    "time/to_accuracy_sec": ("time to accuracy (s)", "{:.2f}"),
-    "time/to_accuracy_train_sec": ("without evaluation (s)", "{:.2f}"),
-    "epochs/to_accuracy": ("epochs", "{:.3g}"),
-    "throughput/samples_per_sec": ("samples/s", "{:,.0f}"),
-    "world_size": ("world size", "{:.0f}"),
-}
 
 
 @dataclass
@@ -68,7 +55,9 @@ def create(jobs: Sequence[Job], argv: Sequence[str], uri: str) -> Path:
         log = Journal(folder / run_folder.JOURNAL)
         study = {"study": config.study.name} if config.study.name else {}
         log.tags({**study, "sweep": folder.name, NOTE_TAG: note(argv)})
-        log.params({"num_jobs": len(jobs)} | {key: ",".join(values) for key, values in grid(jobs).items()})
+        log.params(
+            {"num_jobs": len(jobs)} | {key: ",".join(values) for key, values in sweep_summary.grid(jobs).items()}
+        )
         log.close()
     except OSError as error:
         raise ConfigError(f"runs_dir={config.runs_dir}: {error}; give a folder that you can write to") from error
@@ -130,110 +119,9 @@ def folders_by_hash(folder: Path) -> dict[str, list[Path]]:
     return found
 
 
-def grid(jobs: Sequence[Job]) -> dict[str, list[str]]:
-    """The keys in which the jobs differ, with their values in order of appearance; a group (model, ...) by name."""
-    found: dict[str, dict[str, None]] = {}
-    for job in jobs:
-        for key, value in flat(job.config).items():
-            found.setdefault(key, {})[value] = None
-    names = {key.partition(".")[0] for key, values in found.items() if key.endswith(".name") and len(values) > 1}
-    return {
-        key.removesuffix(".name"): list(values)
-        for key, values in found.items()
-        if len(values) > 1 and (key.endswith(".name") or key.partition(".")[0] not in names)
-    }
-
-
-def flat(config: RunConfig) -> dict[str, str]:
-    """Every value of a config that decides what is measured, by its dotted key."""
-    rows: dict[str, str] = {}
-
-    def walk(prefix: str, value: Any) -> None:
-        if isinstance(value, dict) and value:
-            for key, inner in value.items():
-                walk(f"{prefix}.{key}" if prefix else key, inner)
-        else:
-            rows[prefix] = str(value)
-
-    content = dataclasses.asdict(config)
-    for key in NOT_MEASURED:
-        del content[key]
-    walk("", content)
-    return rows
-
-
-def summary(jobs: Sequence[Job]) -> list[dict[str, Any]]:
-    """A row a job, then, where a setting was repeated with other seeds, a row a setting with mean and standard error.
-
-    Failed jobs are listed with their cause and averaged nowhere. Values are (mean, standard error or None).
-    """
-    keys = list(grid(jobs))
-    settings: dict[tuple[str, ...], list[Job]] = {}
-    rows = []
-    for job in jobs:
-        labels = {key: flat(job.config).get(f"{key}.name", flat(job.config).get(key, "")) for key in keys}
-        settings.setdefault(tuple(value for key, value in labels.items() if key != "seed"), []).append(job)
-        metrics = job.result.metrics if job.result else {}
-        values = {key: (metrics[key], None) for key in COLUMNS if key in metrics}
-        rows.append({"labels": labels, "n": "", "status": status(job), "values": values})
-    if "seed" in keys and len(jobs) > len(settings):
-        rest = [key for key in keys if key != "seed"]
-        for setting, members in settings.items():
-            labels = dict(zip(rest, setting, strict=True)) | {"seed": "all"}
-            rows.append({"labels": labels, **pooled(members)})
-    return rows
-
-
-def pooled(members: Sequence[Job]) -> dict[str, Any]:
-    good = [job.result.metrics for job in members if job.result is not None and job.finished]
-    reached = sum(metrics.get("target_reached") == 1.0 for metrics in good)
-    values = {
-        key: mean_and_standard_error([metrics[key] for metrics in good if key in metrics])
-        for key in COLUMNS
-        if any(key in metrics for metrics in good)
-    }
-    n = f"{len(good)} of {len(members)}"
-    resumed = sum(bool(job.result and job.result.resumes) for job in members if job.finished)
-    note = f", {resumed} resumed" if resumed else ""
-    return {"n": n, "status": f"{reached} reached the target{note}", "values": values}
-
-
-def status(job: Job) -> str:
-    if job.result is None:
-        return "not run"
-    if job.result.failure is not None:
-        return f"{job.result.status}: {job.result.failure.kind}"
-    missed = bool(job.result.targets) and not job.result.metrics["target_reached"]
-    return ("target missed" if missed else "finished") + (", resumed" if job.result.resumes else "")
-
-
-def cells(row: dict[str, Any]) -> list[str]:
-    """A row of the summary as text."""
-    shown = []
-    for key, (_, pattern) in COLUMNS.items():
-        mean, error = row["values"].get(key, (None, None))
-        text = "" if mean is None else pattern.format(mean)
-        shown.append(text if error is None else f"{text} ± {pattern.format(error)}")
-    return [*row["labels"].values(), row["n"], row["status"], *shown]
-
-
-def headings(jobs: Sequence[Job]) -> list[str]:
-    return [*grid(jobs), "n", "status", *(heading for heading, _ in COLUMNS.values())]
-
-
-def table(name: str, jobs: Sequence[Job]) -> Table:
-    """All jobs of a sweep, and the mean ± standard error of repeated settings."""
-    drawn = Table(title=f"sweep {name}", title_justify="left", caption="±: standard error of the mean over seeds")
-    for heading in headings(jobs):
-        drawn.add_column(heading)
-    for row in summary(jobs):
-        drawn.add_row(*cells(row), style="bold" if row["n"] else "")
-    return drawn
-
-
 def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None) -> Result:
     """Write the sweep's summary and result: finished when every job is, else failed, or `killed`. Raises OSError."""
-    bad = [status(job) for job in jobs if not job.finished]
+    bad = [sweep_summary.status(job) for job in jobs if not job.finished]
     metrics = {"num_finished": float(len(jobs) - len(bad))}
     if (usd := spending.spent_usd(folder)) is not None:
         metrics["cost/sweep_usd"] = usd
@@ -255,7 +143,7 @@ def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None) -> 
         log.tags({NOTE_TAG: text}, time_ms)
         log.metrics(metrics, time_ms=time_ms)  # as the last record, it ends the parent run
         log.close()
-        write_summary(folder, jobs)
+        sweep_summary.write(folder, jobs)
     finally:
         run_folder.write_result(folder, result)  # there is room for it on a full disk too
     return result
@@ -265,14 +153,6 @@ def note(argv: Sequence[str], failure: Failure | None = None) -> str:
     """What MLflow shows as the parent run's description."""
     command = f"`launch.py {' '.join(argv)}`"
     return f"{command}\n\n{failure.message}" if failure else command
-
-
-def write_summary(folder: Path, jobs: Sequence[Job]) -> None:
-    text = io.StringIO()
-    csv.writer(text).writerows([headings(jobs), *map(cells, summary(jobs))])
-    run_folder.write_text(folder / "summary.csv", text.getvalue())
-    rows = [headings(jobs), ["---"] * len(headings(jobs)), *map(cells, summary(jobs))]
-    run_folder.write_text(folder / "summary.md", "".join(f"| {' | '.join(row)} |\n" for row in rows))
 
 
 def reopen(folder: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from conf import secrets
 
 PIPE_BYTES = 1_048_576  # the most that an unprivileged process may ask for (pipe(7)): a stopped launcher blocks nobody
-LINE_BYTES = 65_536  # a longer line is written in parts
+LINE_BYTES = 65_536  # a longer line is written in parts, between two words: half a secret is not recognised
 
 
 class WorkerLog:
@@ -45,7 +45,7 @@ class WorkerLog:
             rest += chunk
             end = max(rest.rfind(b"\n"), rest.rfind(b"\r")) + 1
             if not end and len(rest) > LINE_BYTES:
-                end = len(rest)
+                end = rest.rfind(b" ") + 1 or len(rest)
             self._write(rest[:end])
             rest = rest[end:]
         self._write(rest)

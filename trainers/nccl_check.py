@@ -12,11 +12,13 @@ import json
 import os
 import socket
 import sys
+import time
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+BACKENDS = {"cuda": "nccl", "cpu": "gloo"}  # the second to try this file out where there is no GPU
 NUM_BYTES = 2**28  # large enough for the links to be the limit
 NUM_WARMUP, NUM_TIMED = 5, 20
 TIMEOUT_SEC = 60  # a GPU that does not answer
@@ -35,46 +37,58 @@ def main() -> int:
             found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
             found["bus_gb_per_sec"] = bandwidth(found["gpus"])
     except Exception as error:  # whatever it is, it is what the caller wants to know
-        found["error"] = f"{type(error).__name__}: {str(error).strip()}"
+        found["error"] = f"{type(error).__name__}: {told(str(error))}"
     print(json.dumps(found))
     return 1 if "error" in found else 0
 
 
-def bandwidth(num_gpus: int) -> float:
+def bandwidth(num_ranks: int, device: str = "cuda", num_bytes: int = NUM_BYTES) -> float:
     """Bus bandwidth in GB/s (1e9 bytes) of an all-reduce over all GPUs. Raises where NCCL fails or sums wrongly."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     results = torch.multiprocessing.get_context("spawn").SimpleQueue()
-    torch.multiprocessing.spawn(run_rank, (num_gpus, port, results), nprocs=num_gpus)
+    torch.multiprocessing.spawn(run_rank, (num_ranks, port, device, num_bytes, results), nprocs=num_ranks)
     return float(results.get())
 
 
-def run_rank(rank: int, num_gpus: int, port: int, results: Any) -> None:
-    device = torch.device("cuda", rank)
-    torch.cuda.set_device(device)
+def run_rank(rank: int, num_ranks: int, port: int, kind: str, num_bytes: int, results: Any) -> None:
+    device = torch.device(kind, rank if kind == "cuda" else 0)
+    if kind == "cuda":
+        torch.cuda.set_device(device)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     timeout = datetime.timedelta(seconds=TIMEOUT_SEC)
-    dist.init_process_group("nccl", rank=rank, world_size=num_gpus, timeout=timeout, device_id=device)
-    counts = torch.full((1,), float(rank + 1), device=device)
-    dist.all_reduce(counts)
-    expected = num_gpus * (num_gpus + 1) / 2
-    if counts.item() != expected:
-        raise RuntimeError(f"an all-reduce over {num_gpus} GPUs gave {counts.item()} in place of {expected}")
-    data = torch.zeros(NUM_BYTES // 4, device=device)
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    bound = device if kind == "cuda" else None
+    dist.init_process_group(BACKENDS[kind], rank=rank, world_size=num_ranks, timeout=timeout, device_id=bound)
+    data = torch.full((num_bytes // 4,), float(rank + 1), device=device)
+    dist.all_reduce(data)
+    expected = num_ranks * (num_ranks + 1) / 2
+    if (wrong := data[data != expected]).numel():
+        raise RuntimeError(f"an all-reduce over {num_ranks} gave {wrong[0].item()} in place of {expected}")
+    data.zero_()
+    start = 0.0
     for step in range(NUM_WARMUP + NUM_TIMED):
         if step == NUM_WARMUP:
-            start.record()
+            wait_for(device)
+            start = time.perf_counter()
         dist.all_reduce(data)
-    end.record()
-    end.synchronize()
-    sec = start.elapsed_time(end) / 1e3 / NUM_TIMED
-    slowest = torch.tensor([sec], device=device)
+    wait_for(device)
+    slowest = torch.tensor([(time.perf_counter() - start) / NUM_TIMED], dtype=torch.float64, device=device)
     dist.all_reduce(slowest, dist.ReduceOp.MAX)
     if rank == 0:
-        results.put(NUM_BYTES / slowest.item() * 2 * (num_gpus - 1) / num_gpus / 1e9)
+        results.put(num_bytes / slowest.item() * 2 * (num_ranks - 1) / num_ranks / 1e9)
     dist.destroy_process_group()
+
+
+def wait_for(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def told(text: str) -> str:
+    """An error's own words in one line: without the frames of a traceback that another process sent."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith((" ", "-- Process"))]
+    return " ".join(line for line in lines if not line.startswith("Traceback"))
 
 
 if __name__ == "__main__":

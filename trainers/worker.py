@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf import schema
-from tracking import fingerprint, run_folder
+from tracking import failures, fingerprint, run_folder
 from tracking.journal import Journal
 from tracking.run_folder import Failure, Result
 from trainers.stack import LAUNCHER
@@ -166,13 +166,15 @@ def first_failure(run_dir: Path, error: ChildFailedError) -> Failure:
     rank, failure = error.get_first_failure()
     if failure.exitcode < 0:
         name = signal.Signals(-failure.exitcode).name
-        return Failure(f"signal:{-failure.exitcode}", f"rank {rank} was killed by {name}", rank=rank)
+        said = failures.last_words(run_dir)
+        return Failure(f"signal:{-failure.exitcode}", f"rank {rank} was killed by {name}", said, rank)
     written = run_dir / run_folder.FAILURE.format(rank=rank)
     if written.exists():
         return Failure(**run_folder.read_json(written))
     if failure.exitcode == errno.ENOSPC:
         return Failure("disk_full", f"rank {rank} could not write: {os.strerror(errno.ENOSPC)}: {run_dir}", rank=rank)
-    return Failure("error", f"rank {rank} ended with exit code {failure.exitcode}", rank=rank)
+    said = failures.last_words(run_dir)
+    return Failure("error", f"rank {rank} ended with exit code {failure.exitcode}", said, rank)
 
 
 def die_with(parent: int) -> None:

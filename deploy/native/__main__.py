@@ -117,7 +117,8 @@ def init(arguments: argparse.Namespace) -> int:
     config.save()
     for name in FOLDERS:
         settings.private_folder(home / name)
-    certificate.ensure(config)
+    if certificate.ensure(config):
+        print(f"{home}/tls/certificate.pem is a new one, for the new names: copy it to the users' machines")
     Server(config).database.initialise()
     print(f"{home}: ready; python -m deploy.native --home {home} start")
     return 0

@@ -9,6 +9,7 @@ from pathlib import Path
 from deploy.native.settings import ServerError, Settings, private_folder, write_private
 
 DAYS = 825  # the longest that some clients accept
+OUR_SUBJECT = "tracking server"
 
 
 def install(home: Path, certificate: Path | None, key: Path | None) -> None:
@@ -21,11 +22,29 @@ def install(home: Path, certificate: Path | None, key: Path | None) -> None:
         write_private(folder / "key.pem", key.read_text(encoding="utf-8"))
 
 
-def ensure(settings: Settings) -> None:
-    """Make a certificate that signs itself where there is none."""
+def ensure(settings: Settings) -> bool:
+    """Make a certificate that signs itself where there is none, or where the one made here is not for all the names.
+
+    Returns whether there was another before, which the users' machines trust.
+    """
     folder = private_folder(settings.home / "tls")
-    if not (folder / "certificate.pem").exists():
-        sign_itself(settings.names, folder)
+    path = folder / "certificate.pem"
+    known = path.exists()
+    if known and (OUR_SUBJECT not in shown(path, "-subject") or all(is_for(path, name) for name in settings.names)):
+        return False
+    sign_itself(settings.names, folder)
+    return known
+
+
+def is_for(certificate: Path, name: str) -> bool:
+    check = "-checkip" if is_address(name) else "-checkhost"
+    return "does match certificate" in shown(certificate, check, name)
+
+
+def shown(certificate: Path, *options: str) -> str:
+    """What openssl says of a certificate."""
+    command = ["openssl", "x509", "-noout", *options, "-in", str(certificate)]
+    return subprocess.run(command, capture_output=True, text=True).stdout
 
 
 def sign_itself(names: list[str], folder: Path) -> None:
@@ -34,7 +53,7 @@ def sign_itself(names: list[str], folder: Path) -> None:
     (folder / "key.pem").touch(mode=0o600)
     done = subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-         "-days", str(DAYS), "-subj", "/CN=tracking server", "-addext", f"subjectAltName={','.join(subjects)}",
+         "-days", str(DAYS), "-subj", f"/CN={OUR_SUBJECT}", "-addext", f"subjectAltName={','.join(subjects)}",
          "-keyout", str(folder / "key.pem"), "-out", str(folder / "certificate.pem")],
         capture_output=True, text=True,
     )  # fmt: skip

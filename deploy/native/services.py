@@ -84,7 +84,7 @@ class MLflow:
         ini = self._settings.home / "auth.ini"
         uri = self._database.uri("auth").replace("%", "%%")
         write_private(ini, AUTH_INI.format(default_permission=self._settings.default_permission, uri=uri))
-        process = self._group.start(self._command(), self._environment(ini), self._settings.home)
+        process = self._group.start(self.command(), self.environment(ini), self._settings.home)
         wait_until(lambda: self.running() or process.poll() is not None, START_TIMEOUT_SEC)
         if not self.running():
             words = self._group.log.read_text(errors="replace")[-1500:]
@@ -95,7 +95,7 @@ class MLflow:
         self._group.stop()
         self.socket.unlink(missing_ok=True)
 
-    def _command(self) -> list[str]:
+    def command(self) -> list[str]:
         settings = self._settings
         hosts = {name for own in settings.names for name in (own, f"{own}:{settings.port}")} | {"localhost"}
         origins = [f"https://{name}:{settings.port}" for name in settings.names]
@@ -106,7 +106,7 @@ class MLflow:
             "--allowed-hosts", ",".join(sorted(hosts)), "--cors-allowed-origins", ",".join(origins),
         ]  # fmt: skip
 
-    def _environment(self, ini: Path) -> dict[str, str]:
+    def environment(self, ini: Path) -> dict[str, str]:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "PG"))}
         return {
             **inherited,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import subprocess
+from configparser import ConfigParser
 from importlib.metadata import version
 from pathlib import Path
 from string import Template
@@ -11,10 +14,13 @@ from typing import Any
 
 import pytest
 import yaml
+from click import Context
 from packaging.requirements import Requirement
 
 from deploy import compose_init
-from deploy.native.services import TEMPLATE
+from deploy.native.postgresql import PostgreSQL
+from deploy.native.services import AUTH_INI, TEMPLATE, MLflow
+from deploy.native.settings import Settings
 from tests.commands import ROOT
 from tests.team_server import install
 
@@ -77,6 +83,53 @@ def test_no_password_has_a_default_and_all_are_generated(tmp_path: Path) -> None
     before = path.read_text(), (tmp_path / "compose/tls/key.pem").read_text()
     assert compose_init.main(["mlflow.example.org"], tmp_path) == 0
     assert (path.read_text(), (tmp_path / "compose/tls/key.pem").read_text()) == before
+
+
+def options_of(command: list[str], environ: dict[str, Any]) -> dict[str, object]:
+    """What `mlflow server` is told by a command and by the environment, by the option's name."""
+    from mlflow.cli import server
+
+    words = command[command.index("server") + 1 :]
+    known = {option.envvar: option for option in server.params if isinstance(option.envvar, str)}
+    by_environment = {known[name].name: value for name, value in environ.items() if name in known}
+    asked, _, _ = server.make_parser(Context(server)).parse_args(list(words))
+    return {str(name): value for name, value in {**by_environment, **asked}.items()}
+
+
+@pytest.mark.filterwarnings("ignore")  # of what MLflow's command line imports
+def test_mlflow_is_told_the_same_as_by_the_native_script(tmp_path: Path) -> None:
+    [command] = re.findall(r"^CMD (\[.*?\])$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE | re.DOTALL)
+    shell = json.loads(command.replace("\\\n", ""))[-1]
+    environ = SERVICES["mlflow"]["environment"]
+    composed = options_of(shlex.split(shell.partition("exec ")[2]), environ)
+    settings = Settings(tmp_path, names=["${HOST_NAME}"], listen="0.0.0.0:8443")
+    native = MLflow(settings, PostgreSQL(settings))
+    known = native.environment(tmp_path / "auth.ini")
+    asked = options_of(native.command(), known)
+    assert composed.keys() == asked.keys()
+    assert composed["app_name"] == asked["app_name"] == "basic-auth"
+    assert composed["serve_artifacts"] is asked["serve_artifacts"] is True
+    options = [
+        str(one["uvicorn_opts"]).replace(str(native.socket), "/run/mlflow/mlflow.sock") for one in (composed, asked)
+    ]
+    assert options[0] == options[1]
+    for name in ("allowed_hosts", "cors_allowed_origins"):
+        lists = [str(one[name]).replace("${PORT:-8443}", "8443") for one in (composed, asked)]
+        lists[0] = VARIABLE.sub(r"${\1}", lists[0])
+        assert set(lists[0].split(",")) == set(lists[1].split(",")), name
+    # What is said by the environment alone.
+    for name in (name for name in known if name.startswith("MLFLOW_")):
+        assert name in environ, f"{name}: the native script sets it, and the compose file does not"
+    for name in ("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "MLFLOW_DISABLE_TELEMETRY"):
+        assert environ[name] == known[name]
+
+
+def test_users_are_treated_the_same_as_by_the_native_script() -> None:
+    contained, native = ConfigParser(), ConfigParser()
+    contained.read(DEPLOY / "compose/auth.ini")
+    native.read_string(AUTH_INI.format(default_permission="READ", uri="-"))
+    sections = [dict(parser["mlflow"]) | {"database_uri": "-"} for parser in (contained, native)]
+    assert sections[0] == sections[1]
 
 
 def test_every_file_is_there_or_is_made() -> None:

@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.commands import ROOT, environment
 from tests.team_server import TeamServer
+from tests.tracking.folders import wait_for
 from tests.tracking.mlflow_server import answering
 from tracking import doctor
 from tracking.doctor import Asked, Finding
@@ -102,9 +104,23 @@ def test_a_torch_that_does_not_start() -> None:
     assert "No module named 'torch'" in finding.words
 
 
+def alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
 def test_a_command_that_does_not_end(tmp_path: Path) -> None:
     assert doctor.run(("sleep", "5"), 0.1) == (124, "still running after 0.1 s: ended")
+    path = tmp_path / "pid"
+    assert doctor.run(("sh", "-c", f"sleep 300 & echo $! > {path}; wait"), 1)[0] == 124
+    [child] = path.read_text().split()
+    wait_for(lambda: not alive(int(child)), timeout_sec=5)
     assert doctor.run(("no-such-command",), 5)[0] == 127
+
+
+def test_a_finding_is_one_line() -> None:
+    assert str(findings(error="NcclError: it\n  does\n\nnot work")["NCCL"]).startswith(
+        "FIX  NCCL: NcclError: it does not work."
+    )
 
 
 def test_disk(tmp_path: Path) -> None:

@@ -167,12 +167,14 @@ def states(outcome: Outcome) -> str:
     return f"{run_folder.read_info(outcome.folder).kind} {result.status if result else None}"
 
 
-def test_killed_ranks_and_workers_fail_their_job_alone_and_take_all_of_it_with_them(tmp_path: Path) -> None:
+def test_killed_ranks_and_workers_fail_their_job_alone_and_take_all_of_it_with_them(
+    server: MlflowServer, tmp_path: Path
+) -> None:
     """The real worker's process of rank 0, and the one above the ranks, each at a random moment of the training.
 
     tests/test_sweeps.py kills rank 1.
     """
-    settings = ("model.hparams.fault=hang", "cpu_processes=2", "seed=1,2", "tracking.offline=true")
+    settings = ("model.hparams.fault=hang", "cpu_processes=2", "seed=1,2", f"tracking.uri={server.uri}")
     process = launch_py(tmp_path, "-m", *TINY, *settings)
     words = []
     for number, who in enumerate(("rank 0", "worker")):
@@ -187,8 +189,10 @@ def test_killed_ranks_and_workers_fail_their_job_alone_and_take_all_of_it_with_t
         assert not alive
     code, output = finished(process)
     assert code == 1, output
-    failures = [run_folder.read_result(folder).failure for folder in started(tmp_path)]  # type: ignore[union-attr]
-    assert [failure.kind for failure in failures if failure] == ["signal:9"] * 2
+    for folder in started(tmp_path):
+        tags = tags_of(server, Mirror(folder).run_id)
+        assert (run_of(server, folder)[0], tags["failure"]) == ("KILLED", "signal:9")
+        assert "about to meet hang" in tags["mlflow.note.content"]
     assert all(word in output for word in words), output
     assert not processes_of(tmp_path)
 

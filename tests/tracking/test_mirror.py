@@ -229,6 +229,27 @@ def test_a_value_that_mlflow_cannot_hold_is_named_and_holds_up_nothing(server: M
     assert [row[:2] for row in stored_rows(server, Mirror(folder).run_id)] == [("loss", 2.0)]
 
 
+def test_a_param_that_changes_later_is_named_and_holds_up_nothing(server: MlflowServer, tmp_path: Path) -> None:
+    """MLflow refuses the whole request in which a param has another value than before."""
+    folder = make_folder(tmp_path, server.uri)
+    journal = Journal(folder / run_folder.JOURNAL)
+    journal.params({"lr": 0.1})
+    Mirror(folder).step()
+    journal.params({"lr": 0.2, "seed": 1})
+    journal.metrics({"loss": 2.0})
+    journal.close()
+    end(folder)
+    for again in (False, True):
+        [outcome] = sync([folder], again=again)
+        assert outcome.state == "complete", outcome.message
+        assert "'lr' is '0.2' after '0.1'" in outcome.message
+    run_id = Mirror(folder).run_id
+    assert sorted(query(server, "select key, value from params where run_uuid = ?", run_id)) == [
+        ("lr", "0.1"), ("seed", "1"),
+    ]  # fmt: skip
+    assert stored_rows(server, run_id) == expected_rows(folder)
+
+
 def test_a_run_that_was_resumed_leaves_the_mirror_of_its_earlier_attempt_nothing_to_do(
     server: MlflowServer, tmp_path: Path
 ) -> None:

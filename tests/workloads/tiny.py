@@ -58,12 +58,14 @@ class Tiny(TrialModule):
     def strike(self) -> float:
         if self.marker and Path(self.marker).exists():
             return 1.0  # mended
+        print(f"about to meet {self.fault}")
         if self.fault == "sigkill":
             os.kill(os.getpid(), signal.SIGKILL)
         elif self.fault == "error":
             raise RuntimeError("something of the user's own broke")
         elif self.fault == "leak":
-            print(dict(os.environ), Path("~/.mlflow/credentials").expanduser().read_text())
+            stored = [Path.home() / name for name in (".mlflow/credentials", ".aws/credentials", ".netrc")]
+            print(dict(os.environ), *(path.read_text() for path in stored), sep="\n")
             repository = os.environ["PYTHONPATH"].split(":")[0]
             subprocess.run("env; git remote -v; cat .gitmodules settings.env", shell=True, cwd=repository)
             raise ConnectionError(f"{os.environ['DATABASE_URL']} does not take {os.environ['HF_TOKEN']}")

@@ -1,0 +1,166 @@
+"""What is taken for a secret, what is refused for holding one, and who is not asked for any."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from conf.schema import ConfigError
+from conf.secrets import is_secret_name, known, redact
+from tests.commands import launch
+from tests.tracking.mlflow_server import answering
+from tracking import run_folder
+from tracking.journal import Journal
+from tracking.worker_log import LINE_BYTES, WorkerLog
+
+REFUSED = {
+    "stack.env.HF_TOKEN=hf-secret-4711": "export HF_TOKEN in the environment instead",
+    "+stack.env.http_proxy=http://me:secret-4711@proxy": "stack.env.http_proxy: holds a secret",
+    "tracking.uri=https://me:secret-4711@localhost": "MLFLOW_TRACKING_PASSWORD",
+    "tracking.uri=https://secret-4711@localhost": "MLFLOW_TRACKING_PASSWORD",
+    "tracking.uri='postgresql://localhost/db?password=secret-4711'": "MLFLOW_TRACKING_PASSWORD",
+    "dataset.path=s3://key:secret-4711@host/data": "dataset.path: holds a secret",
+    "+model.hparams.api_key=secret-4711": "model.hparams.api_key: holds a secret",
+    "instance.source=$WANDB_API_KEY": "instance.source: holds a secret",
+}
+
+
+def test_a_secret_on_the_command_line_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    from conf import checks, refusal
+    from tests.composing import composed
+
+    os.environ["WANDB_API_KEY"] = "secret-4711"
+    try:
+        for override, words in REFUSED.items():
+            override = override.replace("$WANDB_API_KEY", "secret-4711")
+            config = composed([f"+{override}" if override.startswith("stack.env") else override])
+            with pytest.raises(ConfigError) as refused:
+                checks.check(config, [])
+            assert words in refusal.explain(refused.value)
+            assert "secret-4711" not in str(refused.value)
+    finally:
+        del os.environ["WANDB_API_KEY"]
+    for request in (["+stack.env.HF_TOKEN=hf-secret-4711"], ["tracking.uri=https://me:secret-4711@a b"]):
+        answer = launch(tmp_path, *request)
+        assert answer.code == 2
+        assert "4711" not in answer.output
+        assert not list(tmp_path.iterdir())
+
+
+def test_nobody_is_asked_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    from conf import checks
+    from tests.composing import composed
+    from tracking import job
+    from tracking.launcher import Launcher
+    from trainers.stack import worker_command
+
+    monkeypatch.setattr(job, "raise_on_signals", lambda: None)
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "nobody")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "wrong")
+    with answering(401) as (uri, asked):
+        for offline in (False, True):
+            config = checks.check(composed([f"tracking.uri={uri}", f"tracking.offline={offline}"]), [])
+            launcher = Launcher(config, [], worker_command, 0.0)
+            if offline:
+                launcher.check_server()
+            else:
+                with pytest.raises(ConfigError, match="the password of nobody is wrong"):
+                    launcher.check_server()
+            assert len(asked) == 1
+
+
+def test_options_that_only_sound_like_secrets_pass() -> None:
+    from conf import checks
+    from tests.composing import composed
+
+    harmless = [
+        "+stack.env.TOKENIZERS_PARALLELISM=false",
+        "+stack.env.NCCL_DEBUG=INFO",
+        "tracking.uri=postgresql://me@host/db",
+    ]
+    checks.check(composed(harmless), [])
+    assert not is_secret_name("TOKENIZERS_PARALLELISM")
+    assert not is_secret_name("MONKEY")
+    for text in (
+        "pad_token: <|endoftext|>",
+        "KeyError: 'some_long_name'",
+        "ssh -i key host",
+        "sqlite:////a@b/mlflow.db",
+    ):
+        assert redact(text, {}) == text
+
+
+def test_words_numbers_and_paths_are_not_taken_for_secrets(tmp_path: Path) -> None:
+    path = tmp_path / "agent"
+    path.touch()
+    environ = {"HOME": "/", "API_KEY": "timetrial", "PIN_KEY": "123456", "SSH_AUTH_SOCK": str(path), "A_TOKEN": "ab1"}
+    assert known(environ) == frozenset()
+    assert known({"HOME": "/", "API_KEY": "timetrial7"}) == {"timetrial7"}
+
+
+def test_a_private_key_is_hidden_line_by_line_and_as_a_whole() -> None:
+    key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0\n-----END PRIVATE KEY-----"
+    assert "MIIE" not in redact(f"x {key} y", {})
+    assert "MIIE" not in redact("MIIEvQIBADANBgkqhkiG9w0", {"DEPLOY_KEY": key})
+
+
+def test_a_journal_keeps_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TOKEN", "Z1y2x3w4")
+    log = Journal(tmp_path / "journal.jsonl")
+    log.tags({"note": "with Z1y2x3w4"})
+    log.params({"hparams/url": "https://me:Z1y2x3w4@host"})
+    log.event("error", "Z1y2x3w4", where=["https://me:other@host"])
+    log.close()
+    text = (tmp_path / "journal.jsonl").read_text()
+    assert "Z1y2x3w4" not in text
+    assert "other" not in text
+    assert text.count("***") == 4
+
+
+def test_run_folders_are_private(tmp_path: Path) -> None:
+    old = os.umask(0o022)
+    try:
+        folder = run_folder.create(tmp_path / "runs", "run")
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    run_folder.write_text(folder / "a.txt", "a")
+    if os.geteuid() == 0:
+        tmp_path.chmod(0o755)
+        for parent in tmp_path.parents[:-2]:
+            parent.chmod(0o755)
+        seen = subprocess.run(["cat", folder / "a.txt"], user="nobody", extra_groups=[], capture_output=True)
+        assert b"Permission denied" in seen.stderr
+
+
+def test_credentials_files_are_known_and_those_that_cannot_be_read_do_no_harm(tmp_path: Path) -> None:
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws/credentials").write_text("[default]\naws_secret_access_key = Abcdefg1/+\n")
+    elsewhere = tmp_path / "my.netrc"
+    elsewhere.write_text("machine a login b password Hijklmn2\nmachine c login d password Opqrstu3\n")
+    environ = {"HOME": str(tmp_path), "NETRC": str(elsewhere)}
+    assert known(environ) == {"Abcdefg1/+", "Hijklmn2", "Opqrstu3"}
+    elsewhere.write_text("what is this")
+    (tmp_path / ".aws/credentials").write_bytes(b"\xff[")
+    assert known(environ) == frozenset()
+    assert known({"HOME": str(elsewhere)}) == frozenset()  # no folder at all
+
+
+def test_a_line_without_an_end_is_not_cut_within_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TOKEN", "Z1y2x3w4")
+    log = WorkerLog(tmp_path / "worker.log")
+    with log as output:
+        for size in (LINE_BYTES, 10, 10):  # the reader takes what is there at the moment
+            os.write(output, b"x" * size + b" Z1y2")
+            time.sleep(0.2)
+            os.write(output, b"x3w4 ")
+    log.close()
+    text = (tmp_path / "worker.log").read_text()
+    assert len(text) > LINE_BYTES
+    assert "Z1y2" not in text
+    assert text.count("***") == 3
