@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 UID_TAG = "timetrial.uid"
 NOTE_TAG = "mlflow.note.content"
+VIEW_TAG = "mlflow.sharedViewState."  # of an experiment, before a view's name
 LAST_WORDS_CHARS = 4000
 
 

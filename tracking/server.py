@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from conf.secrets import redact, strip_credentials
 from tracking import access, connection
@@ -48,9 +48,22 @@ def absolute_uri(uri: str) -> str:
     return uri if path is None else uri.replace(f"///{path}", f"///{path.expanduser().absolute()}", 1)
 
 
-def run_link(uri: str, experiment_id: str, run_id: str) -> str:
-    """The page of a run in MLflow's UI; for a database, where `ui_command` serves it."""
-    return f"{_ui(uri)}/#/experiments/{experiment_id}/runs/{run_id}"
+def run_link(uri: str, experiment_id: str, run_id: str, artifact: str = "") -> str:
+    """The page of a run in MLflow's UI, or of one of its artifacts; for a database, where `ui_command` serves it."""
+    path = f"/artifacts/{quote(artifact)}" if artifact else ""
+    return f"{_ui(uri)}/#/experiments/{experiment_id}/runs/{run_id}{path}"
+
+
+def view_link(uri: str, experiment_id: str, view: str, charts: bool = False) -> str:
+    """The runs of an experiment as a view has them that is stored there (see sweep_view), as a table or as charts."""
+    mode = "&compareRunsMode=CHART" if charts else ""
+    return f"{_ui(uri)}/#/experiments/{experiment_id}/runs?viewStateShareKey={quote(view)}{mode}"
+
+
+def search_link(uri: str, experiment_id: str, words: str, sorted_by: str) -> str:
+    """The runs of an experiment that a filter finds, sorted, in the columns that the user had last."""
+    query = urlencode({"searchFilter": words, "orderByKey": sorted_by, "orderByAsc": "true"}, quote_via=quote)
+    return f"{_ui(uri)}/#/experiments/{experiment_id}/runs?{query}"
 
 
 def compare_link(uri: str, experiment_id: str, run_ids: list[str]) -> str:

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from conf import schema
 from conf.schema import NOT_MEASURED, ConfigError, RunConfig
-from tracking import checkpoints, run_folder, spending
+from tracking import checkpoints, run_folder, spending, sweep_view
 from tracking.checkpoints import Checkpoint
 from tracking.journal import Journal
 from tracking.mlflow_run import NOTE_TAG
@@ -78,6 +78,7 @@ def create(jobs: Sequence[Job], argv: Sequence[str], uri: str) -> Path:
 def write_definition(folder: Path, jobs: Sequence[Job], argv: Sequence[str]) -> None:
     definition = [{"overrides": job.overrides, "config": dataclasses.asdict(job.config)} for job in jobs]
     run_folder.write_json(folder / DEFINITION, {"argv": list(argv), "jobs": definition})
+    sweep_view.write(folder, [job.config for job in jobs], list(grid(jobs)))
 
 
 def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -> tuple[Path, list[Job]]:
