@@ -7,6 +7,7 @@ the first request, because the import takes seconds. `tracking.sync` runs mirror
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -169,9 +170,8 @@ class Mirror:
         if not view.exists():
             return
         with suppress(TrackingRefused), self._request():
-            self._client.set_experiment_tag(
-                self.state.experiment_id, VIEW_TAG + self.folder.name, view.read_text(encoding="utf-8")
-            )
+            compact = json.dumps(run_folder.read_json(view), separators=(",", ":"))
+            self._client.set_experiment_tag(self.state.experiment_id, VIEW_TAG + self.folder.name, compact)
             self.state.view = True
 
     def _drop_failure(self, run_id: str) -> None:

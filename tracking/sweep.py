@@ -18,12 +18,14 @@ from conf import schema
 from conf.schema import NOT_MEASURED, ConfigError, RunConfig
 from tracking import checkpoints, run_folder, spending, sweep_view
 from tracking.checkpoints import Checkpoint
+from tracking.batches import shortened
 from tracking.journal import Journal
 from tracking.mlflow_run import NOTE_TAG
 from tracking.run_folder import Failure, Result, RunInfo
 from tracking.statistics import mean_and_standard_error
 
 DEFINITION = "sweep.json"
+MAX_TITLE = 120  # characters
 COLUMNS = {  # of the summary: MLflow key, heading, format
     "time/to_accuracy_sec": ("time to accuracy (s)", "{:.2f}"),
     "time/to_accuracy_train_sec": ("without evaluation (s)", "{:.2f}"),
@@ -63,7 +65,7 @@ def create(jobs: Sequence[Job], argv: Sequence[str], uri: str) -> Path:
         folder = run_folder.create(Path(config.runs_dir), sweep_id)
         run_folder.reserve(folder)
         write_definition(folder, jobs, argv)
-        info = RunInfo(f"sweep {folder.name}", config.tracking.experiment, uri, kind="sweep")
+        info = RunInfo(title(jobs), config.tracking.experiment, uri, kind="sweep")
         run_folder.write_json(folder / run_folder.RUN, info)
         log = Journal(folder / run_folder.JOURNAL)
         study = {"study": config.study.name} if config.study.name else {}
@@ -73,6 +75,14 @@ def create(jobs: Sequence[Job], argv: Sequence[str], uri: str) -> Path:
     except OSError as error:
         raise ConfigError(f"runs_dir={config.runs_dir}: {error}; give a folder that you can write to") from error
     return folder
+
+
+def title(jobs: Sequence[Job]) -> str:
+    """The parent run's name: what is swept, by which a runs table of narrow columns can be read too."""
+    study, differing = jobs[0].config.study.name, grid(jobs)
+    models = differing.pop("model", [jobs[0].config.model.name])
+    start = f"{study} study {','.join(models)}" if study else f"{','.join(models)} sweep"
+    return shortened(" ".join([start, *(f"{key}={','.join(values)}" for key, values in differing.items())]), MAX_TITLE)
 
 
 def write_definition(folder: Path, jobs: Sequence[Job], argv: Sequence[str]) -> None:

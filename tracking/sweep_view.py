@@ -20,6 +20,9 @@ METRICS = (
     "target_reached", "world_size",
 )  # fmt: skip
 COST = "cost/to_accuracy_usd"
+NAME = "attributes.`Run Name`"
+CHARACTER_PIXELS = 6.4  # of the UI's font, on average
+NAME_BORDER_PIXELS, HEADING_BORDER_PIXELS = 60, 30
 MAX_CURVES = 2  # charts of accuracies: a workload has one or two
 # What MLflow's UI starts from (createExperimentPageUIState); versions before 3.16 need these fields to be there.
 UNCHANGED: Mapping[str, Any] = {
@@ -49,11 +52,16 @@ def state(sweep: str, configs: Sequence[RunConfig], axes: Sequence[str]) -> dict
     metrics = [*METRICS, *([COST] if any(config.instance.price_per_hour for config in configs) else [])]
     accuracies = list(dict.fromkeys(metric for config in configs for metric in config.targets()))
     columns = [f"metrics.`{key}`" for key in metrics] + [f"params.`{key}`" for key in params] + ["tags.`failure`"]
+    longest = max(len(job.run_name(config)) for config in configs)
     return {
         "searchFilter": jobs_of(sweep),
         "orderByKey": SORTED_BY,
         "orderByAsc": True,
         "selectedColumns": columns,
+        "columnOrder": [NAME, *columns],
+        "columnWidths": {NAME: round(NAME_BORDER_PIXELS + CHARACTER_PIXELS * longest)} | {
+            column: round(HEADING_BORDER_PIXELS + CHARACTER_PIXELS * len(column.split("`")[1])) for column in columns
+        },
         "runsHiddenMode": "FIRST_20_RUNS",  # in charts: the fastest
         **charts(params, accuracies[:MAX_CURVES]),
         **UNCHANGED,
@@ -62,7 +70,7 @@ def state(sweep: str, configs: Sequence[RunConfig], axes: Sequence[str]) -> dict
 
 def jobs_of(sweep: str) -> str:
     """The filter that finds a sweep's jobs, and not its parent run."""
-    return f"tags.sweep = '{sweep}' and attributes.run_name != 'sweep {sweep}'"
+    return f"tags.sweep = '{sweep}' and attributes.run_name LIKE '%-seed%'"
 
 
 def charts(params: Sequence[str], accuracies: Sequence[str]) -> dict[str, Any]:

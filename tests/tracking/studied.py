@@ -66,6 +66,7 @@ def make_run(
     sweep: Path, asked: RunConfig, uri: str, step_sec: float = 0.1, accuracies: Sequence[float] = (0.5, 0.8, 0.95),
     eval_sec: float = 0.5, failure: str | None = None, tags: Mapping[str, str] | None = None,
     fingerprint: Mapping[str, Any] | None = None, steps: int = 4, start_ms: int = START_MS,
+    max_epochs: int = 3,
 ) -> Path:  # fmt: skip
     """A run of an epoch for each accuracy, each of two windows of `steps` steps; or one that failed after its first.
 
@@ -81,7 +82,6 @@ def make_run(
     if fingerprint is not None:
         run_folder.write_json(folder / run_folder.FINGERPRINT, fingerprint)
     log = Writer(folder / run_folder.JOURNAL, start_ms)
-    max_epochs = max(3, len(accuracies))
     params = job.params(asked) | {"max_epochs": max_epochs, "optimizer/learning_rate": asked.learning_rate()}
     log.add("params", 0.0, values=params)
     env = {"env.gpu": "NVIDIA H200", "env.gpu_count": str(asked.gpus), "env.driver": "580.1", "env.cuda": "13.0"}
@@ -89,7 +89,7 @@ def make_run(
     log.add("tags", 0.0, values={**about, **env, **(tags or {})})
     log.event("init_start", 1.0, since_command_sec=0.5)
     if failure is None:
-        _train(log, folder, asked, step_sec, accuracies, eval_sec, steps)
+        _train(log, folder, asked, step_sec, accuracies, eval_sec, steps, max_epochs)
         return folder
     log.event("run_start", 5.0, max_epochs=max_epochs, num_batches=2 * steps)
     log.add("tags", 6.0, values={"failure": failure, "mlflow.note.content": f"it ended by {failure}"})
@@ -101,10 +101,10 @@ def make_run(
 
 def _train(
     log: Writer, folder: Path, asked: RunConfig, step_sec: float, accuracies: Sequence[float], eval_sec: float,
-    steps: int,
+    steps: int, max_epochs: int,
 ) -> None:  # fmt: skip
     now, step, windows = 5.0, 0, []
-    log.event("run_start", now, max_epochs=max(3, len(accuracies)), num_batches=2 * steps)
+    log.event("run_start", now, max_epochs=max_epochs, num_batches=2 * steps)
     targets = asked.targets() or {"accuracy": 1.0}
     first = next(iter(targets.values()))
     for epoch, accuracy in enumerate(accuracies, 1):
@@ -146,5 +146,7 @@ def _summarize(
         metrics["cost/usd"] = usd_per_sec * (now - 5.0)
         if "time/to_accuracy_sec" in times:
             metrics["cost/to_accuracy_usd"] = usd_per_sec * times["time/to_accuracy_sec"]
-    log.add("metrics", now + 0.5, step=step, values=metrics)
+    rate = {"throughput/samples_per_sec": metrics["throughput/samples_per_sec"]}  # the one that has a curve
+    log.add("metrics", now + 0.5, step=0, values={key: value for key, value in metrics.items() if key not in rate})
+    log.add("metrics", now + 0.5, step=step, values=rate)
     run_folder.write_json(folder / run_folder.RESULT, Result("finished", metrics=metrics, targets=asked.targets()))

@@ -94,13 +94,14 @@ def _run(
         one.config,
         uri,
         step_sec,
-        _curve(best, planned.num_epochs + chance.choice((-1, 0, 0, 1)), chance),
+        _curve(best, planned.num_epochs + (4 if end == "missed" else chance.choice((-1, 0, 0, 1))), chance),
         eval_sec=0.03 * planned.num_steps * planned.step_sec,
         failure=None if end in ("", "missed") else end,
         tags={"env.driver": "580.159.04", "env.topology": "NV18" if gpus > 1 else "single"},
         fingerprint={"used": [], "environment": {}},
         steps=max(2, planned.num_steps // gpus // 2),
         start_ms=start_ms,
+        max_epochs=planned.num_epochs + 4,
     )
 
 
