@@ -78,7 +78,7 @@ def charts(params: Sequence[str], accuracies: Sequence[str]) -> dict[str, Any]:
     cards: list[dict[str, Any]] = [
         {"type": "BAR", "metricKey": "time/to_accuracy_sec", "runsCountToCompare": 20},
         {"type": "BAR", "metricKey": "throughput/samples_per_sec", "runsCountToCompare": 20},
-        {"type": "PARALLEL", "selectedParams": list(params), "selectedMetrics": ["time/to_accuracy_sec"]},
+        {"type": "PARALLEL", "selectedParams": [key for key in params if key != "seed"], "selectedMetrics": ["time/to_accuracy_sec"]},
     ]
     cards[2:2] = [
         {"type": "LINE", "metricKey": f"eval/{key}", "selectedMetricKeys": [f"eval/{key}"], "xAxisKey": "time-relative",

@@ -3,6 +3,7 @@ missing, and where to look."""
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -13,12 +14,15 @@ from pathlib import Path
 from rich.console import Console
 
 from conf.schema import ConfigError, TrackingConfig
-from tracking import job, owner, server, sweep_view, unfinished
+from tracking import job, owner, run_folder, server, sweep_view, unfinished
 from tracking.job import Interrupted
 from tracking.mirror import Mirror
 from tracking.repair import repair
 from tracking.server import TrackingRefused, TrackingUnavailable
 from tracking.sync import MirrorThread
+
+
+MAX_COMPARED = 20  # runs that MLflow's compare page can show; it has a column a run
 
 
 class Uploads:
@@ -115,7 +119,7 @@ class Uploads:
     def print_sweep(self, folder: Path, folders: Sequence[Path]) -> None:
         """Where a sweep's runs are: in a table by time to accuracy, in charts, side by side; and the sweep's report."""
         mirrored = Mirror(folder)
-        found = [one.run_id for one in map(Mirror, folders) if one.run_id]
+        found = [one.run_id for one in map(Mirror, sorted(folders, key=_seconds)) if one.run_id]
         run_id, experiment = mirrored.run_id, mirrored.experiment_id
         if not (run_id and experiment and found):
             return
@@ -124,7 +128,8 @@ class Uploads:
         if mirrored.state.view:
             links = {"": server.view_link(self._uri, experiment, folder.name)}
             links["as charts"] = server.view_link(self._uri, experiment, folder.name, charts=True)
-        links["side by side"] = server.compare_link(self._uri, experiment, found)
+        if len(found) <= MAX_COMPARED:
+            links["side by side"] = server.compare_link(self._uri, experiment, found)
         report = "report.html" if (folder / "report.html").exists() else ""
         links["report" if report else "the sweep"] = server.run_link(self._uri, experiment, run_id, report)
         self._print_ui(links)
@@ -137,6 +142,12 @@ class Uploads:
         for what, link in links.items():
             start = f"  {what}" if what else f"MLflow {'then open' if command else 'UI'}"
             self._console.print(f"{start}: {link}", soft_wrap=True)
+
+
+def _seconds(folder: Path) -> float:
+    """A run's time to accuracy, by which the fastest comes first."""
+    result = run_folder.read_result(folder)
+    return result.metrics.get("time/to_accuracy_sec", math.inf) if result else math.inf
 
 
 def sync_command(folders: Sequence[Path]) -> str:

@@ -6,14 +6,17 @@ MLflow shows what it would show of trained ones. The figures are invented.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from conf import checks
+from conf.schema import RunConfig
 from tests.composing import EIGHT_GPUS, composed, jobs
 from tests.tracking import studied
 from tracking import run_folder, sweep
@@ -63,8 +66,20 @@ def make(root: Path, uri: str) -> list[Path]:
 
 def _jobs(root: Path, planned: Planned) -> list[Job]:
     common = ["tracking.experiment=studies", f"runs_dir={root}", "price_per_hour=12.5"]
-    words = jobs(planned.command.split())
-    return [Job(checks.check(composed([*overrides, *common]), EIGHT_GPUS), overrides) for overrides in words]
+    found = []
+    for overrides in jobs(planned.command.split()):
+        values = dict(one.split("=", 1) for one in overrides)
+        gpus, seed = int(values.pop("gpus")), int(values.pop("seed"))
+        groups = tuple(f"{key}={value}" for key, value in values.items())
+        config = copy.deepcopy(_composed((*groups, *common)))  # composing each job would take most of the time
+        config.gpus, config.seed = gpus, seed
+        found.append(Job(checks.check(config, EIGHT_GPUS), overrides))
+    return found
+
+
+@cache
+def _composed(overrides: tuple[str, ...]) -> RunConfig:
+    return composed(overrides)
 
 
 def _sweep(root: Path, uri: str, planned: Planned, chance: random.Random, start_ms: int) -> list[Path]:
