@@ -10,7 +10,7 @@ import copy
 import dataclasses
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -24,6 +24,7 @@ from tracking.sweep import Job
 
 NUM_RUNS = 60  # parents included
 HOUR_MS = 3600 * 1000
+OLD_DRIVER = "570.86.10"  # of the five single runs
 SPEED = {"fp32": 1.0, "tf32": 0.62, "bf16": 0.41, "fp16": 0.43}  # of a step, in fp32's
 
 
@@ -51,17 +52,14 @@ SWEEPS = (
 SINGLE = Planned("model=vgg dataset=fashion_mnist gpus=1 precision=bf16 seed=11,12,13,14,15", 0.011, 120, 14)
 
 
-def make(root: Path, uri: str) -> list[Path]:
-    """All run folders below `root`, each sweep's before those of its jobs; the last sweep of SWEEPS comes last."""
+def make(root: Path, uri: str) -> Iterator[list[Path]]:
+    """Make all run folders below `root`: the single runs, then each sweep with its jobs, as soon as they are there."""
     chance = random.Random(7)  # the same figures each time
     start_ms = run_folder.now_ms() - 8 * HOUR_MS
-    folders = []
-    for number, one in enumerate(_jobs(root, SINGLE)):
-        folders.append(_run(root, one, uri, SINGLE, chance, start_ms - number * HOUR_MS))
+    single = enumerate(_jobs(root, SINGLE))
+    yield [_run(root, one, uri, SINGLE, chance, start_ms - number * HOUR_MS) for number, one in single]
     for number, planned in enumerate(SWEEPS):
-        folders += _sweep(root, uri, planned, chance, start_ms + 2 * number * HOUR_MS)
-    assert len(folders) == NUM_RUNS
-    return folders
+        yield _sweep(root, uri, planned, chance, start_ms + 2 * number * HOUR_MS)
 
 
 def _jobs(root: Path, planned: Planned) -> list[Job]:
@@ -112,7 +110,7 @@ def _run(
         _curve(best, planned.num_epochs + (4 if end == "missed" else chance.choice((-1, 0, 0, 1))), chance),
         eval_sec=0.03 * planned.num_steps * planned.step_sec,
         failure=None if end in ("", "missed") else end,
-        tags={"env.driver": "580.159.04", "env.topology": "NV18" if gpus > 1 else "single"},
+        tags={"env.driver": OLD_DRIVER if planned is SINGLE else "580.159.04", "env.topology": "NV18" if gpus > 1 else "single"},
         fingerprint={"used": [], "environment": {}},
         steps=max(2, planned.num_steps // gpus // 2),
         start_ms=start_ms,

@@ -19,7 +19,7 @@ from tracking import run_folder, server, sweep, sync
 from tracking.mirror import Mirror
 from tracking.uploads import Uploads
 
-SENDERS = 3
+SENDERS = 2
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,14 @@ def running(root: Path) -> Iterator[TeamUi]:
     with ThreadPoolExecutor(SENDERS) as pool:
         started = pool.submit(mlflow.start)
         try:
-            folders = team_runs.make(root / "runs", mlflow.uri)
-            started.result()
-            sweeps = [one for one in folders if (one / sweep.DEFINITION).exists()]
-            outcomes = sync.sync(sweeps)
-            parts = [[one for one in folders[place::SENDERS] if one not in sweeps] for place in range(SENDERS)]
-            outcomes += [outcome for some in pool.map(sync.sync, parts) for outcome in some]
+            made = []
+            for folders in team_runs.make(root / "runs", mlflow.uri):
+                started.result()
+                made.append(pool.submit(sync.sync, folders))
+            outcomes = [outcome for sent in made for outcome in sent.result()]
             assert {outcome.state for outcome in outcomes} == {"complete"}
-            yield TeamUi(mlflow.uri, folders)
+            assert len(outcomes) == team_runs.NUM_RUNS
+            yield TeamUi(mlflow.uri, [outcome.folder for outcome in outcomes])
         finally:
             started.result()
             mlflow.kill()
