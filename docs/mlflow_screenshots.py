@@ -1,7 +1,7 @@
 """Takes the pictures of docs/mlflow_ui.md: python -m docs.mlflow_screenshots.
 
-Sixty made-up runs on a server of its own (tests/tracking/team_runs.py), seen with Chromium. The tests open the same pages
-by the same functions, and look at what is there.
+Sixty made-up runs on a server of its own (tests/tracking/team_runs.py), seen with Chromium. The tests open the same
+pages by the same functions, and look at what is there.
 """
 
 from __future__ import annotations

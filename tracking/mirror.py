@@ -169,6 +169,7 @@ class Mirror:
         view = self.folder / run_folder.VIEW
         if not view.exists():
             return
+        assert self.state.experiment_id
         with suppress(TrackingRefused), self._request():
             compact = json.dumps(run_folder.read_json(view), separators=(",", ":"))
             self._client.set_experiment_tag(self.state.experiment_id, VIEW_TAG + self.folder.name, compact)

@@ -17,8 +17,8 @@ from rich.table import Table
 from conf import schema
 from conf.schema import NOT_MEASURED, ConfigError, RunConfig
 from tracking import checkpoints, run_folder, spending, sweep_view
-from tracking.checkpoints import Checkpoint
 from tracking.batches import shortened
+from tracking.checkpoints import Checkpoint
 from tracking.journal import Journal
 from tracking.mlflow_run import NOTE_TAG
 from tracking.run_folder import Failure, Result, RunInfo

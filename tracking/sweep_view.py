@@ -52,16 +52,15 @@ def state(sweep: str, configs: Sequence[RunConfig], axes: Sequence[str]) -> dict
     metrics = [*METRICS, *([COST] if any(config.instance.price_per_hour for config in configs) else [])]
     accuracies = list(dict.fromkeys(metric for config in configs for metric in config.targets()))
     columns = [f"metrics.`{key}`" for key in metrics] + [f"params.`{key}`" for key in params] + ["tags.`failure`"]
-    longest = max(len(job.run_name(config)) for config in configs)
+    name_pixels = NAME_BORDER_PIXELS + CHARACTER_PIXELS * max(len(job.run_name(config)) for config in configs)
+    widths = {one: HEADING_BORDER_PIXELS + CHARACTER_PIXELS * len(one.split("`")[1]) for one in columns}
     return {
         "searchFilter": jobs_of(sweep),
         "orderByKey": SORTED_BY,
         "orderByAsc": True,
         "selectedColumns": columns,
         "columnOrder": [NAME, *columns],
-        "columnWidths": {NAME: round(NAME_BORDER_PIXELS + CHARACTER_PIXELS * longest)} | {
-            column: round(HEADING_BORDER_PIXELS + CHARACTER_PIXELS * len(column.split("`")[1])) for column in columns
-        },
+        "columnWidths": {key: round(pixels) for key, pixels in {NAME: name_pixels, **widths}.items()},
         "runsHiddenMode": "FIRST_20_RUNS",  # in charts: the fastest
         **charts(params, accuracies[:MAX_CURVES]),
         **UNCHANGED,
@@ -75,16 +74,15 @@ def jobs_of(sweep: str) -> str:
 
 def charts(params: Sequence[str], accuracies: Sequence[str]) -> dict[str, Any]:
     """The charts that are first in the UI's chart view; behind them it puts one of each metric, as it always does."""
+    time, settings = "time/to_accuracy_sec", [key for key in params if key != "seed"]
+    over_time = {"xAxisKey": "time-relative", "useGlobalXaxisKey": False, "selectedXAxisMetricKey": ""}
+    curve = {"type": "LINE", "lineSmoothness": 0, "scaleType": "linear", **over_time}
     cards: list[dict[str, Any]] = [
-        {"type": "BAR", "metricKey": "time/to_accuracy_sec", "runsCountToCompare": 20},
+        {"type": "BAR", "metricKey": time, "runsCountToCompare": 20},
         {"type": "BAR", "metricKey": "throughput/samples_per_sec", "runsCountToCompare": 20},
-        {"type": "PARALLEL", "selectedParams": [key for key in params if key != "seed"], "selectedMetrics": ["time/to_accuracy_sec"]},
+        *({**curve, "metricKey": f"eval/{key}", "selectedMetricKeys": [f"eval/{key}"]} for key in accuracies),
+        {"type": "PARALLEL", "selectedParams": settings, "selectedMetrics": [time]},
     ]
-    cards[2:2] = [
-        {"type": "LINE", "metricKey": f"eval/{key}", "selectedMetricKeys": [f"eval/{key}"], "xAxisKey": "time-relative",
-         "useGlobalXaxisKey": False, "lineSmoothness": 0, "scaleType": "linear", "selectedXAxisMetricKey": ""}
-        for key in accuracies
-    ]  # fmt: skip
     fixed = {"metricSectionId": "timetrial", "deleted": False, "isGenerated": False}
     section = {"uuid": "timetrial", "name": "Time to accuracy", "display": True, "isReordered": True}
     return {

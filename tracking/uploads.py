@@ -21,7 +21,6 @@ from tracking.repair import repair
 from tracking.server import TrackingRefused, TrackingUnavailable
 from tracking.sync import MirrorThread
 
-
 MAX_COMPARED = 20  # runs that MLflow's compare page can show; it has a column a run
 
 

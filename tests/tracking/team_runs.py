@@ -1,7 +1,7 @@
-"""Sixty runs as a team has them after some days: four sweeps with their reports, single runs, failures, a missed target.
+"""Sixty runs as a team has them after some days: four sweeps with reports, single runs, failures, missed targets.
 
-Made by hand in seconds (see studied), from commands as users give them and with the sweeps' own code around them, so that
-MLflow shows what it would show of trained ones. The figures are invented.
+Made by hand in seconds (see studied), from commands as users give them and with the sweeps' own code around them, so
+that MLflow shows what it would show of trained ones. The figures are invented.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Planned:
 
 SWEEPS = (
     Planned("model=maskrcnn gpus=1,2,4 precision=bf16 seed=1,2,3", 0.35, 60, 9, {2: "missed"}),
-    Planned("model=resnet50 gpus=1,2,4 precision=bf16 seed=1,2,3,4", 0.22, 40, 16, {7: "signal:9"}),
-    Planned("model=ssd gpus=1 precision=fp32,tf32,bf16,fp16 seed=1,2,3", 0.30, 30, 24, {10: "nan"}),
+    Planned("model=resnet50 gpus=1,2,4 precision=bf16 seed=1,2,3,4", 0.22, 40, 10, {7: "signal:9"}),
+    Planned("model=ssd gpus=1 precision=fp32,tf32,bf16,fp16 seed=1,2,3", 0.30, 30, 12, {10: "nan"}),
     Planned(
         "model=vgg dataset=fashion_mnist gpus=1,2,4 precision=tf32,bf16 seed=1,2,3", 0.011, 120, 14,
         {9: "oom", 4: "missed"},
@@ -110,7 +110,10 @@ def _run(
         _curve(best, planned.num_epochs + (4 if end == "missed" else chance.choice((-1, 0, 0, 1))), chance),
         eval_sec=0.03 * planned.num_steps * planned.step_sec,
         failure=None if end in ("", "missed") else end,
-        tags={"env.driver": OLD_DRIVER if planned is SINGLE else "580.159.04", "env.topology": "NV18" if gpus > 1 else "single"},
+        tags={
+            "env.driver": OLD_DRIVER if planned is SINGLE else "580.159.04",
+            "env.topology": "NV18" if gpus > 1 else "single",
+        },
         fingerprint={"used": [], "environment": {}},
         steps=max(2, planned.num_steps // gpus // 2),
         start_ms=start_ms,

@@ -33,8 +33,9 @@ def test_links_lead_to_routes_that_this_mlflow_has() -> None:
     assert '"/compare-runs"' in routes
     assert "?runs=${JSON.stringify(e)}&experiments=${JSON.stringify(t)}" in routes
     assert '"/experiments/:experimentId/runs/:runUuid"' in routes
-    assert server.run_link("http://u:p@host:1/", "3", "ab") == f"http://host:1/#/experiments/3/runs/ab?{TRAINING}"
-    assert server.run_link("sqlite:////a/mlflow.db", "3", "ab") == f"http://127.0.0.1:5000/#/experiments/3/runs/ab?{TRAINING}"
+    page = f"#/experiments/3/runs/ab?{TRAINING}"
+    assert server.run_link("http://u:p@host:1/", "3", "ab") == f"http://host:1/{page}"
+    assert server.run_link("sqlite:////a/mlflow.db", "3", "ab") == f"http://127.0.0.1:5000/{page}"
     assert server.compare_link("http://host:1", "3", ["a", "b"]) == (
         f"http://host:1/#/compare-runs?runs=%5B%22a%22%2C%22b%22%5D&experiments=%5B%223%22%5D&{TRAINING}"
     )
@@ -47,7 +48,7 @@ def test_links_lead_to_routes_that_this_mlflow_has() -> None:
     assert "compareRunsMode=CHART&" in server.view_link(below, "3", "s", charts=True)
     assert server.search_link(below, "3", "tags.a = 'b'", "metrics.`time/c`") == (
         "https://host/team/mlflow/#/experiments/3/runs?searchFilter=tags.a%20%3D%20%27b%27"
-        f"&orderByKey=metrics.%60time/c%60&orderByAsc=true&{TRAINING}"
+        f"&orderByKey=metrics.%60time%2Fc%60&orderByAsc=true&{TRAINING}"
     )
 
 
