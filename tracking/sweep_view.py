@@ -56,8 +56,8 @@ def state(sweep: str, configs: Sequence[RunConfig], axes: Sequence[str]) -> dict
     widths = {one: HEADING_BORDER_PIXELS + CHARACTER_PIXELS * len(one.split("`")[1]) for one in columns}
     return {
         "searchFilter": jobs_of(sweep),
-        "orderByKey": SORTED_BY,
-        "orderByAsc": True,
+        "orderByKey": SORTED_BY if accuracies else "metrics.`throughput/samples_per_sec`",
+        "orderByAsc": bool(accuracies),  # without a target it is speed that was asked for: the highest first
         "selectedColumns": columns,
         "columnOrder": [NAME, *columns],
         "columnWidths": {key: round(pixels) for key, pixels in {NAME: name_pixels, **widths}.items()},
