@@ -23,8 +23,9 @@ COST = "cost/to_accuracy_usd"
 NAME = "attributes.`Run Name`"
 CHARACTER_PIXELS = 6.4  # of the UI's font, on average
 NAME_BORDER_PIXELS, HEADING_BORDER_PIXELS = 60, 30
+MAX_PARAMS = 12  # columns of them; MLflow 3.5 takes tags of 5,000 characters
 MAX_CURVES = 2  # charts of accuracies: a workload has one or two
-# What MLflow's UI starts from (createExperimentPageUIState); versions before 3.16 need these fields to be there.
+# What MLflow's UI starts from (createExperimentPageUIState): MLflow 3.5 takes a view for the whole of it.
 UNCHANGED: Mapping[str, Any] = {
     "runsExpanded": {},
     "runsPinned": [],
@@ -48,7 +49,8 @@ def write(folder: Path, configs: Sequence[RunConfig], axes: Sequence[str]) -> No
 def state(sweep: str, configs: Sequence[RunConfig], axes: Sequence[str]) -> dict[str, Any]:
     """The view's state, as the UI has it."""
     known = {key for config in configs for key in job.params(config)}
-    params = [key for key in (axis.removeprefix("model.").replace(".", "/") for axis in axes) if key in known]
+    named = (axis.removeprefix("model.").replace(".", "/") for axis in axes)
+    params = [key for key in named if key in known][:MAX_PARAMS]
     metrics = [*METRICS, *([COST] if any(config.instance.price_per_hour for config in configs) else [])]
     accuracies = list(dict.fromkeys(metric for config in configs for metric in config.targets()))
     columns = [f"metrics.`{key}`" for key in metrics] + [f"params.`{key}`" for key in params] + ["tags.`failure`"]
