@@ -69,6 +69,20 @@ def test_metrics_agree_with_the_result_and_with_each_other(vgg: Launched) -> Non
     assert {"system/disk_write_megabytes_per_sec", "system/network_receive_megabytes_per_sec"} <= metrics.keys()
 
 
+def test_mlflow_draws_curves_of_what_has_them_and_bars_of_the_rest(vgg: Launched) -> None:
+    """Its chart of a metric is a curve where a step is above 0; a metric's value is that of its last step."""
+    steps: dict[str, list[int]] = {}
+    for record, _ in journal.read(vgg.folder / run_folder.JOURNAL):
+        for key in record.values if record.kind == "metrics" else ():
+            steps.setdefault(key, []).append(record.step)
+    curves = {"train/loss", "eval/accuracy", "eval/loss", "epoch", "throughput/samples_per_sec"}
+    for key in vgg.result["metrics"].keys() - curves:
+        assert steps[key] == [0], key
+    assert steps["throughput/samples_per_sec"] == sorted(steps["throughput/samples_per_sec"])
+    assert len(steps["throughput/samples_per_sec"]) > 1
+    assert min(steps["train/loss"]) > 0
+
+
 def test_the_run_stops_at_its_target_and_its_events_are_mllogs(vgg: Launched) -> None:
     keys = [event.key for event in journal.events(vgg.folder / run_folder.JOURNAL)]
     clock = [key for key in keys if key != "throughput_window"]

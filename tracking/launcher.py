@@ -111,7 +111,7 @@ class Launcher:
                 self._console.print(f"cost of the sweep: {usd:,.2f} USD, of every job from its start to its end")
             folders = [folder, *(one.folder for one in jobs if one.folder is not None)]
             self._uploads.wait(folders)
-            self._uploads.print_compare(folder, folders[1:])
+            self._uploads.print_sweep(folder, folders[1:])
             self._print_report(folder, jobs[0].config)
         return exit_code(jobs)
 

@@ -7,9 +7,10 @@ the first request, because the import takes seconds. `tracking.sync` runs mirror
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 from tracking import mirror_state, mlflow_run, run_folder
 from tracking.batches import batches
 from tracking.mirror_state import STATUS, State
-from tracking.mlflow_run import UID_TAG
+from tracking.mlflow_run import UID_TAG, VIEW_TAG
 from tracking.run_folder import Result
 from tracking.server import (
     DEFAULT_TIMEOUT,
@@ -145,11 +146,23 @@ class Mirror:
                 self._client.log_batch(run_id, tags=[RunTag(*tag) for tag in tags.items()])
         else:
             self._drop_failure(run_id)
+        self._share_view()
         end_ms = max(self.state.time_ms, self.info.created_ms, failure.time_ms if failure else 0)
         with self._request():
             self._client.set_terminated(run_id, STATUS[result.status], end_ms)
         self.state.status = STATUS[result.status]
         self._save()
+
+    def _share_view(self) -> None:
+        """Put a sweep's view where MLflow's UI opens it from; where the server does not take it, links go without."""
+        view = self.folder / run_folder.VIEW
+        if not view.exists():
+            return
+        assert self.state.experiment_id
+        with suppress(TrackingRefused), self._request():
+            compact = json.dumps(run_folder.read_json(view), separators=(",", ":"))
+            self._client.set_experiment_tag(self.state.experiment_id, VIEW_TAG + self.folder.name, compact)
+            self.state.view = True
 
     def _drop_failure(self, run_id: str) -> None:
         if self.state.failure is None:

@@ -23,6 +23,7 @@ class State:
     artifacts: dict[str, list[int]] = field(default_factory=dict)  # uploaded: size in bytes, modification time in ns
     status: str | None = None  # MLflow's, once the run is terminated there
     failure: str | None = None  # the tag, where there is one
+    view: bool = False  # whether the experiment has the sweep's view
 
 
 def load(folder: Path, tracking_uri: str) -> State:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 UID_TAG = "timetrial.uid"
 NOTE_TAG = "mlflow.note.content"
+VIEW_TAG = "mlflow.sharedViewState."  # of an experiment, before a view's name
+KIND = {"mlflow.experimentKind": "custom_model_development"}  # else MLflow's UI guesses, and asks whether it is right
 LAST_WORDS_CHARS = 4000
 
 
@@ -23,7 +25,7 @@ def ensure_experiment(client: MlflowClient, uri: str, name: str) -> str:
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         try:
-            return str(client.create_experiment(name, artifact_location=artifact_root(uri)))
+            return str(client.create_experiment(name, artifact_root(uri), tags=KIND))
         except Exception as error:  # narrowed at once: MLflow's classes are not importable at the top
             if getattr(error, "error_code", "") != "RESOURCE_ALREADY_EXISTS":
                 raise

@@ -68,10 +68,15 @@ def html(report: Report) -> str:
 
 def _html_table(table: Table) -> str:
     head = "".join(f"<th>{escape(heading)}</th>" for heading in table.columns)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>\n" for row in table.text())
+    body = "".join("<tr>" + "".join(f"<td>{_unbroken(cell)}</td>" for cell in row) + "</tr>\n" for row in table.text())
     drawn = f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>'
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     return f"<h2>{escape(table.title)}</h2>\n{drawn if table.rows else ''}{note}"
+
+
+def _unbroken(cell: str) -> str:
+    """A cell whose figure and error stay on one line, also in a narrow frame."""
+    return escape(cell).replace(" ± ", "&nbsp;±&nbsp;").replace(" of ", "&nbsp;of&nbsp;")
 
 
 def markdown(report: Report) -> str:

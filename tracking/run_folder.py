@@ -26,6 +26,7 @@ REQUIREMENTS = "requirements.txt"
 WORKER_LOG = "worker.log"
 RESULT = "result.json"
 FAILURE = "failure.rank{rank}.json"  # one a failed rank; the launcher folds the first into the result
+VIEW = "view.json"  # of a sweep: how MLflow's UI shows it (see sweep_view); never an artifact
 MIRROR = "mirror.json"  # how far MLflow has it; never an artifact
 CHECKPOINTS = "checkpoints"  # a folder; never an artifact
 OWNER = ".owner"  # who runs it, locked while somebody does
@@ -201,9 +202,9 @@ def parent_of(folder: Path) -> Path | None:
 
 
 def artifacts(folder: Path) -> list[Path]:
-    """The files that belong into MLflow: all but the journal (its rows are the metrics), the mirror's state and
-    whatever starts with a dot."""
-    private = {JOURNAL, MIRROR, RUN}
+    """The files that belong into MLflow: all but the journal (its rows are the metrics), the mirror's state, a
+    sweep's view (a tag of the experiment) and whatever starts with a dot."""
+    private = {JOURNAL, MIRROR, RUN, VIEW}
     return sorted(
         path for path in folder.iterdir() if path.is_file() and path.name not in private and path.name[0] != "."
     )

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from conf.secrets import redact, strip_credentials
 from tracking import access, connection
 
+MODEL_TRAINING = "workflowType=machine_learning"  # the half of MLflow's UI that runs are in; it starts in the other
 LOCAL_UI = "http://127.0.0.1:5000"  # where `ui_command` serves a database
 REQUEST_TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"  # seconds, read by MLflow at every request
 DEFAULT_TIMEOUT = "15"  # of ours; MLflow's own, 120 s, is long to find out that nobody is there
@@ -60,9 +61,22 @@ def absolute_uri(uri: str) -> str:
     return uri if path is None else uri.replace(f"///{path}", f"///{path.expanduser().absolute()}", 1)
 
 
-def run_link(uri: str, experiment_id: str, run_id: str) -> str:
-    """The page of a run in MLflow's UI; for a database, where `ui_command` serves it."""
-    return f"{_ui(uri)}/#/experiments/{experiment_id}/runs/{run_id}"
+def run_link(uri: str, experiment_id: str, run_id: str, artifact: str = "") -> str:
+    """The page of a run in MLflow's UI, or of one of its artifacts; for a database, where `ui_command` serves it."""
+    path = f"/artifacts/{quote(artifact)}" if artifact else ""
+    return f"{_ui(uri)}/#/experiments/{experiment_id}/runs/{run_id}{path}?{MODEL_TRAINING}"
+
+
+def view_link(uri: str, experiment_id: str, view: str, charts: bool = False) -> str:
+    """The runs of an experiment as a view has them that is stored there (see sweep_view), as a table or as charts."""
+    mode = "&compareRunsMode=CHART" if charts else ""
+    return f"{_ui(uri)}/#/experiments/{experiment_id}/runs?viewStateShareKey={quote(view)}{mode}&{MODEL_TRAINING}"
+
+
+def search_link(uri: str, experiment_id: str, words: str, sorted_by: str) -> str:
+    """The runs of an experiment that a filter finds, sorted, in the columns that the user had last."""
+    query = urlencode({"searchFilter": words, "orderByKey": sorted_by, "orderByAsc": "true"}, quote_via=quote)
+    return f"{_ui(uri)}/#/experiments/{experiment_id}/runs?{query}&{MODEL_TRAINING}"
 
 
 def compare_link(uri: str, experiment_id: str, run_ids: list[str]) -> str:
@@ -70,7 +84,7 @@ def compare_link(uri: str, experiment_id: str, run_ids: list[str]) -> str:
     runs, experiments = (
         quote(json.dumps(ids, separators=(",", ":")), safe="") for ids in (list(run_ids), [experiment_id])
     )
-    return f"{_ui(uri)}/#/compare-runs?runs={runs}&experiments={experiments}"
+    return f"{_ui(uri)}/#/compare-runs?runs={runs}&experiments={experiments}&{MODEL_TRAINING}"
 
 
 def ui_command(uri: str) -> str | None:

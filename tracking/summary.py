@@ -60,8 +60,12 @@ def write(
     metrics = finite(times | measured | cost(config, events, times))
     if "resume/count" in metrics:
         metrics.pop("energy/to_accuracy_joules", None)  # it would be compared with that of an uninterrupted run
-    # Behind what an earlier attempt may have logged at higher steps: MLflow shows a metric's value at its last step.
-    log.metrics(metrics, attempts.last_step(events))
+    # MLflow draws a figure at step 0 as a bar, beside those of other runs, and at any other as a curve of one dot. What
+    # does have a curve goes behind all of it, also of an earlier attempt: there MLflow looks for a metric's value.
+    records = (record for record, _ in journal.read(run_dir / run_folder.JOURNAL))
+    curves = {key for record in records if record.kind == "metrics" for key in record.values}
+    log.metrics({key: value for key, value in metrics.items() if key in curves}, attempts.last_step(events))
+    log.metrics({key: value for key, value in metrics.items() if key not in curves})
     result = run_folder.Result(
         status="finished",
         metrics=metrics,

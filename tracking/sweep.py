@@ -11,13 +11,15 @@ from pathlib import Path
 
 from conf import schema
 from conf.schema import NOT_MEASURED, ConfigError, RunConfig
-from tracking import checkpoints, run_folder, spending, sweep_summary
+from tracking import checkpoints, run_folder, spending, sweep_summary, sweep_view
+from tracking.batches import shortened
 from tracking.checkpoints import Checkpoint
 from tracking.journal import Journal
 from tracking.mlflow_run import NOTE_TAG
 from tracking.run_folder import Failure, Result, RunInfo
 
 DEFINITION = "sweep.json"
+MAX_TITLE = 120  # characters
 
 
 @dataclass
@@ -50,7 +52,7 @@ def create(jobs: Sequence[Job], argv: Sequence[str], uri: str) -> Path:
         folder = run_folder.create(Path(config.runs_dir), sweep_id)
         run_folder.reserve(folder)
         write_definition(folder, jobs, argv)
-        info = RunInfo(f"sweep {folder.name}", config.tracking.experiment, uri, kind="sweep")
+        info = RunInfo(title(jobs), config.tracking.experiment, uri, kind="sweep")
         run_folder.write_json(folder / run_folder.RUN, info)
         log = Journal(folder / run_folder.JOURNAL)
         study = {"study": config.study.name} if config.study.name else {}
@@ -64,9 +66,18 @@ def create(jobs: Sequence[Job], argv: Sequence[str], uri: str) -> Path:
     return folder
 
 
+def title(jobs: Sequence[Job]) -> str:
+    """The parent run's name: what is swept, by which a runs table of narrow columns can be read too."""
+    study, differing = jobs[0].config.study.name, sweep_summary.grid(jobs)
+    models = differing.pop("model", [jobs[0].config.model.name])
+    start = f"{study} study {','.join(models)}" if study else f"{','.join(models)} sweep"
+    return shortened(" ".join([start, *(f"{key}={','.join(values)}" for key, values in differing.items())]), MAX_TITLE)
+
+
 def write_definition(folder: Path, jobs: Sequence[Job], argv: Sequence[str]) -> None:
     definition = [{"overrides": job.overrides, "config": dataclasses.asdict(job.config)} for job in jobs]
     run_folder.write_json(folder / DEFINITION, {"argv": list(argv), "jobs": definition})
+    sweep_view.write(folder, [job.config for job in jobs], list(sweep_summary.grid(jobs)))
 
 
 def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -> tuple[Path, list[Job]]:

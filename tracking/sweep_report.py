@@ -40,7 +40,8 @@ def write(folder: Path, note: str, study: StudyConfig | None = None) -> str:
 
 def answered(made: Report, before: str) -> str:
     """The Markdown description of the parent run: the answer, what to be careful about, and what was there before."""
-    careful = f" To be careful about: {len(made.warnings)} things, in the report." if made.warnings else ""
+    number = len(made.warnings)
+    careful = f" To be careful about: {number} thing{'s' if number > 1 else ''}, in the report." if number else ""
     return f"{made.answer}{careful} Tables and figures: `report.html` among the artifacts.{BETWEEN}{before}"
 
 

@@ -3,22 +3,25 @@ missing, and where to look."""
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
 
 from conf.schema import ConfigError, TrackingConfig
-from tracking import job, owner, server, unfinished
+from tracking import job, owner, run_folder, server, sweep_view, unfinished
 from tracking.job import Interrupted
 from tracking.mirror import Mirror
 from tracking.repair import repair
 from tracking.server import TrackingRefused, TrackingUnavailable
 from tracking.sync import MirrorThread
+
+MAX_COMPARED = 20  # runs that MLflow's compare page can show; it has a column a run
 
 
 class Uploads:
@@ -110,20 +113,40 @@ class Uploads:
     def print_link(self, folder: Path) -> None:
         mirrored = Mirror(folder)
         if mirrored.run_id and mirrored.experiment_id:
-            self._print_ui(server.run_link(self._uri, mirrored.experiment_id, mirrored.run_id))
+            self._print_ui({"": server.run_link(self._uri, mirrored.experiment_id, mirrored.run_id)})
 
-    def print_compare(self, folder: Path, folders: Sequence[Path]) -> None:
-        found = [Mirror(path) for path in folders]
-        run_ids = [mirrored.run_id for mirrored in found if mirrored.run_id]
-        experiment_id = Mirror(folder).experiment_id
-        if experiment_id and run_ids:
-            self._print_ui(server.compare_link(self._uri, experiment_id, run_ids))
+    def print_sweep(self, folder: Path, folders: Sequence[Path]) -> None:
+        """Where a sweep's runs are: in a table by time to accuracy, in charts, side by side; and the sweep's report."""
+        mirrored = Mirror(folder)
+        found = [one.run_id for one in map(Mirror, sorted(folders, key=_seconds)) if one.run_id]
+        run_id, experiment = mirrored.run_id, mirrored.experiment_id
+        if not (run_id and experiment and found):
+            return
+        words, key = sweep_view.jobs_of(folder.name), sweep_view.SORTED_BY
+        links = {"": server.search_link(self._uri, experiment, words, key)}
+        if mirrored.state.view:
+            links = {"": server.view_link(self._uri, experiment, folder.name)}
+            links["as charts"] = server.view_link(self._uri, experiment, folder.name, charts=True)
+        if len(found) <= MAX_COMPARED:
+            links["side by side"] = server.compare_link(self._uri, experiment, found)
+        report = "report.html" if (folder / "report.html").exists() else ""
+        links["report" if report else "the sweep"] = server.run_link(self._uri, experiment, run_id, report)
+        self._print_ui(links)
 
-    def _print_ui(self, link: str) -> None:
+    def _print_ui(self, links: Mapping[str, str]) -> None:
+        """Print links with what they show; the first is the one that most will want."""
         command = server.ui_command(self._uri)
         if command:
             self._console.print(f"MLflow UI: {python('mlflow')} {command.removeprefix('mlflow ')}", soft_wrap=True)
-        self._console.print(f"MLflow {'then open' if command else 'UI'}: {link}", soft_wrap=True)
+        for what, link in links.items():
+            start = f"  {what}" if what else f"MLflow {'then open' if command else 'UI'}"
+            self._console.print(f"{start}: {link}", soft_wrap=True)
+
+
+def _seconds(folder: Path) -> float:
+    """A run's time to accuracy, by which the fastest comes first."""
+    result = run_folder.read_result(folder)
+    return result.metrics.get("time/to_accuracy_sec", math.inf) if result else math.inf
 
 
 def sync_command(folders: Sequence[Path]) -> str:

@@ -21,17 +21,18 @@ START_TIMEOUT_SEC = 90  # two cores shared with others: a start takes 5 to 20 s
 class MlflowServer:
     """`with MlflowServer(folder) as server:` runs it; `server.uri`, `server.database`, `server.kill()`, `.start()`.
 
-    `store` is the URI of another database than the SQLite file `server.database`.
+    `store` is the URI of another database than the SQLite file `server.database`; `prefix` a path that all is below.
     """
 
-    def __init__(self, folder: Path, store: str = "") -> None:
+    def __init__(self, folder: Path, store: str = "", prefix: str = "") -> None:
         self.folder = folder
         self.database = folder / "mlflow.db"
         self._store = store or f"sqlite:///{self.database}"
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
-        self.uri = f"http://127.0.0.1:{self.port}"
+        self.prefix = prefix
+        self.uri = f"http://127.0.0.1:{self.port}{prefix}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -42,6 +43,8 @@ class MlflowServer:
             "--port": str(self.port),
             "--workers": "1",
         }
+        if self.prefix:
+            options["--static-prefix"] = self.prefix
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "PYTEST_"))}
         # The job runner is seven more processes that a tracking server does without.
         environ |= {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}

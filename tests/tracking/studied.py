@@ -35,12 +35,13 @@ def config(**changes: Any) -> RunConfig:
 class Writer:
     """Appends records of chosen times to a journal."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, start_ms: int) -> None:
         self.records: list[Record] = []
         self._path = path
+        self._start_ms = start_ms
 
     def add(self, kind: str, clock_sec: float, **fields: Any) -> None:
-        record = Record(kind, START_MS + round(1000 * clock_sec), clock_sec, **fields)
+        record = Record(kind, self._start_ms + round(1000 * clock_sec), clock_sec, **fields)
         self.records.append(record)
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({name: value for name, value in vars(record).items() if value is not None}) + "\n")
@@ -64,39 +65,48 @@ def make_sweep(root: Path, name: str, uri: str, num_jobs: int) -> Path:
 def make_run(
     sweep: Path, asked: RunConfig, uri: str, step_sec: float = 0.1, accuracies: Sequence[float] = (0.5, 0.8, 0.95),
     eval_sec: float = 0.5, failure: str | None = None, tags: Mapping[str, str] | None = None,
-    fingerprint: Mapping[str, Any] | None = None, steps: int = 4,
+    fingerprint: Mapping[str, Any] | None = None, steps: int = 4, start_ms: int = START_MS,
+    max_epochs: int = 3,
 ) -> Path:  # fmt: skip
-    """A run of an epoch for each accuracy, each of two windows of `steps` steps; or one that failed after its first."""
+    """A run of an epoch for each accuracy, each of two windows of `steps` steps; or one that failed after its first.
+
+    The accuracies are of the first target metric; further ones follow it in proportion to their targets. Where the
+    folder `sweep` is none of a sweep, it is a single run.
+    """
     name = job.run_name(asked)
     folder = run_folder.create(sweep, name)
-    run_folder.write_json(folder / run_folder.RUN, RunInfo(name, "studies", uri, parent="..", created_ms=START_MS))
+    parent = {"sweep": sweep.name} if (sweep / run_folder.RUN).exists() else {}
+    info = RunInfo(name, "studies", uri, parent=".." if parent else None, created_ms=start_ms)
+    run_folder.write_json(folder / run_folder.RUN, info)
     schema.save(asked, folder / run_folder.CONFIG)
     if fingerprint is not None:
         run_folder.write_json(folder / run_folder.FINGERPRINT, fingerprint)
-    log = Writer(folder / run_folder.JOURNAL)
-    params = job.params(asked) | {"max_epochs": 3, "optimizer/learning_rate": asked.learning_rate()}
+    log = Writer(folder / run_folder.JOURNAL, start_ms)
+    params = job.params(asked) | {"max_epochs": max_epochs, "optimizer/learning_rate": asked.learning_rate()}
     log.add("params", 0.0, values=params)
     env = {"env.gpu": "NVIDIA H200", "env.gpu_count": str(asked.gpus), "env.driver": "580.1", "env.cuda": "13.0"}
-    about = {"config_hash": asked.config_hash(), "sweep": sweep.name, "git.dirty": "false", "git.commit": "c1"}
+    about = {"config_hash": asked.config_hash(), **parent, "git.dirty": "false", "git.commit": "c1"}
     log.add("tags", 0.0, values={**about, **env, **(tags or {})})
     log.event("init_start", 1.0, since_command_sec=0.5)
     if failure is None:
-        _train(log, folder, asked, step_sec, accuracies, eval_sec, steps)
+        _train(log, folder, asked, step_sec, accuracies, eval_sec, steps, max_epochs)
         return folder
-    log.event("run_start", 5.0, max_epochs=3, num_batches=2 * steps)
+    log.event("run_start", 5.0, max_epochs=max_epochs, num_batches=2 * steps)
     log.add("tags", 6.0, values={"failure": failure, "mlflow.note.content": f"it ended by {failure}"})
     status = "killed" if failure.startswith("signal") else "failed"
-    ended = Failure(failure, f"it ended by {failure}", time_ms=START_MS + 6000)
+    ended = Failure(failure, f"it ended by {failure}", time_ms=start_ms + 6000)
     run_folder.write_json(folder / run_folder.RESULT, Result(status, failure=ended))
     return folder
 
 
 def _train(
     log: Writer, folder: Path, asked: RunConfig, step_sec: float, accuracies: Sequence[float], eval_sec: float,
-    steps: int,
+    steps: int, max_epochs: int,
 ) -> None:  # fmt: skip
     now, step, windows = 5.0, 0, []
-    log.event("run_start", now, max_epochs=3, num_batches=2 * steps)
+    log.event("run_start", now, max_epochs=max_epochs, num_batches=2 * steps)
+    targets = asked.targets() or {"accuracy": 1.0}
+    first = next(iter(targets.values()))
     for epoch, accuracy in enumerate(accuracies, 1):
         log.event("epoch_start", now, epoch_num=epoch)
         for _ in range(2):
@@ -108,15 +118,18 @@ def _train(
             log.event("throughput_window", now, step=step, samples=window.samples, **times)
             live = {"train/loss": 1 / step, "throughput/samples_per_sec": window.samples_per_sec}
             log.add("metrics", now, step=step, values=live)
-            system = {"cpu_utilization_percentage": 30.0 + epoch, "gpu_0_utilization_percentage": 90.0 + epoch}
+            system = {"cpu_utilization_percentage": 30.0 + epoch % 9}
+            system |= {f"gpu_{gpu}_utilization_percentage": 90.0 + epoch % 9 for gpu in range(max(1, int(asked.gpus)))}
             rates = {"disk_read_megabytes_per_sec": 2.0, "network_receive_megabytes_per_sec": 0.5}
             values = {f"system/{key}": value for key, value in (system | rates).items()}
             log.add("metrics", now, step=len(windows), values=values)
         log.event("epoch_stop", now, epoch_num=epoch)
         log.event("eval_start", now, epoch_num=epoch)
         now += eval_sec
-        log.event("eval_accuracy", now, epoch_num=epoch, step=step, metrics={"accuracy": accuracy})
-        log.add("metrics", now, step=step, values={"eval/accuracy": accuracy, "epoch": float(epoch)})
+        values = {key: accuracy * target / first for key, target in targets.items()}
+        log.event("eval_accuracy", now, epoch_num=epoch, step=step, metrics=values)
+        evaluated = {f"eval/{key}": value for key, value in values.items()}
+        log.add("metrics", now, step=step, values={**evaluated, "epoch": float(epoch)})
         log.event("eval_stop", now, epoch_num=epoch)
     log.event("run_stop", now, status="success")
     _summarize(log, folder, asked, now, step, windows)
@@ -133,5 +146,7 @@ def _summarize(
         metrics["cost/usd"] = usd_per_sec * (now - 5.0)
         if "time/to_accuracy_sec" in times:
             metrics["cost/to_accuracy_usd"] = usd_per_sec * times["time/to_accuracy_sec"]
-    log.add("metrics", now + 0.5, step=step, values=metrics)
+    rate = {"throughput/samples_per_sec": metrics["throughput/samples_per_sec"]}  # the one that has a curve
+    log.add("metrics", now + 0.5, step=0, values={key: value for key, value in metrics.items() if key not in rate})
+    log.add("metrics", now + 0.5, step=step, values=rate)
     run_folder.write_json(folder / run_folder.RESULT, Result("finished", metrics=metrics, targets=asked.targets()))

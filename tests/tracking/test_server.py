@@ -10,10 +10,12 @@ import pytest
 
 from tests.tracking.folders import end, make_folder, wait_for
 from tests.tracking.mlflow_server import answering
-from tracking import connection, server
+from tracking import connection, mlflow_run, server
 from tracking.mirror import Mirror
 from tracking.server import TrackingRefused, TrackingUnavailable
 from tracking.sync import MirrorThread
+
+TRAINING = server.MODEL_TRAINING
 
 # MLflow's dependencies use what others of them deprecate; our own warnings are none of these.
 pytestmark = [
@@ -31,10 +33,22 @@ def test_links_lead_to_routes_that_this_mlflow_has() -> None:
     assert '"/compare-runs"' in routes
     assert "?runs=${JSON.stringify(e)}&experiments=${JSON.stringify(t)}" in routes
     assert '"/experiments/:experimentId/runs/:runUuid"' in routes
-    assert server.run_link("http://u:p@host:1/", "3", "ab") == "http://host:1/#/experiments/3/runs/ab"
-    assert server.run_link("sqlite:////a/mlflow.db", "3", "ab") == "http://127.0.0.1:5000/#/experiments/3/runs/ab"
+    page = f"#/experiments/3/runs/ab?{TRAINING}"
+    assert server.run_link("http://u:p@host:1/", "3", "ab") == f"http://host:1/{page}"
+    assert server.run_link("sqlite:////a/mlflow.db", "3", "ab") == f"http://127.0.0.1:5000/{page}"
     assert server.compare_link("http://host:1", "3", ["a", "b"]) == (
-        "http://host:1/#/compare-runs?runs=%5B%22a%22%2C%22b%22%5D&experiments=%5B%223%22%5D"
+        f"http://host:1/#/compare-runs?runs=%5B%22a%22%2C%22b%22%5D&experiments=%5B%223%22%5D&{TRAINING}"
+    )
+    assert '"viewStateShareKey"' in routes
+    assert f'"{mlflow_run.VIEW_TAG}"' in routes
+    below = "https://u:p@host/team/mlflow/"
+    assert server.view_link(below, "3", "s 1") == (
+        f"https://host/team/mlflow/#/experiments/3/runs?viewStateShareKey=s%201&{TRAINING}"
+    )
+    assert "compareRunsMode=CHART&" in server.view_link(below, "3", "s", charts=True)
+    assert server.search_link(below, "3", "tags.a = 'b'", "metrics.`time/c`") == (
+        "https://host/team/mlflow/#/experiments/3/runs?searchFilter=tags.a%20%3D%20%27b%27"
+        f"&orderByKey=metrics.%60time%2Fc%60&orderByAsc=true&{TRAINING}"
     )
 
 
