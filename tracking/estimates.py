@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from tracking.directions import higher_is_better
 from tracking.settings import DEVICES, Setting, Workload
 from tracking.statistics import holm, mean_and_standard_error, olympic_mean, welch
 
@@ -75,10 +76,6 @@ def estimate(values: Sequence[float], scale: float = 1.0) -> Estimate | None:
         return None
     olympic = olympic_mean(scaled) if len(scaled) >= OLYMPIC_FROM else None
     return Estimate(*mean_and_standard_error(scaled), len(scaled), olympic)
-
-
-def higher_is_better(key: str) -> bool:
-    return key.startswith(("throughput/samples", "throughput/tokens", "throughput/model", "eval/", "test/"))
 
 
 def ratio(top: Estimate, bottom: Estimate) -> Estimate | None:

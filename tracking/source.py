@@ -17,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def open_runs(arguments: argparse.Namespace) -> Runs:
-    from tracking.runs import FolderRuns, MlflowRuns
+    from tracking.runs_in_folders import FolderRuns
+    from tracking.runs_in_mlflow import MlflowRuns
 
     return FolderRuns([arguments.runs_dir]) if arguments.from_folders else MlflowRuns(arguments.uri)

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from conf import schema
 from conf.schema import NOT_MEASURED, ConfigError, RunConfig
-from tracking import checkpoints, run_folder, spending
+from tracking import checkpoints, dotted, run_folder, spending
 from tracking.checkpoints import Checkpoint
 from tracking.journal import Journal
 from tracking.mlflow_run import NOTE_TAG
@@ -146,20 +146,10 @@ def grid(jobs: Sequence[Job]) -> dict[str, list[str]]:
 
 def flat(config: RunConfig) -> dict[str, str]:
     """Every value of a config that decides what is measured, by its dotted key."""
-    rows: dict[str, str] = {}
-
-    def walk(prefix: str, value: Any) -> None:
-        if isinstance(value, dict) and value:
-            for key, inner in value.items():
-                walk(f"{prefix}.{key}" if prefix else key, inner)
-        else:
-            rows[prefix] = str(value)
-
     content = dataclasses.asdict(config)
     for key in NOT_MEASURED:
         del content[key]
-    walk("", content)
-    return rows
+    return dotted.words(content)
 
 
 def summary(jobs: Sequence[Job]) -> list[dict[str, Any]]:

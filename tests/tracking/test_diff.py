@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from tests.tracking.studied import config, make_run, make_sweep
 from tracking.__main__ import main
-from tracking.diff import change_words, differing, flat, relative_change, shown
+from tracking.diff import change_words, shown
+from tracking.dotted import differing, flat, relative_change
 
 
 def fingerprint(driver: str, clock: int, **packages: str) -> dict[str, Any]:
@@ -145,7 +146,8 @@ def test_relative_change() -> None:
 
 
 def test_cells_stay_short() -> None:
-    assert flat({"a": [{"b": 1}], "c": {}, "d": None}) == {"a.0.b": 1, "c": "(none)", "d": None}
+    assert flat({"a": [{"b": 1}], "c": {}, "d": None}, into_lists=True) == {"a.0.b": 1, "c": "(none)", "d": None}
+    assert flat({"a": [3, 1], "b": {"c": 2}}) == {"a": [3, 1], "b.c": 2}
     assert shown("diff\n" * 50).endswith("…")
     assert len(shown("diff\n" * 50)) == 60
     assert shown(1234567.891) == "1.23457e+06"

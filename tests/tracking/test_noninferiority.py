@@ -7,7 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from tracking.noninferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, Side, Verdict, compared, decide, higher_is_better
+from tracking.directions import higher_is_better
+from tracking.noninferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, Side, Verdict, check_metric, compared, decide
 
 TIME, RATE = "time/to_accuracy_sec", "throughput/samples_per_sec"
 DRAWS = 2000

@@ -19,7 +19,8 @@ from tests.tracking.mlflow_server import answering
 from tracking import page, report, sweep_report, sync
 from tracking.__main__ import main
 from tracking.report import Report
-from tracking.runs import FolderRuns, MlflowRuns
+from tracking.runs_in_folders import FolderRuns
+from tracking.runs_in_mlflow import MlflowRuns
 
 SWEEP = "20260101-000000-vgg-abcd"
 CLOCKS = {"used": [{"uuid": "a"}], "gpus": [{"uuid": "a", "application_sm_clock_mhz": 1980}], "environment": {}}

@@ -10,8 +10,10 @@ import pytest
 
 from tests.tracking import studied
 from tests.tracking.mlflow_server import MlflowServer, answering
-from tracking import runs, sync
-from tracking.runs import FolderRuns, MlflowRuns, need_finished
+from tracking import runs_in_mlflow, sync
+from tracking.runs import need_finished
+from tracking.runs_in_folders import FolderRuns
+from tracking.runs_in_mlflow import MlflowRuns
 from tracking.server import TrackingUnavailable
 
 SWEEP = "20260101-000000-vgg-abcd"
@@ -95,7 +97,7 @@ def test_runs_of_which_none_finished_are_refused_with_their_failures(stores: tup
 
 
 def test_pages_are_put_together(stores: tuple[MlflowRuns, FolderRuns], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "PAGE", 2)
+    monkeypatch.setattr(runs_in_mlflow, "PAGE", 2)
     progress: list[int] = []
     assert len(stores[0].find([SWEEP], progress.append)) == 3
     assert progress == [2, 4]  # the parent run is read, too
