@@ -51,7 +51,10 @@ def command(arguments: argparse.Namespace) -> int:
         store = source.open_runs(arguments)
         runs = chosen(store, arguments.runs)
         groups, notes = differences(store, runs)
-    except (ValueError, TrackingRefused, TrackingUnavailable) as error:
+    except TrackingUnavailable as error:
+        print(f"refused: {error}; {source.AGAIN}", file=sys.stderr)
+        return 2
+    except (ValueError, TrackingRefused) as error:
         print(f"refused: {error}", file=sys.stderr)
         return 2
     console = make_console()

@@ -68,7 +68,8 @@ def command(arguments: argparse.Namespace) -> int:
     try:
         verdict = judge(arguments)
     except (ValueError, TrackingRefused, TrackingUnavailable) as error:
-        verdict = Verdict(CANNOT_TELL, arguments.metric, f"refused: {error}")
+        again = f"; {source.AGAIN}" if isinstance(error, TrackingUnavailable) else ""
+        verdict = Verdict(CANNOT_TELL, arguments.metric, f"refused: {error}{again}")
     console = make_console()
     if verdict.sides:
         console.print(verdict.table().rich())

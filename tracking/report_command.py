@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return 2
     except TrackingUnavailable as error:
-        print(f"{error}. No report was written: try again, or give --from-folders", file=sys.stderr)
+        print(f"{error}. No report was written: {source.AGAIN}", file=sys.stderr)
         return 1
     except OSError as error:
         print(f"{error.filename}: {error.strerror}; give --out a folder that you can write to", file=sys.stderr)

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from tracking.runs import Runs
 
 
+AGAIN = "try again, or give --from-folders with --runs-dir"  # where a server does not answer
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--uri", help="MLflow tracking URI; default: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db")
     parser.add_argument("--from-folders", action="store_true", help="read run folders and not MLflow")

@@ -14,6 +14,10 @@ from tracking.journal import Record
 from tracking.run_folder import Failure, Result, RunInfo
 
 START_MS = 1_790_000_000_000
+SWEEP = "20260101-000000-vgg-abcd"
+CLOCKS = {"used": [{"uuid": "a"}], "gpus": [{"uuid": "a", "application_sm_clock_mhz": 1980}], "environment": {}}
+# Seconds a step of one GPU's five seeds, and of two GPUs' three. An epoch is 8 steps and an evaluation of 0.5 s.
+ONE, TWO = (0.10, 0.11, 0.12, 0.13, 0.19), (0.05, 0.06, 0.07)
 
 
 def config(**changes: Any) -> RunConfig:
@@ -63,10 +67,13 @@ def make_sweep(root: Path, name: str, uri: str, num_jobs: int) -> Path:
 
 def make_run(
     sweep: Path, asked: RunConfig, uri: str, step_sec: float = 0.1, accuracies: Sequence[float] = (0.5, 0.8, 0.95),
-    eval_sec: float = 0.5, failure: str | None = None, tags: Mapping[str, str] | None = None,
+    eval_sec: float = 0.5, failure: str | None = None, tags: Mapping[str, str | None] | None = None,
     fingerprint: Mapping[str, Any] | None = None, steps: int = 4,
 ) -> Path:  # fmt: skip
-    """A run of an epoch for each accuracy, each of two windows of `steps` steps; or one that failed after its first."""
+    """A run of an epoch for each accuracy, each of two windows of `steps` steps; or one that failed after its first.
+
+    A tag of None is one that the run has not got.
+    """
     name = job.run_name(asked)
     folder = run_folder.create(sweep, name)
     run_folder.write_json(folder / run_folder.RUN, RunInfo(name, "studies", uri, parent="..", created_ms=START_MS))
@@ -78,7 +85,8 @@ def make_run(
     log.add("params", 0.0, values=params)
     env = {"env.gpu": "NVIDIA H200", "env.gpu_count": str(asked.gpus), "env.driver": "580.1", "env.cuda": "13.0"}
     about = {"config_hash": asked.config_hash(), "sweep": sweep.name, "git.dirty": "false", "git.commit": "c1"}
-    log.add("tags", 0.0, values={**about, **env, **(tags or {})})
+    found = {**about, **env, **(tags or {})}
+    log.add("tags", 0.0, values={key: value for key, value in found.items() if value is not None})
     log.event("init_start", 1.0, since_command_sec=0.5)
     if failure is None:
         _train(log, folder, asked, step_sec, accuracies, eval_sec, steps)
@@ -135,3 +143,26 @@ def _summarize(
             metrics["cost/to_accuracy_usd"] = usd_per_sec * times["time/to_accuracy_sec"]
     log.add("metrics", now + 0.5, step=step, values=metrics)
     run_folder.write_json(folder / run_folder.RESULT, Result("finished", metrics=metrics, targets=asked.targets()))
+
+
+def to_accuracy(step_sec: float, epochs: int = 3) -> float:
+    return epochs * (8 * step_sec + 0.5)
+
+
+def write_sweep(root: Path, uri: str) -> list[Path]:
+    """One and two GPUs, and a run each that diverged, was killed, missed its target, was resumed, and is not ended."""
+    sweep = make_sweep(root, SWEEP, uri, 13)
+    folders = [sweep]
+
+    def add(**options: Any) -> None:
+        asked = config(**options.pop("config"))
+        folders.append(make_run(sweep, asked, uri, fingerprint=CLOCKS, **options))
+
+    for gpus, steps in ((1, ONE), (2, TWO)):
+        for seed, step_sec in enumerate(steps, 1):
+            add(config={"gpus": gpus, "seed": seed, "price": 3.6 * gpus}, step_sec=step_sec)
+    add(config={"gpus": 1, "seed": 11, "price": 3.6}, failure="nan")
+    add(config={"gpus": 1, "seed": 12, "price": 3.6}, failure="signal:9")
+    add(config={"gpus": 2, "seed": 13, "price": 7.2}, accuracies=(0.1, 0.2), step_sec=9.0)
+    add(config={"gpus": 2, "seed": 14, "price": 7.2}, tags={"resumed": "1"}, step_sec=9.0)
+    return folders
