@@ -80,7 +80,9 @@ def table(workload: Workload, published: Sequence[Reference]) -> Table:
         what = ": ".join(filter(None, [row.source, row.what]))
         rows.append([what, row.hardware, str(row.gpus or ""), row.precision, batch, *figures])
     headings = ["", "hardware", "GPUs", "precision", "global batch", *(one.heading for one in shown)]
-    return Table(f"{workload.title}, beside published figures", dict.fromkeys(headings, ""), rows, NOTE, "beside", workload.title)
+    return Table(
+        f"{workload.title}, beside published figures", dict.fromkeys(headings, ""), rows, NOTE, "beside", workload.title
+    )
 
 
 def own_row(setting: Setting, shown: Sequence[Quantity]) -> list[Cell]:

@@ -90,8 +90,8 @@ def _unknown(runs: Sequence[Run], sampled: Sequence[Run], files: Mapping[str, Ma
         )
     if without := [run for run in sampled if "fingerprint" not in files[run.id]]:
         sentences.append(
-            f"{_of(without, sampled)} no fingerprint.json: clock limits, ECC and variables of the environment cannot be "
-            f"compared; {FIND_IT}"
+            f"{_of(without, sampled)} no fingerprint.json: clock limits, ECC and variables of the environment cannot "
+            f"be compared; {FIND_IT}"
         )
     return sentences
 

@@ -45,7 +45,7 @@ class Journaled:
     def times(self, key: str) -> list[float]:
         return [row["clock_sec"] for row in self.rows if row["kind"] == "event" and row["key"] == key]
 
-    @property
+    @cached_property
     def targets(self) -> dict[str, float]:
         names, values = (str(self.params.get(f"target_{what}", "")) for what in ("metric", "value"))
         return {name: float(value) for name, value in zip(names.split(","), values.split(","), strict=True) if name}
@@ -60,11 +60,14 @@ class Journaled:
                     return place
         return None
 
+    @cached_property
+    def ended(self) -> bool:
+        """Whether it ended by itself and in one go."""
+        return bool(self.times("run_stop")) and not {"failure", "resumed"} & self.tags.keys()
+
     def counts(self, with_missed: bool = False) -> bool:
-        """Whether it ended by itself, in one go, at its target if it has one, or anywhere `with_missed`."""
-        if not self.times("run_stop") or "failure" in self.tags or "resumed" in self.tags:
-            return False
-        return with_missed or self.hit is not None or not self.targets
+        """Whether it ended at its target if it has one, or anywhere `with_missed`."""
+        return self.ended and (with_missed or self.hit is not None or not self.targets)
 
     def belongs(self, setting: Mapping[str, str]) -> bool:
         return all(self.label(axis) == value for axis, value in setting.items())

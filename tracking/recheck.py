@@ -13,7 +13,17 @@ from typing import Any
 
 from tracking import recheck_answer, recheck_tables
 from tracking.evidence import (
-    EXACT, Evidence, Moments, Outcome, close, computable, moments, name_of, printed, ratio, tolerance,
+    EXACT,
+    Evidence,
+    Moments,
+    Outcome,
+    close,
+    computable,
+    moments,
+    name_of,
+    printed,
+    ratio,
+    tolerance,
 )  # fmt: skip
 
 TASK = ("model", "dataset", "target_metric", "target_value")
@@ -94,7 +104,10 @@ def _comparisons(evidence: Evidence, outcome: Outcome) -> None:
         for pair in pairs:
             names = [name_of(pair[role]) for role in ("better", "worse")]
             found = expected[frozenset(names)]
-            claimed, numbers = (pair["factor"], pair["p"], pair["p_corrected"]), (found.factor, found.p, found.corrected)
+            claimed, numbers = (
+                (pair["factor"], pair["p"], pair["p_corrected"]),
+                (found.factor, found.p, found.corrected),
+            )
             good = all(close(one, other, near, 1) for one, other in zip(claimed, numbers, strict=True))
             good &= pair["told_apart"] == found.told_apart
             good &= names[0] == found.better or close(found.factor, 1.0, near, 1)

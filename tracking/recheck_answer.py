@@ -6,7 +6,15 @@ import re
 from collections.abc import Sequence
 
 from tracking.evidence import (
-    Evidence, Labels, Outcome, computable, moments, name_of, printed, significant, tolerance,
+    Evidence,
+    Labels,
+    Outcome,
+    computable,
+    moments,
+    name_of,
+    printed,
+    significant,
+    tolerance,
 )  # fmt: skip
 
 FIGURE = r"(?P<figure>.+?)"

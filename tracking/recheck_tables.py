@@ -7,8 +7,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tracking.evidence import (
-    Evidence, Labels, Outcome, computable, moments, name_of, printed, ratio, rest, significant, tolerance,
+    Evidence,
+    Labels,
+    Outcome,
+    computable,
+    moments,
+    name_of,
+    printed,
+    ratio,
+    rest,
+    significant,
+    tolerance,
 )  # fmt: skip
+from tracking.journaled import Journaled
 
 FACTS = {"global batch": "global_batch_size", "precision": "precision"}  # heading: param
 QUANTITIES = {  # heading: metric, and the factor to the unit in the heading
@@ -61,12 +72,16 @@ def settings(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) 
             elif heading == "devices":
                 good = set(filter(None, text.split(", "))) == {f"{run.devices():g}" for run in counting}
             elif heading in FACTS:
-                good = set(filter(None, text.split(", "))) == {str(run.params.get(FACTS[heading], "")) for run in counting} - {""}
+                good = _says_param(text, counting, FACTS[heading])
             elif heading in RATIOS:
                 good = _says_ratio(evidence, workload, setting, shown, RATIOS[heading], text)
             else:
                 good = _says_mean(evidence, workload, setting, heading, text)
             yield f"{name_of(setting)}, {heading}", text, good
+
+
+def _says_param(text: str, runs: Sequence[Journaled], key: str) -> bool:
+    return set(filter(None, text.split(", "))) == {str(run.params[key]) for run in runs if key in run.params}
 
 
 def _says_mean(evidence: Evidence, workload: str, setting: Labels, heading: str, text: str) -> bool:
@@ -134,11 +149,15 @@ def stacks(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) ->
         numbers = moments([*values.values()])[1:] if values else ()
         yield f"{row['']} stack", row[key], good and printed(row[key], numbers, tolerance(key))
     every = evidence.pairs(workload, evidence.settings(workload))
-    pair = every[frozenset((best["stack"], worst["stack"]))]
+    pair = every.get(frozenset((best["stack"], worst["stack"])))
+    if pair is None:
+        yield "gap", f"{best['stack']} and {worst['stack']}", False
+        return
     near = max(tolerance(key), 1e-6)
-    yield "gap", gap["stack"], printed(gap["stack"], [100 * (pair.factor - 1)], 100 * near)
+    off = near * pair.factor / (pair.factor - 1) if pair.factor > 1 else near  # of the factor, not of the gap
+    yield "gap", gap["stack"], printed(gap["stack"], [100 * (pair.factor - 1)], off)
     told = "more than the noise" if pair.told_apart else "not more than the noise"
-    numbers_said = re.findall(r"p = (\S+), corrected for (\d+) pairs", gap[key])
+    numbers_said = re.findall(r"p = (\S+), corrected for (\d+) pairs?", gap[key])
     good = gap[key].startswith(f"{told} (") and bool(numbers_said) == (pair.corrected is not None)
     for p, count in numbers_said:
         good = good and significant(p, pair.corrected, 2, near) and count == str(len(every))
@@ -165,8 +184,10 @@ def excluded(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) 
     words = f"Not in any mean: {len(listed)} of {len(evidence.claimed)} runs"
     yield "how many", table["title"], table["title"] == words
     for run_id, run in evidence.runs.items():
-        yield run.folder.name, "in no mean" if run_id in listed else "in a mean", evidence.counts(run) != (
-            run_id in listed
+        yield (
+            run.folder.name,
+            "in no mean" if run_id in listed else "in a mean",
+            evidence.counts(run) != (run_id in listed),
         )
 
 
@@ -182,8 +203,7 @@ def beside(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) ->
             if heading in QUANTITIES:
                 yield f"{name}, {heading}", text, _says_mean(evidence, workload, setting, heading, text)
             elif heading in ("GPUs", *FACTS):
-                key = FACTS.get(heading, "gpus")
-                yield f"{name}, {heading}", text, set(text.split(", ")) == {str(run.params.get(key)) for run in counting}
+                yield f"{name}, {heading}", text, _says_param(text, counting, FACTS.get(heading, "gpus"))
 
 
 CHECKS: dict[str, Callable[[Evidence, Mapping[str, Any], Sequence[Row]], Claims]] = {

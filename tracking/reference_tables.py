@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracking.reference import (
-    C4140, DGX1, FASHION_MNIST, RECORDS, STACKS, TARGETS, check, minutes_to_accuracy, number, read, usd,
+    C4140,
+    DGX1,
+    FASHION_MNIST,
+    RECORDS,
+    STACKS,
+    TARGETS,
+    check,
+    minutes_to_accuracy,
+    number,
+    read,
+    usd,
 )  # fmt: skip
 from tracking.table import Cell, Table
 

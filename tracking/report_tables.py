@@ -77,7 +77,7 @@ def _fact(setting: Setting, key: str) -> str:
 
 def comparison_table(workload: Workload, metric: str, pairs: Sequence[Comparison]) -> Table:
     """Every pair of settings, or each with the best where those are too many to read."""
-    shown, note = list(pairs), f"Welch's t-test of {metric}; Holm's correction over {len(pairs)} pairs."
+    shown, note = list(pairs), f"Welch's t-test of {metric}; Holm's correction over {counted(len(pairs))}."
     if len(pairs) > MOST_PAIRS:
         leader = estimates.best(workload, metric)
         shown = [pair for pair in pairs if pair.better == leader]
@@ -90,6 +90,10 @@ def comparison_table(workload: Workload, metric: str, pairs: Sequence[Comparison
     return Table(f"{workload.title}: which differ", columns | {"so": ""}, rows, note, "pairs", workload.title)
 
 
+def counted(pairs: int) -> str:
+    return f"{pairs} pair{'s' * (pairs != 1)}"
+
+
 def stack_table(workload: Workload, metric: str, pairs: Sequence[Comparison]) -> Table:
     """Best and worst stack, the gap between them, and whether it is more than the noise."""
     widest = max(pairs, key=lambda pair: pair.factor)
@@ -98,7 +102,11 @@ def stack_table(workload: Workload, metric: str, pairs: Sequence[Comparison]) ->
         found = estimate(setting.values(metric))
         assert found is not None
         rows.append([role, setting.name, found.text(), f"{found.n}"])
-    p = "one run a side" if widest.adjusted is None else f"p = {widest.adjusted:.2g}, corrected for {len(pairs)} pairs"
+    p = (
+        "one run a side"
+        if widest.adjusted is None
+        else f"p = {widest.adjusted:.2g}, corrected for {counted(len(pairs))}"
+    )
     told = "more than the noise" if widest.told_apart else "not more than the noise"
     rows.append(["gap", f"{100 * (widest.factor - 1):.1f} %", f"{told} ({p})", ""])
     columns = dict.fromkeys(["", "stack", metric, "n"], "")

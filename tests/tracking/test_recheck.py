@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 from tests.tracking.studied import SWEEP, write_sweep
 from tracking import beside, report
 from tracking.__main__ import main
+from tracking.journaled import Journaled
 from tracking.recheck import recheck
 from tracking.runs_in_folders import FolderRuns
 
@@ -58,7 +60,10 @@ def changes(text: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("metric", [None, "throughput/samples_per_sec"])
-def test_every_number_that_is_printed_is_recomputed(root: Path, metric: str | None) -> None:
+def test_every_number_that_is_printed_is_recomputed(
+    root: Path, metric: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tracking.evidence.Journaled", functools.cache(Journaled))  # read once, and not 200 times
     content = plain(root, ["gpus", "driver"], metric)
     assert recheck(content, [root]).differences == []
     kinds = {table["kind"] for table in content["tables"]}
