@@ -43,6 +43,7 @@ class Evidence:
         self.claimed = {one["id"]: one for one in [*report["runs"], *report["excluded"]]}
         ids = {one["uid"]: run_id for run_id, one in self.claimed.items()}
         self.runs: dict[str, Journaled] = {}
+        self._settings: dict[tuple[Any, ...], dict[str, Journaled]] = {}
         for path in (path for root in roots for path in root.rglob("run.json")):
             uid = json.loads(path.read_text(encoding="utf-8")).get("uid")
             if uid in ids and (path.parent / "journal.jsonl").exists():
@@ -60,20 +61,21 @@ class Evidence:
         labels = {tuple(self.runs[run_id].label(axis) for axis in axes) for run_id in self.members(workload)}
         return [dict(zip(axes, values, strict=True)) for values in sorted(labels)]
 
-    def all_of(self, workload: str, setting: Labels) -> list[Journaled]:
-        return [run for run_id in self.members(workload) if (run := self.runs[run_id]).belongs(setting)]
+    def all_of(self, workload: str, setting: Labels) -> dict[str, Journaled]:
+        """By run id, every run of a setting."""
+        key = (workload, *setting.items())
+        if key not in self._settings:
+            members = ((run_id, self.runs[run_id]) for run_id in self.members(workload))
+            self._settings[key] = {run_id: run for run_id, run in members if run.belongs(setting)}
+        return self._settings[key]
 
-    def counting(self, workload: str, setting: Labels) -> list[Journaled]:
-        return [run for run in self.all_of(workload, setting) if self.counts(run)]
+    def counting(self, workload: str, setting: Labels) -> dict[str, Journaled]:
+        return {run_id: run for run_id, run in self.all_of(workload, setting).items() if self.counts(run)}
 
     def values(self, workload: str, setting: Labels, key: str) -> dict[str, float]:
         """By run id, a figure of every run of the setting that counts, whoever the report averaged."""
-        found = {}
-        for run_id in self.members(workload):
-            run = self.runs[run_id]
-            if self.counts(run) and run.belongs(setting) and (value := run.value(key)) is not None:
-                found[run_id] = value
-        return found
+        found = {run_id: run.value(key) for run_id, run in self.counting(workload, setting).items()}
+        return {run_id: value for run_id, value in found.items() if value is not None}
 
     def spent_usd(self, workload: str) -> float:
         """The cost of the runs that count."""
@@ -81,7 +83,7 @@ class Evidence:
         return math.fsum(run.value("cost/usd") or 0.0 for run in counting)
 
     def devices(self, workload: str, setting: Labels) -> float | None:
-        found = {run.devices() for run in self.counting(workload, setting)}
+        found = {run.devices() for run in self.counting(workload, setting).values()}
         return found.pop() if len(found) == 1 else None
 
     def base(self, workload: str, setting: Labels, settings: Sequence[Labels]) -> Labels | None:

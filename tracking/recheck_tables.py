@@ -63,7 +63,7 @@ def settings(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) 
     there = evidence.settings(workload)
     yield "its rows", f"{len(rows)} settings", len(rows) == len(there) and all(one in there for one in shown)
     for setting, row in zip(shown, rows, strict=True):
-        counting, every = evidence.counting(workload, setting), evidence.all_of(workload, setting)
+        counting, every = list(evidence.counting(workload, setting).values()), evidence.all_of(workload, setting)
         for heading, text in row.items():
             if heading in axes:
                 continue
@@ -195,7 +195,7 @@ def beside(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) ->
     """The rows of one's own; the published ones come from no journal."""
     workload = table["about"]
     for setting in evidence.settings(workload):
-        counting = evidence.counting(workload, setting)
+        counting = list(evidence.counting(workload, setting).values())
         name = f"yours: {name_of(setting)} (n={len(counting)})"
         own = [row for row in rows if row[""] == name]
         yield "its rows", name, len(own) == bool(counting)
