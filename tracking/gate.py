@@ -20,7 +20,7 @@ from tracking.directions import has_slowdown
 from tracking.dotted import differing
 from tracking.noninferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, Verdict, check_metric, decide, side
 from tracking.runs import REPEATS, WORKLOAD, Run, Runs
-from tracking.settings import Values
+from tracking.settings import LIKELY, Values
 from tracking.table import make_console
 
 
@@ -119,7 +119,7 @@ def check_sides(sides: Mapping[str, Sequence[Run]], metric: str) -> None:
         raise ValueError(f"{name} and {len(both) - 1} more are on both sides; give each side runs of its own")
     for name, runs in sides.items():
         params = [{key: value for key, value in run.params.items() if key not in REPEATS} for run in runs]
-        mixed = {key: list(dict.fromkeys(values)) for key, values in differing(params)}
+        mixed = {key: list(dict.fromkeys(values)) for key, values in sorted(differing(params), key=by_likelihood)}
         if mixed:
             shown = "; ".join(f"{key}: {', '.join(values)}" for key, values in mixed.items())
             key, values = next(iter(mixed.items()))
@@ -143,6 +143,11 @@ def check_sides(sides: Mapping[str, Sequence[Run]], metric: str) -> None:
     ):
         there = sorted({key for run in everything for key in run.metrics if has_slowdown(key)})
         raise ValueError(f"--metric {metric}: no run has it; there are: {', '.join(there) or '(none)'}")
+
+
+def by_likelihood(row: tuple[str, Any]) -> int:
+    """What was most likely varied on purpose comes first, before what follows from it."""
+    return LIKELY.index(row[0]) if row[0] in LIKELY else len(LIKELY)
 
 
 def confounds(store: Runs, sides: Mapping[str, Sequence[Run]]) -> list[str]:
