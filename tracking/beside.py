@@ -89,6 +89,8 @@ def own_row(setting: Setting, shown: Sequence[Quantity]) -> list[Cell]:
     facts: list[Cell] = []
     for key in ("env.gpu", "gpus", "precision", "global_batch_size"):
         found = {run.params.get(key) or run.tags.get(key) or "?" for run in setting.runs}
+        if found == {"none"}:  # no GPU in use
+            found = {run.tags.get("env.cpu", "CPU") for run in setting.runs}
         facts.append(", ".join(sorted(found)))
     cells: list[Cell] = []
     for one in shown:

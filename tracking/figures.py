@@ -172,7 +172,8 @@ def utilisation(panels: Mapping[str, Lines]) -> Figure:
     figure, axes = _new(3.1 * len(panels) + 0.5, 3.6, len(panels))
     for one, (label, lines) in zip(axes, panels.items(), strict=True):
         _draw(one, {name: lines.get(name, []) for name in names}, markers=False)  # one look in all panels
-        one.set_xlabel("time since the run began (s)")
+        one.axvline(0, color="#555555", linewidth=1)
+        one.set_xlabel("time since the clock started (s)")
         one.set_ylabel(label)
         one.set_ylim(0, 105 if "%" in label else None)
     _legend(figure, axes[0])

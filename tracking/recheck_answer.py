@@ -87,7 +87,7 @@ def _second(evidence: Evidence, title: str, said: str) -> bool:
     cheapest = _best(evidence, title, settings, key)
     pattern = (
         rf"The lowest mean cost to accuracy is {FIGURE} USD, with {re.escape(name_of(cheapest))}; this rests on "
-        rf"{counting} of {total} runs, which cost (?P<spent>.+) USD together\."
+        rf"{counting} of {total} runs, which cost (?P<spent>.+) USD together on the clock\."
     )
     found = re.fullmatch(pattern, said)
     values = [*evidence.values(title, cheapest, key).values()]

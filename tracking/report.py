@@ -166,7 +166,7 @@ def _second(workload: Workload, leader: Setting) -> str:
     assert price is not None
     return (
         f"The lowest mean cost to accuracy is {price.text()} USD, with {cheapest.name}; {rests}, which cost "
-        f"{spent(workload):,.4g} USD together."
+        f"{spent(workload):,.4g} USD together on the clock."
     )
 
 

@@ -167,9 +167,9 @@ def summary(jobs: Sequence[Job]) -> list[dict[str, Any]]:
         values = {key: (metrics[key], None) for key in COLUMNS if key in metrics}
         rows.append({"labels": labels, "n": "", "status": status(job), "values": values})
     if "seed" in keys and len(jobs) > len(settings):
-        rest = [key for key in keys if key != "seed"]
         for setting, members in settings.items():
-            labels = dict(zip(rest, setting, strict=True)) | {"seed": "all"}
+            values_of = iter(setting)
+            labels = {key: "all" if key == "seed" else next(values_of) for key in keys}  # in order of the columns
             rows.append({"labels": labels, **pooled(members)})
     return rows
 
