@@ -154,7 +154,7 @@ def compare(workload: Workload, key: str) -> list[Comparison]:
         one, two = estimate(first.values(key)), estimate(second.values(key))
         assert one is not None
         assert two is not None
-        if (one.mean >= two.mean) == higher_is_better(key):
+        if one.mean == two.mean or (one.mean > two.mean) == higher_is_better(key):  # of equals the first, as in `best`
             better, worse, means = first, second, (one.mean, two.mean)
         else:
             better, worse, means = second, first, (two.mean, one.mean)

@@ -121,7 +121,7 @@ class Plotter:
             for cuda in sorted(found)
         }
         label = "time to accuracy (s)" if key == TIME else "training time (s)"
-        caption = "run time over driver and CUDA; error bars are standard errors"
+        caption = "run time over driver and CUDA, on an axis that need not begin at 0; error bars are standard errors"
         return Plot("stacks", caption, figures.png(figures.stacks(curves, label)))
 
     def utilisation(self, workload: Workload) -> Plot | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -10,12 +11,13 @@ from tracking.evidence import (
     Labels,
     Outcome,
     computable,
+    is_rate,
     moments,
     name_of,
     printed,
     significant,
     tolerance,
-)  # fmt: skip
+)
 
 FIGURE = r"(?P<figure>.+?)"
 
@@ -36,19 +38,23 @@ def _holds(evidence: Evidence, title: str, said: str) -> bool:
     settings = [one for one in evidence.settings(title) if evidence.values(title, one, key)]
     if not settings:
         return said == f"no run counts that has {key}." or not computable(key)
-    leader = _best(evidence, title, settings, key)
     found = re.fullmatch(rf"{re.escape(key)} is {FIGURE} \(n = (?P<n>\d+)\) with (?P<rest>.*)", said, re.DOTALL)
     if not found:
         return False
-    values = [*evidence.values(title, leader, key).values()]
-    good = int(found["n"]) == len(values) and printed(found["figure"], moments(values)[1:], tolerance(key))
-    first = _first(evidence, title, settings, leader, found["rest"])
-    return good and first is not None and _second(evidence, title, found["rest"][first:].strip())
+    for leader in _best(evidence, title, settings, key):
+        values = [*evidence.values(title, leader, key).values()]
+        good = int(found["n"]) == len(values) and printed(found["figure"], moments(values)[1:], tolerance(key))
+        first = _first(evidence, title, settings, leader, found["rest"])
+        if good and first is not None and _second(evidence, title, found["rest"][first:].strip()):
+            return True
+    return False
 
 
-def _best(evidence: Evidence, title: str, settings: Sequence[Labels], key: str) -> Labels:
-    chosen = max if key.startswith("throughput") else min
-    return chosen(settings, key=lambda one: moments([*evidence.values(title, one, key).values()])[1])
+def _best(evidence: Evidence, title: str, settings: Sequence[Labels], key: str) -> list[Labels]:
+    """The settings with the best mean: several only where they are equal."""
+    means = [moments([*evidence.values(title, one, key).values()])[1] for one in settings]
+    chosen = max(means) if is_rate(key) else min(means)
+    return [one for one, mean in zip(settings, means, strict=True) if math.isclose(mean, chosen, rel_tol=1e-12)]
 
 
 def _first(evidence: Evidence, title: str, settings: Sequence[Labels], leader: Labels, said: str) -> int | None:
@@ -84,15 +90,15 @@ def _second(evidence: Evidence, title: str, said: str) -> bool:
     settings = [one for one in evidence.settings(title) if evidence.values(title, one, key)]
     if not settings:
         return said == f"This rests on {counting} of {total} runs; {total - counting} are in no mean."
-    cheapest = _best(evidence, title, settings, key)
+    cheapest = {name_of(one): one for one in _best(evidence, title, settings, key)}
+    names = "|".join(map(re.escape, cheapest))
     pattern = (
-        rf"The lowest mean cost to accuracy is {FIGURE} USD, with {re.escape(name_of(cheapest))}; this rests on "
+        rf"The lowest mean cost to accuracy is {FIGURE} USD, with (?P<name>{names}); this rests on "
         rf"{counting} of {total} runs, which cost (?P<spent>.+) USD together on the clock\."
     )
     found = re.fullmatch(pattern, said)
-    values = [*evidence.values(title, cheapest, key).values()]
-    return (
-        found is not None
-        and printed(found["figure"], moments(values)[1:], tolerance(key))
-        and significant(found["spent"].replace(",", ""), evidence.spent_usd(title), 4, 1e-9)
-    )
+    if not found:
+        return False
+    values = [*evidence.values(title, cheapest[found["name"]], key).values()]
+    spent = significant(found["spent"].replace(",", ""), evidence.spent_usd(title), 4, 1e-9)
+    return spent and printed(found["figure"], moments(values)[1:], tolerance(key))

@@ -68,7 +68,7 @@ def make_sweep(root: Path, name: str, uri: str, num_jobs: int) -> Path:
 def make_run(
     sweep: Path, asked: RunConfig, uri: str, step_sec: float = 0.1, accuracies: Sequence[float] = (0.5, 0.8, 0.95),
     eval_sec: float = 0.5, failure: str | None = None, tags: Mapping[str, str | None] | None = None,
-    fingerprint: Mapping[str, Any] | None = None, steps: int = 4,
+    fingerprint: Mapping[str, Any] | None = None, steps: int = 4, losses: Sequence[float] = (),
 ) -> Path:  # fmt: skip
     """A run of an epoch for each accuracy, each of two windows of `steps` steps; or one that failed after its first.
 
@@ -89,7 +89,7 @@ def make_run(
     log.add("tags", 0.0, values={key: value for key, value in found.items() if value is not None})
     log.event("init_start", 1.0, since_command_sec=0.5)
     if failure is None:
-        _train(log, folder, asked, step_sec, accuracies, eval_sec, steps)
+        _train(log, folder, asked, step_sec, accuracies, eval_sec, steps, losses)
         return folder
     log.event("run_start", 5.0, max_epochs=3, num_batches=2 * steps)
     log.add("tags", 6.0, values={"failure": failure, "mlflow.note.content": f"it ended by {failure}"})
@@ -101,7 +101,7 @@ def make_run(
 
 def _train(
     log: Writer, folder: Path, asked: RunConfig, step_sec: float, accuracies: Sequence[float], eval_sec: float,
-    steps: int,
+    steps: int, losses: Sequence[float],
 ) -> None:  # fmt: skip
     now, step, windows = 5.0, 0, []
     log.event("run_start", now, max_epochs=3, num_batches=2 * steps)
@@ -124,7 +124,8 @@ def _train(
         log.event("eval_start", now, epoch_num=epoch)
         now += eval_sec
         log.event("eval_accuracy", now, epoch_num=epoch, step=step, metrics={"accuracy": accuracy})
-        log.add("metrics", now, step=step, values={"eval/accuracy": accuracy, "epoch": float(epoch)})
+        loss = {"eval/loss": losses[epoch - 1]} if losses else {}
+        log.add("metrics", now, step=step, values={"eval/accuracy": accuracy, "epoch": float(epoch), **loss})
         log.event("eval_stop", now, epoch_num=epoch)
     log.event("run_stop", now, status="success")
     _summarize(log, folder, asked, now, step, windows)

@@ -148,6 +148,21 @@ def test_one_run_a_side_cannot_be_told_apart(make: Callable[..., Report]) -> Non
     assert "cannot be told apart from gpus=1" in made.answer
 
 
+def test_settings_that_are_equal_are_never_better_than_one_another(make: Callable[..., Report]) -> None:
+    """By epochs, which are whole numbers, many are."""
+    runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11)) + repeated(config={"gpus": 2}, steps=(0.05, 0.06))
+    runs += repeated(config={"gpus": 4}, steps=(0.03, 0.04), accuracies=(0.1, 0.2, 0.3, 0.95))
+    made = make(runs, metric="epochs/to_accuracy")
+    assert "3.000 ± 0.000 (n = 2) with gpus=1, the best mean, but it cannot be told apart from gpus=2." in made.answer
+
+
+def test_of_a_loss_less_is_better(make: Callable[..., Report]) -> None:
+    runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11)) + repeated(config={"gpus": 2}, steps=(0.05, 0.06))
+    for place, run in enumerate(runs):
+        run["losses"] = (0.9, 0.5, 0.1 + place)
+    assert "eval/loss is 0.60 ± 0.50 (n = 2) with gpus=1" in make(runs, metric="eval/loss").answer
+
+
 def test_where_no_run_reached_its_target_the_report_says_so(make: Callable[..., Report]) -> None:
     made = make(repeated(steps=(0.1, 0.11), accuracies=(0.1, 0.2)))
     assert made.answer.startswith("vgg on digits to accuracy 0.9: no run counts that has time/to_accuracy_sec")
