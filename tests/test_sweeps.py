@@ -11,6 +11,8 @@ from mlflow import MlflowClient
 
 import tracking.__main__
 from tests.commands import TINY, Launched, events, launch
+from tests.composing import composed
+from tracking import sweep
 from tracking.mirror import Mirror
 
 FAULTS = ("none", "sigkill", "oom", "diverge", "error", "exit")
@@ -132,6 +134,14 @@ def test_repeats_get_mean_and_standard_error(tmp_path: Path) -> None:
     ]
     line = next(line for line in repeated.output.splitlines() if "2 of 2" in line and "│" in line)
     assert f"{sum(rates) / 2:,.0f} ± {abs(rates[0] - rates[1]) / 2:,.0f}" in line
+
+
+def test_a_summarys_rows_have_their_values_under_their_headings() -> None:
+    """Whichever key changes the slowest, and so comes first."""
+    overrides = [["seed=1", "batch_size=8"], ["seed=1", "batch_size=16"], ["seed=2", "batch_size=8"]]
+    jobs = [sweep.Job(composed([*one, "gpus=0"]), one) for one in overrides]
+    assert sweep.headings(jobs)[:2] == ["seed", "batch_size"]
+    assert [sweep.cells(row)[:2] for row in sweep.summary(jobs)][3:] == [["all", "8"], ["all", "16"]]
 
 
 def test_the_report_on_real_runs_follows_from_their_journals(scaling: Launched, tmp_path: Path) -> None:

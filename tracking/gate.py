@@ -17,7 +17,7 @@ from rich.console import Console
 
 from tracking import confounding, source
 from tracking.directions import has_slowdown
-from tracking.dotted import differing
+from tracking.dotted import NONE, differing
 from tracking.noninferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, Verdict, check_metric, decide, side
 from tracking.runs import REPEATS, WORKLOAD, Run, Runs
 from tracking.settings import LIKELY, Values
@@ -128,7 +128,7 @@ def check_sides(sides: Mapping[str, Sequence[Run]], metric: str) -> None:
                 f" give --where {key}={values[0]}"
             )
     for key in WORKLOAD:
-        ours, theirs = baseline[0].params.get(key), candidate[0].params.get(key)
+        ours, theirs = (runs[0].params.get(key, NONE) for runs in (baseline, candidate))
         if ours != theirs:
             raise ValueError(
                 f"the sides train different workloads ({key}: {ours} and {theirs}); give runs of the same model,"

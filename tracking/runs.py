@@ -81,9 +81,11 @@ def need_finished(runs: Sequence[Run], selectors: Sequence[str]) -> None:
     if not any(run.finished for run in runs):
         kinds = Counter(run.failure or run.status.lower() for run in runs)
         ended = ", ".join(f"{kind} ({number})" for kind, number in kinds.most_common())
+        going = any(run.status == "RUNNING" for run in runs)
+        wait = "Wait for those that are running, or end them with `python -m tracking sync --ended`. " if going else ""
         raise ValueError(
-            f"{' '.join(selectors)}: none of {len(runs)} runs finished: {ended}; their notes in MLflow and worker.log "
-            "say why. Continue a sweep with launch.py sweep.resume=ID"
+            f"{' '.join(selectors)}: none of {len(runs)} runs finished: {ended}. {wait}Why a run failed stands in its "
+            "note in MLflow and in worker.log. Continue a sweep with launch.py sweep.resume=ID"
         )
 
 

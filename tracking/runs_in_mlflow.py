@@ -142,6 +142,11 @@ class MlflowRuns:
         )
 
     def _unknown(self, selector: str) -> str:
+        if selector in self._experiments.values():
+            return (
+                f"{selector}: this experiment of {self.source} holds no run yet; train into it with "
+                f"tracking.experiment={selector}, upload folders with `python -m tracking sync`, or give another"
+            )
         parents = self._search(
             list(self._experiments), "params.num_jobs LIKE '%'", lambda _: None, LISTED, "start_time DESC"
         )

@@ -115,6 +115,21 @@ def test_runs_of_which_none_finished_are_refused_with_their_failures(stores: tup
         need_finished(found[2:], [SWEEP])
 
 
+def test_an_experiment_without_runs_is_told_from_an_unknown_one(root: Path, mlflow_environment: None) -> None:
+    from mlflow import MlflowClient
+
+    uri = f"sqlite:///{root / 'mlflow.db'}"
+    MlflowClient(uri).create_experiment("planned")
+    with pytest.raises(ValueError, match=r"planned: this experiment .* holds no run yet; .*=planned"):
+        MlflowRuns(uri).find(["planned"])
+
+
+def test_runs_that_are_still_running_are_to_be_waited_for(stores: tuple[MlflowRuns, FolderRuns]) -> None:
+    run = dataclasses.replace(stores[1].find([SWEEP])[0], status="RUNNING")
+    with pytest.raises(ValueError, match=r"none of 1 runs finished: running \(1\)\. Wait for those"):
+        need_finished([run], [SWEEP])
+
+
 def test_pages_are_put_together(stores: tuple[MlflowRuns, FolderRuns], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs_in_mlflow, "PAGE", 2)
     progress: list[int] = []
