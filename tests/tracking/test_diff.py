@@ -109,6 +109,23 @@ def test_a_failed_run_beside_a_good_one(diff: Any, store: Path) -> None:
     assert "has no fingerprint.json; compared by tags instead" in output
 
 
+def test_a_run_without_a_readable_fingerprint_is_named_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = make_sweep(tmp_path, "bare", "sqlite:///none.db", 2)
+    none = dict.fromkeys(("env.gpu", "env.gpu_count", "env.driver", "env.cuda"))
+    good = make_run(sweep, config(seed=1), "sqlite:///none.db", fingerprint=fingerprint("570.1", 1980))
+    make_run(sweep, config(seed=2), "sqlite:///none.db", tags=none)
+    assert main(["diff", "bare", "--from-folders", "--runs-dir", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "seed2 has no fingerprint.json; compared by tags instead" in printed
+    assert "`python -m tracking sync --again FOLDER` uploads it" in printed
+    assert "seed2: no env.* tags either, so that it is not known what this ran on" in printed
+    (good / "fingerprint.json").write_text('{"gpus": [')
+    assert main(["diff", "bare", "--from-folders", "--runs-dir", str(tmp_path)]) == 0
+    assert "seed1 has a damaged fingerprint.json; compared by tags instead" in capsys.readouterr().out
+
+
 def test_what_cannot_be_compared_is_refused(diff: Any) -> None:
     assert diff("nowhere", "pair") == (2, diff("nowhere", "pair")[1])
     assert "nowhere: no sweep, experiment or run" in diff("nowhere", "pair")[1]
