@@ -28,7 +28,10 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
 # Modules that read runs: they also name beginnings of keys, and published figures of what is not measured here.
-READERS = {"beside", "estimates", "noninferiority", "plotted", "recheck", "reference", "report", "report_tables"}
+READERS = {
+    "beside", "directions", "estimates", "evidence", "journaled", "noninferiority", "plotted", "recheck_answer",
+    "recheck_tables", "reference", "report", "report_tables",
+}  # fmt: skip
 
 
 def name(path: Path) -> str:

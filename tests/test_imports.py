@@ -20,7 +20,7 @@ CONTROL_SIDE = {"hydra", "omegaconf", "mlflow"}  # which a worker's environment 
 WITH_MLFLOW = {
     "tracking/doctor.py",
     "tracking/mirror.py",
-    "tracking/runs.py",
+    "tracking/runs_in_mlflow.py",
     "tracking/server.py",
     "tracking/system_metrics.py",
 }

@@ -11,7 +11,9 @@ from mlflow import MlflowClient
 
 import tracking.__main__
 from tests.commands import TINY, Launched, collect, events, launch, start
+from tests.composing import composed
 from tests.tracking.folders import wait_for
+from tracking import sweep, sweep_summary
 from tracking.mirror import Mirror
 
 FAULTS = ("none", "sigkill", "oom", "diverge", "exit")
@@ -150,6 +152,14 @@ def test_evaluation_over_processes_gives_exactly_the_metric_of_one(scaling: Laun
     assert len({row["metrics"]["accuracy"] for result in results for row in result["evaluations"]}) == 1
     right = results[0]["metrics"]["test/accuracy"] * 359
     assert right == pytest.approx(round(right), abs=1e-9)
+
+
+def test_a_summarys_rows_have_their_values_under_their_headings() -> None:
+    """Whichever key changes the slowest, and so comes first."""
+    overrides = [["seed=1", "batch_size=8"], ["seed=1", "batch_size=16"], ["seed=2", "batch_size=8"]]
+    jobs = [sweep.Job(composed([*one, "gpus=0"]), one) for one in overrides]
+    assert sweep_summary.headings(jobs)[:2] == ["seed", "batch_size"]
+    assert [sweep_summary.cells(row)[:2] for row in sweep_summary.summary(jobs)][3:] == [["all", "8"], ["all", "16"]]
 
 
 def test_the_report_on_real_runs_follows_from_their_journals(scaling: Launched, tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tracking.estimates import Quantity, estimate
-from tracking.reference import Reference, check, reference_rows, reference_tables
+from tracking.reference import Reference, check, reference_rows
+from tracking.reference_tables import reference_tables
 from tracking.report import Report
 from tracking.settings import Setting, Workload
 from tracking.table import Cell, Table
@@ -44,7 +46,7 @@ def beside(workloads: Sequence[Workload], names: Sequence[str]) -> tuple[list[Ta
     """
     models = {model_of(workload) for workload in workloads}
     whole = [name for name in check(names) if WHOLE.get(name) in models]
-    tables, sentences = reference_tables(whole) if whole else [], []
+    tables, sentences = [replace(one, kind="published") for one in reference_tables(whole)] if whole else [], []
     rest = [name for name in names if name not in WHOLE]
     for workload in workloads if rest else ():
         model = model_of(workload)
@@ -78,13 +80,17 @@ def table(workload: Workload, published: Sequence[Reference]) -> Table:
         what = ": ".join(filter(None, [row.source, row.what]))
         rows.append([what, row.hardware, str(row.gpus or ""), row.precision, batch, *figures])
     headings = ["", "hardware", "GPUs", "precision", "global batch", *(one.heading for one in shown)]
-    return Table(f"{workload.title}, beside published figures", dict.fromkeys(headings, ""), rows, NOTE)
+    return Table(
+        f"{workload.title}, beside published figures", dict.fromkeys(headings, ""), rows, NOTE, "beside", workload.title
+    )
 
 
 def own_row(setting: Setting, shown: Sequence[Quantity]) -> list[Cell]:
     facts: list[Cell] = []
     for key in ("env.gpu", "gpus", "precision", "global_batch_size"):
         found = {run.params.get(key) or run.tags.get(key) or "?" for run in setting.runs}
+        if found == {"none"}:  # no GPU in use
+            found = {run.tags.get("env.cpu", "CPU") for run in setting.runs}
         facts.append(", ".join(sorted(found)))
     cells: list[Cell] = []
     for one in shown:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from tracking.runs import Run, Runs
-from tracking.settings import ABSENT, DEVICES, REPEATS, WORKLOAD, Values, Workload, flat
+from tracking.dotted import NONE, words
+from tracking.runs import REPEATS, WORKLOAD, Run, Runs
+from tracking.settings import DEVICES, Values, Workload
 
 MOST_FILES = 60  # runs whose config.yaml and fingerprint.json are read: a request each
+FIND_IT = "`python -m tracking sync --again FOLDER` uploads it where a run's folder has it; else repeat the run"
 IGNORED = {
     "config_hash",
     "sweep",
@@ -48,35 +50,66 @@ def warnings(
     workload: Workload, axes: Sequence[str], store: Runs, values: Values, progress: Callable[[], None] = lambda: None
 ) -> list[str]:
     """One sentence for each thing in which the averaged runs differ and should not, or which cannot be compared."""
-    runs = workload.runs
-    allowed = IGNORED.union(*({values.key(axis), axis} | FOLLOWS.get(values.key(axis), set()) for axis in axes))
-    where = {run.id: setting.name for setting in workload.settings for run in setting.runs}
+    follows = {key for axis in axes for key in (values.key(axis), axis, *FOLLOWS.get(values.key(axis), ()))}
+    settings = {setting.name: setting.runs for setting in workload.settings}
+    return [f"{workload.title}: {sentence}" for sentence in differences(settings, follows, store, values, progress)]
+
+
+def differences(
+    settings: Mapping[str, Sequence[Run]], follows: Collection[str], store: Runs, values: Values,
+    progress: Callable[[], None] = lambda: None,
+) -> list[str]:  # fmt: skip
+    """The same of any settings, by name; `follows` are the keys in which they may differ."""
+    runs = [run for members in settings.values() for run in members]
+    allowed = IGNORED.union(follows)
+    where = {run.id: name for name, members in settings.items() for run in members}
     rows = {run.id: _recorded(run) for run in runs}
     sentences = [_difference(key, spread, where) for key, spread in _differing(rows) if key not in allowed]
     dirty = [run for run in runs if run.tags.get("git.dirty") == "true"]
     if dirty:
         sentences.append(f"{len(dirty)} of {len(runs)} runs are of code with uncommitted changes (git.dirty)")
-    sampled = sample(workload, MOST_FILES)
+    sampled = sample(settings, MOST_FILES)
     files = {}
     for run in sampled:
         files[run.id] = _in_files(run, store, values)
         progress()
     sentences += [_difference(key, spread, where) for key, spread in _differing(files) if key not in allowed]
-    without = [run for run in sampled if not any(key.startswith("fingerprint") for key in files[run.id])]
-    if without:
-        sentences.append(
-            f"{len(without)} of {len(sampled)} runs have no fingerprint.json with GPUs or CPU in it: clock limits, ECC "
-            f"and variables of the environment cannot be compared ({_few([run.name for run in without])})"
-        )
+    sentences += _unknown(runs, sampled, files)
     if sentences and len(sampled) < len(runs):
         sentences.append(f"config.yaml and fingerprint.json were read of {len(sampled)} of {len(runs)} runs")
-    return [f"{workload.title}: {sentence}" for sentence in sentences]
+    return sentences
 
 
-def sample(workload: Workload, most: int) -> list[Run]:
+def _unknown(runs: Sequence[Run], sampled: Sequence[Run], files: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Of which runs it is not known what they ran on, and what can be done about it."""
+    sentences = []
+    if blank := [run for run in runs if not has_environment(run)]:
+        sentences.append(
+            f"{_of(blank, runs)} no env.* tags: nothing says on what GPU, driver and CUDA they ran; leave them out, or "
+            "repeat them"
+        )
+    if without := [run for run in sampled if "fingerprint" not in files[run.id]]:
+        sentences.append(
+            f"{_of(without, sampled)} no fingerprint.json: clock limits, ECC and variables of the environment cannot "
+            f"be compared; {FIND_IT}"
+        )
+    return sentences
+
+
+def has_environment(run: Run) -> bool:
+    """Whether its tags say on what it ran."""
+    return any(key.startswith("env.") for key in run.tags)
+
+
+def _of(some: Sequence[Run], runs: Sequence[Run]) -> str:
+    have = "has" if len(runs) == 1 else "have"
+    return f"{len(some)} of {len(runs)} runs ({_few([run.name for run in some])}) {have}"
+
+
+def sample(settings: Mapping[str, Sequence[Run]], most: int) -> list[Run]:
     """Up to `most` runs, the first of every setting before the second of any."""
-    rounds = max((len(setting.runs) for setting in workload.settings), default=0)
-    inner = (setting.runs[at] for at in range(rounds) for setting in workload.settings if at < len(setting.runs))
+    rounds = max(map(len, settings.values()), default=0)
+    inner = (runs[at] for at in range(rounds) for runs in settings.values() if at < len(runs))
     return list(inner)[:most]
 
 
@@ -104,17 +137,20 @@ def _fingerprint(content: Mapping[str, Any]) -> dict[str, str]:
         for key in GPU_KEYS
         if any(key in gpu for gpu in gpus)
     }
-    return {"fingerprint": "read", **rows, **flat({"environment": content.get("environment", {})})}
+    return {"fingerprint": "read", **rows, **words({"environment": content.get("environment", {})})}
 
 
 def _differing(rows: Mapping[str, Mapping[str, str]]) -> list[tuple[str, dict[str, list[str]]]]:
     """Each key of which runs have different values: value by value, the ids of its runs."""
     found = []
+    known = {name: row for name, row in rows.items() if any(key.startswith("env.") for key in row)}
     for key in sorted({key for row in rows.values() for key in row if key != "fingerprint"}):
-        having = rows if not key.startswith(GPU_KEYS) else {name: row for name, row in rows.items() if key in row}
+        having = known if key.startswith("env.") else rows
+        if key.startswith(GPU_KEYS):
+            having = {name: row for name, row in rows.items() if key in row}
         spread: dict[str, list[str]] = {}
         for run_id, row in having.items():
-            spread.setdefault(row.get(key, ABSENT), []).append(run_id)
+            spread.setdefault(row.get(key, NONE), []).append(run_id)
         if len(spread) > 1:
             found.append((key, spread))
     return found

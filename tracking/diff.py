@@ -5,24 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from conf.schema import NOT_MEASURED
 from tracking import run_folder, source
+from tracking.confounding import FIND_IT, has_environment
+from tracking.dotted import NONE, differing, flat, relative_change
+from tracking.runs import Run, Runs
 from tracking.table import Cell, Table, make_console
-
-if TYPE_CHECKING:
-    from tracking.runs import Run, Runs
 
 MOST_RUNS = 8  # columns that can be read beside each other
 LONGEST = 60  # characters of a value, such as an uncommitted diff
-NONE = "(none)"  # of a key that a run has not got
-
-Values = Mapping[str, Any]  # dotted key: number, word or None
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,10 @@ def command(arguments: argparse.Namespace) -> int:
         store = source.open_runs(arguments)
         runs = chosen(store, arguments.runs)
         groups, notes = differences(store, runs)
-    except (ValueError, TrackingRefused, TrackingUnavailable) as error:
+    except TrackingUnavailable as error:
+        print(f"refused: {error}; {source.AGAIN}", file=sys.stderr)
+        return 2
+    except (ValueError, TrackingRefused) as error:
         print(f"refused: {error}", file=sys.stderr)
         return 2
     console = make_console()
@@ -95,14 +95,17 @@ def differences(store: Runs, runs: Sequence[Run]) -> tuple[list[Group], list[str
         for key in NOT_MEASURED:
             one.pop(key, None)
     fingerprints = documents(store, runs, run_folder.FINGERPRINT, notes)
+    blank = [run.name for run in runs if not has_environment(run)]
+    if blank and fingerprints is None:
+        notes.append(f"{', '.join(blank)}: no env.* tags either, so that it is not known what this ran on")
     params = [dict(run.params) for run in runs]
     tags = [{key: value for key, value in run.tags.items() if key.startswith(("env.", "git."))} for run in runs]
     metrics = [{"status": run.status, "failure": run.failure, **run.metrics} for run in runs]
     own = [{key: value for key, value in one.items() if not key.startswith("system/")} for one in metrics]
     system = [{key: value for key, value in one.items() if key.startswith("system/")} for one in metrics]
     return [
-        Group("configuration", differing([flat(one) for one in config or params])),
-        Group("environment", differing([flat(one) for one in fingerprints or tags])),
+        Group("configuration", differing([flat(one, into_lists=True) for one in config or params])),
+        Group("environment", differing([flat(one, into_lists=True) for one in fingerprints or tags])),
         Group("results", differing(own)),
         Group("system metrics, last values", differing(system)),
     ], notes
@@ -114,50 +117,13 @@ def documents(store: Runs, runs: Sequence[Run], name: str, notes: list[str]) -> 
     for run in runs:
         try:
             text = store.text(run, name)
-        except FileNotFoundError:
+            found.append(json.loads(text) if name.endswith(".json") else yaml.safe_load(text))
+        except (FileNotFoundError, json.JSONDecodeError, yaml.YAMLError) as error:
             less = "params" if name == run_folder.CONFIG else "tags"
-            notes.append(f"{run.name} has no {name}; compared by {less} instead, which hold less")
+            has = "has no" if isinstance(error, FileNotFoundError) else "has a damaged"
+            notes.append(f"{run.name} {has} {name}; compared by {less} instead, which hold less. {FIND_IT}")
             return None
-        found.append(json.loads(text) if name.endswith(".json") else yaml.safe_load(text))
     return found
-
-
-def flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested dicts and lists by dotted key."""
-    parts = dict(enumerate(value)) if isinstance(value, list) else value
-    if not isinstance(parts, Mapping) or not parts:
-        return {prefix: value if isinstance(value, int | float | str | None) else NONE} if prefix else {}
-    found: dict[str, Any] = {}
-    for key, inner in parts.items():
-        found |= flat(inner, f"{prefix}.{key}" if prefix else str(key))
-    return found
-
-
-def differing(settings: Sequence[Values]) -> list[tuple[str, list[Any]]]:
-    """Keys whose values differ, by relative change; those that have none, being words, behind, by name."""
-    keys = dict.fromkeys(key for setting in settings for key in setting)
-    rows = [(key, [setting.get(key, NONE) for setting in settings]) for key in keys]
-    rows = [(key, values) for key, values in rows if any(value != values[0] for value in values)]
-    return sorted(rows, key=lambda row: (-abs(relative_change(row[1]) or 0.0), row[0]))
-
-
-def relative_change(values: Sequence[Any]) -> float | None:
-    """The largest change against the first value, as a share of it, with its sign; None where not all are numbers."""
-    numbers = [number(value) for value in values]
-    first = numbers[0]
-    if first is None:
-        return None
-    changes = []
-    for one in numbers[1:]:
-        if one is None:
-            return None
-        changes.append(0.0 if one == first else (one - first) / abs(first) if first else float("inf"))
-    return max(changes, key=abs)
-
-
-def number(value: Any) -> float | None:
-    """A number as one; words, which versions are, and truth values are none."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def change_words(values: Sequence[Any]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from tracking.directions import higher_is_better
 from tracking.settings import DEVICES, Setting, Workload
 from tracking.statistics import holm, mean_and_standard_error, olympic_mean, welch
 
@@ -75,10 +76,6 @@ def estimate(values: Sequence[float], scale: float = 1.0) -> Estimate | None:
         return None
     olympic = olympic_mean(scaled) if len(scaled) >= OLYMPIC_FROM else None
     return Estimate(*mean_and_standard_error(scaled), len(scaled), olympic)
-
-
-def higher_is_better(key: str) -> bool:
-    return key.startswith(("throughput/samples", "throughput/tokens", "throughput/model", "eval/", "test/"))
 
 
 def ratio(top: Estimate, bottom: Estimate) -> Estimate | None:
@@ -157,7 +154,7 @@ def compare(workload: Workload, key: str) -> list[Comparison]:
         one, two = estimate(first.values(key)), estimate(second.values(key))
         assert one is not None
         assert two is not None
-        if (one.mean >= two.mean) == higher_is_better(key):
+        if one.mean == two.mean or (one.mean > two.mean) == higher_is_better(key):  # of equals the first, as in `best`
             better, worse, means = first, second, (one.mean, two.mean)
         else:
             better, worse, means = second, first, (two.mean, one.mean)

@@ -88,7 +88,15 @@ def accuracy(metric: str, by_epoch: Lines, by_time: Lines, target: float | None)
         axes.set_ylabel(f"{metric} (0 to 1)" if highest <= 1 else metric)
         if target is not None:
             axes.axhline(target, color="#555555", linewidth=1)
-            axes.annotate(f"target {target:g}", (0.01, target), xycoords=("axes fraction", "data"), va="bottom", size=8)
+            axes.annotate(
+                f"target {target:g}",
+                (0.01, target),
+                xytext=(0, 2),
+                xycoords=("axes fraction", "data"),
+                textcoords="offset points",
+                size=8,
+                bbox={"color": "white", "pad": 0.5, "alpha": 0.8},
+            )
     left.xaxis.set_major_locator(MaxNLocator(integer=True))
     right.set_xlim(left=0)
     _legend(figure, left)
@@ -132,9 +140,11 @@ def bars(values: Mapping[str, Point], label: str) -> Figure:
 def _bars(axes: Axes, values: Mapping[str, Point], label: str) -> None:
     for place, (name, point) in enumerate(values.items()):
         error = point.error or None
-        look: dict[str, Any] = {"color": COLOURS[place % MOST_LINES], "hatch": HATCHES[place % MOST_LINES]}
+        place = place if len(values) <= MOST_LINES else 0  # no look twice: many bars are told apart by their names
+        look: dict[str, Any] = {"color": COLOURS[place], "hatch": HATCHES[place]}
         axes.barh(name, point.y, xerr=error, capsize=3, ecolor="black", edgecolor="white", height=0.7, **look)
-    axes.invert_yaxis()
+    axes.set_ylim(len(values) - 0.4, -0.6)
+    axes.set_xlim(left=0)
     axes.set_xlabel(label)
     axes.xaxis.set_major_formatter("{x:,g}")
     axes.tick_params(axis="y", labelsize=8)
@@ -172,7 +182,8 @@ def utilisation(panels: Mapping[str, Lines]) -> Figure:
     figure, axes = _new(3.1 * len(panels) + 0.5, 3.6, len(panels))
     for one, (label, lines) in zip(axes, panels.items(), strict=True):
         _draw(one, {name: lines.get(name, []) for name in names}, markers=False)  # one look in all panels
-        one.set_xlabel("time since the run began (s)")
+        one.axvline(0, color="#555555", linewidth=1)
+        one.set_xlabel("time since the clock started (s)")
         one.set_ylabel(label)
         one.set_ylim(0, 105 if "%" in label else None)
     _legend(figure, axes[0])
@@ -201,19 +212,29 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[int]:
 
 
 def cost(settings: Mapping[str, Point]) -> Figure:
-    """Cost against time, a mark a setting, and the front of those that no other beats in both."""
+    """Cost against time, a mark a setting, and the front of those that no other beats in both.
+
+    Of many settings those on the front are named, then the soonest; the others are grey.
+    """
     figure, (axes,) = _new(7, 4.5)
-    for place, (name, point) in enumerate(settings.items()):
-        style = _style(place) | {"linestyle": "", "markersize": 7}
+    names, points = list(settings), list(settings.values())
+    front = pareto([(point.x, point.y) for point in points])
+    order = dict.fromkeys([*front, *sorted(range(len(points)), key=lambda place: points[place].x)])
+    named = sorted(list(order)[:MOST_LINES])
+    for place in (place for place in range(len(points)) if place not in named):
+        axes.plot(points[place].x, points[place].y, "o", color="#bbbbbb", markersize=4, zorder=1)
+    for number, place in enumerate(named):
+        point, style = points[place], _style(number) | {"linestyle": "", "markersize": 7}
         axes.errorbar(
-            point.x, point.y, point.error or None, point.x_error or None, capsize=3, elinewidth=1, label=name, **style
-        )
-    points = list(settings.values())
-    front = [points[place] for place in pareto([(point.x, point.y) for point in points])]
-    for one, other in pairwise(front):  # a step: nothing better is known between two settings
+            point.x, point.y, point.error or None, point.x_error or None, capsize=3, elinewidth=1,
+            label=names[place], **style,
+        )  # fmt: skip
+    for one, other in pairwise(points[place] for place in front):  # a step: nothing better is known between two
         axes.plot([one.x, other.x, other.x], [one.y, one.y, other.y], color="#888888", linewidth=1, zorder=0)
     if len(front) > 1:
         axes.plot([], [], color="#888888", linewidth=1, label="Pareto front")
+    if len(named) < len(points):
+        axes.plot([], [], "o", color="#bbbbbb", markersize=4, label=f"{len(points) - len(named)} other settings")
     axes.set_xlabel("time to accuracy (s)")
     axes.set_ylabel("cost to accuracy (USD)")
     axes.set_xlim(left=0)

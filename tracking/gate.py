@@ -10,21 +10,18 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.etree import ElementTree
 
 from rich.console import Console
 
-from tracking import source
-from tracking.noninferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, WORKLOAD, Verdict, decide, higher_is_better, side
+from tracking import confounding, source
+from tracking.directions import has_slowdown
+from tracking.dotted import NONE, differing
+from tracking.noninferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, Verdict, check_metric, decide, side
+from tracking.runs import REPEATS, WORKLOAD, Run, Runs
+from tracking.settings import LIKELY, Values
 from tracking.table import make_console
-
-if TYPE_CHECKING:
-    from tracking.runs import Run
-
-REPEATS = ("seed",)  # in what repeats of one setting differ
-TOLD = ("env.", "git.")  # tags that say what else differs between the sides
-SAME_OFTEN = ("env.node", "env.stack_id", "env.hardware_id")  # say nothing that other tags do not
 
 
 def add_parser(commands: Any) -> None:
@@ -71,7 +68,8 @@ def command(arguments: argparse.Namespace) -> int:
     try:
         verdict = judge(arguments)
     except (ValueError, TrackingRefused, TrackingUnavailable) as error:
-        verdict = Verdict(CANNOT_TELL, arguments.metric, f"refused: {error}")
+        again = f"; {source.AGAIN}" if isinstance(error, TrackingUnavailable) else ""
+        verdict = Verdict(CANNOT_TELL, arguments.metric, f"refused: {error}{again}")
     console = make_console()
     if verdict.sides:
         console.print(verdict.table().rich())
@@ -94,12 +92,12 @@ def judge(arguments: argparse.Namespace) -> Verdict:
     """Read the runs of both sides and decide. Raises ValueError for what cannot be compared."""
     if not 0.5 < arguments.confidence < 1:
         raise ValueError(f"--confidence {arguments.confidence:g}: give a number above 0.5 and below 1, such as 0.95")
-    higher_is_better(arguments.metric)
-    runs = source.open_runs(arguments)
+    check_metric(arguments.metric)
+    store = source.open_runs(arguments)
     sides = {}
     for name in ("baseline", "candidate"):
         selectors = getattr(arguments, name)
-        found = runs.find(selectors)
+        found = store.find(selectors)
         sides[name] = [run for run in found if all(run.params.get(key) == value for key, value in arguments.where)]
         if not sides[name]:
             wanted = " ".join(f"{key}={value}" for key, value in arguments.where)
@@ -107,7 +105,7 @@ def judge(arguments: argparse.Namespace) -> Verdict:
     check_sides(sides, arguments.metric)
     baseline, candidate = (side(found, arguments.metric) for found in sides.values())
     verdict = decide(baseline, candidate, arguments.metric, arguments.max_slowdown, arguments.confidence)
-    notes = [*verdict.notes, *confounds(sides)]
+    notes = [*verdict.notes, *confounds(store, sides)]
     return replace(verdict, notes=notes)
 
 
@@ -120,7 +118,8 @@ def check_sides(sides: Mapping[str, Sequence[Run]], metric: str) -> None:
         name = next(run.name for run in baseline if run.id in both)
         raise ValueError(f"{name} and {len(both) - 1} more are on both sides; give each side runs of its own")
     for name, runs in sides.items():
-        mixed = differing([run.params for run in runs], REPEATS)
+        params = [{key: value for key, value in run.params.items() if key not in REPEATS} for run in runs]
+        mixed = {key: list(dict.fromkeys(values)) for key, values in sorted(differing(params), key=by_likelihood)}
         if mixed:
             shown = "; ".join(f"{key}: {', '.join(values)}" for key, values in mixed.items())
             key, values = next(iter(mixed.items()))
@@ -129,7 +128,7 @@ def check_sides(sides: Mapping[str, Sequence[Run]], metric: str) -> None:
                 f" give --where {key}={values[0]}"
             )
     for key in WORKLOAD:
-        ours, theirs = baseline[0].params.get(key), candidate[0].params.get(key)
+        ours, theirs = (runs[0].params.get(key, NONE) for runs in (baseline, candidate))
         if ours != theirs:
             raise ValueError(
                 f"the sides train different workloads ({key}: {ours} and {theirs}); give runs of the same model,"
@@ -142,42 +141,20 @@ def check_sides(sides: Mapping[str, Sequence[Run]], metric: str) -> None:
         and any(run.finished for run in everything)
         and not any(metric in run.metrics for run in everything)
     ):
-        there = sorted({key for run in everything for key in run.metrics if comparable(key)})
+        there = sorted({key for run in everything for key in run.metrics if has_slowdown(key)})
         raise ValueError(f"--metric {metric}: no run has it; there are: {', '.join(there) or '(none)'}")
 
 
-def comparable(metric: str) -> bool:
-    try:
-        return higher_is_better(metric) in (True, False)
-    except ValueError:
-        return False
+def by_likelihood(row: tuple[str, Any]) -> int:
+    """What was most likely varied on purpose comes first, before what follows from it."""
+    return LIKELY.index(row[0]) if row[0] in LIKELY else len(LIKELY)
 
 
-def differing(settings: Sequence[Mapping[str, str]], left_out: Sequence[str] = ()) -> dict[str, list[str]]:
-    """Keys in which settings differ, with the values in order of appearance; what one lacks is `(none)`."""
-    keys = dict.fromkeys(key for setting in settings for key in setting if key not in left_out)
-    found = {key: list(dict.fromkeys(setting.get(key, "(none)") for setting in settings)) for key in keys}
-    return {key: values for key, values in found.items() if len(values) > 1}
-
-
-def confounds(sides: Mapping[str, Sequence[Run]]) -> list[str]:
-    """What differs between the sides besides the metric, and where the runs of one side differ among themselves."""
-    notes = []
-    environments = {name: [environment(run) for run in runs] for name, runs in sides.items()}
-    for name, found in environments.items():
-        dirty = sum(one.get("git.dirty") == "true" for one in found)
-        if dirty:
-            notes.append(f"{name}: {dirty} of {len(found)} runs are of code with uncommitted changes (git.dirty)")
-        for key, values in differing(found).items():
-            notes.append(f"{name}: its own runs differ in {key}: {', '.join(values)}")
-    firsts = [{**runs[0].params, **environment(runs[0])} for runs in sides.values()]
-    for key, (ours, theirs) in differing(firsts, REPEATS).items():
-        notes.append(f"the sides differ in {key}: {ours} and {theirs}")
-    return notes
-
-
-def environment(run: Run) -> dict[str, str]:
-    return {key: value for key, value in run.tags.items() if key.startswith(TOLD) and key not in SAME_OFTEN}
+def confounds(store: Runs, sides: Mapping[str, Sequence[Run]]) -> list[str]:
+    """What differs between the sides, and among the runs of one, besides the metric."""
+    finished = {name: [run for run in runs if run.finished] for name, runs in sides.items()}
+    everything = [run for runs in sides.values() for run in runs]
+    return confounding.differences(finished, (), store, Values(store, everything))
 
 
 def markdown(verdict: Verdict) -> str:

@@ -13,25 +13,16 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tracking.directions import COSTS, RATES, has_slowdown, higher_is_better
+from tracking.runs import Run
 from tracking.statistics import exceeds, falls_below, mean_and_standard_error, ratio_bounds, repeats_to_tell
 from tracking.table import Cell, Table
-
-if TYPE_CHECKING:
-    from tracking.runs import Run
 
 NOT_SLOWER, SLOWER, CANNOT_TELL = 0, 1, 2
 WORDS = {NOT_SLOWER: "not slower", SLOWER: "slower", CANNOT_TELL: "cannot tell"}
 POWER = 0.8  # with which the repeats that are advised would tell
-WORKLOAD = ("model", "dataset", "target_metric", "target_value")  # what two sides must have in common
-RATES = (
-    "throughput/samples_per_sec",
-    "throughput/samples_per_sec_per_device",
-    "throughput/tokens_per_sec",
-    "throughput/model_flops_utilization",
-)
-COSTS = ("time/", "epochs/", "cost/", "energy/", "memory/", "throughput/step_ms", "throughput/data_wait")
 
 
 @dataclass(frozen=True)
@@ -77,16 +68,13 @@ class Verdict:
         return Table(self.metric, columns, rows)
 
 
-def higher_is_better(metric: str) -> bool:
-    """Whether it is a rate and not a time or a cost. Raises ValueError for what is neither."""
-    if metric in RATES:
-        return True
-    if metric.startswith(COSTS):
-        return False
-    raise ValueError(
-        f"--metric {metric}: is neither a time or cost ({', '.join(COSTS)}) nor a rate ({', '.join(RATES)}), of which "
-        "alone a slowdown can be told"
-    )
+def check_metric(metric: str) -> None:
+    """Raise ValueError for a metric of which no slowdown can be told."""
+    if not has_slowdown(metric):
+        raise ValueError(
+            f"--metric {metric}: is neither a time or cost ({', '.join(COSTS)}) nor a rate ({', '.join(RATES)}), of "
+            "which alone a slowdown can be told"
+        )
 
 
 def side(runs: Sequence[Run], metric: str) -> Side:
@@ -107,6 +95,7 @@ def decide(baseline: Side, candidate: Side, metric: str, margin: float, confiden
 
     Raises ValueError for a metric that is neither time nor rate, or whose means are not positive.
     """
+    check_metric(metric)
     slow, fast = (baseline, candidate) if higher_is_better(metric) else (candidate, baseline)
     told: dict[str, Any] = {"notes": remarks(baseline, candidate, metric), "sides": (baseline, candidate)}
     if "to_accuracy" in metric and candidate.missed * baseline.num_finished > baseline.missed * candidate.num_finished:

@@ -20,10 +20,14 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 75rem; margin: 2rem auto
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13px; }
 th, td { padding: .3rem .7rem; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top; }
-th { border-bottom: 2px solid #555; } .answer { font-size: 1.1rem; } .note, figcaption { color: #444; font-size: 13px; }
+th { border-bottom: 2px solid #555; } .whole { white-space: nowrap; }
+.answer { font-size: 1.1rem; } .note, figcaption { color: #444; font-size: 13px; }
 .warnings { border-left: 4px solid #d55e00; padding: .2rem 1rem; } figure { margin: 1.5rem 0; } img { max-width: 100%; }
 @media print { body { max-width: none; margin: 0; font-size: 11px; } figure, tr { break-inside: avoid; } }
 """
+
+
+WHOLE = 28  # characters of a cell that is not broken into lines
 
 
 def write(report: Report, folder: Path) -> list[Path]:
@@ -68,15 +72,15 @@ def html(report: Report) -> str:
 
 def _html_table(table: Table) -> str:
     head = "".join(f"<th>{escape(heading)}</th>" for heading in table.columns)
-    body = "".join("<tr>" + "".join(f"<td>{_unbroken(cell)}</td>" for cell in row) + "</tr>\n" for row in table.text())
+    body = "".join(f"<tr>{''.join(map(_html_cell, row))}</tr>\n" for row in table.text())
     drawn = f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>'
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     return f"<h2>{escape(table.title)}</h2>\n{drawn if table.rows else ''}{note}"
 
 
-def _unbroken(cell: str) -> str:
-    """A cell whose figure and error stay on one line, also in a narrow frame."""
-    return escape(cell).replace(" ± ", "&nbsp;±&nbsp;").replace(" of ", "&nbsp;of&nbsp;")
+def _html_cell(text: str) -> str:
+    whole = ' class="whole"' if len(text) <= WHOLE else ""  # a figure stays beside its error
+    return f"<td{whole}>{escape(text)}</td>"
 
 
 def markdown(report: Report) -> str:

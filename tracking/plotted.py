@@ -38,6 +38,7 @@ class Plotter:
         self._store = store
         self._workloads = workloads
         self._progress = progress
+        self._starts_ms: dict[str, float] = {}  # when the clock of a run started, by its id
 
     def plots(self) -> Iterator[Plot]:
         """Every figure that the runs have the data for."""
@@ -58,8 +59,8 @@ class Plotter:
         for setting, run in self._middles(workload):
             found = self._store.history(run, [f"eval/{metric}", "epoch"])
             epochs = {step: value for step, _, value in found.get("epoch", [])}
-            rows = [(step, time_ms, value) for step, time_ms, value in found.get(f"eval/{metric}", [])]
-            start_ms = _clock_start_ms(run, rows, target)
+            rows = found.get(f"eval/{metric}", [])
+            start_ms = self._starts_ms[run.id] = _clock_start_ms(run, rows, target)
             by_epoch[setting.name] = [Point(epochs[step], value) for step, _, value in rows if step in epochs]
             by_time[setting.name] = [Point((time_ms - start_ms) / 1e3, value) for _, time_ms, value in rows]
         if not any(by_epoch.values()):
@@ -84,7 +85,7 @@ class Plotter:
         lines, ups = (_longest(found) for found in (seconds, speeds))
         if not lines:
             return None
-        caption = f"{unit.rpartition(' (')[0]} and speed-up over devices; bars are standard errors"
+        caption = f"{unit.rpartition(' (')[0]} and speed-up over devices; error bars are standard errors"
         return Plot("scaling", caption, figures.png(figures.scaling(lines, ups, unit)))
 
     def throughput(self, workload: Workload) -> Plot | None:
@@ -94,7 +95,7 @@ class Plotter:
         some = f" of the first {figures.MOST_BARS} settings" if len(values) > figures.MOST_BARS else ""
         return Plot(
             "throughput",
-            f"steady-state rate{some}; bars are standard errors",
+            f"steady-state rate{some}; error bars are standard errors",
             figures.png(figures.bars(values, "throughput (samples/s)")),
         )
 
@@ -120,20 +121,22 @@ class Plotter:
             for cuda in sorted(found)
         }
         label = "time to accuracy (s)" if key == TIME else "training time (s)"
-        caption = "run time over driver and CUDA; bars are standard errors"
+        caption = "run time over driver and CUDA, on an axis that need not begin at 0; error bars are standard errors"
         return Plot("stacks", caption, figures.png(figures.stacks(curves, label)))
 
     def utilisation(self, workload: Workload) -> Plot | None:
         panels: dict[str, dict[str, list[Point]]] = {label: {} for label in PANELS}
         for setting, run in self._middles(workload):
-            for label, points in _panels(run, self._store).items():
+            start_ms = self._starts_ms.get(run.id, _clock_start_ms(run, [], None))
+            for label, points in _panels(run, self._store, start_ms).items():
                 panels[label][setting.name] = points
-                mean = statistics.fmean(point.y for point in points)
+                timed = [point.y for point in points if point.x >= 0]  # and not of imports and compilation
+                mean = statistics.fmean(timed or [point.y for point in points])
                 self.means.setdefault(label, {}).setdefault(workload.title, []).append(mean)
         shown: dict[str, Lines] = {label: lines for label, lines in panels.items() if lines}
         if not shown:
             return None
-        caption = f"utilisation over time, from before the clock on; {self._said(workload)}"
+        caption = f"utilisation over time, before the clock (left of 0) and on it; {self._said(workload)}"
         return Plot("utilisation", caption, figures.png(figures.utilisation(shown)))
 
     def cost(self, workload: Workload) -> Plot | None:
@@ -145,7 +148,7 @@ class Plotter:
         }
         if not points:
             return None
-        caption = "cost against time; bars are standard errors"
+        caption = "cost against time; error bars are standard errors"
         return Plot("cost", caption, figures.png(figures.cost(points)))
 
     def mean_utilisation(self) -> Plot | None:
@@ -154,7 +157,8 @@ class Plotter:
                     found.items()}
             for label, found in self.means.items()
         }  # fmt: skip
-        caption = "Mean utilisation a workload, over the middle runs of its settings; bars are standard errors"
+        of = "over the middle runs of each workload's settings"
+        caption = f"Mean utilisation on the clock, {of}; error bars are standard errors"
         return Plot("mean-utilisation", caption, figures.png(figures.mean_utilisation(panels)))
 
     @cached_property
@@ -196,8 +200,8 @@ def _clock_start_ms(run: Run, rows: Sequence[tuple[int, int, float]], target: fl
     return run.start_ms + 1e3 * run.metrics.get("time/init_sec", 0.0)
 
 
-def _panels(run: Run, store: Runs) -> Mapping[str, list[Point]]:
-    """For each panel the sum of its metrics at each sample; of several GPUs the mean."""
+def _panels(run: Run, store: Runs, start_ms: float) -> Mapping[str, list[Point]]:
+    """For each panel the sum of its metrics at each sample, over seconds since `start_ms`; of several GPUs the mean."""
     found: dict[str, list[Point]] = {}
     for label, pattern in PANELS.items():
         keys = [key for key in run.metrics if re.fullmatch(pattern, key)]
@@ -208,7 +212,7 @@ def _panels(run: Run, store: Runs) -> Mapping[str, list[Point]]:
                 at.setdefault(step, []).append(value)
                 times[step] = time_ms
         combine = statistics.fmean if "GPU" in label else sum
-        points = [Point((times[step] - run.start_ms) / 1e3, float(combine(at[step]))) for step in sorted(at)]
+        points = [Point((times[step] - start_ms) / 1e3, float(combine(at[step]))) for step in sorted(at)]
         if points:
             found[label] = points
     return found

@@ -46,6 +46,7 @@ class Report:
             "answer": self.answer,
             "spent_usd": {one.title: spent(one) for one in self.workloads},
             "warnings": self.warnings,
+            "tables": [_plain_table(table) for table in self.tables],
             "figures": [_plain_figure(figure) for figure in self.figures],
             "comparisons": [_plain_comparison(name, pair, self.metric) for name, pair in self.comparisons],
             "excluded": [
@@ -165,13 +166,18 @@ def _second(workload: Workload, leader: Setting) -> str:
     assert price is not None
     return (
         f"The lowest mean cost to accuracy is {price.text()} USD, with {cheapest.name}; {rests}, which cost "
-        f"{spent(workload):,.4g} USD together."
+        f"{spent(workload):,.4g} USD together on the clock."
     )
 
 
 def spent(workload: Workload) -> float:
     """The cost in USD of all runs that are averaged; 0 without a price."""
     return math.fsum(run.metrics.get("cost/usd", 0.0) for run in workload.runs)
+
+
+def _plain_table(table: Table) -> dict[str, Any]:
+    about = {"title": table.title, "kind": table.kind, "about": table.about, "note": table.note}
+    return about | {"columns": list(table.columns), "rows": table.text()}
 
 
 def _plain_figure(figure: Figure) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tracking import reference, source
 from tracking.server import TrackingRefused, TrackingUnavailable
+from tracking.table import make_console
 
 if TYPE_CHECKING:
     from tracking.report import Report
@@ -41,21 +42,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Exit code 0; 1 where --check finds a difference or the server stops; 2 where the request cannot be met."""
     try:
-        return _report(arguments) if arguments.reference_only is None else reference.show(arguments.reference_only)
+        return _report(arguments) if arguments.reference_only is None else _reference_only(arguments.reference_only)
     except (ValueError, TrackingRefused) as error:
         print(error, file=sys.stderr)
         return 2
     except TrackingUnavailable as error:
-        print(f"{error}. No report was written: try again, or give --from-folders", file=sys.stderr)
+        print(f"{error}. No report was written: {source.AGAIN}", file=sys.stderr)
         return 1
     except OSError as error:
         print(f"{error.filename}: {error.strerror}; give --out a folder that you can write to", file=sys.stderr)
         return 2
 
 
+def _reference_only(names: Sequence[str]) -> int:
+    from tracking import reference_tables
+
+    console = make_console()
+    for table in reference_tables.reference_tables(names):
+        console.print(table.rich())
+    return 0
+
+
 def _report(arguments: argparse.Namespace) -> int:
     from tracking import beside, page, sweep_report
-    from tracking.runs import MlflowRuns
+    from tracking.runs_in_mlflow import MlflowRuns
 
     if not arguments.selectors:
         raise ValueError("report: name a sweep, an experiment or runs; or give --reference-only for published figures")
@@ -68,9 +78,7 @@ def _report(arguments: argparse.Namespace) -> int:
     beside.add(made, arguments.reference)
     folder = arguments.out or Path("reports") / re.sub(r"[^\w.-]+", "-", "-".join(arguments.selectors))[:100]
     written = page.write(made, folder)
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=260)
+    console = make_console()
     show(console, made)
     console.print(f"written: {written[0]} and {len(written) - 1} files beside it", markup=False, soft_wrap=True)
     if isinstance(store, MlflowRuns) and arguments.attach:

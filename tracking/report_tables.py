@@ -51,7 +51,7 @@ def settings_table(workload: Workload, axes: Sequence[str]) -> tuple[Table, list
     note = "n: runs averaged, of all. ±: standard error of the mean. "
     note += "olympic: without the best and the worst run, from 5 runs on. " if "(olympic" in str(rows) else ""
     note += "Speed-up and efficiency are over the fewest devices." if ratios else ""
-    return Table(workload.title, dict.fromkeys(headings, ""), rows, note.strip()), figures
+    return Table(workload.title, dict.fromkeys(headings, ""), rows, note.strip(), "settings", workload.title), figures
 
 
 def _ratios(workload: Workload, setting: Setting, key: str) -> tuple[Estimate, Estimate] | None:
@@ -77,7 +77,7 @@ def _fact(setting: Setting, key: str) -> str:
 
 def comparison_table(workload: Workload, metric: str, pairs: Sequence[Comparison]) -> Table:
     """Every pair of settings, or each with the best where those are too many to read."""
-    shown, note = list(pairs), f"Welch's t-test of {metric}; Holm's correction over {len(pairs)} pairs."
+    shown, note = list(pairs), f"Welch's t-test of {metric}; Holm's correction over {counted(len(pairs))}."
     if len(pairs) > MOST_PAIRS:
         leader = estimates.best(workload, metric)
         shown = [pair for pair in pairs if pair.better == leader]
@@ -87,7 +87,11 @@ def comparison_table(workload: Workload, metric: str, pairs: Sequence[Comparison
         [pair.better.name, pair.worse.name, pair.factor, pair.p, pair.adjusted, pair.verdict()]
         for pair in sorted(shown, key=lambda pair: pair.factor)
     ]
-    return Table(f"{workload.title}: which differ", columns | {"so": ""}, rows, note)
+    return Table(f"{workload.title}: which differ", columns | {"so": ""}, rows, note, "pairs", workload.title)
+
+
+def counted(pairs: int) -> str:
+    return f"{pairs} pair{'s' * (pairs != 1)}"
 
 
 def stack_table(workload: Workload, metric: str, pairs: Sequence[Comparison]) -> Table:
@@ -98,11 +102,15 @@ def stack_table(workload: Workload, metric: str, pairs: Sequence[Comparison]) ->
         found = estimate(setting.values(metric))
         assert found is not None
         rows.append([role, setting.name, found.text(), f"{found.n}"])
-    p = "one run a side" if widest.adjusted is None else f"p = {widest.adjusted:.2g}, corrected for {len(pairs)} pairs"
+    p = (
+        "one run a side"
+        if widest.adjusted is None
+        else f"p = {widest.adjusted:.2g}, corrected for {counted(len(pairs))}"
+    )
     told = "more than the noise" if widest.told_apart else "not more than the noise"
     rows.append(["gap", f"{100 * (widest.factor - 1):.1f} %", f"{told} ({p})", ""])
     columns = dict.fromkeys(["", "stack", metric, "n"], "")
-    return Table(f"{workload.title}: best and worst stack", columns, rows)
+    return Table(f"{workload.title}: best and worst stack", columns, rows, kind="stacks", about=workload.title)
 
 
 def speed_up_table(workloads: Sequence[Workload], metric: str) -> Table | None:
@@ -123,7 +131,7 @@ def speed_up_table(workloads: Sequence[Workload], metric: str) -> Table | None:
     columns = dict.fromkeys(["workload", "setting", *(f"{count:g} devices" for count in counts)], "")
     what = "time to accuracy" if to_accuracy else "rate"
     cells = [[*labels, *(found.get(count, "") for count in counts)] for labels, found in rows.items()]
-    return Table("Speed-ups over the fewest devices", columns, cells, f"By {what}; ±: standard error.")
+    return Table("Speed-ups over the fewest devices", columns, cells, f"By {what}; ±: standard error.", "speed-ups")
 
 
 def excluded_table(workloads: Sequence[Workload], num_runs: int) -> Table:
@@ -133,4 +141,4 @@ def excluded_table(workloads: Sequence[Workload], num_runs: int) -> Table:
     ]
     columns = dict.fromkeys(["workload", "setting", "run", "id", "why"], "")
     note = "" if rows else "None: every run counts."
-    return Table(f"Not in any mean: {len(rows)} of {num_runs} runs", columns, rows, note)
+    return Table(f"Not in any mean: {len(rows)} of {num_runs} runs", columns, rows, note, "excluded")

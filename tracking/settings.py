@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import yaml
 
-from tracking.runs import Run, Runs
+from tracking.dotted import NONE, words
+from tracking.runs import REPEATS, WORKLOAD, Run, Runs
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML was built with it
-ABSENT = "(none)"
-# What makes runs comparable at all: the same task to the same target.
-WORKLOAD = ("model", "dataset", "target_metric", "target_value")
 DEVICES = ("gpus", "nodes", "cpu_processes")
 SHORT = {"topology": "env.topology", "hardware": "env.gpu", "driver": "env.driver", "cuda": "env.cuda"}
 STACK_AXES = {"stack", "stack.name", "env.stack_id", "env.image"} | {
@@ -21,7 +18,6 @@ STACK_AXES = {"stack", "stack.name", "env.stack_id", "env.image"} | {
 }
 # The axes that are tried where none are asked for, in this order; other params follow by name.
 LIKELY = ("gpus", "nodes", "cpu_processes", "precision", "stack", "instance", "batch_size")
-REPEATS = ("seed",)  # a setting is repeated with these
 
 
 @dataclass(frozen=True)
@@ -123,8 +119,8 @@ class Values:
     def __call__(self, run: Run, axis: str) -> str:
         key = self.key(axis)
         if key in self._known:
-            return run.params.get(key) or run.tags.get(key) or ABSENT
-        return self.config(run).get(axis, ABSENT)
+            return run.params.get(key) or run.tags.get(key) or NONE
+        return self.config(run).get(axis, NONE)
 
     def key(self, axis: str) -> str:
         """The param or tag that an axis stands for: env.driver for driver, optimizer/lr for model.optimizer.lr."""
@@ -132,11 +128,11 @@ class Values:
         return next((key for key in (axis, SHORT.get(axis, axis), param) if key in self._known), axis)
 
     def config(self, run: Run) -> dict[str, str]:
-        """Every key of the run's config.yaml, dotted; empty where it has none."""
+        """Every key of the run's config.yaml, dotted; empty where it has none that can be read."""
         if run.id not in self._configs:
             try:
-                self._configs[run.id] = flat(yaml.load(self._store.text(run, "config.yaml"), LOADER))
-            except FileNotFoundError:
+                self._configs[run.id] = words(yaml.load(self._store.text(run, "config.yaml"), LOADER))
+            except (FileNotFoundError, yaml.YAMLError):
                 self._configs[run.id] = {}
         return self._configs[run.id]
 
@@ -169,13 +165,3 @@ def _differs(runs: Sequence[Run], key: str) -> bool:
 
 def _num_settings(runs: Sequence[Run], axes: Sequence[str]) -> int:
     return len({(title(run), *(run.params.get(axis) for axis in axes)) for run in runs})
-
-
-def flat(content: Any, prefix: str = "") -> dict[str, str]:
-    """Nested mappings as one, with dotted keys."""
-    if isinstance(content, dict):
-        rows: dict[str, str] = {}
-        for key, value in content.items():
-            rows |= flat(value, f"{prefix}{key}.")
-        return rows
-    return {prefix.removesuffix("."): str(content)}

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from tracking.runs import Runs
 
 
+AGAIN = "try again, or give --from-folders with --runs-dir"  # where a server does not answer
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--uri", help="MLflow tracking URI; default: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db")
     parser.add_argument("--from-folders", action="store_true", help="read run folders and not MLflow")
@@ -17,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def open_runs(arguments: argparse.Namespace) -> Runs:
-    from tracking.runs import FolderRuns, MlflowRuns
+    from tracking.runs_in_folders import FolderRuns
+    from tracking.runs_in_mlflow import MlflowRuns
 
     return FolderRuns([arguments.runs_dir]) if arguments.from_folders else MlflowRuns(arguments.uri)

@@ -9,7 +9,8 @@ from pathlib import Path
 from conf.schema import StudyConfig
 from tracking import beside, page, report, run_folder
 from tracking.report import Report
-from tracking.runs import FolderRuns, MlflowRuns
+from tracking.runs_in_folders import FolderRuns
+from tracking.runs_in_mlflow import MlflowRuns
 
 NOTE_TAG = "mlflow.note.content"
 WHY_NONE = "report.failed.txt"  # among the sweep's files where a report could not be made

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from conf.schema import NOT_MEASURED, RunConfig
-from tracking import run_folder
+from tracking import dotted, run_folder
 from tracking.statistics import mean_and_standard_error
 
 if TYPE_CHECKING:
@@ -43,20 +43,10 @@ def grid(jobs: Sequence[Job]) -> dict[str, list[str]]:
 
 def flat(config: RunConfig) -> dict[str, str]:
     """Every value of a config that decides what is measured, by its dotted key."""
-    rows: dict[str, str] = {}
-
-    def walk(prefix: str, value: Any) -> None:
-        if isinstance(value, dict) and value:
-            for key, inner in value.items():
-                walk(f"{prefix}.{key}" if prefix else key, inner)
-        else:
-            rows[prefix] = str(value)
-
     content = dataclasses.asdict(config)
     for key in NOT_MEASURED:
         del content[key]
-    walk("", content)
-    return rows
+    return dotted.words(content)
 
 
 def summary(jobs: Sequence[Job]) -> list[dict[str, Any]]:
@@ -74,9 +64,9 @@ def summary(jobs: Sequence[Job]) -> list[dict[str, Any]]:
         values = {key: (metrics[key], None) for key in COLUMNS if key in metrics}
         rows.append({"labels": labels, "n": "", "status": status(job), "values": values})
     if "seed" in keys and len(jobs) > len(settings):
-        rest = [key for key in keys if key != "seed"]
         for setting, members in settings.items():
-            labels = dict(zip(rest, setting, strict=True)) | {"seed": "all"}
+            values_of = iter(setting)
+            labels = {key: "all" if key == "seed" else next(values_of) for key in keys}  # in order of the columns
             rows.append({"labels": labels, **pooled(members)})
     return rows
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 Cell = str | float | None
-WIDTH_OF_A_FILE = 200  # characters, where the output is no terminal and nothing says how wide it is
+WIDTH_OF_A_FILE = 260  # characters, where the output is no terminal and nothing says how wide it is
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class Table:
     columns: Mapping[str, str]
     rows: Sequence[Sequence[Cell]]
     note: str = ""
+    kind: str = ""  # what its cells are, for who recomputes them
+    about: str = ""  # the workload that it is of, if of one
 
     def column(self, heading: str) -> list[Cell]:
         return [row[list(self.columns).index(heading)] for row in self.rows]

@@ -14,6 +14,10 @@ from tracking.journal import Record
 from tracking.run_folder import Failure, Result, RunInfo
 
 START_MS = 1_790_000_000_000
+SWEEP = "20260101-000000-vgg-abcd"
+CLOCKS = {"used": [{"uuid": "a"}], "gpus": [{"uuid": "a", "application_sm_clock_mhz": 1980}], "environment": {}}
+# Seconds a step of one GPU's five seeds, and of two GPUs' three. An epoch is 8 steps and an evaluation of 0.5 s.
+ONE, TWO = (0.10, 0.11, 0.12, 0.13, 0.19), (0.05, 0.06, 0.07)
 
 
 def config(**changes: Any) -> RunConfig:
@@ -64,14 +68,14 @@ def make_sweep(root: Path, name: str, uri: str, num_jobs: int) -> Path:
 
 def make_run(
     sweep: Path, asked: RunConfig, uri: str, step_sec: float = 0.1, accuracies: Sequence[float] = (0.5, 0.8, 0.95),
-    eval_sec: float = 0.5, failure: str | None = None, tags: Mapping[str, str] | None = None,
+    eval_sec: float = 0.5, failure: str | None = None, tags: Mapping[str, str | None] | None = None,
     fingerprint: Mapping[str, Any] | None = None, steps: int = 4, start_ms: int = START_MS,
-    max_epochs: int = 3,
+    max_epochs: int = 3, losses: Sequence[float] = (),
 ) -> Path:  # fmt: skip
     """A run of an epoch for each accuracy, each of two windows of `steps` steps; or one that failed after its first.
 
     The accuracies are of the first target metric; further ones follow it in proportion to their targets. Where the
-    folder `sweep` is none of a sweep, it is a single run.
+    folder `sweep` is none of a sweep, it is a single run. A tag of None is one that the run has not got.
     """
     name = job.run_name(asked)
     folder = run_folder.create(sweep, name)
@@ -86,10 +90,11 @@ def make_run(
     log.add("params", 0.0, values=params)
     env = {"env.gpu": "NVIDIA H200", "env.gpu_count": str(asked.gpus), "env.driver": "580.1", "env.cuda": "13.0"}
     about = {"config_hash": asked.config_hash(), **parent, "git.dirty": "false", "git.commit": "c1"}
-    log.add("tags", 0.0, values={**about, **env, **(tags or {})})
+    found = {**about, **env, **(tags or {})}
+    log.add("tags", 0.0, values={key: value for key, value in found.items() if value is not None})
     log.event("init_start", 1.0, since_command_sec=0.5)
     if failure is None:
-        _train(log, folder, asked, step_sec, accuracies, eval_sec, steps, max_epochs)
+        _train(log, folder, asked, step_sec, accuracies, eval_sec, steps, max_epochs, losses)
         return folder
     log.event("run_start", 5.0, max_epochs=max_epochs, num_batches=2 * steps)
     log.add("tags", 6.0, values={"failure": failure, "mlflow.note.content": f"it ended by {failure}"})
@@ -101,7 +106,7 @@ def make_run(
 
 def _train(
     log: Writer, folder: Path, asked: RunConfig, step_sec: float, accuracies: Sequence[float], eval_sec: float,
-    steps: int, max_epochs: int,
+    steps: int, max_epochs: int, losses: Sequence[float],
 ) -> None:  # fmt: skip
     now, step, windows = 5.0, 0, []
     log.event("run_start", now, max_epochs=max_epochs, num_batches=2 * steps)
@@ -129,7 +134,8 @@ def _train(
         values = {key: accuracy * target / first for key, target in targets.items()}
         log.event("eval_accuracy", now, epoch_num=epoch, step=step, metrics=values)
         evaluated = {f"eval/{key}": value for key, value in values.items()}
-        log.add("metrics", now, step=step, values={**evaluated, "epoch": float(epoch)})
+        loss = {"eval/loss": losses[epoch - 1]} if losses else {}
+        log.add("metrics", now, step=step, values={**evaluated, "epoch": float(epoch), **loss})
         log.event("eval_stop", now, epoch_num=epoch)
     log.event("run_stop", now, status="success")
     _summarize(log, folder, asked, now, step, windows)
@@ -150,3 +156,26 @@ def _summarize(
     log.add("metrics", now + 0.5, step=0, values={key: value for key, value in metrics.items() if key not in rate})
     log.add("metrics", now + 0.5, step=step, values=rate)
     run_folder.write_json(folder / run_folder.RESULT, Result("finished", metrics=metrics, targets=asked.targets()))
+
+
+def to_accuracy(step_sec: float, epochs: int = 3) -> float:
+    return epochs * (8 * step_sec + 0.5)
+
+
+def write_sweep(root: Path, uri: str) -> list[Path]:
+    """One and two GPUs, and a run each that diverged, was killed, missed its target, was resumed, and is not ended."""
+    sweep = make_sweep(root, SWEEP, uri, 13)
+    folders = [sweep]
+
+    def add(**options: Any) -> None:
+        asked = config(**options.pop("config"))
+        folders.append(make_run(sweep, asked, uri, fingerprint=CLOCKS, **options))
+
+    for gpus, steps in ((1, ONE), (2, TWO)):
+        for seed, step_sec in enumerate(steps, 1):
+            add(config={"gpus": gpus, "seed": seed, "price": 3.6 * gpus}, step_sec=step_sec)
+    add(config={"gpus": 1, "seed": 11, "price": 3.6}, failure="nan")
+    add(config={"gpus": 1, "seed": 12, "price": 3.6}, failure="signal:9")
+    add(config={"gpus": 2, "seed": 13, "price": 7.2}, accuracies=(0.1, 0.2), step_sec=9.0)
+    add(config={"gpus": 2, "seed": 14, "price": 7.2}, tags={"resumed": "1"}, step_sec=9.0)
+    return folders

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from tests.tracking.studied import config, make_run, make_sweep
 from tracking.__main__ import main
-from tracking.diff import change_words, differing, flat, relative_change, shown
+from tracking.diff import change_words, shown
+from tracking.dotted import differing, flat, relative_change
 
 
 def fingerprint(driver: str, clock: int, **packages: str) -> dict[str, Any]:
@@ -108,6 +109,23 @@ def test_a_failed_run_beside_a_good_one(diff: Any, store: Path) -> None:
     assert "has no fingerprint.json; compared by tags instead" in output
 
 
+def test_a_run_without_a_readable_fingerprint_is_named_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = make_sweep(tmp_path, "bare", "sqlite:///none.db", 2)
+    none = dict.fromkeys(("env.gpu", "env.gpu_count", "env.driver", "env.cuda"))
+    good = make_run(sweep, config(seed=1), "sqlite:///none.db", fingerprint=fingerprint("570.1", 1980))
+    make_run(sweep, config(seed=2), "sqlite:///none.db", tags=none)
+    assert main(["diff", "bare", "--from-folders", "--runs-dir", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "seed2 has no fingerprint.json; compared by tags instead" in printed
+    assert "`python -m tracking sync --again FOLDER` uploads it" in printed
+    assert "seed2: no env.* tags either, so that it is not known what this ran on" in printed
+    (good / "fingerprint.json").write_text('{"gpus": [')
+    assert main(["diff", "bare", "--from-folders", "--runs-dir", str(tmp_path)]) == 0
+    assert "seed1 has a damaged fingerprint.json; compared by tags instead" in capsys.readouterr().out
+
+
 def test_what_cannot_be_compared_is_refused(diff: Any) -> None:
     assert diff("nowhere", "pair") == (2, diff("nowhere", "pair")[1])
     assert "nowhere: no sweep, experiment or run" in diff("nowhere", "pair")[1]
@@ -145,7 +163,8 @@ def test_relative_change() -> None:
 
 
 def test_cells_stay_short() -> None:
-    assert flat({"a": [{"b": 1}], "c": {}, "d": None}) == {"a.0.b": 1, "c": "(none)", "d": None}
+    assert flat({"a": [{"b": 1}], "c": {}, "d": None}, into_lists=True) == {"a.0.b": 1, "c": "(none)", "d": None}
+    assert flat({"a": [3, 1], "b": {"c": 2}}) == {"a": [3, 1], "b.c": 2}
     assert shown("diff\n" * 50).endswith("…")
     assert len(shown("diff\n" * 50)) == 60
     assert shown(1234567.891) == "1.23457e+06"

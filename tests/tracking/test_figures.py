@@ -71,3 +71,14 @@ def test_nothing_beats_a_point_of_the_front_and_all_others_are_beaten_or_equalle
     for point in points:
         beaten = any(other != point and other[0] <= point[0] and other[1] <= point[1] for other in points)
         assert (point in front) is not beaten
+
+
+def test_of_many_settings_those_that_nothing_beats_are_named_and_no_look_stands_for_two() -> None:
+    settings = {f"setting {place}": Point(1.0 + place, 30.0 - place) for place in range(3)}  # the front
+    settings |= {f"other {place}": Point(10.0 + place, 100.0 + place) for place in range(20)}
+    (axes,) = figures.cost(settings).axes
+    named = {str(label): handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    assert {"setting 0", "setting 1", "setting 2", "other 0", "15 other settings", "Pareto front"} <= named.keys()
+    assert len(named) == len(figures.COLOURS) + 2
+    (axes,) = figures.bars(settings, "throughput (samples/s)").axes
+    assert len({bar.get_facecolor() for bar in axes.patches}) == 1  # type: ignore[attr-defined]

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.tracking.studied import config, make_run, make_sweep
+from tests.tracking.studied import CLOCKS, config, make_run, make_sweep
 from tracking.__main__ import main
 from tracking.sync import sync
 
@@ -24,7 +24,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         sweep = make_sweep(root / "runs", name, uri, len(times))
         for seed, step_sec in enumerate(times, 1):
             tags = {"env.driver": "580.2", "git.dirty": "true"} if name == "slow" else {}
-            make_run(sweep, config(seed=seed), uri, step_sec, tags=tags)
+            clocks = CLOCKS | {"gpus": [{"uuid": "a", "application_sm_clock_mhz": 1200}]} if name == "slow" else CLOCKS
+            make_run(sweep, config(seed=seed), uri, step_sec, tags=tags, fingerprint=clocks)
+    sweep = make_sweep(root / "runs", "bare", uri, 3)
+    for seed, step_sec in enumerate(FAST, 1):
+        none = {"env.gpu": None, "env.gpu_count": None, "env.driver": None, "env.cuda": None} if seed == 3 else {}
+        make_run(sweep, config(seed=seed), uri, step_sec, tags=none, fingerprint=None if seed == 3 else CLOCKS)
     sweep = make_sweep(root / "runs", "oom", uri, 4)
     for seed, step_sec in enumerate(FAST, 1):
         make_run(sweep, config(seed=seed), uri, step_sec)
@@ -106,9 +111,20 @@ def test_runs_that_failed_or_missed_keep_it_from_passing(gate: Gate) -> None:
 
 def test_what_else_differs_is_told(gate: Gate) -> None:
     _, words = gate("base", "slow")
-    assert "note: the sides differ in env.driver: 580.1 and 580.2" in words
-    assert "note: candidate: 3 of 3 runs are of code with uncommitted changes" in words
+    assert "note: the runs differ in env.driver too: 580.1 in 3 (baseline), 580.2 in 3 (candidate)" in words
+    assert "note: 3 of 6 runs are of code with uncommitted changes" in words
+    assert "note: the runs differ in application_sm_clock_mhz too: 1980 in 3 (baseline), 1200 in 3 (candidate)" in words
     assert "note: " not in gate("base", "same")[1]
+
+
+def test_runs_without_a_fingerprint_are_named_with_what_to_do(gate: Gate) -> None:
+    code, words = gate("base", "bare")
+    assert code == 0  # the times tell; whether they were measured on the same machine does not stand there
+    assert "note: 1 of 6 runs (vgg-digits-fp32-1gpu-seed3) have no env.* tags: nothing says on what GPU" in words
+    assert "leave them out, or repeat them" in words
+    assert "note: 1 of 6 runs (vgg-digits-fp32-1gpu-seed3) have no fingerprint.json: clock limits" in words
+    assert "`python -m tracking sync --again FOLDER` uploads it" in words
+    assert "differ in env." not in words  # of what is not known nothing is said
 
 
 def test_a_server_that_does_not_answer_is_exit_code_2(gate: Gate, mlflow_environment: None) -> None:

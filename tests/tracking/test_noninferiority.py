@@ -7,7 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from tracking.noninferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, Side, Verdict, compared, decide, higher_is_better
+from tracking.directions import higher_is_better
+from tracking.noninferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, Side, Verdict, compared, decide
 
 TIME, RATE = "time/to_accuracy_sec", "throughput/samples_per_sec"
 DRAWS = 2000
@@ -148,6 +149,8 @@ def test_metrics_of_which_no_slowdown_can_be_told() -> None:
     for metric in ("eval/accuracy", "world_size", "system/cpu_utilization_percentage", "throughput/other"):
         with pytest.raises(ValueError, match="neither a time or cost"):
             decide(of(1.0, 2.0), of(1.0, 2.0), metric, 0.03)
+    assert higher_is_better("eval/accuracy")
+    assert not higher_is_better("eval/loss")
     with pytest.raises(ValueError, match="positive"):
         decide(of(0.0, 0.0), of(1.0, 2.0), "throughput/data_wait_fraction", 0.03)
 

@@ -10,7 +10,8 @@ from conf.schema import ConfigError
 from tests.tracking.studied import config, make_run, make_sweep
 from tracking import reference
 from tracking.__main__ import main
-from tracking.reference import NAMES, reference_rows, reference_tables
+from tracking.reference import NAMES, reference_rows
+from tracking.reference_tables import reference_tables
 from tracking.table import Table
 
 

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.tracking import studied
+from tests.tracking.faulty_proxy import FaultyProxy
 from tests.tracking.mlflow_server import MlflowServer, answering
-from tracking import runs, sync
-from tracking.runs import FolderRuns, MlflowRuns, need_finished
+from tracking import runs_in_mlflow, sync
+from tracking.__main__ import main
+from tracking.runs import need_finished
+from tracking.runs_in_folders import FolderRuns
+from tracking.runs_in_mlflow import MlflowRuns
 from tracking.server import TrackingUnavailable
 
 SWEEP = "20260101-000000-vgg-abcd"
+ONE, TWO = "vgg-digits-fp32-1gpu-seed1", "vgg-digits-fp32-2gpu-seed1"
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +38,19 @@ def root(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Path
     outcomes = sync.sync(sorted(root.glob("*")) and [sweep, *sorted(path.parent for path in sweep.glob("*/run.json"))])
     assert [outcome.state for outcome in outcomes] == ["complete"] * 4
     return root
+
+
+@pytest.fixture(scope="module")
+def server(root: Path) -> Iterator[MlflowServer]:
+    with MlflowServer(root) as server:
+        yield server
+
+
+@pytest.fixture
+def served(server: MlflowServer, mlflow_environment: None) -> Iterator[FaultyProxy]:
+    """The real server behind a proxy that can vanish."""
+    with FaultyProxy(server.port) as proxy:
+        yield proxy
 
 
 @pytest.fixture
@@ -94,20 +115,65 @@ def test_runs_of_which_none_finished_are_refused_with_their_failures(stores: tup
         need_finished(found[2:], [SWEEP])
 
 
+def test_an_experiment_without_runs_is_told_from_an_unknown_one(root: Path, mlflow_environment: None) -> None:
+    from mlflow import MlflowClient
+
+    uri = f"sqlite:///{root / 'mlflow.db'}"
+    MlflowClient(uri).create_experiment("planned")
+    with pytest.raises(ValueError, match=r"planned: this experiment .* holds no run yet; .*=planned"):
+        MlflowRuns(uri).find(["planned"])
+
+
+def test_runs_that_are_still_running_are_to_be_waited_for(stores: tuple[MlflowRuns, FolderRuns]) -> None:
+    run = dataclasses.replace(stores[1].find([SWEEP])[0], status="RUNNING")
+    with pytest.raises(ValueError, match=r"none of 1 runs finished: running \(1\)\. Wait for those"):
+        need_finished([run], [SWEEP])
+
+
 def test_pages_are_put_together(stores: tuple[MlflowRuns, FolderRuns], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "PAGE", 2)
+    monkeypatch.setattr(runs_in_mlflow, "PAGE", 2)
     progress: list[int] = []
     assert len(stores[0].find([SWEEP], progress.append)) == 3
     assert progress == [2, 4]  # the parent run is read, too
 
 
-def test_a_server_that_stops_answering_half_way_is_named(root: Path, mlflow_environment: None) -> None:
-    with MlflowServer(root) as server:
-        store = MlflowRuns(server.uri.replace("http://", "http://someone:secret@"))
-        (run,) = store.find([f"{SWEEP}/vgg-digits-fp32-1gpu-seed1"])
-        server.kill()
-        for action in (lambda: store.history(run, ["train/loss"]), lambda: store.text(run, "config.yaml")):
-            with pytest.raises(TrackingUnavailable, match=rf"^http://127.0.0.1:{server.port}: (?!.*secret)"):
-                action()
+@pytest.mark.parametrize(
+    ("command", "step", "code"),
+    [
+        (["report", SWEEP, "--out", "none"], "tracking.report.need_finished", 1),
+        (["diff", SWEEP], "tracking.diff.differences", 2),
+        (["gate", "--baseline", ONE, "--candidate", TWO, "--max-slowdown", "3%"], "tracking.gate.confounds", 2),
+    ],
+    ids=["report", "diff", "gate"],
+)
+def test_a_server_that_goes_half_way_through_a_command_is_told_with_what_to_do(
+    served: FaultyProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    command: list[str], step: str, code: int,
+) -> None:  # fmt: skip
+    """It answers until the command has found its runs, and takes no connection from then on."""
+    module, _, name = step.rpartition(".")
+    original = getattr(importlib.import_module(module), name)
+
+    def gone(*arguments: Any) -> Any:
+        assert served.times  # it was asked before
+        served.fault = "refuse"
+        return original(*arguments)
+
+    monkeypatch.setattr(step, gone)
+    monkeypatch.chdir(tmp_path)
+    assert main([*command, "--uri", served.uri]) == code
+    said = capsys.readouterr().err
+    assert f"{served.uri}: " in said
+    assert "try again, or give --from-folders" in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_server_that_is_killed_half_way_is_named(server: MlflowServer, mlflow_environment: None) -> None:
+    store = MlflowRuns(server.uri.replace("http://", "http://someone:secret@"))
+    (run,) = store.find([f"{SWEEP}/{ONE}"])
+    server.kill()
+    for action in (lambda: store.history(run, ["train/loss"]), lambda: store.text(run, "config.yaml")):
+        with pytest.raises(TrackingUnavailable, match=rf"^http://127.0.0.1:{server.port}: (?!.*secret)"):
+            action()
     with answering(500) as (uri, _), pytest.raises(TrackingUnavailable, match="500"):
         MlflowRuns(uri).find([SWEEP])

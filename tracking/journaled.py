@@ -1,0 +1,170 @@
+"""A run's figures worked out from its journal and its config alone, to check a report by; shares nothing with it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+class Journaled:
+    """One run, from its journal and its config alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        lines = (folder / "journal.jsonl").read_text(encoding="utf-8").splitlines()
+        self.rows = [row for row in map(_row, lines) if row]
+        self._values: dict[str, float | None] = {}
+        self._labels: dict[str, str] = {}
+
+    def _merged(self, kind: str) -> dict[str, Any]:
+        merged: dict[str, Any] = {}
+        for row in self.rows:
+            if row["kind"] == kind:
+                merged.update(row["values"])
+        return merged
+
+    @cached_property
+    def params(self) -> dict[str, Any]:
+        return self._merged("params")
+
+    @cached_property
+    def tags(self) -> dict[str, Any]:
+        return self._merged("tags")
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        loaded: dict[str, Any] = yaml.safe_load((self.folder / "config.yaml").read_text(encoding="utf-8"))
+        return loaded
+
+    def times(self, key: str) -> list[float]:
+        return [row["clock_sec"] for row in self.rows if row["kind"] == "event" and row["key"] == key]
+
+    @cached_property
+    def targets(self) -> dict[str, float]:
+        names, values = (str(self.params.get(f"target_{what}", "")) for what in ("metric", "value"))
+        return {name: float(value) for name, value in zip(names.split(","), values.split(","), strict=True) if name}
+
+    @cached_property
+    def hit(self) -> int | None:
+        """The row of the evaluation that reached every target."""
+        for place, row in enumerate(self.rows):
+            if row["kind"] == "event" and row["key"] == "eval_accuracy" and self.targets:
+                found = row["values"]["metrics"]
+                if min(found.get(name, -math.inf) - value for name, value in self.targets.items()) >= 0:
+                    return place
+        return None
+
+    @cached_property
+    def ended(self) -> bool:
+        """Whether it ended by itself and in one go."""
+        return bool(self.times("run_stop")) and not {"failure", "resumed"} & self.tags.keys()
+
+    def counts(self, with_missed: bool = False) -> bool:
+        """Whether it ended at its target if it has one, or anywhere `with_missed`."""
+        return self.ended and (with_missed or self.hit is not None or not self.targets)
+
+    def belongs(self, setting: Mapping[str, str]) -> bool:
+        return all(self.label(axis) == value for axis, value in setting.items())
+
+    def label(self, axis: str) -> str:
+        """Its value of an axis of the report."""
+        if axis not in self._labels:
+            self._labels[axis] = self._label(axis)
+        return self._labels[axis]
+
+    def _label(self, axis: str) -> str:
+        short = {"topology": "env.topology", "hardware": "env.gpu", "driver": "env.driver", "cuda": "env.cuda"}
+        for name in (axis, short.get(axis, axis), "/".join(axis.replace("model.", "", 1).split("."))):
+            for source in (self.params, self.tags):
+                if source.get(name) not in (None, ""):
+                    return str(source[name])
+        node: Any = self.config
+        for part in axis.split("."):
+            node = node.get(part, "(none)") if isinstance(node, dict) else "(none)"
+        return str(node)
+
+    # ------------------------------------------------------------------------------------------- its own figures
+
+    def value(self, key: str) -> float | None:
+        """A metric as it follows from the events; None where the run has not got it, or where it cannot be told."""
+        if key not in self._values:
+            self._values[key] = COMPUTED[key](self) if key in COMPUTED else None
+        return self._values[key]
+
+    def epoch_sec(self) -> float | None:
+        spent = [stop - start for start, stop in zip(self.times("epoch_start"), self.times("epoch_stop"), strict=False)]
+        return math.fsum(spent) / len(spent) if spent else None
+
+    def epochs(self) -> float | None:
+        return None if self.hit is None else float(self.rows[self.hit]["values"]["epoch_num"])
+
+    def to_accuracy_sec(self) -> float | None:
+        return None if self.hit is None else float(self.rows[self.hit]["clock_sec"] - self.times("run_start")[0])
+
+    def to_accuracy_train_sec(self) -> float | None:
+        """The clock runs but where an evaluation or a checkpoint does: added up from event to event."""
+        if self.hit is None:
+            return None
+        running, total, last = False, 0.0, 0.0
+        for row in self.rows[: self.hit + 1]:
+            if row["kind"] != "event":
+                continue
+            total += row["clock_sec"] - last if running else 0.0
+            last = row["clock_sec"]
+            if row["key"] in ("run_start", "eval_stop", "checkpoint_stop"):
+                running = True
+            elif row["key"] in ("eval_start", "checkpoint_start"):
+                running = False
+        return total
+
+    def rate(self) -> float | None:
+        """Samples over seconds of all windows but the first; of a single one, of all steps but its first."""
+        windows = [row["values"] for row in self.rows if row["kind"] == "event" and row["key"] == "throughput_window"]
+        if len(windows) == 1:
+            steps = windows[0]["step_ms"]
+            rest = windows[0]["samples"] * (len(steps) - 1) // len(steps)
+            return 1e3 * rest / math.fsum(steps[1:]) if len(steps) > 1 else None
+        seconds = math.fsum(step for window in windows[1:] for step in window["step_ms"]) / 1e3
+        return sum(window["samples"] for window in windows[1:]) / seconds if seconds else None
+
+    def rate_per_device(self) -> float | None:
+        rate, devices = self.rate(), self.devices()
+        return rate / devices if rate is not None and devices else None
+
+    def timed_sec(self) -> float | None:
+        starts, stops = self.times("run_start"), self.times("run_stop")
+        return stops[0] - starts[0] if starts and stops else None
+
+    def dollars(self, seconds: float | None) -> float | None:
+        price = (self.config.get("instance") or {}).get("price_per_hour")
+        return None if price is None or seconds is None else seconds / 3600 * price * self.config.get("nodes", 1)
+
+    def devices(self) -> float | None:
+        found = [row["values"]["world_size"] for row in self.rows if "world_size" in row["values"]]
+        return float(found[-1]) if found else None
+
+
+COMPUTED: dict[str, Callable[[Journaled], float | None]] = {
+    "time/epoch_sec": Journaled.epoch_sec,
+    "epochs/to_accuracy": Journaled.epochs,
+    "time/to_accuracy_sec": Journaled.to_accuracy_sec,
+    "time/to_accuracy_train_sec": Journaled.to_accuracy_train_sec,
+    "throughput/samples_per_sec": Journaled.rate,
+    "throughput/samples_per_sec_per_device": Journaled.rate_per_device,
+    "cost/to_accuracy_usd": lambda run: run.dollars(run.to_accuracy_sec()),
+    "cost/usd": lambda run: run.dollars(run.timed_sec()),
+}
+
+
+def _row(line: str) -> dict[str, Any] | None:
+    try:
+        row: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return None
+    return {**row, "values": row.get("values") or {}}
