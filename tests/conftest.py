@@ -17,8 +17,11 @@ from tests.team_server import TeamServer
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).resolve().parent.parent / ".bytecode_cache")
 sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["PYTHONPYCACHEPREFIX"]
-# Whoever runs the tests in the background of a script has them ignore Ctrl-C, and what they start would inherit that.
+# Of a process that has loaded readline, such as pytest's first, others inherit a terminal's width that nobody has set.
+os.environ.pop("COLUMNS", None)
+# Tests in the background of a script, or under nohup, ignore these signals, and what they start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

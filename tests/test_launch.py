@@ -49,7 +49,7 @@ def test_params_and_tags_are_those_of_the_contract(vgg: Launched) -> None:
     assert expected.items() <= data.params.items()
     assert len(data.params) < 40
     tags = {"env.torch", "env.cpu", "env.kernel", "env.python", "env.node", "env.stack_id", "config_hash", "env.gpu"}
-    assert tags <= data.tags.keys()
+    assert tags | {"data.version"} <= data.tags.keys()
     assert data.tags["env.gpu"] == "none"
 
 

@@ -29,6 +29,9 @@ GPU_KEYS = (
 BY_DEVICES = {*DEVICES, "global_batch_size", "optimizer/learning_rate", "env.gpu_count", "env.topology"}
 # What changes with an axis by itself, and is no confounding.
 FOLLOWS = {
+    "dataset.path": {"data.version"},
+    "dataset.size": {"data.version"},
+    "dataset.year": {"data.version"},
     "gpus": BY_DEVICES,
     "nodes": BY_DEVICES,
     "cpu_processes": BY_DEVICES,
@@ -114,7 +117,7 @@ def sample(settings: Mapping[str, Sequence[Run]], most: int) -> list[Run]:
 
 
 def _recorded(run: Run) -> dict[str, str]:
-    tags = {key: value for key, value in run.tags.items() if key.startswith(("env.", "git."))}
+    tags = {key: value for key, value in run.tags.items() if key.startswith(("data.", "env.", "git."))}
     return {**run.params, **tags}
 
 

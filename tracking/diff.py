@@ -100,12 +100,14 @@ def differences(store: Runs, runs: Sequence[Run]) -> tuple[list[Group], list[str
         notes.append(f"{', '.join(blank)}: no env.* tags either, so that it is not known what this ran on")
     params = [dict(run.params) for run in runs]
     tags = [{key: value for key, value in run.tags.items() if key.startswith(("env.", "git."))} for run in runs]
+    data = [{key: value for key, value in run.tags.items() if key.startswith("data.")} for run in runs]
+    surroundings = [flat(one, into_lists=True) for one in fingerprints or tags]
     metrics = [{"status": run.status, "failure": run.failure, **run.metrics} for run in runs]
     own = [{key: value for key, value in one.items() if not key.startswith("system/")} for one in metrics]
     system = [{key: value for key, value in one.items() if key.startswith("system/")} for one in metrics]
     return [
         Group("configuration", differing([flat(one, into_lists=True) for one in config or params])),
-        Group("environment", differing([flat(one, into_lists=True) for one in fingerprints or tags])),
+        Group("environment", differing([one | other for one, other in zip(surroundings, data, strict=True)])),
         Group("results", differing(own)),
         Group("system metrics, last values", differing(system)),
     ], notes

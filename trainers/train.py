@@ -23,7 +23,7 @@ from trainers import precision
 from trainers.checkpoint import CheckpointCallback
 from trainers.memory import naming_the_batch_that_fits
 from trainers.warmup import flops_per_sample, warm_up
-from trainers.workload import Data, Shard, TrialModule, Workload, bind, load_workload
+from trainers.workload import Data, Shard, TrialModule, Versioned, Workload, bind, load_workload
 
 logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
 
@@ -69,6 +69,7 @@ def train(config: RunConfig, run_dir: Path, gpu: str) -> None:
         if test_loader is not None:
             test_metrics.update(evaluate_test(trainer, module, test_loader))
         if log:
+            log.tags({"data.version": data.version()} if isinstance(data, Versioned) else {})
             module.write_report(run_dir)
 
     callback = TrialCallback(config, shard.device, log, prepare, conclude)

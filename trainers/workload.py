@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pytorch_lightning as pl
 import torch
@@ -57,6 +57,15 @@ class Data(Protocol):
 
     def test_loader(self, batch_size: int, shard: Shard) -> Loader | None:
         """Samples kept for a final figure, off the clock; None where the dataset has none."""
+        ...
+
+
+@runtime_checkable
+class Versioned(Protocol):
+    """Data that can tell whether it is the same as another run's; becomes the tag `data.version`."""
+
+    def version(self) -> str:
+        """A short digest of what it holds. Asked for when the clock has stopped, so it may take seconds."""
         ...
 
 

@@ -189,6 +189,12 @@ def test_what_differs_beside_the_axis_is_named(make: Callable[..., Report]) -> N
         assert f" {key} " not in found
 
 
+def test_other_data_confound(make: Callable[..., Report]) -> None:
+    runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11), tags={"data.version": "a1"})
+    runs += repeated(config={"gpus": 2}, steps=(0.1, 0.11), tags={"data.version": "b2"})
+    assert "differ in data.version too: a1 in 2 (gpus=1), b2 in 2 (gpus=2)" in " ".join(make(runs).warnings)
+
+
 def test_another_version_of_the_data_confounds(make: Callable[..., Report]) -> None:
     from conf.schema import DatasetConfig
 

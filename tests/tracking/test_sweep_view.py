@@ -12,7 +12,7 @@ from rich.console import Console
 from conf.schema import RunConfig, TrackingConfig
 from tests.tracking import studied
 from tests.tracking.mlflow_server import MlflowServer
-from tracking import run_folder, sweep, sweep_view, sync
+from tracking import run_folder, sweep, sweep_summary, sweep_view, sync
 from tracking.mirror import Mirror
 from tracking.mlflow_run import VIEW_TAG
 from tracking.run_folder import Result
@@ -75,7 +75,7 @@ def test_a_view_that_the_server_refuses_costs_the_columns_alone(server: MlflowSe
 
 def test_columns_are_the_params_in_which_the_jobs_differ() -> None:
     asked = jobs(with_lr(0.1, gpus=1, seed=1), with_lr(0.2, gpus=2, seed=1))
-    view = sweep_view.state("s", [job.config for job in asked], list(sweep.grid(asked)))
+    view = sweep_view.state("s", [job.config for job in asked], list(sweep_summary.grid(asked)))
     params = [column for column in view["selectedColumns"] if column.startswith("params.")]
     assert params == ["params.`optimizer/lr`", "params.`gpus`"]
     assert "metrics.`cost/to_accuracy_usd`" not in view["selectedColumns"]

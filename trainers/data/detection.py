@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from trainers.data.jpeg import Decoded, JpegReader, generated, threads_per_proce
 from trainers.data.prefetch import prefetch
 from trainers.data.shapes import ensure
 from trainers.data.synthetic_detection import generated_batch
+from trainers.data.version import digest, manifest
 from trainers.data.view import View
 
 if TYPE_CHECKING:
@@ -96,6 +97,13 @@ class DetectionData:
 
     def evaluator(self, iou_types: tuple[IouType, ...]) -> DetectionEvaluator:
         return DetectionEvaluator(self.val, iou_types)
+
+    def version(self) -> str:
+        """Of the images' names and sizes and their objects, and of the manifest of drawn ones; no image is read."""
+        parts: list[Any] = [manifest(self.train.folder.parent)]
+        for index in (self.train, self.val):
+            parts += [index.file_names, index.sizes, index.object_start, index.boxes, index.labels, index.crowd]
+        return digest([*parts, self.class_names])
 
     def reader(self, shard: Shard) -> JpegReader:
         """One for training and evaluation; making it sets up the device's decoder, which takes a while."""

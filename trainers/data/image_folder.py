@@ -17,6 +17,7 @@ from trainers.data.folder_index import FolderIndex, load_index
 from trainers.data.jpeg import Decoded, JpegReader, generated, threads_per_process
 from trainers.data.order import EvalOrder, TrainOrder
 from trainers.data.prefetch import prefetch
+from trainers.data.version import digest, manifest
 
 if TYPE_CHECKING:
     from trainers.workload import Batch, Shard
@@ -80,6 +81,11 @@ class ImageFolderData:
 
     def test_loader(self, batch_size: int, shard: Shard) -> None:
         return None
+
+    def version(self) -> str:
+        """Of the files' names and labels, and of what the manifest of drawn ones says; no image is read again."""
+        parts = [(index.files, index.labels, index.class_names) for index in (self.train, self.val)]
+        return digest([*parts[0], *parts[1], manifest(self.train.folder.parent)])
 
     def reader(self, shard: Shard) -> JpegReader:
         """One for training and evaluation; making it sets up the device's decoder, which takes a while."""

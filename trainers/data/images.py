@@ -15,6 +15,7 @@ import torch
 
 from conf.schema import ConfigError
 from trainers.data.order import EvalOrder, TrainOrder
+from trainers.data.version import digest
 
 if TYPE_CHECKING:
     from trainers.workload import Batch, Shard
@@ -84,6 +85,13 @@ class ImageData:
                     torch.from_numpy(labels.astype(np.int64)).to(device),
                 )
         return self._cache[part, device]
+
+    def version(self) -> str:
+        """Of the images and labels that were trained and evaluated on."""
+        read = {part: samples for (part, _), samples in self._cache.items() if part != "test"}
+        return digest(
+            tensor.cpu().numpy() for part in sorted(read) for tensor in (read[part].images, read[part].labels)
+        )
 
     def _read_parts(self, source: Source) -> dict[Part, Arrays]:
         images, labels = self.read(source)

@@ -30,13 +30,13 @@ from conf.schema import ConfigError
 from trainers.data.drawing import CLASS_NAMES
 from trainers.data.scenes import SPLITS, VERSION, classification_scene, detection_scene
 from trainers.data.shapes_coco import annotate, coco_file
+from trainers.data.version import MANIFEST
 
 Kind = Literal["detection", "classification"]
 QUALITY = 90  # of the JPEG files
 MIN_VAL = 100  # validation images of a small set
 IMAGES_PER_PROCESS = 50  # that starting a process is worth
 CANNOT_WRITE = 3  # exit code of a process that draws
-MANIFEST = "manifest.json"
 # SHA-256 of the first MIN_VAL validation images' annotations and JPEG files, which are the same at every size.
 REFERENCE: dict[Kind, dict[str, str]] = {
     "detection": {
