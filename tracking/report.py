@@ -161,7 +161,7 @@ def _second(workload: Workload, leader: Setting) -> str:
     cheapest = estimates.best(workload, "cost/to_accuracy_usd")
     rests = f"this rests on {len(workload.runs)} of {total} runs"
     if cheapest is None:
-        return f"T{rests[1:]}; {len(workload.excluded)} are in no mean."
+        return f"T{rests[1:]}; in no mean: {len(workload.excluded)}."
     price = estimate(cheapest.values("cost/to_accuracy_usd"))
     assert price is not None
     return (
