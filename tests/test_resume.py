@@ -17,6 +17,7 @@ import torch
 from mlflow import MlflowClient
 
 from tests.commands import Launched, collect, events, launch, start
+from tests.tracking.folders import wait_for
 from tracking import attempts, checkpoints, journal, run_folder
 from tracking.mirror import Mirror
 
@@ -89,6 +90,7 @@ def interrupted_twice(cwd: Path, reference: Path) -> Pair:
     assert run_id
     seen["killed"] = mlflow(cwd).get_run(run_id)
     second = paused(cwd, f"resume={folder.relative_to(cwd)}", **IN_EPOCH_6)
+    wait_for(lambda: mlflow(cwd).get_run(run_id).info.status == "RUNNING")  # the mirror may lag behind the worker
     seen["running"] = mlflow(cwd).get_run(run_id)
     kill_everything(second)
     seen["left"] = [one.path.name for one in checkpoints.found(folder)]
