@@ -26,7 +26,10 @@ GPU_KEYS = (
     "power_limit_watts", "application_sm_clock_mhz", "application_memory_clock_mhz", "max_sm_clock_mhz",
     "max_memory_clock_mhz", "memory_bytes", "ecc", "mig", "vbios",
 )  # fmt: skip
-BY_DEVICES = {*DEVICES, "global_batch_size", "optimizer/learning_rate", "env.gpu_count", "env.topology"}
+BY_DEVICES = {
+    *DEVICES, "global_batch_size", "optimizer/learning_rate", "env.gpu_count", "env.topology",
+    "environment.OMP_NUM_THREADS",  # processes share the cores (trainers/worker.py)
+}  # fmt: skip
 # What changes with an axis by itself, and is no confounding.
 FOLLOWS = {
     "dataset.path": {"data.version"},

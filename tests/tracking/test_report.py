@@ -189,6 +189,20 @@ def test_what_differs_beside_the_axis_is_named(make: Callable[..., Report]) -> N
         assert f" {key} " not in found
 
 
+@pytest.mark.parametrize(
+    ("axis", "values", "confounds"), [("gpus", (1, 2), False), ("precision", ("tf32", "bf16"), True)]
+)
+def test_threads_follow_from_the_number_of_processes_alone(
+    make: Callable[..., Report], axis: str, values: tuple[Any, Any], confounds: bool
+) -> None:
+    runs = []
+    for threads, value in zip(("16", "8"), values, strict=True):
+        fingerprint = {"used": [], "gpus": [], "environment": {"OMP_NUM_THREADS": threads}}
+        runs += repeated(config={axis: value}, steps=(0.1, 0.11), fingerprint=fingerprint)
+    found = " ".join(make(runs, by=[axis]).warnings)
+    assert ("differ in environment.OMP_NUM_THREADS too" in found) == confounds
+
+
 def test_other_data_confound(make: Callable[..., Report]) -> None:
     runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11), tags={"data.version": "a1"})
     runs += repeated(config={"gpus": 2}, steps=(0.1, 0.11), tags={"data.version": "b2"})
