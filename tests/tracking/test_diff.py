@@ -28,8 +28,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     uri = f"sqlite:///{root / 'mlflow.db'}"
     sweep = make_sweep(root / "runs", "pair", uri, 2)
     old, new = fingerprint("570.1", 1980, torch="2.11"), fingerprint("580.1", 1755, torch="2.11", numpy="2.0")
-    make_run(sweep, config(seed=1, precision="bf16"), uri, 0.1, fingerprint=old)
-    make_run(sweep, config(seed=2), uri, 0.2, fingerprint=new)
+    make_run(sweep, config(seed=1, precision="bf16"), uri, 0.1, fingerprint=old, tags={"data.version": "a1"})
+    make_run(sweep, config(seed=2), uri, 0.2, fingerprint=new, tags={"data.version": "b2"})
     twins = make_sweep(root / "runs", "twins", uri, 2)
     for _ in range(2):
         make_run(twins, config(seed=3), uri, 0.1, fingerprint=old)
@@ -66,6 +66,7 @@ def test_only_what_differs_is_shown_biggest_change_first(diff: Any) -> None:
     assert found["seed"] == ["1", "2", "+100.0%"]
     assert found["precision.name"] == ["bf16", "fp32", ""]
     assert found["software.driver"] == ["570.1", "580.1", ""]
+    assert found["data.version"] == ["a1", "b2", ""]
     assert found["gpus.0.max_sm_clock_mhz"] == ["1980", "1755", "-11.4%"]
     assert found["software.packages.numpy"] == ["(none)", "2.0", ""]
     assert found["throughput/samples_per_sec"] == ["320", "160", "-50.0%"]

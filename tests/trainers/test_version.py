@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.trainers import coco_files
 from tests.trainers.jpegs import picture, write
 from trainers.data.coco import load_index
 from trainers.data.detection import DetectionData
 from trainers.data.image_folder import imagenet
+from trainers.data.images import ImageData
 from trainers.data.version import MANIFEST, digest
 
 
@@ -57,6 +59,24 @@ def test_of_image_folders(tmp_path: Path, change: Callable[[Path], Any]) -> None
 
 def write_again(root: Path) -> None:
     write(root / "train/ant/9.JPEG", picture(8, 8))
+
+
+@pytest.mark.parametrize("change", ["image", "label", "none"])
+def test_of_images_in_memory_only_what_is_trained_and_evaluated_on_counts(change: str) -> None:
+    versions = []
+    for spoilt in (False, True):
+        images, labels = np.zeros((8, 4, 4), np.uint8), np.arange(8)
+        images[0, 0, 0] += spoilt and change == "image"
+        labels[0] = 9 if spoilt and change == "label" else 0
+        test = np.full((2, 4, 4), spoilt, np.uint8), np.zeros(2, np.int64)
+        data = ImageData(
+            "numbered", 10, (4, 4), tuple("0123456789"), 6, 2, 2,
+            lambda source, train=(images, labels), test=test: test if source == "test" else train,
+        )  # fmt: skip
+        for part in ("train", "test"):
+            data.samples(part, torch.device("cpu"))
+        versions.append(data.version())
+    assert (versions[0] == versions[1]) == (change == "none")
 
 
 @pytest.mark.parametrize("change", ["box", "category", "none"])
