@@ -45,7 +45,10 @@ class Evidence:
         self.runs: dict[str, Journaled] = {}
         self._settings: dict[tuple[Any, ...], dict[str, Journaled]] = {}
         for path in (path for root in roots for path in root.rglob("run.json")):
-            uid = json.loads(path.read_text(encoding="utf-8")).get("uid")
+            try:
+                uid = json.loads(path.read_text(encoding="utf-8")).get("uid")
+            except ValueError:  # a damaged one; if the report is about it, it will be missed
+                continue
             if uid in ids and (path.parent / "journal.jsonl").exists():
                 self.runs[ids[uid]] = Journaled(path.parent)
 

@@ -156,7 +156,12 @@ def to_json(value: Any) -> str:
 
 
 def read_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+    """Raises ValueError that names the file where it is damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        hint = "a machine that went down may leave such a file: move its folder away, or put a copy in place"
+        raise ValueError(f"{path}: is damaged ({error}); {hint}") from error
 
 
 def reserve(folder: Path) -> None:

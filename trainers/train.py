@@ -69,7 +69,7 @@ def train(config: RunConfig, run_dir: Path, gpu: str) -> None:
         if test_loader is not None:
             test_metrics.update(evaluate_test(trainer, module, test_loader))
         if log:
-            log.tags({"data.version": data.version()} if isinstance(data, Versioned) else {})
+            log.tags(data_version(data))
             module.write_report(run_dir)
 
     callback = TrialCallback(config, shard.device, log, prepare, conclude)
@@ -157,6 +157,15 @@ def make_data(workload: Workload, config: DatasetConfig) -> Data:
     given = {key: value for key, value in vars(config).items() if key != "name" and value is not None}
     data: Data = bind(workload.data[config.name], "dataset", **given)
     return data
+
+
+def data_version(data: Data) -> dict[str, str]:
+    """The tag that says what the data held. Nothing where they cannot tell: that must not cost a run its result."""
+    try:
+        return {"data.version": data.version()} if isinstance(data, Versioned) else {}
+    except Exception as error:
+        logging.getLogger(__name__).warning("no data.version: %s: %s", type(error).__name__, error)
+        return {}
 
 
 def make_module(workload: Workload, data: Data, config: RunConfig) -> TrialModule:

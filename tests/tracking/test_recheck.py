@@ -123,6 +123,11 @@ def test_a_figure_that_the_journals_do_not_have_fails_the_check(
     assert named in " ".join(recheck(content, [tmp_path]).differences)
 
 
+def test_a_damaged_folder_of_another_run_is_passed_over(root: Path, content: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"na')
+    assert recheck(content, [tmp_path, root]).differences == []
+
+
 def test_a_run_without_its_folder_fails_the_check(content: dict[str, Any], tmp_path: Path) -> None:
     assert "no run folder at or below" in recheck(content, [tmp_path]).differences[0]
 

@@ -49,3 +49,9 @@ def test_parents_come_before_their_children(tmp_path: Path) -> None:
     assert run_folder.run_folders(tmp_path) == [parent, child]
     assert run_folder.parent_of(child) == parent
     assert run_folder.parent_of(parent) is None
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / run_folder.RUN).write_text('{"na')
+    with pytest.raises(ValueError, match=r"run\.json: is damaged \(.*\); .*move its folder away"):
+        run_folder.read_info(tmp_path)

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from pytorch_lightning.loops.training_epoch_loop import _TrainingEpochLoop
 
 from conf.schema import RunConfig
-from trainers.train import join
+from trainers.train import data_version, join
 
 
 def test_lightning_still_has_what_is_switched_off() -> None:
@@ -32,3 +32,13 @@ def test_the_world_is_counted_and_must_be_as_large_as_asked(monkeypatch: pytest.
                 join(RunConfig(gpus=0, cpu_processes=asked))
     finally:
         dist.destroy_process_group()
+
+
+def test_data_that_cannot_tell_their_version_cost_no_run_its_result(caplog: pytest.LogCaptureFixture) -> None:
+    class Gone:
+        def version(self) -> str:
+            raise OSError("the file system is gone")
+
+    assert data_version(Gone()) == {}  # type: ignore[arg-type]
+    assert "no data.version: OSError: the file system is gone" in caplog.text
+    assert data_version(object()) == {}  # type: ignore[arg-type]
