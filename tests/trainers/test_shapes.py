@@ -127,7 +127,8 @@ def test_coverage_is_the_area_in_the_picture(name: str, seed: int, extent: float
     for canvas, moved in ((whole, corners + 100), (clipped, corners)):
         box, cover = coverage(moved, *canvas.shape)
         canvas[box] = cover
-    assert np.array_equal(whole[100:170, 100:150], clipped)
+    # But for one step of the rounding: 100 pixels on, the corners are not quite the same numbers.
+    assert np.abs(whole[100:170, 100:150] - clipped).max() <= 1 / 1024
 
 
 @given(arrays(bool, array_shapes(min_dims=2, max_dims=2, max_side=9)))
