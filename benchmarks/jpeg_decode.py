@@ -29,6 +29,7 @@ import torchvision  # noqa: E402
 from trainers.data import image_folder  # noqa: E402
 from trainers.data.jpeg import JpegReader  # noqa: E402
 from trainers.data.jpeg_file import read_file  # noqa: E402
+from trainers.data.nvjpeg import Decoder  # noqa: E402
 from trainers.data.prefetch import prefetch  # noqa: E402
 
 Decode = Callable[[list[str]], object]
@@ -38,7 +39,10 @@ WIDTH = {"cuda": 8192, "cpu": 512}  # of the matrices; a product takes an H200 s
 def variants(device: torch.device, num_threads: int) -> Iterator[tuple[str, Decode]]:
     yield "ours, cpu", JpegReader(device, num_threads, "cpu").read
     if device.type == "cuda":
-        yield "ours, gpu", JpegReader(device, num_threads, "gpu").read
+        for lanes in (1, 2, 4, 8):
+            reader = JpegReader(device, num_threads, "gpu")
+            reader._gpu = Decoder(device, lanes)
+            yield f"ours, gpu, {lanes} lanes", reader.read
 
         def by_torchvision(paths: list[str]) -> object:
             return torchvision.io.decode_jpeg([read_file(path) for path in paths], device=device)

@@ -10,7 +10,10 @@ Interface: https://docs.nvidia.com/cuda/nvjpeg/index.html
 from __future__ import annotations
 
 import ctypes
+from concurrent.futures import ThreadPoolExecutor, wait
 from ctypes import byref, c_int, c_size_t, c_uint, c_void_p
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +22,7 @@ import torchvision
 
 BACKEND_HARDWARE, OUTPUT_RGB = 3, 3  # of nvjpegBackend_t and nvjpegOutputFormat_t; RGB is plane after plane
 COLOURS = 3
+NUM_LANES = 4
 Size = tuple[int, int]  # height, width
 
 
@@ -36,22 +40,37 @@ class Image(ctypes.Structure):
     _fields_ = (("channel", c_void_p * 4), ("pitch", c_size_t * 4))
 
 
+@dataclass(frozen=True)
+class Lane:
+    """What one thread decodes its share of a batch with; waiting for one lane's kernels holds no other lane up."""
+
+    state: c_void_p
+    stream: torch.cuda.Stream
+
+
 class Decoder:
     """The hardware decoder of a GPU; not for several threads at once. Raises Unavailable."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, num_lanes: int = NUM_LANES) -> None:
         if device.type != "cuda":
             raise Unavailable(f"the device is {device.type}")
         self._library, self._quick = _load()
         self._device = device
-        self._handle, self._state, self._header = c_void_p(), c_void_p(), c_void_p()
+        self._handle, self._header = c_void_p(), c_void_p()
         try:
             with torch.cuda.device(device):
                 self._call("nvjpegCreateEx", c_int(BACKEND_HARDWARE), None, None, c_uint(0), byref(self._handle))
-                self._call("nvjpegJpegStateCreate", self._handle, byref(self._state))
                 self._call("nvjpegJpegStreamCreate", self._handle, byref(self._header))
+            self._lanes = [self._lane() for _ in range(num_lanes)]
         except Failed as error:
             raise Unavailable(f"{torch.cuda.get_device_name(device)} has no decoder that nvJPEG can use") from error
+        self._threads = ThreadPoolExecutor(num_lanes, thread_name_prefix="nvjpeg")
+
+    def _lane(self) -> Lane:
+        state = c_void_p()
+        with torch.cuda.device(self._device):
+            self._call("nvjpegJpegStateCreate", self._handle, byref(state))
+        return Lane(state, torch.cuda.Stream(self._device, priority=-1))
 
     def size(self, content: torch.Tensor) -> Size | None:
         """Height and width of the image in a file's bytes, uint8 [length]; None where the decoder cannot take it."""
@@ -71,23 +90,37 @@ class Decoder:
 
         Raises Failed where one of them is broken.
         """
-        count = len(encoded)
         lengths = np.array([COLOURS * height * width for height, width in sizes])
         pixels = torch.empty(int(lengths.sum()), dtype=torch.uint8, device=self._device)
-        starts = pixels.data_ptr() + np.cumsum(lengths) - lengths
+        starts = (pixels.data_ptr() + np.cumsum(lengths) - lengths).tolist()
+        before = torch.cuda.current_stream(self._device).record_event()  # may still use that memory for something else
+        bounds = np.linspace(0, len(encoded), len(self._lanes) + 1).astype(int).tolist()
+        shares = [slice(*ends) for ends in pairwise(bounds) if ends[0] < ends[1]]
+        waiting = [
+            self._threads.submit(self._decode_on, lane, before, encoded[share], sizes[share], starts[share])
+            for lane, share in zip(self._lanes, shares, strict=False)
+        ]
+        wait(waiting)  # all of them, also where one fails: they read the files' bytes and write the pixels
+        for future in waiting:
+            future.result()
+        return pixels
+
+    def _decode_on(
+        self, lane: Lane, before: torch.cuda.Event, encoded: list[torch.Tensor], sizes: list[Size], starts: list[int]
+    ) -> None:
+        count = len(encoded)
         images = (Image * count)()
-        for image, start, (height, width) in zip(images, starts.tolist(), sizes, strict=True):
+        for image, start, (height, width) in zip(images, starts, sizes, strict=True):
             for plane in range(COLOURS):
                 image.channel[plane], image.pitch[plane] = start + plane * height * width, width
         data = (c_void_p * count)(*(content.data_ptr() for content in encoded))
         num_bytes = (c_size_t * count)(*map(len, encoded))
-        stream = torch.cuda.current_stream(self._device)
-        state = (self._handle, self._state)
-        with torch.cuda.device(self._device):
+        lane.stream.wait_event(before)
+        state, stream = (self._handle, lane.state), c_void_p(lane.stream.cuda_stream)
+        with torch.cuda.device(self._device):  # the current device is a thread's own
             self._call("nvjpegDecodeBatchedInitialize", *state, c_int(count), c_int(1), c_int(OUTPUT_RGB))
-            self._call("nvjpegDecodeBatched", *state, data, num_bytes, images, c_void_p(stream.cuda_stream))
-        stream.synchronize()  # it reads the files' bytes until then
-        return pixels
+            self._call("nvjpegDecodeBatched", *state, data, num_bytes, images, stream)
+        lane.stream.synchronize()
 
     def _call(self, name: str, *arguments: object) -> None:
         _check(name, getattr(self._library, name)(*arguments))
