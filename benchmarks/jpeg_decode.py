@@ -3,8 +3,9 @@
     python benchmarks/jpeg_decode.py --batch 512 --threads 16             # on a GPU
     python benchmarks/jpeg_decode.py --device cpu --batch 64 --repeats 5
 
-The files are the drawn ones of dataset=shapes, from the page cache. Variants: `ours, gpu` (nvJPEG on a stream that goes
-first), `ours, cpu` (libjpeg-turbo on threads, then one copy), `torchvision, gpu` (its nvJPEG operator, a batch a call).
+The files are the drawn ones of dataset=shapes, from the page cache. Variants: `ours, gpu` (nvJPEG on streams that go
+first), `ours, cpu` (libjpeg-turbo on threads, then one copy), `ours, auto` (both share a batch, the default) and
+`torchvision, gpu` (its nvJPEG operator, a batch a call).
 "Beside" is another thread that keeps the device in large matrix products, as training does.
 """
 
@@ -29,7 +30,6 @@ import torchvision  # noqa: E402
 from trainers.data import image_folder  # noqa: E402
 from trainers.data.jpeg import JpegReader  # noqa: E402
 from trainers.data.jpeg_file import read_file  # noqa: E402
-from trainers.data.nvjpeg import Decoder  # noqa: E402
 from trainers.data.prefetch import prefetch  # noqa: E402
 
 Decode = Callable[[list[str]], object]
@@ -39,10 +39,8 @@ WIDTH = {"cuda": 8192, "cpu": 512}  # of the matrices; a product takes an H200 s
 def variants(device: torch.device, num_threads: int) -> Iterator[tuple[str, Decode]]:
     yield "ours, cpu", JpegReader(device, num_threads, "cpu").read
     if device.type == "cuda":
-        for lanes in (1, 2, 4, 8):
-            reader = JpegReader(device, num_threads, "gpu")
-            reader._gpu = Decoder(device, lanes)
-            yield f"ours, gpu, {lanes} lanes", reader.read
+        yield "ours, gpu", JpegReader(device, num_threads, "gpu").read
+        yield "ours, auto", JpegReader(device, num_threads, "auto").read
 
         def by_torchvision(paths: list[str]) -> object:
             return torchvision.io.decode_jpeg([read_file(path) for path in paths], device=device)

@@ -1,6 +1,7 @@
 """Reads and decodes JPEG files of different sizes into one flat buffer on the device.
 
-A GPU's decoder takes a batch at once; a thread pool does the same on the CPU.
+By a pool of the CPU's threads or by the GPU's decoder. The latter needs room between training's kernels for its own:
+a GPU that training keeps busy is better fed by the CPU, if that has enough cores.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain, pairwise
 
 import numpy as np
 import torch
@@ -23,7 +25,8 @@ log = logging.getLogger(__name__)
 
 DECODE = ("auto", "gpu", "cpu")
 GENERATED_SIZE = (96, 128)  # height and width of generated images
-READ_AT_ONCE = 8  # files a thread
+MOVE_AT_ONCE = 8  # files a thread
+ENOUGH_THREADS = 12  # that decode about as fast as an H200's decoder does beside training: some 5,000 images/s
 
 
 @dataclass(frozen=True)
@@ -43,9 +46,9 @@ class Decoded:
 class JpegReader:
     """Reads files with `num_threads` threads and decodes them on `device` or on the CPU.
 
-    `decode` is gpu, cpu or auto: gpu where `device` is a GPU whose decoder works, else cpu. Raises ConfigError for gpu
-    where there is none. What the GPU cannot take (grey, CMYK, progressive, another format under a JPEG's name) the CPU
-    decodes.
+    `decode` is gpu, cpu or auto: gpu where `device` is a GPU whose decoder works and the threads are fewer than
+    ENOUGH_THREADS, else cpu. Raises ConfigError for gpu where there is none. What the GPU cannot take (grey, CMYK,
+    progressive, another format under a JPEG's name) the CPU decodes.
     """
 
     def __init__(self, device: torch.device, num_threads: int, decode: str = "auto") -> None:
@@ -55,10 +58,10 @@ class JpegReader:
             raise ConfigError(f"dataset.num_threads={num_threads}: give the number of threads, 1 or more")
         self.device = device
         self._num_threads = num_threads
-        self._readers = ThreadPoolExecutor(num_threads, thread_name_prefix="read")
+        self._movers = ThreadPoolExecutor(num_threads, thread_name_prefix="move")  # of bytes: read, copy
         self._decoders = ThreadPoolExecutor(num_threads, thread_name_prefix="decode")
         self._gpu: Decoder | None = None
-        if decode != "cpu":
+        if decode == "gpu" or (decode == "auto" and num_threads < ENOUGH_THREADS):
             try:
                 self._gpu = Decoder(device)
             except Unavailable as error:
@@ -72,30 +75,41 @@ class JpegReader:
 
         Raises ConfigError that names a file which is missing, truncated or no image.
         """
-        return self._decode(paths, self._fetch(paths))
+        return self._start(paths, self._fetch(paths))()
 
     def read_ahead(self, batches: Iterable[Sequence[PathLike]]) -> Iterator[Decoded]:
-        """`read` of each of the batches; while one is decoded, the files of the next are read."""
-        fetched = ((paths, self._fetch(paths)) for paths in batches)
-        for paths, encoded in prefetch(fetched, torch.device("cpu"), depth=1):
-            yield self._decode(paths, encoded)
+        """`read` of each of the batches; before one is waited for, the threads have the next."""
+        fetched = prefetch(((paths, self._fetch(paths)) for paths in batches), torch.device("cpu"), depth=1)
+        started = (self._start(paths, encoded) for paths, encoded in fetched)
+        for finish, _ in pairwise(chain(started, (None,))):
+            assert finish
+            yield finish()
 
     def _fetch(self, paths: Sequence[PathLike]) -> list[torch.Tensor]:
         """The files' bytes, where the GPU decodes; the CPU reads them as it goes."""
-        return self._each(self._readers, read_file, paths, READ_AT_ONCE) if self._gpu else []
+        return self._each(self._movers, read_file, paths, MOVE_AT_ONCE)() if self._gpu else []
 
-    def _decode(self, paths: Sequence[PathLike], encoded: list[torch.Tensor]) -> Decoded:
+    def _start(self, paths: Sequence[PathLike], encoded: list[torch.Tensor]) -> Callable[[], Decoded]:
+        """Has the threads decode what is theirs; the result decodes what is the GPU's, waits and puts all together."""
         sizes = {index: size for index, one in enumerate(encoded) if (size := self._size(one)) is not None}
-        pixels = None
-        if self._gpu and sizes:
+        on_cpu = self._decoding(paths, [index for index in range(len(paths)) if index not in sizes])
+
+        def finish() -> Decoded:
+            if not (self._gpu and sizes):
+                return self._packed({}, None, on_cpu())
             try:
                 pixels = self._gpu.decode([encoded[index] for index in sizes], list(sizes.values()))
             except Failed as error:  # does not say which file: the CPU decodes all, or names the broken one
                 log.info("%d images are decoded on the CPU: %s", len(sizes), error)
-                sizes = {}
-        rest = [index for index in range(len(paths)) if index not in sizes]
-        images = self._each(self._decoders, decode_file, [paths[index] for index in rest])
-        return self._packed(sizes, pixels, dict(zip(rest, images, strict=True)))
+                return self._packed({}, None, on_cpu() | self._decoding(paths, list(sizes))())
+            return self._packed(sizes, pixels, on_cpu())
+
+        return finish
+
+    def _decoding(self, paths: Sequence[PathLike], indices: list[int]) -> Callable[[], dict[int, np.ndarray]]:
+        """Decodes those of the files on the CPU from now on; the result waits for them."""
+        images = self._each(self._decoders, decode_file, [paths[index] for index in indices])
+        return lambda: dict(zip(indices, images(), strict=True))
 
     def _size(self, content: torch.Tensor) -> Size | None:
         assert self._gpu
@@ -129,13 +143,16 @@ class JpegReader:
         def place(number: int) -> None:  # NumPy copies in one thread, where PyTorch would wake a pool in each
             view[ends[number] - images[number].size : ends[number]] = images[number].ravel()
 
-        self._each(self._decoders, place, range(len(images)))
+        self._each(self._movers, place, range(len(images)), MOVE_AT_ONCE)()  # the decoders have the next batch
         return flat.to(self.device, non_blocking=True)
 
-    def _each(self, pool: ThreadPoolExecutor, function: Callable, items: Iterable, at_once: int = 1) -> list:
-        """The results of `function` for each of the items, in order, by one thread for every `at_once` items at most.
+    def _each(
+        self, pool: ThreadPoolExecutor, function: Callable, items: Iterable, at_once: int = 1
+    ) -> Callable[[], list]:
+        """Starts `function` for each of the items; the result waits for what it returned, in order.
 
-        Threads that wake up keep the one that launches the training's kernels waiting for the interpreter.
+        By one thread for every `at_once` items at most: threads that wake up keep the one that launches the training's
+        kernels waiting for the interpreter.
         """
         items = list(items)
         results: list = [None] * len(items)
@@ -145,10 +162,14 @@ class JpegReader:
             for index in todo:
                 results[index] = function(items[index])
 
-        num_threads = min(self._num_threads, -(-len(items) // at_once))
-        for future in [pool.submit(work) for _ in range(num_threads)]:
-            future.result()
-        return results
+        working = [pool.submit(work) for _ in range(min(self._num_threads, -(-len(items) // at_once)))]
+
+        def finish() -> list:
+            for future in working:
+                future.result()
+            return results
+
+        return finish
 
 
 def generated(batch_size: int, device: torch.device) -> Decoded:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -21,35 +22,32 @@ PathLike = str | os.PathLike[str]
 
 
 def read_file(path: PathLike) -> torch.Tensor:
-    """The file's bytes, uint8 [length]. Raises ConfigError where it cannot be read or holds nothing."""
+    """The file's bytes, uint8 [length]. Raises ConfigError where it cannot be read or holds nothing.
+
+    Read here and now: torchvision's operator maps the file, whose disk is then waited for by who first looks at it.
+    """
     try:
-        content: torch.Tensor = torch.ops.image.read_file(os.fspath(path))
-    except RuntimeError as error:
-        raise _refusal(path, _reason(path)) from error
-    return content
+        content = bytearray(Path(path).read_bytes())
+    except OSError as error:
+        raise _refusal(path, f"cannot be read ({error.strerror})") from error
+    if not content:
+        raise _refusal(path, "is empty")
+    return torch.frombuffer(content, dtype=torch.uint8)
 
 
 def decode_file(path: PathLike) -> np.ndarray:
     """The image in a file, uint8 [height, width, 3]. Raises ConfigError where there is none."""
-    content = read_file(path)
     try:
-        image: torch.Tensor = torch.ops.image.decode_jpeg(content, RGB, False)
+        image: torch.Tensor = torch.ops.image.decode_jpeg(torch.ops.image.read_file(os.fspath(path)), RGB, False)
         return image.permute(1, 2, 0).numpy()
     except RuntimeError:
         pass  # another format under a JPEG's name, as ImageNet holds one, or a broken file: Pillow tells them apart
+    content = read_file(path)
     try:
         with Image.open(io.BytesIO(content.numpy().tobytes())) as picture:
             return np.asarray(picture.convert("RGB"))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise _refusal(path, f"cannot be decoded as an image ({error})") from error
-
-
-def _reason(path: PathLike) -> str:
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123
-            return "is empty" if not file.read(1) else "cannot be read"
-    except OSError as error:
-        return f"cannot be read ({error.strerror})"
 
 
 def _refusal(path: PathLike, problem: str) -> ConfigError:

@@ -22,7 +22,7 @@ import torchvision
 
 BACKEND_HARDWARE, OUTPUT_RGB = 3, 3  # of nvjpegBackend_t and nvjpegOutputFormat_t; RGB is plane after plane
 COLOURS = 3
-NUM_LANES = 4
+NUM_LANES = 8  # beside products of large matrices on an H200: 1 lane 2,100 images/s, 4 lanes 4,400, 8 lanes 5,500
 Size = tuple[int, int]  # height, width
 
 
@@ -118,9 +118,13 @@ class Decoder:
         lane.stream.wait_event(before)
         state, stream = (self._handle, lane.state), c_void_p(lane.stream.cuda_stream)
         with torch.cuda.device(self._device):  # the current device is a thread's own
-            self._call("nvjpegDecodeBatchedInitialize", *state, c_int(count), c_int(1), c_int(OUTPUT_RGB))
-            self._call("nvjpegDecodeBatched", *state, data, num_bytes, images, stream)
-        lane.stream.synchronize()
+            try:
+                self._call("nvjpegDecodeBatchedInitialize", *state, c_int(count), c_int(1), c_int(OUTPUT_RGB))
+                self._call("nvjpegDecodeBatched", *state, data, num_bytes, images, stream)
+            finally:  # what has been started writes until then
+                done = torch.cuda.Event(blocking=True)  # keeps no core busy: the CPU decodes, too
+                done.record(lane.stream)
+                done.synchronize()
 
     def _call(self, name: str, *arguments: object) -> None:
         _check(name, getattr(self._library, name)(*arguments))
