@@ -38,13 +38,13 @@ def pynvml() -> Iterator[Any]:
 
 @pytest.fixture
 def held(pynvml: Any) -> Held:
-    """Asks the driver who holds which GPU, and how many bytes of each are in use.
+    """Asks the driver who holds which of the GPUs that we see, and how many bytes of each are in use.
 
     In a container the driver may tell the numbers that processes have outside, or none: the bytes tell all the same.
     """
 
     def ask() -> Holding:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(gpu.index) for gpu in nvml.visible_gpus()]
         running = [pynvml.nvmlDeviceGetComputeRunningProcesses(handle) for handle in handles]
         pids = {(index, process.pid) for index, processes in enumerate(running) for process in processes}
         return pids, [pynvml.nvmlDeviceGetMemoryInfo(handle).used for handle in handles]

@@ -163,6 +163,24 @@ def test_what_the_gpu_cannot_take_the_cpu_does(
     assert decoder.asked == []
 
 
+def test_many_threads_decode_for_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU's decoder waits for room between training's kernels; the CPU's threads do not."""
+    monkeypatch.setattr(jpeg, "Decoder", lambda device: FakeDecoder())
+    paths = [write(tmp_path / "plain.jpg", picture(30, 41))]
+    for decode, num_threads, on_cpu in (("auto", 7, False), ("auto", 8, True), ("gpu", 8, False), ("cpu", 7, True)):
+        assert JpegReader(CPU, num_threads, decode).read(paths).interleaved.tolist() == [on_cpu]
+
+
+@pytest.mark.parametrize(
+    ("cores", "processes", "threads"), [(1, 1, 1), (2, 1, 1), (2, 4, 1), (16, 1, 14), (64, 4, 14), (12, 2, 4)]
+)
+def test_threads_leave_cores_for_what_else_there_is_to_do(
+    monkeypatch: pytest.MonkeyPatch, cores: int, processes: int, threads: int
+) -> None:
+    monkeypatch.setattr(jpeg.os, "sched_getaffinity", lambda pid: set(range(cores)))
+    assert jpeg.threads_per_process(processes) == threads
+
+
 @pytest.mark.gpu
 @needs_gpu
 @pytest.mark.parametrize("decode", ["gpu", "cpu"])

@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 DECODE = ("auto", "gpu", "cpu")
 GENERATED_SIZE = (96, 128)  # height and width of generated images
 MOVE_AT_ONCE = 8  # files a thread
-ENOUGH_THREADS = 12  # that decode about as fast as an H200's decoder does beside training: some 5,000 images/s
+ENOUGH_THREADS = 8  # decode some 5,000 images/s, about what an H200's decoder does beside training
+SPARE_CORES = 2  # for the threads that launch kernels and that put batches together
 
 
 @dataclass(frozen=True)
@@ -184,5 +185,6 @@ def generated(batch_size: int, device: torch.device) -> Decoded:
 
 
 def threads_per_process(num_processes: int) -> int:
-    """This machine's cores, as far as they are ours, shared by the processes."""
-    return max(1, len(os.sched_getaffinity(0)) // num_processes)
+    """This machine's cores, as far as they are ours, shared by the processes; some of them are left for the rest."""
+    cores = len(os.sched_getaffinity(0)) // num_processes
+    return max(1, cores // 2, cores - SPARE_CORES)
