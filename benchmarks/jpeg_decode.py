@@ -1,12 +1,13 @@
-"""How fast JPEG files become pixels on the device: ours and torchvision's, alone and beside a busy device.
+"""How fast JPEG files become pixels on the device, and what that costs the thread that launches the training's kernels.
 
-    python benchmarks/jpeg_decode.py --batch 512 --threads 16             # on a GPU
-    python benchmarks/jpeg_decode.py --device cpu --batch 64 --repeats 5
+    python benchmarks/jpeg_decode.py --batch 512 --threads 14             # on a GPU
+    python benchmarks/jpeg_decode.py --device cpu --batch 64 --threads 1
 
-The files are the drawn ones of dataset=shapes, from the page cache. Variants: `ours, gpu` (nvJPEG on streams that go
-first), `ours, cpu` (libjpeg-turbo on threads, then one copy), `ours, auto` (both share a batch, the default) and
-`torchvision, gpu` (its nvJPEG operator, a batch a call).
-"Beside" is another thread that keeps the device in large matrix products, as training does.
+The files are the drawn ones of dataset=shapes, from the page cache. Variants: `ours, cpu` (libjpeg-turbo on threads
+that are not Python's, then one copy), `ours, gpu` (nvJPEG on streams that go first), `Python's threads` (a file at a
+time by torchvision, as a loader of threads has it) and `torchvision, gpu` (its nvJPEG operator, a batch a call).
+"Beside" is another thread that keeps the device in large matrix products, as training does; "launches" is how long 400
+small operations of another thread take meanwhile, over what they take alone.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,19 +30,26 @@ import torch  # noqa: E402
 import torchvision  # noqa: E402
 
 from trainers.data import image_folder  # noqa: E402
-from trainers.data.jpeg import JpegReader  # noqa: E402
-from trainers.data.jpeg_file import read_file  # noqa: E402
+from trainers.data.jpeg import JpegReader, threads_per_process  # noqa: E402
+from trainers.data.jpeg_file import decode_file, read_file  # noqa: E402
 from trainers.data.prefetch import prefetch  # noqa: E402
 
 Decode = Callable[[list[str]], object]
+NUM_LAUNCHES = 400  # of a training step, more or less
 WIDTH = {"cuda": 8192, "cpu": 512}  # of the matrices; a product takes an H200 some 1.5 ms
 
 
 def variants(device: torch.device, num_threads: int) -> Iterator[tuple[str, Decode]]:
     yield "ours, cpu", JpegReader(device, num_threads, "cpu").read
+    pool = ThreadPoolExecutor(num_threads)
+
+    def by_python(paths: list[str]) -> object:
+        flat = np.concatenate([image.ravel() for image in pool.map(decode_file, paths)])
+        return torch.from_numpy(flat).to(device)
+
+    yield "Python's threads", by_python
     if device.type == "cuda":
         yield "ours, gpu", JpegReader(device, num_threads, "gpu").read
-        yield "ours, auto", JpegReader(device, num_threads, "auto").read
 
         def by_torchvision(paths: list[str]) -> object:
             return torchvision.io.decode_jpeg([read_file(path) for path in paths], device=device)
@@ -88,11 +97,34 @@ def rates(decode: Decode, batches: list[list[str]], device: torch.device) -> lis
     return list(prefetch(each(), device, depth=1))[1:]
 
 
+def launching(device: torch.device, meanwhile: Callable[[], bool]) -> float:
+    """Seconds that NUM_LAUNCHES small operations take, the median, as long as `meanwhile` is true."""
+    small = torch.zeros(8, device=device)
+    found: list[float] = []
+    while meanwhile() or not found:
+        started = time.perf_counter()
+        for _ in range(NUM_LAUNCHES):
+            small.add_(1)
+        found.append(time.perf_counter() - started)
+        synchronise(device)
+    return statistics.median(found)
+
+
+def slowdown(decode: Decode, batches: list[list[str]], device: torch.device) -> float:
+    until = time.perf_counter() + 1
+    alone = launching(device, lambda: time.perf_counter() < until)
+    decoding = threading.Thread(target=rates, args=(decode, batches, device))
+    decoding.start()
+    beside = launching(device, decoding.is_alive)
+    decoding.join()
+    return beside / alone
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batch", type=int, default=512)
-    parser.add_argument("--threads", type=int, default=16)
+    parser.add_argument("--threads", type=int, default=threads_per_process(1))
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--size", type=int, default=2000, help="images that are drawn")
     asked = parser.parse_args()
@@ -101,18 +133,21 @@ def main() -> None:
     rng = np.random.RandomState(0)
     batches = [list(train.paths(rng.randint(0, asked.size, asked.batch))) for _ in range(asked.repeats + 1)]
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    print(f"{name}, PyTorch {torch.__version__}, torchvision {torchvision.__version__}; images/s, median and quartiles")
+    print(
+        f"{name}, PyTorch {torch.__version__}, torchvision {torchvision.__version__}; {asked.threads} threads, batches"
+    )
+    print(f"of {asked.batch}; images/s, median and quartiles of {asked.repeats}")
     for variant, decode in variants(device, asked.threads):
-        cells = []
-        for beside in (False, True):
-            if beside:
-                with busy(device):
-                    found = rates(decode, batches, device)
-            else:
-                found = rates(decode, batches, device)
-            low, middle, high = statistics.quantiles(found, n=4)
-            cells.append(f"{middle:9,.0f} ({low:,.0f}-{high:,.0f})")
-        print(f"{variant:18} batch {asked.batch:5}   alone {cells[0]:30} beside {cells[1]}", flush=True)
+        alone = rates(decode, batches, device)
+        with busy(device):
+            beside = rates(decode, batches, device)
+        cost = slowdown(decode, batches, device)
+        print(f"{variant:18} alone {shown(alone):24} beside {shown(beside):24} launches x{cost:.2f}", flush=True)
+
+
+def shown(found: list[float]) -> str:
+    low, middle, high = statistics.quantiles(found, n=4)
+    return f"{middle:,.0f} ({low:,.0f} to {high:,.0f})"
 
 
 if __name__ == "__main__":

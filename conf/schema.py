@@ -54,7 +54,7 @@ class DatasetConfig:
     size: int | None = None  # number of training images, for datasets that are generated
     year: int | None = None  # 2014 or 2017, for COCO where path holds both
     decode: str | None = None  # where JPEG files are decoded: auto | gpu | cpu
-    num_threads: int | None = None  # that read and decode, a process; default: the cores, shared by the processes
+    num_threads: int | None = None  # that read and decode, a process; default: its share of the cores, less two
 
 
 @dataclass

@@ -123,8 +123,8 @@ def test_every_validation_image_counts_exactly_once(folder: Path, batch_size: in
 
 def test_nothing_is_read_before_the_first_batch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    decode = jpeg.decode_file
-    monkeypatch.setattr(jpeg, "decode_file", lambda path: read.append(str(path)) or decode(path))
+    decode = jpeg.decode_files
+    monkeypatch.setattr(jpeg, "decode_files", lambda paths, *rest: read.extend(map(str, paths)) or decode(paths, *rest))
     data = small(folder)
     data.example_batches(4, CPU)
     loaders = data.train_loader(4, 1, Shard()), data.eval_loader(4, Shard())

@@ -13,7 +13,7 @@ from PIL import Image
 
 from conf.schema import ConfigError
 from tests.trainers.jpegs import picture, write
-from trainers.data import jpeg
+from trainers.data import jpeg, jpeg_file
 from trainers.data.jpeg import Decoded, JpegReader
 from trainers.data.nvjpeg import Failed
 
@@ -53,6 +53,20 @@ def test_reads_what_pillow_reads_in_order(tmp_path: Path, num_threads: int) -> N
     assert len(decoded.pixels) == sum(image.size for image in expected)
     assert decoded.sizes.tolist() == decoded.host_sizes.tolist() == [list(image.shape[:2]) for image in expected]
     for found, image in zip(images(decoded), expected, strict=True):
+        assert np.array_equal(found, image)
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 5])
+def test_python_takes_no_part_in_decoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_threads: int) -> None:
+    """Its lock is what the thread that launches kernels would wait for: a call a batch, not several a file."""
+    paths = [path for path in several(tmp_path) if "png" not in path.name]
+    expected = [np.asarray(Image.open(path).convert("RGB")) for path in paths]
+
+    def taken(path: Path) -> None:
+        raise AssertionError(path)
+
+    monkeypatch.setattr(jpeg_file, "decode_file", taken)
+    for found, image in zip(jpeg_file.decode_files(paths, num_threads), expected, strict=True):
         assert np.array_equal(found, image)
 
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain
 
 import numpy as np
 import torch
 
 from conf.schema import ConfigError
-from trainers.data.jpeg_file import PathLike, decode_file, is_whole_jpeg, read_file
+from trainers.data.jpeg_file import PathLike, decode_files, is_whole_jpeg, read_file
 from trainers.data.nvjpeg import Decoder, Failed, Size, Unavailable
 from trainers.data.prefetch import prefetch
 
@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 
 DECODE = ("auto", "gpu", "cpu")
 GENERATED_SIZE = (96, 128)  # height and width of generated images
-MOVE_AT_ONCE = 8  # files a thread
+FILES_A_THREAD = 32  # that it reads at once, or at least, and
+IMAGES_A_THREAD = 4  # that it decodes: waking another costs more than it saves
 ENOUGH_THREADS = 8  # decode some 5,000 images/s, about what an H200's decoder does beside training
 SPARE_CORES = 2  # for the threads that launch kernels and that put batches together
 
@@ -44,6 +45,15 @@ class Decoded:
     host_sizes: np.ndarray  # sizes, on the host
 
 
+@dataclass(frozen=True)
+class _Prepared:
+    """A batch as far as the CPU brings it: files of the GPU's by their place, and images of its own."""
+
+    encoded: dict[int, torch.Tensor]
+    sizes: dict[int, Size]
+    images: dict[int, np.ndarray]
+
+
 class JpegReader:
     """Reads files with `num_threads` threads and decodes them on `device` or on the CPU.
 
@@ -59,8 +69,8 @@ class JpegReader:
             raise ConfigError(f"dataset.num_threads={num_threads}: give the number of threads, 1 or more")
         self.device = device
         self._num_threads = num_threads
-        self._movers = ThreadPoolExecutor(num_threads, thread_name_prefix="move")  # of bytes: read, copy
-        self._decoders = ThreadPoolExecutor(num_threads, thread_name_prefix="decode")
+        self._threads = ThreadPoolExecutor(num_threads, thread_name_prefix="read")
+        decode_files([], 1)  # compiles it, before the clock starts
         self._gpu: Decoder | None = None
         if decode == "gpu" or (decode == "auto" and num_threads < ENOUGH_THREADS):
             try:
@@ -76,41 +86,36 @@ class JpegReader:
 
         Raises ConfigError that names a file which is missing, truncated or no image.
         """
-        return self._start(paths, self._fetch(paths))()
+        return self._finish(paths, self._prepare(paths))
 
     def read_ahead(self, batches: Iterable[Sequence[PathLike]]) -> Iterator[Decoded]:
-        """`read` of each of the batches; before one is waited for, the threads have the next."""
-        fetched = prefetch(((paths, self._fetch(paths)) for paths in batches), torch.device("cpu"), depth=1)
-        started = (self._start(paths, encoded) for paths, encoded in fetched)
-        for finish, _ in pairwise(chain(started, (None,))):
-            assert finish
-            yield finish()
+        """`read` of each of the batches; the CPU does its part of the next meanwhile."""
+        prepared = ((paths, self._prepare(paths)) for paths in batches)
+        for paths, batch in prefetch(prepared, torch.device("cpu"), depth=1):
+            yield self._finish(paths, batch)
 
-    def _fetch(self, paths: Sequence[PathLike]) -> list[torch.Tensor]:
-        """The files' bytes, where the GPU decodes; the CPU reads them as it goes."""
-        return self._each(self._movers, read_file, paths, MOVE_AT_ONCE)() if self._gpu else []
+    def _prepare(self, paths: Sequence[PathLike]) -> _Prepared:
+        if not self._gpu:
+            return _Prepared({}, {}, self._on_cpu(paths, range(len(paths))))
+        shares = [paths[first : first + FILES_A_THREAD] for first in range(0, len(paths), FILES_A_THREAD)]
+        content = list(chain.from_iterable(self._threads.map(lambda share: [*map(read_file, share)], shares)))
+        sizes = {place: size for place, one in enumerate(content) if (size := self._size(one)) is not None}
+        rest = [place for place in range(len(paths)) if place not in sizes]
+        return _Prepared({place: content[place] for place in sizes}, sizes, self._on_cpu(paths, rest))
 
-    def _start(self, paths: Sequence[PathLike], encoded: list[torch.Tensor]) -> Callable[[], Decoded]:
-        """Has the threads decode what is theirs; the result decodes what is the GPU's, waits and puts all together."""
-        sizes = {index: size for index, one in enumerate(encoded) if (size := self._size(one)) is not None}
-        on_cpu = self._decoding(paths, [index for index in range(len(paths)) if index not in sizes])
+    def _finish(self, paths: Sequence[PathLike], batch: _Prepared) -> Decoded:
+        if not (self._gpu and batch.encoded):
+            return self._packed({}, None, batch.images)
+        try:
+            pixels = self._gpu.decode(list(batch.encoded.values()), list(batch.sizes.values()))
+        except Failed as error:  # does not say which file: the CPU decodes all, or names the broken one
+            log.info("%d images are decoded on the CPU: %s", len(batch.encoded), error)
+            return self._packed({}, None, batch.images | self._on_cpu(paths, batch.encoded))
+        return self._packed(batch.sizes, pixels, batch.images)
 
-        def finish() -> Decoded:
-            if not (self._gpu and sizes):
-                return self._packed({}, None, on_cpu())
-            try:
-                pixels = self._gpu.decode([encoded[index] for index in sizes], list(sizes.values()))
-            except Failed as error:  # does not say which file: the CPU decodes all, or names the broken one
-                log.info("%d images are decoded on the CPU: %s", len(sizes), error)
-                return self._packed({}, None, on_cpu() | self._decoding(paths, list(sizes))())
-            return self._packed(sizes, pixels, on_cpu())
-
-        return finish
-
-    def _decoding(self, paths: Sequence[PathLike], indices: list[int]) -> Callable[[], dict[int, np.ndarray]]:
-        """Decodes those of the files on the CPU from now on; the result waits for them."""
-        images = self._each(self._decoders, decode_file, [paths[index] for index in indices])
-        return lambda: dict(zip(indices, images(), strict=True))
+    def _on_cpu(self, paths: Sequence[PathLike], places: Collection[int]) -> dict[int, np.ndarray]:
+        num_threads = min(self._num_threads, -(-len(places) // IMAGES_A_THREAD))
+        return dict(zip(places, decode_files([paths[place] for place in places], num_threads), strict=True))
 
     def _size(self, content: torch.Tensor) -> Size | None:
         assert self._gpu
@@ -136,41 +141,13 @@ class JpegReader:
 
     def _copied(self, images: list[np.ndarray]) -> torch.Tensor:
         """The images, one after the other, on the device."""
-        ends = np.cumsum([image.size for image in images])
+        flat = [image.ravel() for image in images]
         # PyTorch's allocator of pinned memory does not hand out a block again before the copy from it has ended.
-        flat = torch.empty(int(ends[-1]), dtype=torch.uint8, pin_memory=self.device.type == "cuda")
-        view = flat.numpy()
-
-        def place(number: int) -> None:  # NumPy copies in one thread, where PyTorch would wake a pool in each
-            view[ends[number] - images[number].size : ends[number]] = images[number].ravel()
-
-        self._each(self._movers, place, range(len(images)), MOVE_AT_ONCE)()  # the decoders have the next batch
-        return flat.to(self.device, non_blocking=True)
-
-    def _each(
-        self, pool: ThreadPoolExecutor, function: Callable, items: Iterable, at_once: int = 1
-    ) -> Callable[[], list]:
-        """Starts `function` for each of the items; the result waits for what it returned, in order.
-
-        By one thread for every `at_once` items at most: threads that wake up keep the one that launches the training's
-        kernels waiting for the interpreter.
-        """
-        items = list(items)
-        results: list = [None] * len(items)
-        todo = iter(range(len(items)))  # its next() is atomic
-
-        def work() -> None:
-            for index in todo:
-                results[index] = function(items[index])
-
-        working = [pool.submit(work) for _ in range(min(self._num_threads, -(-len(items) // at_once)))]
-
-        def finish() -> list:
-            for future in working:
-                future.result()
-            return results
-
-        return finish
+        own = torch.empty(sum(map(len, flat)), dtype=torch.uint8, pin_memory=self.device.type == "cuda")
+        np.concatenate(
+            flat, out=own.numpy()
+        )  # in this thread; PyTorch would wake a pool that the decoders leave no core
+        return own.to(self.device, non_blocking=True)
 
 
 def generated(batch_size: int, device: torch.device) -> Decoded:

@@ -1,4 +1,4 @@
-"""JPEG files one by one, on the CPU: their bytes, their images, and a named refusal of what is broken.
+"""JPEG files on the CPU: their bytes, their images, and a named refusal of what is broken.
 
 torchvision's operators are called directly: they release the interpreter's lock, and the public functions around them,
 which torchvision 0.29 deprecates, warn at each call.
@@ -6,8 +6,12 @@ which torchvision 0.29 deprecates, warn at each call.
 
 from __future__ import annotations
 
+import functools
 import io
 import os
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -37,17 +41,59 @@ def read_file(path: PathLike) -> torch.Tensor:
 
 def decode_file(path: PathLike) -> np.ndarray:
     """The image in a file, uint8 [height, width, 3]. Raises ConfigError where there is none."""
+    content = read_file(path)
     try:
-        image: torch.Tensor = torch.ops.image.decode_jpeg(torch.ops.image.read_file(os.fspath(path)), RGB, False)
+        image: torch.Tensor = torch.ops.image.decode_jpeg(content, RGB, False)
         return image.permute(1, 2, 0).numpy()
     except RuntimeError:
         pass  # another format under a JPEG's name, as ImageNet holds one, or a broken file: Pillow tells them apart
-    content = read_file(path)
     try:
         with Image.open(io.BytesIO(content.numpy().tobytes())) as picture:
             return np.asarray(picture.convert("RGB"))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise _refusal(path, f"cannot be decoded as an image ({error})") from error
+
+
+def decode_files(paths: Sequence[PathLike], num_threads: int) -> list[np.ndarray]:
+    """The image in each file, as `decode_file` has it, by so many threads, which are not Python's.
+
+    Python's would each take and give back the interpreter's lock several times a file, and the thread that launches the
+    training's kernels would wait for it as often: see docs/decisions.md.
+    """
+    try:
+        images = _script()([os.fspath(path) for path in paths], num_threads)
+    except RuntimeError:  # one of them is no JPEG, or no image, and it does not say which
+        with ThreadPoolExecutor(num_threads) as threads:
+            return list(threads.map(decode_file, paths))
+    return [image.numpy() for image in images]
+
+
+@functools.cache
+def _script() -> Callable[[list[str], int], list[torch.Tensor]]:
+    with warnings.catch_warnings():
+        # TorchScript is deprecated in favour of what compiles models; nothing else of PyTorch's runs without the lock.
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        script: Callable[[list[str], int], list[torch.Tensor]] = torch.jit.script(_decode)
+        return script
+
+
+def _decode(paths: list[str], num_threads: int) -> list[torch.Tensor]:
+    waiting: list[torch.jit.Future[list[torch.Tensor]]] = []
+    for first in range(num_threads):
+        waiting.append(torch.jit.fork(_decode_share, paths, first, num_threads))
+    shares: list[list[torch.Tensor]] = []
+    for share in waiting:
+        shares.append(torch.jit.wait(share))
+    return [shares[place % num_threads][place // num_threads] for place in range(len(paths))]
+
+
+def _decode_share(paths: list[str], first: int, step: int) -> list[torch.Tensor]:
+    images: list[torch.Tensor] = []
+    for place in range(first, len(paths), step):
+        content = torch.ops.image.read_file(paths[place])
+        images.append(torch.ops.image.decode_jpeg(content, 3, False).permute(1, 2, 0))
+    return images
 
 
 def _refusal(path: PathLike, problem: str) -> ConfigError:
