@@ -170,3 +170,11 @@ def processes_of(folder: Path) -> list[int]:
         if b"trainers.worker" in words and str(folder).encode() in words:
             found.append(int(path.parent.name))
     return found
+
+
+def test_plots_that_fail_cost_no_run_its_result(tmp_path: Path) -> None:
+    launched = launch(tmp_path, *TINY, "model.hparams.fault=plots", "tracking.offline=true")
+    assert launched.code == 0, launched.output
+    assert launched.result["status"] == "finished"
+    assert launched.result["evaluations"]
+    assert "no plots: RuntimeError: no figure of this shape" in (launched.folder / "worker.log").read_text()

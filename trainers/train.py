@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,10 @@ def train(config: RunConfig, run_dir: Path, gpu: str) -> None:
         if test_loader is not None:
             test_metrics.update(evaluate_test(trainer, module, test_loader))
         if log:
-            log.tags(data_version(data))
-            module.write_report(run_dir)
+            with dispensable("data.version"):
+                log.tags(data_version(data))
+            with dispensable("plots"):
+                module.write_report(run_dir)
 
     callback = TrialCallback(config, shard.device, log, prepare, conclude)
     trainer = make_trainer(config, shard, module, callback, evaluate=eval_loader is not None)
@@ -159,13 +162,18 @@ def make_data(workload: Workload, config: DatasetConfig) -> Data:
     return data
 
 
-def data_version(data: Data) -> dict[str, str]:
-    """The tag that says what the data held. Nothing where they cannot tell: that must not cost a run its result."""
+@contextmanager
+def dispensable(what: str) -> Iterator[None]:
+    """What a finished training can do without: that it fails is told, and must not cost the run its result."""
     try:
-        return {"data.version": data.version()} if isinstance(data, Versioned) else {}
+        yield
     except Exception as error:
-        logging.getLogger(__name__).warning("no data.version: %s: %s", type(error).__name__, error)
-        return {}
+        logging.getLogger(__name__).warning("no %s: %s: %s", what, type(error).__name__, error, exc_info=True)
+
+
+def data_version(data: Data) -> dict[str, str]:
+    """The tag that says what the data held."""
+    return {"data.version": data.version()} if isinstance(data, Versioned) else {}
 
 
 def make_module(workload: Workload, data: Data, config: RunConfig) -> TrialModule:
