@@ -52,19 +52,11 @@ def train(config: RunConfig, run_dir: Path, gpu: str) -> None:
     train_loader = data.train_loader(batch_size, config.seed, shard)
     eval_loader = data.eval_loader(batch_size, shard)
     test_loader = data.test_loader(batch_size, shard)
-    flops: list[float] = []
+    flops: list[float | None] = []
     test_metrics: dict[str, float] = {}
 
     def prepare(trainer: pl.Trainer) -> None:  # before the clock starts
-        precision.check(trainer, config.precision, shard.device)
-        if gpu in throughput.PEAK_FLOPS:
-            flops.append(flops_per_sample(trainer, module, data.example_batches(8, shard.device)[0]))
-        if config.compiled():
-            module.compile_hot_path()
-        with naming_the_batch_that_fits(
-            module, data, batch_size, shard.device, trainer.precision_plugin.train_step_context
-        ):
-            warm_up(trainer, module, data.example_batches(batch_size, shard.device), evaluate=eval_loader is not None)
+        flops.append(get_ready(trainer, module, data, config, shard, gpu, evaluate=eval_loader is not None))
 
     def conclude(trainer: pl.Trainer) -> None:  # after the clock has stopped
         if test_loader is not None:
@@ -82,11 +74,34 @@ def train(config: RunConfig, run_dir: Path, gpu: str) -> None:
         trainer.callbacks.append(CheckpointCallback(run_dir, config.checkpoint_every_epochs, shard, log))  # type: ignore[attr-defined]
     trainer.fit(module, train_loader, eval_loader, ckpt_path=continued(run_dir, callback), weights_only=True)
 
-    measured = summary.devices(config, callback, flops[0] if flops else None, gpu)
+    measured = summary.devices(config, callback, flops[0], gpu)
     if log:
         summary.write(config, run_dir, log, callback, measured | test_metrics, workload.unit)
         checkpoints.remove(run_dir)
     dist.destroy_process_group()
+
+
+def get_ready(
+    trainer: pl.Trainer,
+    module: TrialModule,
+    data: Data,
+    config: RunConfig,
+    shard: Shard,
+    gpu: str,
+    evaluate: bool,
+) -> float | None:
+    """Check the precision, compile and warm up; returns a sample's model FLOPs, where it is known what `gpu` can do."""
+    batch_size = config.device_batch_size()
+    precision.check(trainer, config.precision, shard.device)
+    flops = None
+    if gpu in throughput.PEAK_FLOPS:
+        flops = flops_per_sample(trainer, module, data.example_batches(8, shard.device)[0])
+    if config.compiled():
+        module.compile_hot_path()
+    autocast = trainer.precision_plugin.train_step_context
+    with naming_the_batch_that_fits(module, data, batch_size, shard.device, autocast):
+        warm_up(trainer, module, data.example_batches(batch_size, shard.device), evaluate)
+    return flops
 
 
 def continued(run_dir: Path, callback: TrialCallback) -> Path | None:

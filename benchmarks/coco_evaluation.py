@@ -1,0 +1,164 @@
+"""How long the host's part of an evaluation takes at COCO's size: ours and pycocotools', the same detections.
+
+    python benchmarks/coco_evaluation.py --images 5000 --repeats 3
+
+Generated, with the numbers of COCO 2017's validation set (5,000 images of 480x640 and 80 classes, 36,781 objects with
+outlines): objects are ellipses, and each image has as many detections as a detector may give, 100, of boxes and masks.
+A part of them are its objects, moved a little. "First" includes reading the annotations, as a run's first evaluation
+does; the network's part is not in it. pycocotools also evaluates small, medium and large objects apart, which is its
+default and what a user gets; ours does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import numpy as np  # noqa: E402
+from pycocotools import mask as coco_mask  # noqa: E402
+from pycocotools.coco import COCO  # noqa: E402
+from pycocotools.cocoeval import COCOeval  # noqa: E402
+
+from trainers.coco_evaluation import DetectionEvaluator, IouType  # noqa: E402
+from trainers.data.coco import load_index  # noqa: E402
+
+HEIGHT, WIDTH, NUM_CLASSES, OBJECTS_AN_IMAGE, DETECTIONS, CORNERS = 480, 640, 80, 7.356, 100, 24
+KINDS: tuple[IouType, ...] = ("bbox", "segm")
+Arrays = dict[str, Any]
+
+
+def outline(box: np.ndarray) -> list[float]:
+    """A polygon inside the box x0 y0 x1 y1, with as many corners as COCO's outlines have in the mean."""
+    angle = np.linspace(0, 2 * np.pi, CORNERS, endpoint=False)
+    x = (box[0] + box[2]) / 2 + (box[2] - box[0]) / 2 * np.cos(angle)
+    y = (box[1] + box[3]) / 2 + (box[3] - box[1]) / 2 * np.sin(angle)
+    points: list[float] = np.stack((x, y), axis=1).round(2).ravel().tolist()
+    return points
+
+
+def boxes(rng: np.random.Generator, count: int) -> np.ndarray:
+    """float64 [count, 4], x0 y0 x1 y1; many small ones."""
+    size = np.array([WIDTH, HEIGHT]) * np.exp(rng.uniform(np.log(0.03), np.log(0.9), (count, 2)))
+    corner = rng.uniform(0, 1, (count, 2)) * (np.array([WIDTH, HEIGHT]) - size)
+    return np.concatenate((corner, corner + size), axis=1)
+
+
+def write_annotations(root: Path, num_images: int, rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
+    """A dataset of empty files in COCO's layout; returns each image's boxes and labels, from 1 on."""
+    found: list[tuple[np.ndarray, np.ndarray]] = []
+    annotations: list[dict[str, Any]] = []
+    for image in range(num_images):
+        own = boxes(rng, rng.poisson(OBJECTS_AN_IMAGE))
+        labels = rng.integers(1, NUM_CLASSES + 1, len(own))
+        found.append((own, labels))
+        for box, label in zip(own, labels.tolist(), strict=True):
+            width, height = (box[2:] - box[:2]).tolist()
+            place = [*box[:2].tolist(), width, height]
+            annotations.append(
+                {"id": len(annotations) + 1, "image_id": image + 1, "category_id": label, "bbox": place, "iscrowd": 0,
+                 "segmentation": [outline(box)], "area": width * height * np.pi / 4}
+            )  # fmt: skip
+    content = {
+        "images": [{"id": i + 1, "file_name": f"{i}.jpg", "height": HEIGHT, "width": WIDTH} for i in range(num_images)],
+        "annotations": annotations,
+        "categories": [{"id": label, "name": f"class {label}"} for label in range(1, NUM_CLASSES + 1)],
+    }
+    (root / "annotations").mkdir()
+    (root / "annotations" / "instances_val2017.json").write_text(json.dumps(content))
+    (root / "val2017").mkdir()
+    for image in range(num_images):
+        (root / "val2017" / f"{image}.jpg").touch()
+    return found
+
+
+def detections(objects: list[tuple[np.ndarray, np.ndarray]], rng: np.random.Generator) -> Arrays:
+    parts: list[tuple[np.ndarray, ...]] = []
+    masks: list[bytes] = []
+    for image, (own, labels) in enumerate(objects):
+        moved = own[rng.random(len(own)) < 0.8] if len(own) else own
+        moved = moved + rng.normal(0, 4, moved.shape)
+        moved[:, 2:] = np.maximum(moved[:, 2:], moved[:, :2] + 2)
+        placed = np.concatenate((moved, boxes(rng, DETECTIONS - len(moved))))[:DETECTIONS]
+        classes = np.concatenate((labels[: len(moved)], rng.integers(1, NUM_CLASSES + 1, DETECTIONS)))[:DETECTIONS]
+        scores = np.concatenate((rng.uniform(0.3, 1, len(moved)), rng.uniform(0, 0.6, DETECTIONS)))[:DETECTIONS]
+        parts.append((np.full(DETECTIONS, image), placed.astype(np.float32), scores.astype(np.float32), classes))
+        regions = coco_mask.frPyObjects([outline(box) for box in placed], HEIGHT, WIDTH)
+        masks += [region["counts"] for region in regions]
+    names = ("image_index", "boxes", "scores", "labels")
+    joined = {name: np.concatenate(column) for name, column in zip(names, zip(*parts, strict=True), strict=True)}
+    return {**joined, "masks": masks}
+
+
+def by_pycocotools(annotations: Path, found: Arrays) -> dict[str, float]:
+    truth = COCO(str(annotations))
+    results: dict[str, float] = {}
+    placed = found["boxes"].astype(np.float64)
+    placed[:, 2:] -= placed[:, :2]
+    columns = (found["image_index"] + 1).tolist(), found["labels"].tolist(), found["scores"].astype(float).tolist()
+    for kind in KINDS:
+        rows = [
+            {"image_id": image, "category_id": label, "score": score}
+            | ({"bbox": box} if kind == "bbox" else {"segmentation": {"size": [HEIGHT, WIDTH], "counts": mask}})
+            for image, label, score, box, mask in zip(*columns, placed.tolist(), found["masks"], strict=True)
+        ]
+        evaluation = COCOeval(truth, truth.loadRes(rows), kind)
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+        results[kind] = float(evaluation.stats[0])
+    return results
+
+
+def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    started = time.perf_counter()
+    with contextlib.redirect_stdout(io.StringIO()):
+        result = call()
+    return time.perf_counter() - started, result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=5000)
+    parser.add_argument("--repeats", type=int, default=3)
+    asked = parser.parse_args()
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as name:
+        os.environ["TIMETRIAL_CACHE"] = f"{name}/cache"
+        objects = write_annotations(Path(name), asked.images, rng)
+        found = detections(objects, rng)
+        index = load_index(name, "val", masks=False)
+        print(f"{asked.images:,} images, {sum(len(own) for own, _ in objects):,} objects, {len(found['labels']):,}"
+              f" detections with masks; seconds, median (least to most) of {asked.repeats}")  # fmt: skip
+        times: dict[str, list[float]] = {"first": [], "later": [], "pycocotools": []}
+        for _ in range(asked.repeats):
+            evaluator = DetectionEvaluator(index, KINDS)
+            for turn in ("first", "later"):
+                evaluator.add(**found)
+                seconds, ours = timed(evaluator.compute)
+                times[turn].append(seconds)
+            seconds, theirs = timed(lambda: by_pycocotools(index.annotations, found))
+            times["pycocotools"].append(seconds)
+            for kind, name_of in zip(KINDS, ("box_map", "mask_map"), strict=True):
+                assert abs(ours[name_of] - theirs[kind]) < 1e-9, (ours, theirs)
+    for variant, each in times.items():
+        ratio = statistics.median(times["pycocotools"]) / statistics.median(each)
+        spread = f"({min(each):.1f} to {max(each):.1f})"
+        print(f"{variant:12} {statistics.median(each):7.1f} {spread:18} {ratio:5.1f} times as fast")
+    print(f"box mAP {ours['box_map']:.4f}, mask mAP {ours['mask_map']:.4f}: as pycocotools', to 1e-9")
+
+
+if __name__ == "__main__":
+    main()
