@@ -162,6 +162,23 @@ def test_a_summarys_rows_have_their_values_under_their_headings() -> None:
     assert [sweep_summary.cells(row)[:2] for row in sweep_summary.summary(jobs)][3:] == [["all", "8"], ["all", "16"]]
 
 
+def test_names_tell_what_no_name_tells_anyway_and_what_jobs_share_is_left_out() -> None:
+    common = ["gpus=0", "model.optimizer.lr=0.1", "log_every_n_steps=5"]
+    overrides = [["seed=1", "batch_size=8"], ["seed=2", "batch_size=8"], ["seed=1", "batch_size=16"]]
+    jobs = [sweep.Job(composed([*one, *common]), one) for one in overrides]
+    sweep.name_jobs(jobs)
+    start = "vgg-digits-fp32-1cpu-seed"
+    assert [job.name for job in jobs] == [
+        f"{start}1-batch_size=8", f"{start}2-batch_size=8", f"{start}1-batch_size=16"
+    ]  # fmt: skip
+    jobs = [sweep.Job(composed([*common, f"dataset.path={path}"]), []) for path in ("/data/a b", "/data/" + 100 * "c")]
+    sweep.name_jobs(jobs)
+    assert jobs[0].name == f"{start}{jobs[0].config.seed}-path=_data_a_b"
+    assert len(jobs[1].name) < 100
+    sweep.name_jobs(jobs[:1])
+    assert jobs[0].name == f"{start}{jobs[0].config.seed}"
+
+
 def test_the_report_on_real_runs_follows_from_their_journals(scaling: Launched, tmp_path: Path) -> None:
     assert (scaling.folders[0].parent / "report.html").exists()
     command = ["report", scaling.folders[0].parent.name, "--from-folders", "--with-missed", "--check"]

@@ -60,24 +60,30 @@ def raise_on_signals() -> None:
             signal.signal(number, interrupt)
 
 
-def run_name(config: RunConfig) -> str:
-    """A name that tells a runs table what it was: `vgg-digits-bf16-2gpu-seed1`."""
+IN_RUN_NAME = ("model", "dataset", "precision", "gpus", "cpu_processes", "seed")  # keys of a config
+
+
+def run_name(config: RunConfig, varied: str = "") -> str:
+    """A name that tells a runs table what it was: `vgg-digits-bf16-2gpu-seed1`; and `varied`, where that is not all."""
     devices = f"{config.gpus}gpu" if config.on_gpu() else f"{config.cpu_processes}cpu"
-    return f"{config.model.name}-{config.dataset.name}-{config.precision.name}-{devices}-seed{config.seed}"
+    name = f"{config.model.name}-{config.dataset.name}-{config.precision.name}-{devices}-seed{config.seed}"
+    return f"{name}-{varied}" if varied else name
 
 
-def make_folder(config: RunConfig, root: Path, sweep: Path | None = None) -> Path:
-    """Make the run's folder, empty. Raises OSError."""
+def make_folder(name: str, root: Path, sweep: Path | None = None) -> Path:
+    """Make the folder of the run of this name, empty. Raises OSError."""
     prefix = "" if sweep else time.strftime("%Y%m%d-%H%M%S-")
-    return run_folder.create(root, prefix + run_name(config))
+    return run_folder.create(root, prefix + name)
 
 
-def prepare(folder: Path, config: RunConfig, overrides: Sequence[str], uri: str, sweep: Path | None = None) -> None:
+def prepare(
+    folder: Path, name: str, config: RunConfig, overrides: Sequence[str], uri: str, sweep: Path | None = None
+) -> None:
     """Fill a new folder with all that the worker and the mirror need. Raises OSError."""
     run_folder.reserve(folder)
     run_folder.write_text(folder / run_folder.OVERRIDES, yaml.safe_dump(list(overrides)))
     parent = os.path.relpath(sweep, folder) if sweep else None
-    info = RunInfo(run_name(config), config.tracking.experiment, uri, parent=parent)
+    info = RunInfo(name, config.tracking.experiment, uri, parent=parent)
     run_folder.write_json(folder / run_folder.RUN, info)
     log = Journal(folder / run_folder.JOURNAL)
     log.params(params(config))

@@ -52,8 +52,9 @@ class Launcher:
         job.raise_on_signals()
 
     def dry_run(self, jobs: Sequence[Job]) -> int:
+        sweep.name_jobs(jobs)
         for number, one in enumerate(jobs, 1):
-            new = Path(one.config.runs_dir).resolve() / job.run_name(one.config)
+            new = Path(one.config.runs_dir).resolve() / one.name
             command = self._command(one.config, one.checkpoint.folder if one.checkpoint else new)
             self._console.print(f"job {number} of {len(jobs)}: {' '.join(one.overrides) or 'defaults'}", style="bold")
             self._console.print(f"  {command}", soft_wrap=True)
@@ -76,7 +77,7 @@ class Launcher:
                     return 1  # stopped before anything was there to show
             assert one.folder is not None
             assert one.result is not None
-            self._console.print(console.run_table(job.run_name(one.config), one.folder, one.result))
+            self._console.print(console.run_table(one.name, one.folder, one.result))
             if one.result.failure and checkpoints.found(one.folder):
                 self._console.print(f"continue it with: launch.py resume={os.path.relpath(one.folder)}", soft_wrap=True)
             self._uploads.wait([one.folder])
@@ -148,7 +149,7 @@ class Launcher:
             self._uploads.start(folder)
             command = self._command(one.config, folder)
             uuids = [gpu.uuid for gpu in self._gpus[: int(one.config.gpus)]]
-            with console.RunProgress(self._console, job.run_name(one.config)) as progress:
+            with console.RunProgress(self._console, one.name) as progress:
                 one.result = job.run_job(
                     folder, one.config, command.argv, command.env, uuids, progress.update, self._started, descriptor
                 )
@@ -159,10 +160,10 @@ class Launcher:
             self._uploads.ended(folder)
 
     def _make_folder(self, one: Job, root: Path, parent: Path | None, held: ExitStack) -> tuple[Path, int]:
-        folder = job.make_folder(one.config, root, parent)
+        folder = job.make_folder(one.name, root, parent)
         try:
             descriptor = held.enter_context(owner.hold(folder))
-            job.prepare(folder, one.config, one.overrides, self._uploads.uri, parent)
+            job.prepare(folder, one.name, one.config, one.overrides, self._uploads.uri, parent)
         except (OSError, Interrupted):
             shutil.rmtree(folder, ignore_errors=True)
             raise

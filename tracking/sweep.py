@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import secrets
 import time
 from collections.abc import Sequence
@@ -14,12 +15,14 @@ from conf.schema import NOT_MEASURED, ConfigError, RunConfig
 from tracking import checkpoints, run_folder, spending, sweep_summary, sweep_view
 from tracking.batches import shortened
 from tracking.checkpoints import Checkpoint
+from tracking.job import run_name
 from tracking.journal import Journal
 from tracking.mlflow_run import NOTE_TAG
 from tracking.run_folder import Failure, Result, RunInfo
 
 DEFINITION = "sweep.json"
 MAX_TITLE = 120  # characters
+MAX_VARIED = 60
 
 
 @dataclass
@@ -34,6 +37,11 @@ class Job:
     folder: Path | None = None
     result: Result | None = None
     checkpoint: Checkpoint | None = None
+    varied: str = ""  # what its name tells besides
+
+    @property
+    def name(self) -> str:
+        return run_name(self.config, self.varied)
 
     @property
     def finished(self) -> bool:
@@ -74,10 +82,17 @@ def title(jobs: Sequence[Job]) -> str:
     return shortened(" ".join([start, *(f"{key}={','.join(values)}" for key, values in differing.items())]), MAX_TITLE)
 
 
+def name_jobs(jobs: Sequence[Job]) -> None:
+    """Have the names of a sweep's jobs tell all in which they differ."""
+    for one, varied in zip(jobs, sweep_summary.varied(jobs), strict=True):
+        one.varied = re.sub(r"[^\w.,=+-]", "_", varied)[:MAX_VARIED]  # a folder's name, too
+
+
 def write_definition(folder: Path, jobs: Sequence[Job], argv: Sequence[str]) -> None:
+    name_jobs(jobs)
     definition = [{"overrides": job.overrides, "config": dataclasses.asdict(job.config)} for job in jobs]
     run_folder.write_json(folder / DEFINITION, {"argv": list(argv), "jobs": definition})
-    sweep_view.write(folder, [job.config for job in jobs], list(sweep_summary.grid(jobs)))
+    sweep_view.write(folder, [job.config for job in jobs], [job.name for job in jobs], list(sweep_summary.grid(jobs)))
 
 
 def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -> tuple[Path, list[Job]]:
@@ -102,6 +117,7 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
     if added:
         jobs += added
         write_definition(folder, jobs, run_folder.read_json(folder / DEFINITION)["argv"])
+    name_jobs(jobs)
     folders = folders_by_hash(folder)
     for job in jobs:
         if not job.finished:

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from conf.schema import NOT_MEASURED, RunConfig
 from tracking import dotted, run_folder
+from tracking.job import IN_RUN_NAME
 from tracking.statistics import mean_and_standard_error
 
 if TYPE_CHECKING:
@@ -41,6 +42,17 @@ def grid(jobs: Sequence[Job]) -> dict[str, list[str]]:
     }
 
 
+def varied(jobs: Sequence[Job]) -> list[str]:
+    """For each job, the values of the keys in which the jobs differ and which no run's name tells: `batch_size=64`."""
+    keys = [key for key in grid(jobs) if key not in IN_RUN_NAME]
+    return [",".join(f"{key.rpartition('.')[2]}={value_of(job, key)}" for key in keys) for job in jobs]
+
+
+def value_of(job: Job, key: str) -> str:
+    values = flat(job.config)
+    return values.get(f"{key}.name", values.get(key, ""))
+
+
 def flat(config: RunConfig) -> dict[str, str]:
     """Every value of a config that decides what is measured, by its dotted key."""
     content = dataclasses.asdict(config)
@@ -58,7 +70,7 @@ def summary(jobs: Sequence[Job]) -> list[dict[str, Any]]:
     settings: dict[tuple[str, ...], list[Job]] = {}
     rows = []
     for job in jobs:
-        labels = {key: flat(job.config).get(f"{key}.name", flat(job.config).get(key, "")) for key in keys}
+        labels = {key: value_of(job, key) for key in keys}
         settings.setdefault(tuple(value for key, value in labels.items() if key != "seed"), []).append(job)
         metrics = job.result.metrics if job.result else {}
         values = {key: (metrics[key], None) for key in COLUMNS if key in metrics}

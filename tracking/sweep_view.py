@@ -41,12 +41,12 @@ UNCHANGED: Mapping[str, Any] = {
 }
 
 
-def write(folder: Path, configs: Sequence[RunConfig], axes: Sequence[str]) -> None:
+def write(folder: Path, configs: Sequence[RunConfig], names: Sequence[str], axes: Sequence[str]) -> None:
     """Write the view of the sweep in `folder`, whose jobs differ in the config's keys `axes`. Raises OSError."""
-    run_folder.write_json(folder / run_folder.VIEW, state(folder.name, configs, axes))
+    run_folder.write_json(folder / run_folder.VIEW, state(folder.name, configs, names, axes))
 
 
-def state(sweep: str, configs: Sequence[RunConfig], axes: Sequence[str]) -> dict[str, Any]:
+def state(sweep: str, configs: Sequence[RunConfig], names: Sequence[str], axes: Sequence[str]) -> dict[str, Any]:
     """The view's state, as the UI has it."""
     known = {key for config in configs for key in job.params(config)}
     named = (axis.removeprefix("model.").replace(".", "/") for axis in axes)
@@ -54,7 +54,7 @@ def state(sweep: str, configs: Sequence[RunConfig], axes: Sequence[str]) -> dict
     metrics = [*METRICS, *([COST] if any(config.instance.price_per_hour for config in configs) else [])]
     accuracies = list(dict.fromkeys(metric for config in configs for metric in config.targets()))
     columns = [f"metrics.`{key}`" for key in metrics] + [f"params.`{key}`" for key in params] + ["tags.`failure`"]
-    name_pixels = NAME_BORDER_PIXELS + CHARACTER_PIXELS * max(len(job.run_name(config)) for config in configs)
+    name_pixels = NAME_BORDER_PIXELS + CHARACTER_PIXELS * max(map(len, names))
     widths = {one: HEADING_BORDER_PIXELS + CHARACTER_PIXELS * len(one.split("`")[1]) for one in columns}
     return {
         "searchFilter": jobs_of(sweep),

@@ -29,9 +29,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def interrupted(root: Path, sweep_folder: Path | None = None, epochs: tuple[int, ...] = (2, 4)) -> Path:
     """The folder of a run that was told to stop in its fifth epoch."""
     config = composed(GIVEN)
-    folder = job.make_folder(config, root, sweep_folder)
+    folder = job.make_folder(job.run_name(config), root, sweep_folder)
     with owner.hold(folder):
-        job.prepare(folder, config, GIVEN, "sqlite:////some/where.db", sweep_folder)
+        job.prepare(folder, job.run_name(config), config, GIVEN, "sqlite:////some/where.db", sweep_folder)
     log = Journal(folder / run_folder.JOURNAL)
     log.event("run_start")
     for epoch in range(1, 6):
