@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 
 DECODE = ("auto", "gpu", "cpu")
 GENERATED_SIZE = (96, 128)  # height and width of generated images
-FILES_A_THREAD = 32  # that it reads at once, or at least, and
-IMAGES_A_THREAD = 4  # that it decodes: waking another costs more than it saves
+FILES_A_THREAD = 32  # to read for the GPU's decoder: waking more threads costs more than it saves
+IMAGES_A_THREAD = 4  # to decode, at least, for the same reason
 ENOUGH_THREADS = 8  # decode some 5,000 images/s, about what an H200's decoder does beside training
 SPARE_CORES = 2  # for the threads that launch kernels and that put batches together
 
