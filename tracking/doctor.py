@@ -18,6 +18,7 @@ from typing import Any
 
 from conf import secrets
 from tracking import connection, nvml, run_folder, server
+from tracking.cache import cache
 from tracking.journal import Journal
 from tracking.run_folder import Result, RunInfo
 from tracking.server import TrackingRefused, TrackingUnavailable
@@ -81,7 +82,7 @@ def examine(asked: Asked, run: Run = run, free: Callable[[Path], int] | None = N
     """Every finding, in the order in which a run would come upon it; `run` and `free` are for tests."""
     yield from gpus(run)
     yield from tracking_server(asked)
-    for what, path in (("runs_dir", asked.runs_dir), ("cache", cache_folder())):
+    for what, path in (("runs_dir", asked.runs_dir), ("cache", cache())):
         yield disk(what, path, free or (lambda place: shutil.disk_usage(place).free))
     if asked.dataset_path is not None:
         yield dataset(asked.dataset_path)
@@ -206,12 +207,6 @@ def upload(asked: Asked) -> Finding:
     if (back, history) != (info.uid, [1.0]):
         return Finding("upload", f"what was read back is not what was sent: {back!r}, {history}", ok=False)
     return Finding("upload", f"a metric and an artifact, in a run of the experiment {experiment!r}, now deleted")
-
-
-def cache_folder() -> Path:
-    """Where generated data and indexes are kept, as trainers.data.shapes.cache has it."""
-    own = os.environ.get("TIMETRIAL_CACHE")
-    return Path(own or os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / ("" if own else "timetrial")
 
 
 def disk(what: str, path: Path, free: Callable[[Path], int]) -> Finding:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,11 @@ from scipy import ndimage
 
 from conf.schema import ConfigError
 from tests.commands import ROOT
+from tracking.cache import cache
 from trainers.data import shapes
 from trainers.data.drawing import CLASS_NAMES, SHAPES, coverage, pose, signed_area, simplify, trace
 from trainers.data.scenes import Scene, classification_scene, detection_scene
-from trainers.data.shapes import cache, ensure
+from trainers.data.shapes import ensure
 from trainers.data.shapes_coco import CATEGORY_IDS, annotate
 
 # pycocotools 2.0.11 hands NumPy 2 an array type of before it.
@@ -320,6 +322,13 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache() == Path("/xdg/timetrial")
     monkeypatch.setenv("TIMETRIAL_CACHE", "~/own")
     assert cache() == Path("/home/someone/own")
+
+
+def test_a_user_without_a_home_has_a_cache_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TIMETRIAL_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 3)  # whom no list of users has
+    assert cache() == Path(tempfile.gettempdir()) / "timetrial"
 
 
 def test_a_size_without_training_images_is_refused(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from conf.schema import ConfigError
+from tracking.cache import cache
 from trainers.data.coco_annotations import read_annotations
 
 Split = Literal["train", "val"]
@@ -118,7 +119,7 @@ def _cached(annotations: Path, masks: bool) -> dict[str, np.ndarray]:
     stat = annotations.stat()
     state = f"{FORMAT}-{stat.st_size}-{stat.st_mtime_ns}"
     source = hashlib.sha256(f"{annotations}|{masks}".encode()).hexdigest()[:16]
-    parent = _cache_folder() / "coco" / f"{annotations.stem}-{source}"
+    parent = cache() / "coco" / f"{annotations.stem}-{source}"
     if (arrays := _load(parent / state)) is not None:
         return arrays
     try:
@@ -132,15 +133,6 @@ def _cached(annotations: Path, masks: bool) -> dict[str, np.ndarray]:
             return arrays
         arrays = read_annotations(annotations, masks)
         return arrays if not _save(arrays, parent / state) else _load(parent / state) or arrays
-
-
-def _cache_folder() -> Path:
-    if folder := os.environ.get("TIMETRIAL_CACHE"):
-        return Path(folder).expanduser()
-    try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "timetrial"
-    except RuntimeError:  # a user without a home
-        return Path(tempfile.gettempdir()) / "timetrial"
 
 
 def _load(folder: Path) -> dict[str, np.ndarray] | None:

@@ -27,6 +27,7 @@ from typing import Any, Literal, get_args
 from PIL import Image
 
 from conf.schema import ConfigError
+from tracking.cache import cache
 from trainers.data.drawing import CLASS_NAMES
 from trainers.data.scenes import SPLITS, VERSION, classification_scene, detection_scene
 from trainers.data.shapes_coco import annotate, coco_file
@@ -76,13 +77,6 @@ def ensure(kind: Kind, size: int, path: str | None = None) -> Path:
             ) from error
     _check(kind, root)
     return root
-
-
-def cache() -> Path:
-    """Where generated data sets are kept: $TIMETRIAL_CACHE, else $XDG_CACHE_HOME/timetrial, else ~/.cache/timetrial."""
-    if own := os.environ.get("TIMETRIAL_CACHE"):
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "timetrial"
 
 
 def num_images(size: int) -> dict[str, int]:
@@ -217,10 +211,8 @@ def _contents(root: Path) -> dict[str, str]:
     annotated = hashlib.sha256()
     for file in sorted((root / "annotations").glob("*.json")):
         annotated.update(file.read_bytes())
-    return {
-        "files": hashlib.sha256("\n".join(files).encode()).hexdigest(),
-        "annotations": annotated.hexdigest(),
-    }
+    listed = hashlib.sha256("\n".join(files).encode())
+    return {"files": listed.hexdigest(), "annotations": annotated.hexdigest()}
 
 
 def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, int]]:
