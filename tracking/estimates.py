@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 from tracking.directions import higher_is_better
 from tracking.settings import DEVICES, Setting, Workload
-from tracking.statistics import holm, mean_and_standard_error, olympic_mean, welch
+from tracking.statistics import holm, mean_and_standard_error, olympic_mean, repeats_to_tell, welch
 
 ALPHA = 0.05
+POWER = 0.8
 OLYMPIC_FROM = 5  # runs, as in MLPerf's vision benchmarks
 
 
@@ -163,6 +165,19 @@ def compare(workload: Workload, key: str) -> list[Comparison]:
     tested = [pair for pair in pairs if pair.p is not None]
     adjusted = dict(zip(map(id, tested), holm([pair.p for pair in tested if pair.p is not None]), strict=True))
     return [Comparison(pair.better, pair.worse, pair.factor, pair.p, adjusted.get(id(pair))) for pair in pairs]
+
+
+def repeats(pair: Comparison, key: str, num_pairs: int) -> int | None:
+    """How many runs a side would tell a pair that is not told apart, if it truly differs as much as it seems to.
+
+    With probability POWER, by the spread observed, at the level of the hardest of so many corrected tests. None where
+    a side has one run, where the means are equal, and where it would take more runs than anybody makes.
+    """
+    if pair.told_apart or pair.p is None or not math.isfinite(pair.factor):
+        return None
+    low, high = sorted((pair.better.values(key), pair.worse.values(key)), key=statistics.fmean)
+    found = repeats_to_tell(high, low, 1.0, pair.factor, 1 - ALPHA / (2 * num_pairs), POWER)
+    return None if found is None else max(found, 1 + min(len(low), len(high)))
 
 
 def best(workload: Workload, key: str) -> Setting | None:

@@ -179,6 +179,25 @@ def welch(first: Sequence[float], second: Sequence[float]) -> float | None:
     return float(2 * stdtr(freedom, -distance / math.sqrt(sum(shares))))
 
 
+def would_tell(n: int, first: Sequence[float], second: Sequence[float], alpha: float) -> bool:
+    """Whether n runs a side are the fewest, and more than there are, whose two-sided test would tell these means apart.
+
+    In four cases of five, were they the true ones; to a thousandth, as a noncentral t is computed in several ways.
+    """
+    from scipy.special import nctdtr, stdtrit
+
+    variances = [float(numpy.var(side, ddof=1)) for side in (first, second)]
+    distance = abs(float(numpy.mean(first) - numpy.mean(second)))
+
+    def power(n: int) -> float:
+        freedom = (n - 1) * sum(variances) ** 2 / sum(variance**2 for variance in variances)
+        needed = stdtrit(freedom, 1 - alpha / 2)
+        return 1.0 - float(nctdtr(freedom, distance / math.sqrt(sum(variances) / n), needed))
+
+    least = 1 + min(len(first), len(second))
+    return n >= least and power(n) > 0.799 and (n == least or power(n - 1) < 0.801)
+
+
 def corrected(ranked: Sequence[float], p: float) -> float:
     """Holm: the largest of (number of tests not yet rejected) x p over this and all smaller p-values."""
     return min(1.0, max((len(ranked) - place) * one for place, one in enumerate(ranked) if one <= p))

@@ -18,6 +18,7 @@ from tracking.evidence import (
     rest,
     significant,
     tolerance,
+    would_tell,
 )  # fmt: skip
 from tracking.journaled import Journaled
 
@@ -116,7 +117,9 @@ def _says(text: str, n: int, numbers: Sequence[float | None], near: float) -> bo
 def pairs(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> Claims:
     """All pairs; or, of many, each with the best mean."""
     metric = evidence.report["metric"]
-    expected = evidence.pairs(table["about"], evidence.settings(table["about"]))
+    settings = evidence.settings(table["about"])
+    expected = evidence.pairs(table["about"], settings)
+    values = {name_of(one): [*evidence.values(table["about"], one, metric).values()] for one in settings}
     names = {name for pair in expected for name in pair}
     yield "its rows", f"{len(rows)} pairs", len(rows) in (len(expected), len(names) - 1)
     for row in rows:
@@ -134,6 +137,10 @@ def pairs(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> 
         so = f"{pair.better} is better by a factor of {row['factor']}" if pair.told_apart else "cannot be told apart"
         good = row["so"].startswith(so) and (better == pair.better or pair.factor - 1 <= near)
         yield f"{better} against {worse}", row["so"], good
+        if said := re.search(r"; (\d+) runs a side would tell", row["so"]):
+            level = 0.05 / sum(one.p is not None for one in expected.values())
+            good = would_tell(int(said[1]), values[better], values[worse], level)
+            yield f"{better} against {worse}, runs that would tell", said[1], good
 
 
 def stacks(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> Claims:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tracking import estimates, settings
 from tracking.estimates import QUANTITIES, RATIOS, Comparison, Estimate, estimate
@@ -83,10 +84,14 @@ def comparison_table(workload: Workload, metric: str, pairs: Sequence[Comparison
         shown = [pair for pair in pairs if pair.better == leader]
         note += " Shown: the best mean against each other; all pairs are in the JSON."
     columns = {"better mean": "", "worse mean": "", "factor": "{:.3g}", "p": "{:.2g}", "p, corrected": "{:.2g}"}
-    rows = [
-        [pair.better.name, pair.worse.name, pair.factor, pair.p, pair.adjusted, pair.verdict()]
-        for pair in sorted(shown, key=lambda pair: pair.factor)
-    ]
+    num_tested = sum(pair.p is not None for pair in pairs)
+    rows: list[list[Any]] = []
+    for pair in sorted(shown, key=lambda pair: pair.factor):
+        needed = estimates.repeats(pair, metric, num_tested)
+        so = pair.verdict() + (f"; {needed} runs a side would tell" if needed else "")
+        rows.append([pair.better.name, pair.worse.name, pair.factor, pair.p, pair.adjusted, so])
+    if any(str(row[-1]).endswith("would tell") for row in rows):
+        note += f" Runs a side that would tell: a difference as large as this one, in {estimates.POWER:.0%} of cases."
     return Table(f"{workload.title}: which differ", columns | {"so": ""}, rows, note, "pairs", workload.title)
 
 

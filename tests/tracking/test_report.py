@@ -19,6 +19,7 @@ from tests.tracking.mlflow_server import answering
 from tests.tracking.studied import CLOCKS, ONE, SWEEP, to_accuracy, write_sweep
 from tracking import page, report, sweep_report, sync
 from tracking.__main__ import main
+from tracking.recheck import recheck
 from tracking.report import Report
 from tracking.runs_in_folders import FolderRuns
 from tracking.runs_in_mlflow import MlflowRuns
@@ -133,11 +134,35 @@ def test_settings_that_differ_are_ranked_and_those_that_do_not_are_not(make: Cal
     assert made.axes == ["precision"]
     (told,) = [table for table in made.tables if table.title.endswith("which differ")]
     so = {frozenset(row[:2]): row[-1] for row in told.rows}
-    assert so[frozenset({"precision=bf16", "precision=fp16"})] == "cannot be told apart"
+    assert re.fullmatch(
+        r"cannot be told apart; [\d,]+ runs a side would tell|cannot be told apart",
+        str(so[frozenset({"precision=bf16", "precision=fp16"})]),
+    )
     assert str(so[frozenset({"precision=bf16", "precision=fp32"})]).startswith("precision=bf16 is better")
     assert "cannot be told apart from precision=fp16" in made.answer
     raw, corrected = told.column("p"), told.column("p, corrected")
     assert sorted(corrected)[0] == pytest.approx(3 * min(raw))  # type: ignore[type-var, arg-type]
+
+
+def test_it_says_how_many_runs_would_tell_and_the_check_recomputes_it(
+    make: Callable[..., Report], tmp_path: Path
+) -> None:
+    runs = repeated(config={"precision": "fp32"}, steps=(0.100, 0.104, 0.108))
+    made = make(runs + repeated(config={"precision": "bf16"}, steps=(0.097, 0.101, 0.105)))
+    (told,) = [table for table in made.tables if table.title.endswith("which differ")]
+    said = re.fullmatch(r"cannot be told apart; (\d+) runs a side would tell", str(told.rows[0][-1]))
+    assert said
+    # Without the t distribution's tails: two variances, and the quantiles of 97.5 % and 80 % over the distance.
+    apart = to_accuracy(0.104) - to_accuracy(0.101)
+    scatter = (to_accuracy(0.108) - to_accuracy(0.100)) / 2
+    expected = 2 * (scatter * (1.95996 + 0.84162) / apart) ** 2
+    assert expected <= int(said[1]) <= expected + 3
+    plain = made.plain()
+    assert recheck(plain, [tmp_path]).differences == []
+    (table,) = [table for table in plain["tables"] if table["kind"] == "pairs"]
+    for wrong in (int(said[1]) - 1, int(said[1]) + 1, 2):
+        table["rows"][0][-1] = f"cannot be told apart; {wrong} runs a side would tell"
+        assert recheck(plain, [tmp_path]).differences, wrong
 
 
 def test_one_run_a_side_cannot_be_told_apart(make: Callable[..., Report]) -> None:
