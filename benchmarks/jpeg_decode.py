@@ -4,7 +4,7 @@
     python benchmarks/jpeg_decode.py --device cpu --batch 64 --threads 1
 
 The files are the drawn ones of dataset=shapes, from the page cache. Variants: `ours, cpu` (libjpeg-turbo on threads
-that are not Python's, then one copy), `ours, gpu` (nvJPEG on streams that go first), `Python's threads` (a file at a
+that are not Python's, and one copy), `ours, gpu` (nvJPEG on streams that go first), `Python's threads` (a file at a
 time by torchvision, as a loader of threads has it) and `torchvision, gpu` (its nvJPEG operator, a batch a call).
 "Beside" is another thread that keeps the device in large matrix products, as training does; "launches" is how long 400
 small operations of another thread take meanwhile, over what they take alone.

@@ -124,7 +124,7 @@ def test_every_validation_image_counts_exactly_once(folder: Path, batch_size: in
 def test_nothing_is_read_before_the_first_batch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     decode = jpeg.decode_files
-    monkeypatch.setattr(jpeg, "decode_files", lambda paths, *rest: read.extend(map(str, paths)) or decode(paths, *rest))
+    monkeypatch.setattr(jpeg, "decode_files", lambda paths, *_, **__: read.extend(map(str, paths)) or decode(paths, 1))
     data = small(folder)
     data.example_batches(4, CPU)
     loaders = data.train_loader(4, 1, Shard()), data.eval_loader(4, Shard())

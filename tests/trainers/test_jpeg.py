@@ -59,15 +59,17 @@ def test_reads_what_pillow_reads_in_order(tmp_path: Path, num_threads: int) -> N
 @pytest.mark.parametrize("num_threads", [1, 2, 5])
 def test_python_takes_no_part_in_decoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_threads: int) -> None:
     """Its lock is what the thread that launches kernels would wait for: a call a batch, not several a file."""
-    paths = [path for path in several(tmp_path) if "png" not in path.name]
+    large = write(tmp_path / "large.jpg", picture(301, 211, 9))
+    paths = [*(path for path in several(tmp_path) if "png" not in path.name), large]
     expected = [np.asarray(Image.open(path).convert("RGB")) for path in paths]
 
     def taken(path: Path) -> None:
         raise AssertionError(path)
 
     monkeypatch.setattr(jpeg_file, "decode_file", taken)
-    for found, image in zip(jpeg_file.decode_files(paths, num_threads), expected, strict=True):
-        assert np.array_equal(found, image)
+    pixels, sizes = jpeg_file.decode_files(paths, num_threads)
+    assert sizes.tolist() == [list(image.shape[:2]) for image in expected]
+    assert np.array_equal(pixels.numpy(), np.concatenate([image.ravel() for image in expected]))
 
 
 def test_orientation_is_not_applied(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import chain
 
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 
 from conf.schema import ConfigError
-from trainers.data.jpeg_file import PathLike, decode_files, is_whole_jpeg, read_file
+from trainers.data.jpeg_file import Images, PathLike, decode_files, is_whole_jpeg, read_file
 from trainers.data.nvjpeg import Decoder, Failed, Size, Unavailable
 from trainers.data.prefetch import prefetch
 
@@ -47,11 +48,12 @@ class Decoded:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A batch as far as the CPU brings it: files of the GPU's by their place, and images of its own."""
+    """A batch as far as the CPU brings it, by places in the batch."""
 
-    encoded: dict[int, torch.Tensor]
-    sizes: dict[int, Size]
-    images: dict[int, np.ndarray]
+    encoded: dict[int, torch.Tensor]  # the files that are the GPU's to decode
+    sizes: dict[int, Size]  # of these
+    on_cpu: Sequence[int]  # the others' places
+    images: Images  # of these
 
 
 class JpegReader:
@@ -96,58 +98,51 @@ class JpegReader:
 
     def _prepare(self, paths: Sequence[PathLike]) -> _Prepared:
         if not self._gpu:
-            return _Prepared({}, {}, self._on_cpu(paths, range(len(paths))))
+            return self._all_on_cpu(paths)
         shares = [paths[first : first + FILES_A_THREAD] for first in range(0, len(paths), FILES_A_THREAD)]
         content = list(chain.from_iterable(self._threads.map(lambda share: [*map(read_file, share)], shares)))
         sizes = {place: size for place, one in enumerate(content) if (size := self._size(one)) is not None}
         rest = [place for place in range(len(paths)) if place not in sizes]
-        return _Prepared({place: content[place] for place in sizes}, sizes, self._on_cpu(paths, rest))
+        images = self._decode([paths[place] for place in rest])
+        return _Prepared({place: content[place] for place in sizes}, sizes, rest, images)
+
+    def _all_on_cpu(self, paths: Sequence[PathLike]) -> _Prepared:
+        return _Prepared({}, {}, range(len(paths)), self._decode(paths))
+
+    def _decode(self, paths: Sequence[PathLike]) -> Images:
+        on_gpu = self.device.type == "cuda"
+        with torch.cuda.device(self.device) if on_gpu else nullcontext():  # whose driver pins the memory
+            return decode_files(paths, min(self._num_threads, -(-len(paths) // IMAGES_A_THREAD)), pin_memory=on_gpu)
 
     def _finish(self, paths: Sequence[PathLike], batch: _Prepared) -> Decoded:
-        if not (self._gpu and batch.encoded):
-            return self._packed({}, None, batch.images)
-        try:
-            pixels = self._gpu.decode(list(batch.encoded.values()), list(batch.sizes.values()))
-        except Failed as error:  # does not say which file: the CPU decodes all, or names the broken one
-            log.info("%d images are decoded on the CPU: %s", len(batch.encoded), error)
-            return self._packed({}, None, batch.images | self._on_cpu(paths, batch.encoded))
-        return self._packed(batch.sizes, pixels, batch.images)
-
-    def _on_cpu(self, paths: Sequence[PathLike], places: Collection[int]) -> dict[int, np.ndarray]:
-        num_threads = min(self._num_threads, -(-len(places) // IMAGES_A_THREAD))
-        return dict(zip(places, decode_files([paths[place] for place in places], num_threads), strict=True))
+        pixels = None
+        if self._gpu and batch.encoded:
+            try:
+                pixels = self._gpu.decode(list(batch.encoded.values()), list(batch.sizes.values()))
+            except Failed as error:  # does not say which file: the CPU decodes all, or names the broken one
+                log.info("%d images are decoded on the CPU: %s", len(batch.encoded), error)
+                batch = self._all_on_cpu(paths)
+        return self._packed(batch, pixels)
 
     def _size(self, content: torch.Tensor) -> Size | None:
         assert self._gpu
         return self._gpu.size(content) if is_whole_jpeg(content) else None
 
-    def _packed(
-        self, on_gpu: Mapping[int, Size], pixels: torch.Tensor | None, on_cpu: Mapping[int, np.ndarray]
-    ) -> Decoded:
+    def _packed(self, batch: _Prepared, pixels: torch.Tensor | None) -> Decoded:
         """All images in one buffer, first those [3, h, w] of the GPU's decoder, then those [h, w, 3] of the CPU's."""
-        placed = np.array([*on_gpu, *on_cpu])
-        sizes = np.array([*on_gpu.values(), *(image.shape[:2] for image in on_cpu.values())], dtype=np.int64)
+        sizes = np.concatenate([np.array([*batch.sizes.values()], np.int64).reshape(-1, 2), batch.images.sizes])
         lengths = 3 * sizes.prod(axis=1)
         offsets = np.cumsum(lengths) - lengths
-        if on_cpu:
-            own = self._copied(list(on_cpu.values()))
+        if len(batch.on_cpu):
+            own = batch.images.pixels.to(self.device, non_blocking=True)
             pixels = own if pixels is None else torch.cat((pixels, own))
         assert pixels is not None
-        order = np.argsort(placed)
-        table = torch.from_numpy(np.column_stack([offsets, sizes, np.arange(len(placed)) >= len(on_gpu)])[order])
+        order = np.argsort([*batch.sizes, *batch.on_cpu])
+        by_cpu = np.arange(len(sizes)) >= len(batch.sizes)
+        table = torch.from_numpy(np.column_stack([offsets, sizes, by_cpu])[order])
         if self.device.type == "cuda":
             table = table.pin_memory().to(self.device, non_blocking=True)
         return Decoded(pixels, table[:, 0].contiguous(), table[:, 1:3].contiguous(), table[:, 3] != 0, sizes[order])
-
-    def _copied(self, images: list[np.ndarray]) -> torch.Tensor:
-        """The images, one after the other, on the device."""
-        flat = [image.ravel() for image in images]
-        # PyTorch's allocator of pinned memory does not hand out a block again before the copy from it has ended.
-        own = torch.empty(sum(map(len, flat)), dtype=torch.uint8, pin_memory=self.device.type == "cuda")
-        np.concatenate(
-            flat, out=own.numpy()
-        )  # in this thread; PyTorch would wake a pool that the decoders leave no core
-        return own.to(self.device, non_blocking=True)
 
 
 def generated(batch_size: int, device: torch.device) -> Decoded:

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +24,13 @@ from conf.schema import ConfigError
 
 RGB = 3  # torchvision.io.ImageReadMode.RGB: grey and CMYK images are converted
 PathLike = str | os.PathLike[str]
+
+
+class Images(NamedTuple):
+    """Images of different sizes in one flat buffer, one after the other, each in C order as [height, width, 3]."""
+
+    pixels: torch.Tensor  # uint8 [total]
+    sizes: np.ndarray  # int64 [n, 2] height, width
 
 
 def read_file(path: PathLike) -> torch.Tensor:
@@ -49,32 +57,37 @@ def decode_file(path: PathLike) -> np.ndarray:
         pass  # another format under a JPEG's name, as ImageNet holds one, or a broken file: Pillow tells them apart
     try:
         with Image.open(io.BytesIO(content.numpy().tobytes())) as picture:
-            return np.asarray(picture.convert("RGB"))
+            return np.array(picture.convert("RGB"))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise _refusal(path, f"cannot be decoded as an image ({error})") from error
 
 
-def decode_files(paths: Sequence[PathLike], num_threads: int) -> list[np.ndarray]:
+def decode_files(paths: Sequence[PathLike], num_threads: int, pin_memory: bool = False) -> Images:
     """The image in each file, as `decode_file` has it, by so many threads, which are not Python's.
 
     Python's would each take and give back the interpreter's lock several times a file, and the thread that launches the
     training's kernels would wait for it as often: see docs/decisions.md.
     """
     try:
-        images = _script()([os.fspath(path) for path in paths], num_threads)
+        images = _script(_decode)([os.fspath(path) for path in paths], num_threads)
     except RuntimeError:  # one of them is no JPEG, or no image, and it does not say which
         with ThreadPoolExecutor(num_threads) as threads:
-            return list(threads.map(decode_file, paths))
-    return [image.numpy() for image in images]
+            images = [torch.from_numpy(image) for image in threads.map(decode_file, paths)]
+    sizes = np.array([image.shape[:2] for image in images], np.int64).reshape(-1, 2)
+    ends = np.cumsum(3 * sizes.prod(axis=1)).tolist()
+    # PyTorch's allocator of pinned memory does not hand out a block again before the copy from it has ended.
+    pixels = torch.empty(ends[-1] if ends else 0, dtype=torch.uint8, pin_memory=pin_memory)
+    _script(_place)(images, ends, pixels, num_threads)
+    return Images(pixels, sizes)
 
 
 @functools.cache
-def _script() -> Callable[[list[str], int], list[torch.Tensor]]:
+def _script(function: Callable[..., Any]) -> Callable[..., Any]:
     with warnings.catch_warnings():
         # TorchScript is deprecated in favour of what compiles models; nothing else of PyTorch's runs without the lock.
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
-        script: Callable[[list[str], int], list[torch.Tensor]] = torch.jit.script(_decode)
+        script: Callable[..., Any] = torch.jit.script(function)
         return script
 
 
@@ -94,6 +107,25 @@ def _decode_share(paths: list[str], first: int, step: int) -> list[torch.Tensor]
         content = torch.ops.image.read_file(paths[place])
         images.append(torch.ops.image.decode_jpeg(content, 3, False).permute(1, 2, 0))
     return images
+
+
+def _place(images: list[torch.Tensor], ends: list[int], pixels: torch.Tensor, num_threads: int) -> None:
+    """Copy the images into `pixels`, one after the other, each up to its place in `ends`."""
+    waiting: list[torch.jit.Future[int]] = []
+    for first in range(num_threads):
+        waiting.append(torch.jit.fork(_place_share, images, ends, pixels, first, num_threads))
+    for share in waiting:
+        torch.jit.wait(share)
+
+
+def _place_share(images: list[torch.Tensor], ends: list[int], pixels: torch.Tensor, first: int, step: int) -> int:
+    for place in range(first, len(images), step):
+        values = images[place].reshape(-1)
+        own = pixels[ends[place] - len(values) : ends[place]]
+        # PyTorch hands copies of 32,768 values and more to another pool of threads, one for each that asks for it.
+        for target, source in zip(own.split(32_000), values.split(32_000)):  # noqa: B905  (TorchScript has no strict)
+            target.copy_(source)
+    return first
 
 
 def _refusal(path: PathLike, problem: str) -> ConfigError:
