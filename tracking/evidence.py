@@ -179,19 +179,22 @@ def welch(first: Sequence[float], second: Sequence[float]) -> float | None:
     return float(2 * stdtr(freedom, -distance / math.sqrt(sum(shares))))
 
 
-def would_tell(n: int, first: Sequence[float], second: Sequence[float], alpha: float) -> bool:
+def would_tell(n: int, first: Sequence[float], second: Sequence[float], num_tests: int) -> bool:
     """Whether n runs a side are the fewest, and more than there are, whose two-sided test would tell these means apart.
 
-    In four cases of five, were they the true ones; to a thousandth, as a noncentral t is computed in several ways.
+    In four cases of five, were they the true ones, at the level of the hardest of so many tests; to a thousandth, as a
+    noncentral t is computed in several ways. Never of a side of one run, or of runs that do not scatter.
     """
     from scipy.special import nctdtr, stdtrit
 
+    if min(len(first), len(second)) < 2 or not numpy.ptp(first) + numpy.ptp(second):
+        return False
     variances = [float(numpy.var(side, ddof=1)) for side in (first, second)]
     distance = abs(float(numpy.mean(first) - numpy.mean(second)))
 
     def power(n: int) -> float:
         freedom = (n - 1) * sum(variances) ** 2 / sum(variance**2 for variance in variances)
-        needed = stdtrit(freedom, 1 - alpha / 2)
+        needed = stdtrit(freedom, 1 - 0.05 / (2 * num_tests))
         return 1.0 - float(nctdtr(freedom, distance / math.sqrt(sum(variances) / n), needed))
 
     least = 1 + min(len(first), len(second))

@@ -138,8 +138,8 @@ def pairs(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> 
         good = row["so"].startswith(so) and (better == pair.better or pair.factor - 1 <= near)
         yield f"{better} against {worse}", row["so"], good
         if said := re.search(r"; (\d+) runs a side would tell", row["so"]):
-            level = 0.05 / sum(one.p is not None for one in expected.values())
-            good = would_tell(int(said[1]), values[better], values[worse], level)
+            num_tested = sum(one.p is not None for one in expected.values())
+            good = not pair.told_apart and would_tell(int(said[1]), values[better], values[worse], num_tested)
             yield f"{better} against {worse}, runs that would tell", said[1], good
 
 

@@ -22,7 +22,7 @@ from tracking.run_folder import Failure, Result, RunInfo
 
 DEFINITION = "sweep.json"
 MAX_TITLE = 120  # characters
-MAX_VARIED = 60
+MAX_VARIED = 60  # characters
 
 
 @dataclass
@@ -83,9 +83,9 @@ def title(jobs: Sequence[Job]) -> str:
 
 
 def name_jobs(jobs: Sequence[Job]) -> None:
-    """Have the names of a sweep's jobs tell all in which they differ."""
+    """Have the names of a sweep's jobs tell in what they differ, as far as there is room for it."""
     for one, varied in zip(jobs, sweep_summary.varied(jobs), strict=True):
-        one.varied = re.sub(r"[^\w.,=+-]", "_", varied)[:MAX_VARIED]  # a folder's name, too
+        one.varied = re.sub(r"[^\w.,=+-]", "_", varied, flags=re.ASCII)[:MAX_VARIED]  # a folder's name, of 255 bytes
 
 
 def write_definition(folder: Path, jobs: Sequence[Job], argv: Sequence[str]) -> None:

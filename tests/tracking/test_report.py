@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import html.parser
 import json
 import re
@@ -42,17 +43,17 @@ def made(root: Path) -> Report:
 
 @pytest.fixture
 def make(tmp_path: Path) -> Callable[..., Report]:
-    """A report on runs given as (options of make_run) each, in folders of their own."""
+    return functools.partial(written, tmp_path)
 
-    def of(runs: list[dict[str, Any]], **options: Any) -> Report:
-        sweep = studied.make_sweep(tmp_path, SWEEP, "sqlite:///none.db", len(runs))
-        for run in runs:
-            config = studied.config(**run.pop("config"))
-            studied.make_run(sweep, config, "sqlite:///none.db", **({"fingerprint": CLOCKS} | run))
-        store = FolderRuns([tmp_path])
-        return report.make(store, [SWEEP], store.find([SWEEP]), **options)
 
-    return of
+def written(root: Path, runs: list[dict[str, Any]], **options: Any) -> Report:
+    """A report on runs given as (options of make_run) each, in folders of their own below `root`."""
+    sweep = studied.make_sweep(root, SWEEP, "sqlite:///none.db", len(runs))
+    for run in runs:
+        config = studied.config(**run.pop("config"))
+        studied.make_run(sweep, config, "sqlite:///none.db", **({"fingerprint": CLOCKS} | run))
+    store = FolderRuns([root])
+    return report.make(store, [SWEEP], store.find([SWEEP]), **options)
 
 
 def figure(made: Report, heading: str, **setting: str) -> Any:
@@ -163,6 +164,18 @@ def test_it_says_how_many_runs_would_tell_and_the_check_recomputes_it(
     for wrong in (int(said[1]) - 1, int(said[1]) + 1, 2):
         table["rows"][0][-1] = f"cannot be told apart; {wrong} runs a side would tell"
         assert recheck(plain, [tmp_path]).differences, wrong
+
+
+def test_runs_that_would_tell_what_no_number_of_them_does_are_found(tmp_path: Path) -> None:
+    """A report that was tampered with does not stop the check: of one run a side, and of runs that do not scatter."""
+    for number, steps in enumerate([(0.1,), (0.1, 0.1), (0.1, 0.101)]):
+        runs = repeated(config={"precision": "fp32"}, steps=steps)
+        root = tmp_path / str(number)
+        plain = written(root, runs + repeated(config={"precision": "bf16"}, steps=[step / 2 for step in steps])).plain()
+        assert recheck(plain, [root]).differences == []
+        (table,) = [table for table in plain["tables"] if table["kind"] == "pairs"]
+        table["rows"][0][-1] += "; 4 runs a side would tell"
+        assert any("runs that would tell" in one for one in recheck(plain, [root]).differences), steps
 
 
 def test_one_run_a_side_cannot_be_told_apart(make: Callable[..., Report]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import io
+import logging
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -21,6 +22,8 @@ import torchvision  # noqa: F401  (registers the operators)
 from PIL import Image
 
 from conf.schema import ConfigError
+
+log = logging.getLogger(__name__)
 
 RGB = 3  # torchvision.io.ImageReadMode.RGB: grey and CMYK images are converted
 PathLike = str | os.PathLike[str]
@@ -70,7 +73,8 @@ def decode_files(paths: Sequence[PathLike], num_threads: int, pin_memory: bool =
     """
     try:
         images = _script(_decode)([os.fspath(path) for path in paths], num_threads)
-    except RuntimeError:  # one of them is no JPEG, or no image, and it does not say which
+    except RuntimeError as error:  # one of them is no JPEG, or no image, and it does not say which
+        log.info("%d images are decoded one by one: %s", len(paths), str(error).strip().rpartition("\n")[2])
         with ThreadPoolExecutor(num_threads) as threads:
             images = [torch.from_numpy(image) for image in threads.map(decode_file, paths)]
     sizes = np.array([image.shape[:2] for image in images], np.int64).reshape(-1, 2)
