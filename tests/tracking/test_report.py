@@ -175,7 +175,7 @@ def test_runs_that_would_tell_what_no_number_of_them_does_are_found(tmp_path: Pa
         plain = written(root, runs).plain()
         assert recheck(plain, [root]).differences == []
         (table,) = [table for table in plain["tables"] if table["kind"] == "pairs"]
-        table["rows"][0][-1] += "; 4 runs a side would tell"
+        table["rows"][0][-1] += "; 3 runs a side would tell"
         assert any("runs that would tell" in one for one in recheck(plain, [root]).differences), slow
 
 
