@@ -52,6 +52,8 @@ class DatasetConfig:
     path: str | None = None  # folder of the files, for datasets that are read from disk
     download: bool | None = None  # fetch the files into path where they are missing and the network allows
     size: int | None = None  # number of training images, for datasets that are generated
+    num_classes: int | None = None  # of synthetic data; default: 1,000 as ImageNet, 80 as COCO
+    num_objects: int | None = None  # that an image of synthetic data has room for; default: 96, COCO's most
     year: int | None = None  # 2014 or 2017, for COCO where path holds both
     decode: str | None = None  # where JPEG files are decoded: auto | gpu | cpu
     num_threads: int | None = None  # that read and decode, a process; default: its share of the cores, less two

@@ -90,6 +90,7 @@ class RunProgress:
         )
         self._task = self._progress.add_task("starting", total=None, detail="")
         self._epochs = self._batches = 0
+        self._epoch_start = 0.0
         self._seen: dict[str, float] = {}
 
     def __enter__(self) -> RunProgress:
@@ -113,6 +114,11 @@ class RunProgress:
             self._progress.update(self._task, total=self._epochs * self._batches)
         if record.key == "throughput_window":
             self._progress.update(self._task, completed=record.values["step"], detail=self._detail())
+        if record.key == "epoch_start":
+            self._epoch_start = record.clock_sec
+        if record.key == "epoch_stop":  # the last window's rate, of what steps were left over, says little of the epoch
+            epoch_sec = record.clock_sec - self._epoch_start
+            self._seen["throughput/samples_per_sec"] = record.values["samples"] / epoch_sec
         if record.key == "checkpoint_stop" and "error" in record.values:
             epoch, error = record.values["epoch_num"], record.values["error"]
             self._console.print(f"{self._name}: no checkpoint after epoch {epoch}: {error}", soft_wrap=True)

@@ -301,5 +301,7 @@ def test_synthetic_batches() -> None:
             assert batch[key].stride() == example[key].stride()
     images = [batch["images"] for batch in itertools.chain(*steps)]
     assert not any(torch.equal(one, other) for one, other in itertools.combinations(images, 2))
-    with pytest.raises(ConfigError, match=r"dataset\.size=0"):
-        synthetic(0)
+    assert max(int(batch["labels"].max()) for batch in synthetic(64, 3).train_loader(32, 1, Shard())) == 2
+    for option in ("size", "num_classes"):
+        with pytest.raises(ConfigError, match=rf"dataset\.{option}=0: must be 1 or more"):
+            synthetic(**{option: 0})

@@ -32,8 +32,7 @@ OPTIONS: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def module() -> MaskRcnn:
     torch.manual_seed(0)
-    data = SyntheticDetection(size=4)
-    data.num_classes = CLASSES
+    data = SyntheticDetection(size=4, num_classes=CLASSES)
     module = MaskRcnn(data, **OPTIONS)
     for name in ("box_predictor", "mask_predictor"):  # predictions that differ from each other, as trained ones do
         for parameter in getattr(module.net.roi_heads, name).parameters():
@@ -159,8 +158,7 @@ def test_images_without_objects_train_on_background_alone(module: MaskRcnn, batc
 
 def test_a_few_steps_lower_the_loss(batch: Batch) -> None:
     torch.manual_seed(0)
-    data = SyntheticDetection(size=4)
-    data.num_classes = CLASSES
+    data = SyntheticDetection(size=4, num_classes=CLASSES)
     module = MaskRcnn(data, **{**OPTIONS, "learning_rate": 0.001})
     optimizer = module.configure_optimizers()
     losses = []

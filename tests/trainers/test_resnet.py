@@ -14,7 +14,7 @@ import yaml
 from torch import nn
 
 from conf.schema import ConfigError
-from trainers.data.synthetic_images import SyntheticImages
+from trainers.data.synthetic_images import SyntheticImages, synthetic
 from trainers.resnet import WORKLOAD, Classifier, ResNet, evaluate, training_loss
 from trainers.stem import Stem
 from trainers.workload import Batch, Shard, bind
@@ -24,14 +24,10 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an N
 CONF = Path(__file__).parents[2] / "conf"
 
 
-class FewClasses(SyntheticImages):
-    num_classes = 7
-
-
 def resnet(data: SyntheticImages | None = None, **options: Any) -> ResNet:
     torch.manual_seed(1)
     given = {"epochs": 4, "image_size": 32, "eval_resize": 36, "depth": 18} | options
-    return ResNet(data or FewClasses(10), learning_rate=0.1, weight_decay=5e-5, **given)
+    return ResNet(data or synthetic(10, num_classes=7), learning_rate=0.1, weight_decay=5e-5, **given)
 
 
 # torchvision's own figures, of https://pytorch.org/vision/stable/models.html
@@ -102,7 +98,7 @@ def test_weight_decay_spares_batch_normalisation_and_biases() -> None:
 
 
 def test_the_module_says_how_it_wants_its_images() -> None:
-    data = FewClasses(10)
+    data = synthetic(10, num_classes=7)
     resnet(data, image_size=64, eval_resize=80, min_crop_area=0.5)
     assert (data.image_size, data.eval_resize, data.min_crop_area) == (64, 80, 0.5)
 
@@ -110,7 +106,7 @@ def test_the_module_says_how_it_wants_its_images() -> None:
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 def test_filler_has_no_part_in_the_loss(label_smoothing: float) -> None:
     module = resnet(label_smoothing=label_smoothing).eval()  # batch statistics would see the filler
-    (batch,) = FewClasses(10).example_batches(4, CPU)
+    (batch,) = synthetic(10, num_classes=7).example_batches(4, CPU)
     images, labels = batch["images"], batch["labels"]
     found = training_loss(module.net, images, labels, torch.tensor([0.5, 0.5, 0, 0]), label_smoothing)
     logits = module.net(images[:2])
@@ -142,7 +138,7 @@ def test_evaluation_counts_what_is_first_and_what_is_among_the_first_five() -> N
 
 
 def test_metrics_do_not_depend_on_how_the_batches_are_cut() -> None:
-    data = FewClasses(10)
+    data = synthetic(10, num_classes=7)
     module = resnet(data).eval()
     (batch,) = data.example_batches(10, CPU)
     with torch.no_grad():
@@ -235,7 +231,7 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 
 def test_learns_a_batch_by_heart() -> None:
-    data = FewClasses(8)
+    data = synthetic(8, num_classes=7)
     module = resnet(data, zero_init_gamma=True)
     (batch,) = data.example_batches(8, CPU)
     optimizer = module.configure_optimizers()
@@ -265,7 +261,7 @@ def test_recipes_fit_the_module(recipe: Path | None) -> None:
         module = bind(
             WORKLOAD.module,
             "model.hparams",
-            data=FewClasses(10),
+            data=synthetic(10, num_classes=7),
             learning_rate=optimizer["lr"],
             weight_decay=optimizer["weight_decay"],
             **hparams,
@@ -281,7 +277,7 @@ def test_recipes_fit_the_module(recipe: Path | None) -> None:
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_step_never_waits_for_the_gpu(compiled: bool) -> None:
     device = torch.device("cuda")
-    data = SyntheticImages(64)
+    data = synthetic(64)
     module = resnet(data, depth=50, image_size=64, eval_resize=64, label_smoothing=0.1, warmup_epochs=1).to(device)
     if compiled:
         module.compile_hot_path()

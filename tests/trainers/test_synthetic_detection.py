@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from conf.schema import ConfigError
 from trainers.data.detection_batch import EDGES_STEP
 from trainers.data.synthetic_detection import (
     CLASSES,
@@ -104,11 +105,22 @@ def test_seeds_and_processes_have_batches_of_their_own() -> None:
 
 
 def test_examples_are_as_the_batches_will_be() -> None:
-    for options, canvas in (({}, CANVAS), ({"canvas": (96, 32)}, (96, 32))):
+    few = {"num_classes": 3, "num_objects": 5}
+    for options, canvas, num_objects, num_classes in (
+        ({}, CANVAS, ROOM, CLASSES),
+        ({"canvas": (96, 32)}, (96, 32), ROOM, CLASSES),
+        (few, CANVAS, 5, 3),
+    ):
         data = synthetic(size=2, **options)
         (example,) = data.example_batches(2, CPU)
         (batch,) = data.train_loader(2, 3, Shard())
         assert example.keys() == batch.keys()
         assert batch["images"].shape == example["images"].shape == (2, 3, *canvas)
-        assert batch["boxes"].shape == example["boxes"].shape == (2, ROOM, 4)
-        assert batch["labels"].max() <= data.num_classes == CLASSES == len(data.class_names)
+        assert batch["boxes"].shape == example["boxes"].shape == (2, num_objects, 4)
+        assert 0 < batch["labels"].max() <= data.num_classes == num_classes == len(data.class_names)
+
+
+@pytest.mark.parametrize("option", ["size", "num_classes", "num_objects"])
+def test_no_batch_of_nothing(option: str) -> None:
+    with pytest.raises(ConfigError, match=f"dataset.{option}=0: must be 1 or more"):
+        synthetic(**{option: 0})

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from conf.schema import ConfigError
 from trainers.data.detection_batch import pad_edges, to_device
 from trainers.data.view import View
 
@@ -70,14 +71,26 @@ def ellipses(boxes: np.ndarray) -> np.ndarray:
 
 
 class SyntheticDetection:
-    """Random images on the device, `size` an epoch; no accuracy, and so no evaluation. Implements workload.Data."""
+    """Random images on the device, `size` an epoch; no accuracy, and so no evaluation. Implements workload.Data.
+
+    Batches have room for `num_objects` an image, of which up to 7 are there.
+    """
 
     name = "synthetic"
-    num_classes, num_objects = CLASSES, ROOM
-    class_names = tuple(str(label + 1) for label in range(CLASSES))
 
-    def __init__(self, size: int = 4096, canvas: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        size: int = 4096,
+        num_classes: int = CLASSES,
+        num_objects: int = ROOM,
+        canvas: tuple[int, int] | None = None,
+    ) -> None:
+        for option, value in (("size", size), ("num_classes", num_classes), ("num_objects", num_objects)):
+            if value < 1:
+                raise ConfigError(f"dataset.{option}={value}: must be 1 or more")
         self.size, self.canvas = size, canvas
+        self.num_classes, self.num_objects = num_classes, num_objects
+        self.class_names = tuple(str(label + 1) for label in range(num_classes))
         self.view: View | None = None
         self.outlines = False
 
@@ -87,7 +100,7 @@ class SyntheticDetection:
     def batch(self, batch_size: int, device: torch.device, seed: int) -> Batch:
         assert self.view is not None, "the module sets data.view in its constructor"
         canvas = self.canvas or self.view.canvases[0]
-        return generated_batch(batch_size, canvas, ROOM, CLASSES, self.outlines, device, seed)
+        return generated_batch(batch_size, canvas, self.num_objects, self.num_classes, self.outlines, device, seed)
 
     def train_loader(self, batch_size: int, seed: int, shard: Shard) -> SyntheticLoader:
         return SyntheticLoader(self, batch_size, seed, shard)

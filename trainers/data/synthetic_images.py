@@ -17,22 +17,22 @@ NUM_CLASSES = 1000  # as many as ImageNet has
 NUM_BATCHES = 4  # different ones, served in turns
 
 
-def synthetic(size: int = 51_200) -> SyntheticImages:
+def synthetic(size: int = 51_200, num_classes: int = NUM_CLASSES) -> SyntheticImages:
     """Noise and random labels, `size` images an epoch. There is no accuracy, and so no evaluation."""
-    if size < 1:
-        raise ConfigError(f"dataset.size={size}: give the number of images an epoch, 1 or more")
-    return SyntheticImages(size)
+    for option, value in (("size", size), ("num_classes", num_classes)):
+        if value < 1:
+            raise ConfigError(f"dataset.{option}={value}: must be 1 or more")
+    return SyntheticImages(size, num_classes)
 
 
 class SyntheticImages:
     """Implements trainers.workload.Data. The module sets `image_size` before loaders are made."""
 
     name = "synthetic"
-    num_classes = NUM_CLASSES
-    class_names = tuple(str(label) for label in range(NUM_CLASSES))
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    def __init__(self, size: int, num_classes: int) -> None:
+        self.size, self.num_classes = size, num_classes
+        self.class_names = tuple(str(label) for label in range(num_classes))
         self.image_size = 224
         self.eval_resize, self.min_crop_area = 256, 1.0  # not used: nothing is evaluated, nothing cut
 
