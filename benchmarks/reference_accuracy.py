@@ -179,7 +179,10 @@ def main() -> None:
         net.parameters(), ours.schedule.learning_rate, ours.momentum, weight_decay=ours.weight_decay
     )
     root = data.train.folder.parent  # type: ignore[attr-defined]
-    common: Any = {"collate_fn": lambda samples: tuple(zip(*samples, strict=True)), "num_workers": len(os.sched_getaffinity(0))}
+    common: Any = {
+        "collate_fn": lambda samples: tuple(zip(*samples, strict=True)),
+        "num_workers": len(os.sched_getaffinity(0)),  # the cores that are this process's
+    }
     pictures = Pictures(root, "val", train=False)
     train_loader = torch.utils.data.DataLoader(
         Pictures(root, "train", train=True), config.device_batch_size(), shuffle=True, **common
