@@ -1,0 +1,242 @@
+"""Where the time of a training step goes: on the device, on the host, and in exchanging gradients.
+
+    python benchmarks/step_anatomy.py model=maskrcnn dataset=shapes precision=bf16 gpus=1
+    python benchmarks/step_anatomy.py model=resnet50 dataset=synthetic precision=bf16 gpus=2 --variants all
+
+Options are those of launch.py. Steps are trained as a run trains them (its data, precision, compiled parts and DDP),
+without Lightning around them. Of the slowest process, medians over the steps (quartiles in brackets):
+
+    step     ms from one step to the next, by CUDA events
+    host     ms that the host takes to launch a step when the device has nothing else to do: where this is more than
+             `busy`, the host sets the pace
+    busy     ms of a step in which any kernel or copy runs
+    compute  ms of all kernels but NCCL's, summed: more than with one process, and the exchange slows them down
+    nccl     ms of NCCL's kernels, summed; they also wait for the other processes
+    kernels  kernels and copies a step
+
+Variants, of several processes:
+
+    as it is     what launch.py does: the compiled step in pieces, so that gradients leave before it is over
+    one piece    not cut; gradients leave as they come, in DDP's buckets
+    one bucket   not cut; all gradients in one exchange, after the last of them
+    apart        as it is, and one piece apart: nothing is exchanged, what the step itself takes
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from peers import AUTOCAST, composed  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+from torch.profiler import ProfilerActivity, profile  # noqa: E402
+
+from conf.schema import RunConfig  # noqa: E402
+from trainers import precision  # noqa: E402
+from trainers.train import join, make_data, make_module  # noqa: E402
+from trainers.workload import Batch, Data, Shard, TrialModule, load_workload  # noqa: E402
+
+VARIANTS = ("as it is", "one piece", "one bucket", "as it is, apart", "one piece, apart")
+ONE_BUCKET_MB = 10_000
+WARMUP, PROFILED = 5, 5  # steps
+COLUMNS = ("step", "host", "busy", "compute", "nccl", "kernels")
+
+
+class Anatomy(NamedTuple):
+    """Of one process: values of steps, in the order of COLUMNS; milliseconds, but for the number of kernels."""
+
+    values: tuple[list[float], ...]
+    samples_per_sec: float
+
+
+class Step(nn.Module):
+    """Called by DDP, whose hooks a LightningModule's training_step would pass by."""
+
+    def __init__(self, module: TrialModule) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        return self.module.training_step(batch, 0)  # type: ignore[return-value]
+
+
+class Training:
+    """A variant of the training, ready to be stepped."""
+
+    def __init__(self, config: RunConfig, data: Data, module: TrialModule, shard: Shard, variant: str) -> None:
+        torch.compiler.reset()
+        torch._dynamo.config.optimize_ddp = variant.startswith("as it is")
+        self.device, self.module = shard.device, module.to(shard.device).train()
+        if config.compiled():
+            module.compile_hot_path()
+        self.model: Any = Step(module)
+        if shard.world_size > 1:
+            bucket_mb = ONE_BUCKET_MB if variant == "one bucket" else None  # None: DDP's own
+            self.model = DistributedDataParallel(
+                self.model, broadcast_buffers=False, gradient_as_bucket_view=True, bucket_cap_mb=bucket_mb
+            )
+        self.apart = variant.endswith("apart") and shard.world_size > 1
+        self.optimizer = module.configure_optimizers()
+        self.kind = AUTOCAST.get(config.precision.name)
+
+    def step(self, batch: Batch) -> None:
+        exchange: AbstractContextManager[Any] = self.model.no_sync() if self.apart else nullcontext()
+        self.optimizer.zero_grad()  # type: ignore[union-attr]
+        with exchange:
+            with torch.autocast(self.device.type, self.kind or torch.bfloat16, enabled=self.kind is not None):
+                loss = self.model(batch)
+            loss.backward()
+        self.optimizer.step()  # type: ignore[union-attr]
+
+
+def endless(loader: Any) -> Iterator[Batch]:
+    epoch = 0
+    while True:
+        getattr(loader, "sampler", loader).set_epoch(epoch)
+        yield from loader
+        epoch += 1
+
+
+def steps_ms(training: Training, batches: Iterator[Batch], num: int) -> tuple[list[float], float]:
+    """Milliseconds of each step, and samples a second of this process."""
+    on_gpu = training.device.type == "cuda"
+    marks: list[Any] = []
+    samples = 0
+    for _ in range(num + 1):
+        if on_gpu:
+            marks.append(torch.cuda.Event(enable_timing=True))
+            marks[-1].record()
+        else:
+            marks.append(time.perf_counter())
+        batch = next(batches)
+        training.step(batch)
+        samples += batch["num_samples"] if len(marks) <= num else 0
+    wait(training.device)
+    found = [one.elapsed_time(other) if on_gpu else 1e3 * (other - one) for one, other in pairwise(marks)]
+    return found, samples / sum(found) * 1e3
+
+
+def host_ms(training: Training, batches: Iterator[Batch], num: int) -> list[float]:
+    found = []
+    for _ in range(num):
+        batch = next(batches)
+        wait(training.device)
+        if dist.get_world_size() > 1:
+            dist.barrier()
+            wait(training.device)
+        begun = time.perf_counter()
+        training.step(batch)
+        found.append(1e3 * (time.perf_counter() - begun))
+    return found
+
+
+def profiled(training: Training, batches: Iterator[Batch]) -> tuple[float, float, float, float]:
+    """Milliseconds busy, of computation and of NCCL, and kernels, a step; zeros without a GPU."""
+    if training.device.type != "cuda":
+        return 0.0, 0.0, 0.0, 0.0
+    with profile(activities=[ProfilerActivity.CUDA]) as recorded:
+        for _ in range(PROFILED):
+            training.step(next(batches))
+        wait(training.device)
+    spans = sorted(
+        (event.time_range.start, event.time_range.end, event.name)
+        for event in recorded.events() or ()
+        if event.device_type == torch.autograd.DeviceType.CUDA and not event.is_user_annotation
+    )
+    busy, until = 0.0, 0.0
+    for start, end, _ in spans:
+        busy += max(0.0, end - max(start, until))
+        until = max(until, end)
+    nccl = sum(end - start for start, end, name in spans if name.startswith("nccl"))
+    total = sum(end - start for start, end, _ in spans)
+    share = 1e-3 / PROFILED
+    return busy * share, (total - nccl) * share, nccl * share, len(spans) / PROFILED
+
+
+def wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def anatomy(training: Training, batches: Iterator[Batch], examples: list[Batch], num: int) -> Anatomy:
+    for example in examples:
+        for _ in range(3):
+            training.step(example)
+    for _ in range(WARMUP):
+        training.step(next(batches))
+    step, rate = steps_ms(training, batches, num)
+    host = host_ms(training, batches, max(3, num // 4))
+    return Anatomy((step, host, *([value] for value in profiled(training, batches))), rate)
+
+
+def shown(values: list[float]) -> str:
+    if len(values) < 4:
+        return f"{statistics.median(values):.2f}"
+    low, middle, high = statistics.quantiles(values, n=4)
+    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
+
+
+def measure(rank: int, overrides: list[str], variants: list[str], num: int, port: int) -> None:
+    config = composed(overrides)
+    size = config.world_size()
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    shard = join(config)
+    precision.apply(config.precision)
+    workload = load_workload(config)
+    data = make_data(workload, config.dataset)
+    if rank == 0:
+        where = torch.cuda.get_device_name() if config.on_gpu() else f"CPU, {torch.get_num_threads()} threads"
+        print(f"{size} x {where}, PyTorch {torch.__version__}; {' '.join(overrides)}; {num} steps", flush=True)
+    for variant in variants:
+        torch.manual_seed(config.seed)
+        training = Training(config, data, make_module(workload, data, config), shard, variant)
+        batches = endless(data.train_loader(config.device_batch_size(), config.seed, shard))
+        own = anatomy(training, batches, data.example_batches(config.device_batch_size(), shard.device), num)
+        batches.close()  # type: ignore[attr-defined]
+        found: list[Any] = [None] * size
+        dist.all_gather_object(found, own)
+        slowest = max(found, key=lambda one: statistics.median(one.values[0]))
+        if rank == 0:
+            cells = [f"{name} {shown(values)}" for name, values in zip(COLUMNS, slowest.values, strict=True)]
+            rate = sum(one.samples_per_sec for one in found)
+            print(f"{variant:17} {rate:8,.0f} samples/s  {'  '.join(cells)}", flush=True)
+        del training, batches
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("overrides", nargs="*", help="options of launch.py")
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--variants", default="as it is", help="'all', or some of them, between semicolons")
+    asked = parser.parse_intermixed_args()
+    variants = list(VARIANTS) if asked.variants == "all" else [one.strip() for one in asked.variants.split(";")]
+    if unknown := [one for one in variants if one not in VARIANTS]:
+        parser.error(f"--variants {unknown[0]!r}: allowed: all, {'; '.join(VARIANTS)}")
+    if asked.steps < 1:
+        parser.error(f"--steps {asked.steps}: must be 1 or more")
+    size = composed(asked.overrides).world_size()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(measure, (asked.overrides, variants, asked.steps, port), nprocs=size)
+
+
+if __name__ == "__main__":
+    main()
