@@ -25,6 +25,7 @@ Variants, of several processes:
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import socket
 import statistics
@@ -41,10 +42,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
+from device_kernels import Kernel, longest, recorded, summed  # noqa: E402
 from peers import AUTOCAST, composed  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
-from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
 from conf.schema import RunConfig  # noqa: E402
 from trainers import precision  # noqa: E402
@@ -62,6 +63,15 @@ class Anatomy(NamedTuple):
 
     values: tuple[list[float], ...]
     samples_per_sec: float
+    kernels: list[Kernel]
+
+
+class Asked(NamedTuple):
+    overrides: list[str]
+    variants: list[str]
+    steps: int
+    top: int
+    port: int
 
 
 class Step(nn.Module):
@@ -145,29 +155,6 @@ def host_ms(training: Training, batches: Iterator[Batch], num: int) -> list[floa
     return found
 
 
-def profiled(training: Training, batches: Iterator[Batch]) -> tuple[float, float, float, float]:
-    """Milliseconds busy, of computation and of NCCL, and kernels, a step; zeros without a GPU."""
-    if training.device.type != "cuda":
-        return 0.0, 0.0, 0.0, 0.0
-    with profile(activities=[ProfilerActivity.CUDA]) as recorded:
-        for _ in range(PROFILED):
-            training.step(next(batches))
-        wait(training.device)
-    spans = sorted(
-        (event.time_range.start, event.time_range.end, event.name)
-        for event in recorded.events() or ()
-        if event.device_type == torch.autograd.DeviceType.CUDA and not event.is_user_annotation
-    )
-    busy, until = 0.0, 0.0
-    for start, end, _ in spans:
-        busy += max(0.0, end - max(start, until))
-        until = max(until, end)
-    nccl = sum(end - start for start, end, name in spans if name.startswith("nccl"))
-    total = sum(end - start for start, end, _ in spans)
-    share = 1e-3 / PROFILED
-    return busy * share, (total - nccl) * share, nccl * share, len(spans) / PROFILED
-
-
 def wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -181,7 +168,8 @@ def anatomy(training: Training, batches: Iterator[Batch], examples: list[Batch],
         training.step(next(batches))
     step, rate = steps_ms(training, batches, num)
     host = host_ms(training, batches, max(3, num // 4))
-    return Anatomy((step, host, *([value] for value in profiled(training, batches))), rate)
+    kernels = recorded(lambda: training.step(next(batches)), PROFILED, training.device)
+    return Anatomy((step, host, *([value] for value in summed(kernels, PROFILED))), rate, kernels)
 
 
 def shown(values: list[float]) -> str:
@@ -191,33 +179,41 @@ def shown(values: list[float]) -> str:
     return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
-def measure(rank: int, overrides: list[str], variants: list[str], num: int, port: int) -> None:
-    config = composed(overrides)
+def measure(rank: int, asked: Asked) -> None:
+    config = composed(asked.overrides)
     size = config.world_size()
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(asked.port)}
     shard = join(config)
     precision.apply(config.precision)
     workload = load_workload(config)
     data = make_data(workload, config.dataset)
     if rank == 0:
         where = torch.cuda.get_device_name() if config.on_gpu() else f"CPU, {torch.get_num_threads()} threads"
-        print(f"{size} x {where}, PyTorch {torch.__version__}; {' '.join(overrides)}; {num} steps", flush=True)
-    for variant in variants:
+        print(f"{size} x {where}, PyTorch {torch.__version__}; {' '.join(asked.overrides)}; {asked.steps} steps")
+    for variant in asked.variants:
         torch.manual_seed(config.seed)
         training = Training(config, data, make_module(workload, data, config), shard, variant)
         batches = endless(data.train_loader(config.device_batch_size(), config.seed, shard))
-        own = anatomy(training, batches, data.example_batches(config.device_batch_size(), shard.device), num)
+        own = anatomy(training, batches, data.example_batches(config.device_batch_size(), shard.device), asked.steps)
         batches.close()  # type: ignore[attr-defined]
+        del training, batches
+        gc.collect()  # a module and what is compiled of it hold each other
         found: list[Any] = [None] * size
         dist.all_gather_object(found, own)
-        slowest = max(found, key=lambda one: statistics.median(one.values[0]))
         if rank == 0:
-            cells = [f"{name} {shown(values)}" for name, values in zip(COLUMNS, slowest.values, strict=True)]
-            rate = sum(one.samples_per_sec for one in found)
-            print(f"{variant:17} {rate:8,.0f} samples/s  {'  '.join(cells)}", flush=True)
-        del training, batches
+            report(variant, found, asked.top)
     dist.destroy_process_group()
+
+
+def report(variant: str, found: list[Anatomy], top: int) -> None:
+    slowest = max(found, key=lambda one: statistics.median(one.values[0]))
+    cells = [f"{name} {shown(values)}" for name, values in zip(COLUMNS, slowest.values, strict=True)]
+    rate = sum(one.samples_per_sec for one in found)
+    print(f"{variant:17} {rate:8,.0f} samples/s  {'  '.join(cells)}")
+    for line in longest(slowest.kernels, PROFILED, top):
+        print(line)
+    sys.stdout.flush()
 
 
 def main() -> None:
@@ -225,6 +221,7 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", help="options of launch.py")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--variants", default="as it is", help="'all', or some of them, between semicolons")
+    parser.add_argument("--top", type=int, default=0, help="how many of the longest kernels to list")
     asked = parser.parse_intermixed_args()
     variants = list(VARIANTS) if asked.variants == "all" else [one.strip() for one in asked.variants.split(";")]
     if unknown := [one for one in variants if one not in VARIANTS]:
@@ -235,7 +232,7 @@ def main() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    torch.multiprocessing.spawn(measure, (asked.overrides, variants, asked.steps, port), nprocs=size)
+    torch.multiprocessing.spawn(measure, (Asked(asked.overrides, variants, asked.steps, asked.top, port),), nprocs=size)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,53 @@
+"""The kernels and copies that a device runs in some steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+
+class Kernel(NamedTuple):
+    """Or a copy; microseconds."""
+
+    start: float
+    end: float
+    name: str
+
+
+def recorded(step: Callable[[], None], num: int, device: torch.device) -> list[Kernel]:
+    """What the device did in `num` steps, by start; nothing without a GPU."""
+    if device.type != "cuda":
+        return []
+    with profile(activities=[ProfilerActivity.CUDA]) as found:
+        for _ in range(num):
+            step()
+        torch.cuda.synchronize(device)
+    return sorted(
+        Kernel(event.time_range.start, event.time_range.end, event.name)
+        for event in found.events() or ()
+        if event.device_type == torch.autograd.DeviceType.CUDA and not event.is_user_annotation
+    )
+
+
+def summed(kernels: list[Kernel], num: int) -> tuple[float, float, float, float]:
+    """Of each of `num` steps: milliseconds busy, of computation and of NCCL, and the number of kernels."""
+    busy, until = 0.0, 0.0
+    for start, end, _ in kernels:
+        busy += max(0.0, end - max(start, until))
+        until = max(until, end)
+    nccl = sum(end - start for start, end, name in kernels if name.startswith("nccl"))
+    total = sum(end - start for start, end, _ in kernels)
+    share = 1e-3 / num
+    return busy * share, (total - nccl) * share, nccl * share, len(kernels) / num
+
+
+def longest(kernels: list[Kernel], num: int, top: int) -> Iterator[str]:
+    """A line for each of the `top` kernels: milliseconds and times in each of `num` steps."""
+    by_name: dict[str, list[float]] = {}
+    for start, end, name in kernels:
+        by_name.setdefault(name, []).append(end - start)
+    for name, spans in sorted(by_name.items(), key=lambda item: -sum(item[1]))[:top]:
+        yield f"    {1e-3 / num * sum(spans):7.3f} ms  x {len(spans) / num:5.1f}  {name[:120]}"
