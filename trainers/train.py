@@ -40,11 +40,7 @@ def train(config: RunConfig, run_dir: Path, gpu: str) -> None:
     workload = load_workload(config)
     precision.apply(config.precision)
     pl.seed_everything(config.seed, verbose=False)
-    if log:
-        log.event("index_start")
-    data = make_data(workload, config.dataset)
-    if log:
-        log.event("index_stop")
+    data = read_index(workload, config.dataset, log)
     module = make_module(workload, data, config)
     # The weights are the same everywhere; what is drawn from here on (augmentation, dropout) is each process's own.
     pl.seed_everything((config.seed + (shard.rank << 20)) % 2**32, verbose=False)
@@ -62,10 +58,7 @@ def train(config: RunConfig, run_dir: Path, gpu: str) -> None:
         if test_loader is not None:
             test_metrics.update(evaluate_test(trainer, module, test_loader))
         if log:
-            with dispensable("data.version"):
-                log.tags(data_version(data))
-            with dispensable("plots"):
-                module.write_report(run_dir)
+            describe(run_dir, log, data, module)
 
     callback = TrialCallback(config, shard.device, log, prepare, conclude)
     trainer = make_trainer(config, shard, module, callback, evaluate=eval_loader is not None)
@@ -167,6 +160,24 @@ def join(config: RunConfig) -> Shard:
     world_size = int(counted)
     assert world_size == config.world_size(), f"{world_size} processes take part; {config.world_size()} were asked for"
     return Shard(dist.get_rank(), world_size, device)
+
+
+def read_index(workload: Workload, config: DatasetConfig, log: Journal | None) -> Data:
+    """The dataset, whose index is read here; how long that takes is a metric of its own."""
+    if log:
+        log.event("index_start")
+    data = make_data(workload, config)
+    if log:
+        log.event("index_stop")
+    return data
+
+
+def describe(run_dir: Path, log: Journal, data: Data, module: TrialModule) -> None:
+    """Note what the data held, and plot what was found."""
+    with dispensable("data.version"):
+        log.tags(data_version(data))
+    with dispensable("plots"):
+        module.write_report(run_dir)
 
 
 def make_data(workload: Workload, config: DatasetConfig) -> Data:

@@ -22,6 +22,45 @@ class _Failure:
 _END = object()
 
 
+class _Producer:
+    """The thread, which works up to `depth` items ahead of those that were taken."""
+
+    def __init__(self, iterator: Iterator[Any], stream: torch.cuda.Stream | None, depth: int) -> None:
+        self._iterator, self._stream = iterator, stream
+        self._items: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._slots = threading.Semaphore(depth)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._produce, name="prefetch", daemon=True)
+        self._thread.start()
+
+    def take(self) -> tuple[Any, torch.cuda.Event | None]:
+        """The next item, a _Failure or _END, and the event after which its tensors can be read."""
+        taken: tuple[Any, torch.cuda.Event | None] = self._items.get()
+        self._slots.release()
+        return taken
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._slots.release()
+        self._thread.join()
+
+    def _produce(self) -> None:
+        context: AbstractContextManager[Any] = torch.cuda.stream(self._stream) if self._stream else nullcontext()
+        try:
+            with context:  # the current stream, and the current device, are a thread's own
+                while self._slots.acquire() and not self._stopped.is_set():
+                    item = next(self._iterator, _END)
+                    self._items.put((item, self._stream.record_event() if self._stream else None))
+                    if item is _END:
+                        break
+                    del item  # or it would hold its memory while the next one is made
+        except BaseException as error:  # the consumer's to raise
+            self._items.put((_Failure(error), None))
+        finally:
+            if hasattr(self._iterator, "close"):
+                self._iterator.close()
+
+
 def prefetch(iterator: Iterator[T], device: torch.device, depth: int = 2) -> Iterator[T]:
     """What `iterator` yields, prepared in a thread up to `depth` items ahead; nothing starts before the first next().
 
@@ -31,36 +70,13 @@ def prefetch(iterator: Iterator[T], device: torch.device, depth: int = 2) -> Ite
     the thread after the item it is at and closes the iterator.
     """
     assert depth > 0
-    on_gpu = device.type == "cuda"
-    stream = torch.cuda.Stream(device, priority=-1) if on_gpu else None
+    stream = torch.cuda.Stream(device, priority=-1) if device.type == "cuda" else None
     if stream:
         stream.wait_stream(torch.cuda.current_stream(device))  # for what the iterator uses and was made before
-    items: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    slots = threading.Semaphore(depth)
-    stopped = threading.Event()
-
-    def produce() -> None:
-        context: AbstractContextManager[Any] = torch.cuda.stream(stream) if on_gpu else nullcontext()
-        try:
-            with context:  # the current stream, and the current device, are a thread's own
-                while slots.acquire() and not stopped.is_set():
-                    item = next(iterator, _END)
-                    items.put((item, stream.record_event() if stream else None))
-                    if item is _END:
-                        break
-                    del item  # or it would hold its memory while the next one is made
-        except BaseException as error:  # the consumer's to raise
-            items.put((_Failure(error), None))
-        finally:
-            if hasattr(iterator, "close"):
-                iterator.close()
-
-    thread = threading.Thread(target=produce, name="prefetch", daemon=True)
-    thread.start()
+    producer = _Producer(iterator, stream, depth)
     try:
         while True:
-            item, ready = items.get()
-            slots.release()
+            item, ready = producer.take()
             if isinstance(item, _Failure):
                 raise item.error
             if item is _END:
@@ -72,9 +88,7 @@ def prefetch(iterator: Iterator[T], device: torch.device, depth: int = 2) -> Ite
             yield item
             del item  # or it would hold its memory while the next one is waited for
     finally:
-        stopped.set()
-        slots.release()
-        thread.join()
+        producer.stop()
 
 
 def _record_stream(item: Any, stream: torch.cuda.Stream) -> None:
