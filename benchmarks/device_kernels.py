@@ -24,7 +24,7 @@ def recorded(step: Callable[[], None], num: int, device: torch.device) -> list[K
     with profile(activities=[ProfilerActivity.CUDA]) as found:
         for _ in range(num):
             step()
-        torch.cuda.synchronize(device)
+        wait(device)
     return sorted(
         Kernel(event.time_range.start, event.time_range.end, event.name)
         for event in found.events() or ()
@@ -51,3 +51,8 @@ def longest(kernels: list[Kernel], num: int, top: int) -> Iterator[str]:
         by_name.setdefault(name, []).append(end - start)
     for name, spans in sorted(by_name.items(), key=lambda item: -sum(item[1]))[:top]:
         yield f"    {1e-3 / num * sum(spans):7.3f} ms  x {len(spans) / num:5.1f}  {name[:120]}"
+
+
+def wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

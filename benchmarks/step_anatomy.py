@@ -19,6 +19,7 @@ Variants, of several processes:
     as it is     what launch.py does: the compiled step in pieces, so that gradients leave before it is over
     one piece    not cut; gradients leave as they come, in DDP's buckets
     one bucket   not cut; all gradients in one exchange, after the last of them
+    grouped      one piece, without DDP: all gradients in one group of exchanges where they are, without buckets
     apart        as it is, and one piece apart: nothing is exchanged, what the step itself takes
 """
 
@@ -42,7 +43,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-from device_kernels import Kernel, longest, recorded, summed  # noqa: E402
+from device_kernels import Kernel, longest, recorded, summed, wait  # noqa: E402
 from peers import AUTOCAST, composed  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
@@ -52,7 +53,7 @@ from trainers import precision  # noqa: E402
 from trainers.train import join, make_data, make_module  # noqa: E402
 from trainers.workload import Batch, Data, Shard, TrialModule, load_workload  # noqa: E402
 
-VARIANTS = ("as it is", "one piece", "one bucket", "as it is, apart", "one piece, apart")
+VARIANTS = ("as it is", "one piece", "one bucket", "grouped", "as it is, apart", "one piece, apart")
 ONE_BUCKET_MB = 10_000
 WARMUP, PROFILED = 5, 5  # steps
 COLUMNS = ("step", "host", "busy", "compute", "nccl", "kernels")
@@ -95,7 +96,8 @@ class Training:
         if config.compiled():
             module.compile_hot_path()
         self.model: Any = Step(module)
-        if shard.world_size > 1:
+        self.grouped = variant == "grouped" and shard.world_size > 1
+        if shard.world_size > 1 and not self.grouped:
             bucket_mb = ONE_BUCKET_MB if variant == "one bucket" else None  # None: DDP's own
             self.model = DistributedDataParallel(
                 self.model, broadcast_buffers=False, gradient_as_bucket_view=True, bucket_cap_mb=bucket_mb
@@ -111,7 +113,18 @@ class Training:
             with torch.autocast(self.device.type, self.kind or torch.bfloat16, enabled=self.kind is not None):
                 loss = self.model(batch)
             loss.backward()
+        if self.grouped:
+            self.exchange()
         self.optimizer.step()  # type: ignore[union-attr]
+
+    def exchange(self) -> None:
+        gradients = [one.grad for one in self.module.parameters() if one.grad is not None]
+        on_gpu = self.device.type == "cuda"  # gloo has no mean, and no groups
+        with dist._coalescing_manager(device=self.device) if on_gpu else nullcontext():
+            for gradient in gradients:
+                dist.all_reduce(gradient, dist.ReduceOp.AVG if on_gpu else dist.ReduceOp.SUM)
+        if not on_gpu:
+            torch._foreach_div_(gradients, dist.get_world_size())
 
 
 def endless(loader: Any) -> Iterator[Batch]:
@@ -153,11 +166,6 @@ def host_ms(training: Training, batches: Iterator[Batch], num: int) -> list[floa
         training.step(batch)
         found.append(1e3 * (time.perf_counter() - begun))
     return found
-
-
-def wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def anatomy(training: Training, batches: Iterator[Batch], examples: list[Batch], num: int) -> Anatomy:
