@@ -1,81 +1,21 @@
-"""SSD300: its size, loss, detections and options, and that it learns."""
+"""SSD300: its size, its loss, that it learns, and that it is the same compiled on a GPU."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
-from torchvision.models import resnet18, resnet34
+from torchvision.models import resnet18
 
-from conf.schema import ConfigError
+from tests.trainers.small_ssd import DEFAULTS, NUM_CLASSES, Recorder, made_batch, ssd
 from trainers.boxes import encode
-from trainers.ssd import Ssd, forward_loss, hard_negatives, multibox_loss
-from trainers.ssd_boxes import CODING, MAP_SIZES, default_boxes, match
+from trainers.ssd import forward_loss, hard_negatives, multibox_loss
+from trainers.ssd_boxes import CODING, MAP_SIZES, match
 from trainers.ssd_network import BACKBONES, Ssd300, build_backbone
-from trainers.workload import Batch
 
-DEFAULTS = default_boxes()
-NUM_CLASSES = 3  # colours
+pytestmark = pytest.mark.usefixtures("one_thread")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Batches this small gain little from a second thread, which spins, and costs most where cores are shared."""
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(num_threads)
-
-
-class Recorder:
-    """Stands for DetectionEvaluator: keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.added: list[tuple[np.ndarray, ...]] = []
-
-    def add(self, *columns: np.ndarray) -> None:
-        self.added.append(columns)
-
-    def compute(self) -> dict[str, float]:
-        return {"box_map": 0.25, "box_map_50": 0.5}
-
-
-def ssd(recorder: Recorder | None = None, **options: Any) -> Ssd:
-    torch.manual_seed(1)
-    data: Any = SimpleNamespace(num_classes=NUM_CLASSES, view=None, evaluator=lambda iou_types: recorder)
-    small = {"epochs": 2, "decay_epochs": [1], "backbone": "resnet18", "width": 0.125}
-    return Ssd(data, **{"learning_rate": 1e-3, "weight_decay": 0.0, **small, **options})
-
-
-def made_batch(num_images: int = 2) -> Batch:
-    """Noise, on which each object is a rectangle of its class's colour."""
-    rng = np.random.RandomState(3)
-    images = rng.randint(100, 130, (num_images, 3, 300, 300)).astype(np.uint8)
-    corners = np.array([[20, 30], [160, 140]]) + rng.randint(0, 40, (num_images, 2, 2))
-    boxes = np.concatenate((corners, corners + rng.randint(40, 90, (num_images, 2, 2))), axis=2)
-    labels = rng.randint(1, NUM_CLASSES + 1, (num_images, 2))
-    for image in range(num_images):
-        for (x0, y0, x1, y1), label in zip(boxes[image], labels[image], strict=True):
-            images[image, label - 1, y0:y1, x0:x1] = 255
-    padding = ((0, 0), (0, 3))
-    return {
-        "images": torch.from_numpy(images).contiguous(memory_format=torch.channels_last),
-        "boxes": torch.from_numpy(np.pad(boxes, (*padding, (0, 0))).astype(np.float32)),
-        "labels": torch.from_numpy(np.pad(labels, padding)),
-        "sizes": torch.full((num_images, 2), 300.0),
-        "weights": torch.full((num_images,), 1 / num_images),
-        "image_index": torch.arange(num_images),
-        "crops": torch.tensor([0.0, 0.0, 640.0, 480.0]).repeat(num_images, 1),
-        "num_samples": num_images,
-    }
 
 
 # By hand. ResNet-34: stem 9,408 + 128; stages 221,952, 1,116,416 and 6,822,400: 8,170,304. Extras, with biases:
@@ -210,134 +150,6 @@ def test_nothing_between_the_images_and_the_loss_keeps_them_from_being_compiled_
     with torch.no_grad():
         whole = torch.compile(forward_loss, fullgraph=True, dynamic=False, backend="eager")
         torch.testing.assert_close(whole(module.net, *inputs), forward_loss(module.net, *inputs))
-
-
-class Perfect(nn.Module):
-    """Says what matching would have it say."""
-
-    def __init__(self, batch: Batch) -> None:
-        super().__init__()
-        self.default_boxes = DEFAULTS
-        boxes, labels = match(DEFAULTS, batch["boxes"], batch["labels"])
-        self.deltas, self.logits = encode(boxes, DEFAULTS, CODING), 9.0 * F.one_hot(labels, NUM_CLASSES + 1)
-
-    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.deltas, self.logits
-
-
-def test_what_a_perfect_network_says_is_found_in_pixels_of_the_image() -> None:
-    recorder = Recorder()
-    module, batch = ssd(recorder), made_batch(4)
-    batch["labels"][1, 0] = 0  # as padding between objects
-    batch["image_index"] = torch.tensor([7, 8, -1, 9])  # the third is filler
-    batch["crops"][3] = torch.tensor([100.0, 50.0, 400.0, 350.0])
-    module.net = Perfect(batch)  # type: ignore[assignment]
-    module.validation_step(batch, 0)
-    assert module.metrics() == {"box_map": 0.25, "box_map_50": 0.5}
-    (index, boxes, scores, labels), *more = recorder.added
-    assert not more
-    assert (boxes.dtype, scores.dtype) == (np.float32, np.float32)
-    assert (index.dtype, labels.dtype) == (np.int64, np.int64)
-    assert index.tolist() == [7, 7, 8, 9, 9]
-    assert (scores > 0.99).all()
-    scale = {7: ((640, 480), (0, 0)), 8: ((640, 480), (0, 0)), 9: ((300, 300), (100, 50))}
-    expected = [
-        (number, int(batch["labels"][image, slot]), *((batch["boxes"][image, slot].view(2, 2).numpy() / 300
-         * scale[number][0] + scale[number][1]).ravel().tolist()))
-        for image, number in ((0, 7), (1, 8), (3, 9)) for slot in range(2) if batch["labels"][image, slot]
-    ]  # fmt: skip
-    found = [(int(i), int(label), *box.tolist()) for i, label, box in zip(index, labels, boxes, strict=True)]
-    np.testing.assert_allclose(sorted(found), sorted(expected), atol=0.05)
-    module.metrics()
-    assert len(recorder.added) == 1  # what was evaluated counts once
-
-
-def test_of_detections_that_overlap_the_best_of_each_class_is_left() -> None:
-    recorder = Recorder()
-    module, batch = ssd(recorder), made_batch(1)
-    perfect = Perfect(batch)
-    perfect.logits = torch.zeros(1, 8732, NUM_CLASSES + 1)
-    perfect.logits[..., 0] = 20
-    box = torch.tensor([[50.0, 60.0, 150.0, 160.0], [52.0, 60.0, 152.0, 160.0], [200.0, 200.0, 280.0, 280.0]])
-    perfect.deltas = encode(box[torch.arange(8732) % 3], DEFAULTS, CODING)[None]
-    for place, label, logit in ((0, 1, 22.0), (1, 1, 23.0), (3, 2, 21.5), (2, 3, 16.0)):
-        perfect.logits[0, place, label] = logit
-    module.net = perfect  # type: ignore[assignment]
-    module.validation_step(batch, 0)
-    module.metrics()
-    _, boxes, scores, labels = recorder.added[0]
-    # Box 0 is suppressed by box 1 of its class; label 2 is another's; the last one's score is 0.018.
-    assert labels.tolist() == [1, 2]
-    np.testing.assert_allclose(boxes[:, 0] / 640 * 300, [52, 50], atol=0.05)
-    np.testing.assert_allclose(scores, 1 / (1 + np.exp([-3, -1.5])), rtol=1e-3)
-
-
-def test_the_rate_follows_the_schedule() -> None:
-    module = ssd(epochs=3, decay_epochs=[2], warmup_steps=1, learning_rate=0.1)
-    optimizer = module.configure_optimizers()
-    assert isinstance(optimizer, torch.optim.SGD)
-    trainer: Any = SimpleNamespace(num_training_batches=2, current_epoch=0, optimizers=[optimizer])
-    module.__dict__["_trainer"] = trainer
-    rates = []
-    for epoch in range(3):
-        trainer.current_epoch = epoch
-        for step in range(2):
-            module.on_train_batch_start({}, step)
-            rates.append(optimizer.param_groups[0]["lr"])
-    assert rates == pytest.approx([0.05, 0.1, 0.1, 0.1, 0.01, 0.01])
-    assert module.max_epochs == 3
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"backbone": "resnet50"}, r"backbone=resnet50: allowed: resnet18, resnet34"),
-        ({"width": 0}, r"width=0: "),
-        ({"width": "half"}, r"width=half: "),
-        ({"momentum": 1.0}, r"momentum=1\.0: "),
-        ({"epochs": 0}, r"epochs=0: "),
-        ({"warmup_steps": -1}, r"warmup_steps=-1: "),
-        ({"decay_epochs": [2, 1]}, r"decay_epochs=\[2, 1\]: "),
-        ({"pretrained": "weights.pth"}, r"pretrained=weights\.pth: .*width=1, not 0\.125"),
-        ({"pretrained": "/nowhere/weights.pth", "width": 1}, r"pretrained=/nowhere/weights\.pth: cannot be read"),
-    ],
-)
-def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=rf"model\.hparams\.{message}"):
-        ssd(**options)
-
-
-def test_pretrained_weights_are_torchvisions(tmp_path: Path) -> None:
-    path = tmp_path / "resnet18.pth"
-    state = {name: torch.full_like(tensor, 2) for name, tensor in resnet18().state_dict().items()}
-    del state["bn1.num_batches_tracked"]  # which older files lack
-    torch.save(state, path)
-    module = ssd(pretrained=str(path), width=1)
-    loaded = module.net.backbone.state_dict()
-    assert all((tensor == 2).all() for name, tensor in loaded.items() if name != "bn1.num_batches_tracked")
-    assert not any((parameter == 2).all() for parameter in module.net.heads.parameters())
-    with torch.device("meta"):
-        own = build_backbone(BACKBONES["resnet34"], 1.0).state_dict()
-        theirs = resnet34().state_dict()
-    assert {name: tensor.shape for name, tensor in own.items()}.items() <= {
-        name: tensor.shape for name, tensor in theirs.items()
-    }.items()
-
-
-def test_files_that_hold_something_else_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "weights.pth"
-
-    def refused(message: str) -> None:
-        with pytest.raises(ConfigError, match=rf"model\.hparams\.pretrained=.*weights\.pth: {message}"):
-            ssd(pretrained=str(path), width=1)
-
-    path.write_bytes(b"no weights")
-    refused("cannot be read")
-    own = build_backbone(BACKBONES["resnet18"], 1.0).state_dict()
-    torch.save({name: tensor for name, tensor in own.items() if name != "layer3.1.conv2.weight"}, path)
-    refused(r".*another network: layer3\.1\.conv2\.weight \(1 in all\)")
-    torch.save(own | {"conv1.weight": torch.zeros(64, 1, 7, 7)}, path)
-    refused(r".*another network: conv1\.weight \(1 in all\)")
 
 
 @pytest.mark.gpu
