@@ -51,6 +51,8 @@ def build_network(num_classes: int, backbone: str, channels: int, pretrained: st
         mask_head=MaskRCNNHeads(channels, (channels,) * 4, dilation=1),
         mask_predictor=MaskRCNNPredictor(channels, channels, num_classes + 1),
     )
+    for name, values in (("mean", MEAN), ("std", STD)):  # on the device already when a step needs them
+        network.register_buffer(name, torch.tensor(values).view(3, 1, 1), persistent=False)
     return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
@@ -61,8 +63,7 @@ def dense(
 
     Returns one a level: features [n, C, h, w], objectness logits [n, A] and box deltas [n, A, 4] of its anchors.
     """
-    mean, std = (images.new_tensor(values, dtype=torch.float32).view(3, 1, 1) for values in (MEAN, STD))
-    scaled = (images.float() * (1 / 255) - mean) / std
+    scaled = (images.float() * (1 / 255) - network.mean) / network.std
     rows, columns = (torch.arange(length, device=images.device) for length in images.shape[2:])
     inside = (rows[:, None] < sizes[:, None, None, :1]) & (columns < sizes[:, None, None, 1:])
     features = list(network.backbone(torch.where(inside, scaled, 0.0)).values())
