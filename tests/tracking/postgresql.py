@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -53,7 +54,8 @@ class Postgresql:
             return
         family = [psutil.Process(self._process.pid), *psutil.Process(self._process.pid).children(recursive=True)]
         for process in family:
-            process.kill()
+            with suppress(psutil.NoSuchProcess):  # one of them may be through just now
+                process.kill()
         self._process.wait()
         psutil.wait_procs(family)
         self._process = None

@@ -21,7 +21,10 @@ from trainers.workload import Batch, TrialModule, Workload
 
 
 class Tiny(TrialModule):
-    """Logistic regression. `fault` strikes at step 5 of the training, on the last rank; `work` makes a step longer."""
+    """Logistic regression. `fault` strikes at step 5 of the training, on the last rank; `work` makes a step longer.
+
+    A file `until` ends the training with the epoch in which it appears.
+    """
 
     def __init__(
         self,
@@ -31,13 +34,14 @@ class Tiny(TrialModule):
         fault: str = "none",
         marker: str = "",
         work: int = 0,
+        until: str = "",
     ) -> None:
         super().__init__()
         self.max_epochs = 3
         self.learning_rate = learning_rate
         self.net = nn.Linear(data.image_size[0] * data.image_size[1], data.num_classes)
         self.register_buffer("counts", torch.zeros(2, dtype=torch.int64), persistent=False)
-        self.fault, self.marker, self.work = fault, marker, work
+        self.fault, self.marker, self.work, self.until = fault, marker, work, until
         self.steps = 0
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -54,6 +58,10 @@ class Tiny(TrialModule):
         if self.trainer.global_step == 4 and dist.get_rank() == dist.get_world_size() - 1:
             loss = loss * self.strike()
         return loss
+
+    def on_train_epoch_end(self) -> None:
+        if self.until and Path(self.until).exists():
+            self.trainer.should_stop = True
 
     def strike(self) -> float:
         if self.marker and Path(self.marker).exists():
