@@ -192,7 +192,9 @@ def test_killed_ranks_and_workers_fail_their_job_alone_and_take_all_of_it_with_t
     for folder in started(tmp_path):
         tags = tags_of(server, Mirror(folder).run_id)
         assert (run_of(server, folder)[0], tags["failure"]) == ("KILLED", "signal:9")
-        assert "about to meet hang" in tags["mlflow.note.content"]
+        # Its last words, whichever these are: rank 1 may hang already, or fail as rank 0 is gone.
+        said = (folder / run_folder.WORKER_LOG).read_text().strip().splitlines()[-1]
+        assert said[-200:] in tags["mlflow.note.content"]
     assert all(word in output for word in words), output
     assert not processes_of(tmp_path)
 
