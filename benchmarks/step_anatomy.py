@@ -4,7 +4,7 @@
     python benchmarks/step_anatomy.py model=resnet50 dataset=synthetic precision=bf16 gpus=2 --variants all
 
 Options are those of launch.py. Steps are trained as a run trains them (its data, precision, compiled parts and DDP),
-without Lightning around them. Of the slowest process, medians over the steps (quartiles in brackets):
+without Lightning around them, and fp16 without its scaler. Of the slowest process, medians (quartiles in brackets):
 
     step     ms from one step to the next, by CUDA events
     host     ms that the host takes to launch a step when the device has nothing else to do: where this is more than
@@ -50,7 +50,7 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 from conf.schema import RunConfig  # noqa: E402
 from trainers import precision  # noqa: E402
-from trainers.train import join, make_data, make_module  # noqa: E402
+from trainers.train import DDP_OPTIONS, join, make_data, make_module  # noqa: E402
 from trainers.workload import Batch, Data, Shard, TrialModule, load_workload  # noqa: E402
 
 VARIANTS = ("as it is", "one piece", "one bucket", "grouped", "as it is, apart", "one piece, apart")
@@ -99,9 +99,7 @@ class Training:
         self.grouped = variant == "grouped" and shard.world_size > 1
         if shard.world_size > 1 and not self.grouped:
             bucket_mb = ONE_BUCKET_MB if variant == "one bucket" else None  # None: DDP's own
-            self.model = DistributedDataParallel(
-                self.model, broadcast_buffers=False, gradient_as_bucket_view=True, bucket_cap_mb=bucket_mb
-            )
+            self.model = DistributedDataParallel(self.model, bucket_cap_mb=bucket_mb, **DDP_OPTIONS)
         self.apart = variant.endswith("apart") and shard.world_size > 1
         self.optimizer = module.configure_optimizers()
         self.kind = AUTOCAST.get(config.precision.name)
@@ -234,13 +232,19 @@ def main() -> None:
     variants = list(VARIANTS) if asked.variants == "all" else [one.strip() for one in asked.variants.split(";")]
     if unknown := [one for one in variants if one not in VARIANTS]:
         parser.error(f"--variants {unknown[0]!r}: allowed: all, {'; '.join(VARIANTS)}")
-    if asked.steps < 1:
-        parser.error(f"--steps {asked.steps}: must be 1 or more")
-    size = composed(asked.overrides).world_size()
+    for option, value, least in (("steps", asked.steps, 1), ("top", asked.top, 0)):
+        if value < least:
+            parser.error(f"--{option} {value}: must be {least} or more")
+    config = composed(asked.overrides)
+    there = torch.cuda.device_count()
+    if config.gpus == "auto" or int(config.gpus) > there:
+        parser.error(f"gpus={config.gpus}: give a number, of the {there} visible on this machine; gpus=0 is the CPU")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    torch.multiprocessing.spawn(measure, (Asked(asked.overrides, variants, asked.steps, asked.top, port),), nprocs=size)
+    torch.multiprocessing.spawn(
+        measure, (Asked(asked.overrides, variants, asked.steps, asked.top, port),), nprocs=config.world_size()
+    )
 
 
 if __name__ == "__main__":

@@ -26,6 +26,9 @@ from trainers.memory import naming_the_batch_that_fits
 from trainers.warmup import flops_per_sample, warm_up
 from trainers.workload import Data, Shard, TrialModule, Versioned, Workload, bind, load_workload
 
+# Buffers are broadcast before an evaluation rather than at every step; gradients need no second copy.
+DDP_OPTIONS: dict[str, Any] = {"broadcast_buffers": False, "gradient_as_bucket_view": True}
+
 logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
 
 
@@ -217,8 +220,7 @@ def make_module(workload: Workload, data: Data, config: RunConfig) -> TrialModul
 def strategy(shard: Shard) -> Strategy:
     if shard.world_size == 1:
         return SingleDeviceStrategy(shard.device)
-    # Buffers are broadcast before an evaluation rather than at every step; gradients need no second copy.
-    return DDPStrategy(broadcast_buffers=False, gradient_as_bucket_view=True)
+    return DDPStrategy(**DDP_OPTIONS)
 
 
 def evaluate_test(trainer: pl.Trainer, module: TrialModule, loader: Any) -> dict[str, float]:

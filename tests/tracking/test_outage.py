@@ -32,7 +32,7 @@ FAULTS = ("hang", "refuse", "status 500", "drop answer", "status 429")
 PHASES = [phase for fault in FAULTS for phase in (None, fault)]  # in turn, so that drift hits both alike
 PHASE_SEC = 0.7
 HANG_SEC = 2.5
-SETTINGS = ("model.hparams.work=5", "max_epochs=100000", "stop_at_target=false", "batch_size=32")
+SETTINGS = ("model.hparams.work=5", "max_epochs=100000", "stop_at_target=false", "batch_size=32", "timeout_sec=900")
 
 
 def test_training_is_not_delayed_and_nothing_is_lost(
