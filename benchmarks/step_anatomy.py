@@ -6,7 +6,7 @@
 Options are those of launch.py. Steps are trained as a run trains them (its data, precision, compiled parts and DDP),
 without Lightning around them, and fp16 without its scaler. Of the slowest process, medians (quartiles in brackets):
 
-    step     ms from one step to the next, by CUDA events
+    step     ms from one step to the next, by CUDA events; where nothing is exchanged, each process has its own
     host     ms that the host takes to launch a step when the device has nothing else to do: where this is more than
              `busy`, the host sets the pace
     busy     ms of a step in which any kernel or copy runs
@@ -16,11 +16,11 @@ without Lightning around them, and fp16 without its scaler. Of the slowest proce
 
 Variants, of several processes:
 
-    as it is     what launch.py does: the compiled step in pieces, so that gradients leave before it is over
-    one piece    not cut; gradients leave as they come, in DDP's buckets
-    one bucket   not cut; all gradients in one exchange, after the last of them
-    grouped      one piece, without DDP: all gradients in one group of exchanges where they are, without buckets
-    apart        as it is, and one piece apart: nothing is exchanged, what the step itself takes
+    after        overlap_grad_reduce=false: compiled whole, all gradients in one exchange after the last of them
+    overlapped   overlap_grad_reduce=true: compiled in pieces, so that gradients leave before the step is over
+    one piece    compiled whole; gradients leave as they come, in DDP's buckets
+    grouped      compiled whole, without DDP: all gradients in one group of exchanges where they are, without buckets
+    apart        the first two: nothing is exchanged, what the step itself takes
 """
 
 from __future__ import annotations
@@ -49,12 +49,11 @@ from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 from conf.schema import RunConfig  # noqa: E402
-from trainers import precision  # noqa: E402
-from trainers.train import DDP_OPTIONS, join, make_data, make_module  # noqa: E402
+from trainers import ddp, precision  # noqa: E402
+from trainers.train import join, make_data, make_module  # noqa: E402
 from trainers.workload import Batch, Data, Shard, TrialModule, load_workload  # noqa: E402
 
-VARIANTS = ("as it is", "one piece", "one bucket", "grouped", "as it is, apart", "one piece, apart")
-ONE_BUCKET_MB = 10_000
+VARIANTS = ("after", "overlapped", "one piece", "grouped", "after, apart", "overlapped, apart")
 WARMUP, PROFILED = 5, 5  # steps
 COLUMNS = ("step", "host", "busy", "compute", "nccl", "kernels")
 
@@ -91,15 +90,16 @@ class Training:
 
     def __init__(self, config: RunConfig, data: Data, module: TrialModule, shard: Shard, variant: str) -> None:
         torch.compiler.reset()
-        torch._dynamo.config.optimize_ddp = variant.startswith("as it is")
+        options = ddp.options(variant.startswith("overlapped"))
+        if variant == "one piece":
+            del options["bucket_cap_mb"]
         self.device, self.module = shard.device, module.to(shard.device).train()
         if config.compiled():
             module.compile_hot_path()
         self.model: Any = Step(module)
         self.grouped = variant == "grouped" and shard.world_size > 1
         if shard.world_size > 1 and not self.grouped:
-            bucket_mb = ONE_BUCKET_MB if variant == "one bucket" else None  # None: DDP's own
-            self.model = DistributedDataParallel(self.model, bucket_cap_mb=bucket_mb, **DDP_OPTIONS)
+            self.model = DistributedDataParallel(self.model, **options)
         self.apart = variant.endswith("apart") and shard.world_size > 1
         self.optimizer = module.configure_optimizers()
         self.kind = AUTOCAST.get(config.precision.name)
@@ -213,10 +213,12 @@ def measure(rank: int, asked: Asked) -> None:
 
 
 def report(variant: str, found: list[Anatomy], top: int) -> None:
-    slowest = max(found, key=lambda one: statistics.median(one.values[0]))
+    medians = [statistics.median(one.values[0]) for one in found]
+    slowest = found[medians.index(max(medians))]
     cells = [f"{name} {shown(values)}" for name, values in zip(COLUMNS, slowest.values, strict=True)]
     rate = sum(one.samples_per_sec for one in found)
-    print(f"{variant:17} {rate:8,.0f} samples/s  {'  '.join(cells)}")
+    each = f"  step of each {', '.join(f'{one:.2f}' for one in medians)}" if len(found) > 1 else ""
+    print(f"{variant:17} {rate:8,.0f} samples/s  {'  '.join(cells)}{each}")
     for line in longest(slowest.kernels, PROFILED, top):
         print(line)
     sys.stdout.flush()
@@ -226,7 +228,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", help="options of launch.py")
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--variants", default="as it is", help="'all', or some of them, between semicolons")
+    parser.add_argument("--variants", default="after", help="'all', or some of them, between semicolons")
     parser.add_argument("--top", type=int, default=0, help="how many of the longest kernels to list")
     asked = parser.parse_intermixed_args()
     variants = list(VARIANTS) if asked.variants == "all" else [one.strip() for one in asked.variants.split(";")]

@@ -13,6 +13,7 @@ from torchvision.models.detection import MaskRCNN
 
 from conf.schema import ConfigError
 from trainers import roi_heads, rpn
+from trainers.compiling import compiled
 from trainers.data import detection
 from trainers.data.synthetic_detection import SyntheticDetection
 from trainers.data.view import ShortEdge
@@ -86,7 +87,7 @@ class MaskRcnn(TrialModule):
         self.data = data
         data.view, data.outlines = ShortEdge(min_size, max_size), True
         self.net = build_network(data.num_classes, backbone, channels, pretrained)
-        self._dense, self._rpn_losses, self._box_head = dense, rpn_losses, box_head
+        self._dense, self._dense_evaluated, self._rpn_losses, self._box_head = dense, dense, rpn_losses, box_head
         self._box_branch, self._mask_branch, self._mask_probabilities = box_branch, mask_branch, mask_probabilities
         self._anchors: dict[tuple[int, int], list[torch.Tensor]] = {}  # by canvas
         self._found: list[dict[str, torch.Tensor]] = []  # detections on the device, a step of evaluation each
@@ -95,8 +96,12 @@ class MaskRcnn(TrialModule):
     def compile_hot_path(self) -> None:
         """Compile what has arithmetic; sampling and proposals are few small kernels and stay as they are."""
         torch._dynamo.config.recompile_limit = 32  # every canvas, in training and in evaluation, is a graph of its own
-        for name in ("_dense", "_rpn_losses", "_box_head", "_box_branch", "_mask_branch", "_mask_probabilities"):
+        for name in ("_rpn_losses", "_dense_evaluated", "_box_head", "_mask_probabilities"):
             setattr(self, name, torch.compile(getattr(self, name), dynamic=False))
+        # As CUDA graphs: launched one by one, their kernels keep the host longer than a small batch keeps the device.
+        # Not in evaluation: with no backward pass to come, the next call would write over their results.
+        for name in ("_dense", "_box_branch", "_mask_branch"):
+            setattr(self, name, compiled(getattr(self, name), self.device))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
@@ -153,7 +158,7 @@ class MaskRcnn(TrialModule):
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         sizes, use = batch["sizes"], batch["weights"] > 0
-        features, logits, deltas = self._dense(self.net, batch["images"], sizes)
+        features, logits, deltas = self._dense_evaluated(self.net, batch["images"], sizes)
         level_anchors = self.anchors(batch["images"], features)
         num = self.num_proposals // 2
         proposals, valid = rpn.propose(logits, deltas, level_anchors, sizes, num, num)

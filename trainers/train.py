@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -20,25 +20,23 @@ from conf.schema import ConfigError, DatasetConfig, RunConfig
 from tracking import attempts, checkpoints, journal, run_folder, summary, throughput
 from tracking.callback import TrialCallback
 from tracking.journal import Journal
-from trainers import precision
+from trainers import ddp, precision
 from trainers.checkpoint import CheckpointCallback
 from trainers.memory import naming_the_batch_that_fits
 from trainers.warmup import flops_per_sample, warm_up
 from trainers.workload import Data, Shard, TrialModule, Versioned, Workload, bind, load_workload
 
-# Buffers are broadcast before an evaluation rather than at every step; gradients need no second copy.
-DDP_OPTIONS: dict[str, Any] = {"broadcast_buffers": False, "gradient_as_bucket_view": True}
-
 logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
 
 
-def train(config: RunConfig, run_dir: Path, gpu: str) -> None:
+def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> None:
     """Run this process's part of a training; torchrun has set RANK, WORLD_SIZE and the rendezvous.
 
-    `gpu` is the GPUs' model name. Rank 0 leaves result.json. Raises ConfigError for a request that cannot be run,
-    NonFiniteLoss, torch.OutOfMemoryError, and whatever the workload raises.
+    `environment` is the fingerprint's tags. Rank 0 leaves result.json. Raises ConfigError for a request that cannot be
+    run, NonFiniteLoss, torch.OutOfMemoryError, and whatever the workload raises.
     """
     shard = join(config)
+    gpu = environment.get("env.gpu", "")
     log = Journal(run_dir / run_folder.JOURNAL) if shard.rank == 0 else None
     workload = load_workload(config)
     precision.apply(config.precision)
@@ -64,7 +62,8 @@ def train(config: RunConfig, run_dir: Path, gpu: str) -> None:
             describe(run_dir, log, data, module)
 
     callback = TrialCallback(config, shard.device, log, prepare, conclude)
-    trainer = make_trainer(config, shard, module, callback, evaluate=eval_loader is not None)
+    exchange = strategy(config, shard, environment, log)
+    trainer = make_trainer(config, exchange, module, callback, evaluate=eval_loader is not None)
     if config.checkpoint_every_epochs:
         # Only now: a Trainer on whose timed path is nothing that is not needed refuses to be made with it.
         trainer.callbacks.append(CheckpointCallback(run_dir, config.checkpoint_every_epochs, shard, log))  # type: ignore[attr-defined]
@@ -111,13 +110,13 @@ def continued(run_dir: Path, callback: TrialCallback) -> Path | None:
 
 
 def make_trainer(
-    config: RunConfig, shard: Shard, module: TrialModule, callback: TrialCallback, evaluate: bool
+    config: RunConfig, strategy: Strategy, module: TrialModule, callback: TrialCallback, evaluate: bool
 ) -> pl.Trainer:
     """A Trainer with nothing on the timed path that is not needed."""
     if not evaluate:
         warnings.filterwarnings("ignore", ".*have no `val_dataloader`")  # on purpose
     trainer = pl.Trainer(
-        strategy=strategy(shard),
+        strategy=strategy,
         devices=config.processes_per_node(),
         num_nodes=config.nodes,
         accelerator="gpu" if config.on_gpu() else "cpu",
@@ -217,10 +216,13 @@ def make_module(workload: Workload, data: Data, config: RunConfig) -> TrialModul
     return module
 
 
-def strategy(shard: Shard) -> Strategy:
+def strategy(config: RunConfig, shard: Shard, environment: Mapping[str, str], log: Journal | None) -> Strategy:
     if shard.world_size == 1:
         return SingleDeviceStrategy(shard.device)
-    return DDPStrategy(**DDP_OPTIONS)
+    overlap = ddp.overlaps(config.overlap_grad_reduce, environment.get("env.topology", ""))
+    if log:
+        log.tags({"overlap_grad_reduce": str(overlap).lower()})
+    return DDPStrategy(**ddp.options(overlap))
 
 
 def evaluate_test(trainer: pl.Trainer, module: TrialModule, loader: Any) -> dict[str, float]:

@@ -52,7 +52,7 @@ def main(run_dir: Path) -> int:
         found = collector.finish(torch, range(processes if config.on_gpu() else 0))
         environment = record_environment(config, run_dir, found)
         assert not torch.cuda.is_initialized(), "a forked process cannot use CUDA once its parent has"
-        elastic_launch(torchrun(run_dir, processes), run_rank)(run_dir, environment.get("env.gpu", ""))
+        elastic_launch(torchrun(run_dir, processes), run_rank)(run_dir, environment)
     except schema.ConfigError as error:
         return fail(run_dir, Failure("bad_input", str(error)))
     except ChildFailedError as error:
@@ -116,7 +116,7 @@ def fail(run_dir: Path, failure: Failure) -> int:
     return 1
 
 
-def run_rank(run_dir: Path, gpu: str) -> None:
+def run_rank(run_dir: Path, environment: dict[str, str]) -> None:
     """The entry point of one process; a failure is left as a file for the agent."""
     agent = multiprocessing.parent_process()
     assert agent is not None
@@ -126,7 +126,7 @@ def run_rank(run_dir: Path, gpu: str) -> None:
     rank = int(os.environ["RANK"])
     config = schema.load(run_dir / run_folder.CONFIG)
     try:
-        train(config, run_dir, gpu)
+        train(config, run_dir, environment)
     except Exception as error:
         kind = classify(error)
         message = str(error) if kind == "bad_input" else f"{type(error).__name__}: {error}"

@@ -1,0 +1,60 @@
+"""How gradients are exchanged changes when they are, not what they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from trainers import ddp
+
+WIDTH, STEPS = 600, 3  # a layer fills a bucket of its own; buckets are made anew after the first step
+
+
+@pytest.mark.parametrize(
+    ("asked", "topology", "expected"),
+    [
+        (None, "NV18", False),
+        (None, "PIX", True),
+        (None, "SYS", True),
+        (None, "none", True),  # processes on a CPU
+        (None, "", True),  # not known
+        (True, "NV18", True),
+        (False, "SYS", False),
+    ],
+)
+def test_gradients_wait_for_the_end_only_where_nvlink_joins_all_gpus(
+    asked: bool | None, topology: str, expected: bool
+) -> None:
+    assert ddp.overlaps(asked, topology) is expected
+
+
+def exchanged(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    found = {}
+    for overlap in (True, False):
+        torch.manual_seed(1)
+        model: Any = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
+        model = nn.parallel.DistributedDataParallel(model, **ddp.options(overlap))
+        for step in range(STEPS):
+            model.zero_grad()
+            model(torch.full((2, WIDTH), rank + step + 1.0)).square().mean().backward()
+        buckets = model._get_ddp_logging_data()["rebuilt_bucket_sizes"]
+        found[overlap] = ([one.grad.clone() for one in model.parameters()], len(buckets.split(",")))
+    torch.save(found, f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_the_same_gradients_in_several_buckets_or_in_one(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(exchanged, (str(tmp_path),), nprocs=2)
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+    (overlapped, several), (after, one) = first[True], first[False]
+    torch.testing.assert_close(overlapped, after)
+    assert several > 1
+    assert one == 1
