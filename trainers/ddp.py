@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from pytorch_lightning.strategies import DDPStrategy
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 ONE_BUCKET_MB = 1 << 20  # more than any model's gradients take
 
@@ -24,3 +27,13 @@ def options(overlap: bool) -> dict[str, Any]:
     # Buffers are broadcast before an evaluation rather than at every step; gradients need no second copy.
     plain = {"broadcast_buffers": False, "gradient_as_bucket_view": True}
     return plain if overlap else plain | {"bucket_cap_mb": ONE_BUCKET_MB}
+
+
+class OnOneStream(DDPStrategy):
+    """Lightning would make DDP on another CUDA stream than the one that trains, for graphs of whole steps.
+
+    There are none here, and each parameter's gradient would have to cross over to that stream at every step.
+    """
+
+    def _setup_model(self, model: nn.Module) -> DistributedDataParallel:
+        return DistributedDataParallel(model, **self._ddp_kwargs)

@@ -14,7 +14,7 @@ import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 from pytorch_lightning.profilers import PassThroughProfiler
-from pytorch_lightning.strategies import DDPStrategy, SingleDeviceStrategy, Strategy
+from pytorch_lightning.strategies import SingleDeviceStrategy, Strategy
 
 from conf.schema import ConfigError, DatasetConfig, RunConfig
 from tracking import attempts, checkpoints, journal, run_folder, summary, throughput
@@ -222,7 +222,7 @@ def strategy(config: RunConfig, shard: Shard, environment: Mapping[str, str], lo
     overlap = ddp.overlaps(config.overlap_grad_reduce, environment.get("env.topology", ""))
     if log:
         log.tags({"overlap_grad_reduce": str(overlap).lower()})
-    return DDPStrategy(**ddp.options(overlap))
+    return ddp.OnOneStream(**ddp.options(overlap))
 
 
 def evaluate_test(trainer: pl.Trainer, module: TrialModule, loader: Any) -> dict[str, float]:

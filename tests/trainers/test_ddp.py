@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -58,3 +60,27 @@ def test_the_same_gradients_in_several_buckets_or_in_one(tmp_path: Path) -> None
     torch.testing.assert_close(overlapped, after)
     assert several > 1
     assert one == 1
+
+
+class Layer(pl.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 1)
+
+    def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
+        return self.layer(batch).mean()  # type: ignore[no-any-return]
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_gradients_stay_on_the_stream_that_trains() -> None:
+    strategy = ddp.OnOneStream(**ddp.options(False))
+    trainer = pl.Trainer(strategy=strategy, accelerator="gpu", devices=1, max_epochs=1, barebones=True)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        trainer.fit(Layer(), torch.ones(3, 2, 8))  # type: ignore[arg-type]
+    dist.destroy_process_group()
+    assert not [one for one in said if "AccumulateGrad" in str(one.message)]
