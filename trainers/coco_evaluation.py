@@ -16,6 +16,7 @@ from trainers.data.coco import CocoIndex
 
 PREFIX: dict[IouType, str] = {"bbox": "box", "segm": "mask"}
 EVERY_AREA = [0.0, 1e10]  # pixels²
+LISTED = ("images", "scores", "labels")  # of detections, beside their overlaps
 
 
 class DetectionEvaluator:
@@ -70,17 +71,17 @@ class DetectionEvaluator:
         with _without_collector():
             if self._objects is None:
                 self._objects = Objects(self.index)
-            own = self._take()
-            for iou_type in self.iou_types:
-                own[iou_type] = self._objects.overlaps(own, iou_type)
-            tasks: dict[IouType, list[dict[str, Any]]] = {}
-            for turn, iou_type in enumerate(self.iou_types):
-                needed = {key: own[key] for key in ("images", "scores", "labels")} | {"overlaps": own[iou_type]}
-                gathered = _gather(needed, turn % world_size, rank, world_size)
-                if gathered is not None:
-                    tasks[iou_type] = gathered
-            for iou_type, parts in tasks.items():
-                metrics |= evaluate(iou_type, parts, self._objects)
+            found = self._take()
+            listed = {key: found[key] for key in LISTED}
+            gathered = {
+                iou_type: _gather(
+                    listed | {"overlaps": self._objects.overlaps(found, iou_type)}, turn, rank, world_size
+                )
+                for turn, iou_type in enumerate(self.iou_types)
+            }
+            for iou_type, parts in gathered.items():
+                if parts is not None:
+                    metrics |= evaluate(iou_type, parts, self._objects)
         if world_size == 1:
             return metrics
         results: list[dict[str, float]] = [{}] * world_size
@@ -121,7 +122,7 @@ class Measured(COCOeval_faster):
 
 
 def evaluate(iou_type: IouType, parts: list[dict[str, Any]], objects: Objects) -> dict[str, float]:
-    """Average precision of what each process found of its images: `images`, `scores`, `labels` and `overlaps`."""
+    """Average precision of what each process found in its images: what is LISTED, and `overlaps`."""
     if not sum(len(part["images"]) for part in parts):
         return dict.fromkeys(_names(iou_type), 0.0)
     overlaps: dict[tuple[int, int], np.ndarray] = {}
@@ -131,7 +132,7 @@ def evaluate(iou_type: IouType, parts: list[dict[str, Any]], objects: Objects) -
             end = start + pair.size()
             overlaps[pair.key] = part["overlaps"][start:end].reshape(-1, len(pair.objects))
             start = end
-    joined = {key: np.concatenate([part[key] for part in parts]) for key in ("images", "scores", "labels")}
+    joined = {key: np.concatenate([part[key] for part in parts]) for key in LISTED}
     evaluation = Measured(objects.coco, _as_coco(objects, joined), overlaps)
     evaluation.evaluate()
     evaluation.accumulate()
@@ -158,10 +159,11 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _gather(own: dict[str, Any], to: int, rank: int, world_size: int) -> list[dict[str, Any]] | None:
-    """What every process has, in their order, on process `to`, and None on the others."""
+def _gather(own: dict[str, Any], turn: int, rank: int, world_size: int) -> list[dict[str, Any]] | None:
+    """What every process has, in their order, on the process whose turn it is, and None on the others."""
     if world_size == 1:
         return [own]
+    to = turn % world_size
     gathered: list[Any] | None = [None] * world_size if rank == to else None
     dist.gather_object(own, gathered, dst=to)
     return gathered

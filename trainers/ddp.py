@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -16,9 +17,10 @@ def overlaps(asked: bool | None, topology: str) -> bool:
     """Whether gradients are exchanged during the backward pass, on GPUs of this class (see tracking.topology).
 
     The exchange takes multiprocessors from the pass, and the compiler has to cut the pass in pieces to let gradients
-    out early. Over NVLink it is so short that both cost more than they hide.
+    out early. Over NVLink, where NCCL may use it, it is so short that both cost more than they hide.
     """
-    return not topology.startswith("NV") if asked is None else asked
+    direct = os.environ.get("NCCL_P2P_DISABLE", "0") == "0" and os.environ.get("NCCL_P2P_LEVEL") not in ("LOC", "0")
+    return not (topology.startswith("NV") and direct) if asked is None else asked
 
 
 def options(overlap: bool) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from trainers import ddp, precision
 from trainers.checkpoint import CheckpointCallback
 from trainers.memory import naming_the_batch_that_fits
 from trainers.warmup import flops_per_sample, warm_up
-from trainers.workload import Data, Shard, TrialModule, Versioned, Workload, bind, load_workload
+from trainers.workload import Data, Loader, Shard, TrialModule, Versioned, Workload, bind, load_workload
 
 logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
 
@@ -45,10 +45,7 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     module = make_module(workload, data, config)
     # The weights are the same everywhere; what is drawn from here on (augmentation, dropout) is each process's own.
     pl.seed_everything((config.seed + (shard.rank << 20)) % 2**32, verbose=False)
-    batch_size = config.device_batch_size()
-    train_loader = data.train_loader(batch_size, config.seed, shard)
-    eval_loader = data.eval_loader(batch_size, shard)
-    test_loader = data.test_loader(batch_size, shard)
+    train_loader, eval_loader, test_loader = loaders(data, config, shard)
     flops: list[float | None] = []
     test_metrics: dict[str, float] = {}
 
@@ -172,6 +169,16 @@ def read_index(workload: Workload, config: DatasetConfig, log: Journal | None) -
     if log:
         log.event("index_stop")
     return data
+
+
+def loaders(data: Data, config: RunConfig, shard: Shard) -> tuple[Loader, Loader | None, Loader | None]:
+    """Of training, evaluation and test; the latter two are None where the data have none."""
+    batch_size = config.device_batch_size()
+    return (
+        data.train_loader(batch_size, config.seed, shard),
+        data.eval_loader(batch_size, shard),
+        data.test_loader(batch_size, shard),
+    )
 
 
 def describe(run_dir: Path, log: Journal, data: Data, module: TrialModule) -> None:

@@ -30,9 +30,17 @@ WIDTH, STEPS = 600, 3  # a layer fills a bucket of its own; buckets are made ane
     ],
 )
 def test_gradients_wait_for_the_end_only_where_nvlink_joins_all_gpus(
-    asked: bool | None, topology: str, expected: bool
+    monkeypatch: pytest.MonkeyPatch, asked: bool | None, topology: str, expected: bool
 ) -> None:
+    monkeypatch.delenv("NCCL_P2P_DISABLE", raising=False)
+    monkeypatch.delenv("NCCL_P2P_LEVEL", raising=False)
     assert ddp.overlaps(asked, topology) is expected
+
+
+@pytest.mark.parametrize(("variable", "value"), [("NCCL_P2P_DISABLE", "1"), ("NCCL_P2P_LEVEL", "LOC")])
+def test_nvlink_that_nccl_may_not_use_is_none(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+    monkeypatch.setenv(variable, value)
+    assert ddp.overlaps(None, "NV18")
 
 
 def exchanged(rank: int, folder: str) -> None:
