@@ -234,9 +234,8 @@ def main() -> None:
     variants = list(VARIANTS) if asked.variants == "all" else [one.strip() for one in asked.variants.split(";")]
     if unknown := [one for one in variants if one not in VARIANTS]:
         parser.error(f"--variants {unknown[0]!r}: allowed: all, {'; '.join(VARIANTS)}")
-    for option, value, least in (("steps", asked.steps, 1), ("top", asked.top, 0)):
-        if value < least:
-            parser.error(f"--{option} {value}: must be {least} or more")
+    if asked.steps < 1 or asked.top < 0:
+        parser.error(f"--steps {asked.steps} --top {asked.top}: must be at least 1, and at least 0")
     config = composed(asked.overrides)
     there = torch.cuda.device_count()
     if config.gpus == "auto" or int(config.gpus) > there:
@@ -244,9 +243,8 @@ def main() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    torch.multiprocessing.spawn(
-        measure, (Asked(asked.overrides, variants, asked.steps, asked.top, port),), nprocs=config.world_size()
-    )
+    everything = Asked(asked.overrides, variants, asked.steps, asked.top, port)
+    torch.multiprocessing.spawn(measure, (everything,), nprocs=config.world_size())
 
 
 if __name__ == "__main__":
