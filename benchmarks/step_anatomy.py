@@ -190,6 +190,7 @@ def measure(rank: int, asked: Asked) -> None:
     size = config.world_size()
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(asked.port)}
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // size))  # as launch.py has it
     shard = join(config)
     precision.apply(config.precision)
     workload = load_workload(config)

@@ -156,9 +156,8 @@ def run_ours(config: RunConfig, shard: Shard) -> list[float]:
         port = str(free.getsockname()[1])
     torchrun = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     with mock.patch.dict(os.environ, torchrun), tempfile.TemporaryDirectory() as run_dir:
-        train(
-            config, Path(run_dir), {}
-        )  # no name of the GPU: utilisation, counted before the clock starts, is left out
+        # No name of the GPU: utilisation, which is counted before the clock starts, is left out.
+        train(config, Path(run_dir), environment={})
     return list(SHARED["module"].epoch_sec)
 
 

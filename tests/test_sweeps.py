@@ -13,7 +13,7 @@ import tracking.__main__
 from tests.commands import TINY, Launched, collect, events, launch, start
 from tests.composing import composed
 from tests.tracking.folders import wait_for
-from tracking import sweep, sweep_summary
+from tracking import journal, run_folder, sweep, sweep_summary
 from tracking.mirror import Mirror
 
 FAULTS = ("none", "sigkill", "oom", "diverge", "exit")
@@ -36,7 +36,8 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     """A sweep in which all jobs but the first fail, each in its own way."""
     cwd = tmp_path_factory.mktemp("faulty")
     jobs = (f"model.hparams.fault={','.join(FAULTS)}",)
-    return launch(cwd, "-m", *TINY, *jobs, "cpu_processes=2", "tracking.system_metrics_interval_sec=0")
+    two = ("cpu_processes=2", "overlap_grad_reduce=false")
+    return launch(cwd, "-m", *TINY, *jobs, *two, "tracking.system_metrics_interval_sec=0")
 
 
 def test_the_sweep_goes_on_and_fails_as_a_whole(faulty: Launched) -> None:
@@ -56,6 +57,7 @@ def test_every_job_is_reported_with_its_cause(faulty: Launched, fault: str) -> N
     if cause is None:
         assert (result["status"], run.info.status) == ("finished", "FINISHED")
         assert result["metrics"]["world_size"] == 2
+        assert run.data.tags["overlap_grad_reduce"] == "false"  # as asked for
         return
     assert result["failure"]["kind"] == cause
     assert run.data.tags["failure"] == cause
@@ -142,6 +144,13 @@ def test_every_job_trains_on_as_many_processes_as_asked_and_all_of_the_data_once
         assert result["metrics"]["world_size"] == processes
         trained = [event.values["samples"] for event in events(folder, "epoch_stop")]
         assert trained == [1150, 1150], "80 % of scikit-learn's digits that are not held out for the test"
+
+
+def test_how_gradients_were_exchanged_is_a_tag_where_there_are_several_processes(scaling: Launched) -> None:
+    for processes, folder in by(scaling, "cpu_processes").items():
+        tags = [record.values for record, _ in journal.read(folder / run_folder.JOURNAL) if record.kind == "tags"]
+        said = [values["overlap_grad_reduce"] for values in tags if "overlap_grad_reduce" in values]
+        assert said == ([] if processes == 1 else ["true"])
 
 
 def test_evaluation_over_processes_gives_exactly_the_metric_of_one(scaling: Launched) -> None:

@@ -20,10 +20,7 @@ LISTED = ("images", "scores", "labels")  # of detections, beside their overlaps
 
 
 class DetectionEvaluator:
-    """Collects the detections of this process's images and evaluates them together with those of all others.
-
-    Annotations are read at the first `compute`.
-    """
+    """Collects the detections of this process's images and evaluates them together with those of all others."""
 
     def __init__(self, index: CocoIndex, iou_types: Sequence[IouType] = ("bbox",)) -> None:
         assert set(iou_types) <= set(PREFIX), iou_types
@@ -33,7 +30,7 @@ class DetectionEvaluator:
         self._scores: list[np.ndarray] = []
         self._labels: list[np.ndarray] = []
         self._masks: list[bytes] = []
-        self._objects: Objects | None = None
+        self._objects = Objects(index)
 
     def add(
         self,
@@ -69,8 +66,6 @@ class DetectionEvaluator:
         rank = dist.get_rank() if world_size > 1 else 0
         metrics: dict[str, float] = {}
         with _without_collector():
-            if self._objects is None:
-                self._objects = Objects(self.index)
             found = self._take()
             listed = {key: found[key] for key in LISTED}
             gathered = {

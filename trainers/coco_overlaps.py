@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -34,22 +35,29 @@ class Pair(NamedTuple):
 
 
 class Objects:
-    """The annotations as they are in the file: the protocol also counts objects that are not to be learnt from."""
+    """The annotations as they are in the file: the protocol also counts objects that are not to be learnt from.
+
+    They are read when detections are first compared with them, which the warm-up before the clock does not do.
+    """
 
     def __init__(self, index: CocoIndex) -> None:
         self._index = index
         self._sizes = dict(zip(index.image_ids.tolist(), map(tuple, index.sizes.tolist()), strict=True))
-        self.coco = self._read()
-        self._by_pair: dict[tuple[int, int], list[dict[str, Any]]] = {}
-        for annotation in self.coco.dataset["annotations"]:
-            self._by_pair.setdefault((annotation["image_id"], annotation["category_id"]), []).append(annotation)
 
-    def _read(self) -> COCO:
+    @cached_property
+    def coco(self) -> COCO:
         content = json.loads(self._index.annotations.read_bytes())
         for number, annotation in enumerate(content["annotations"], start=1):
             annotation["id"] = number  # the file's may be missing or the same twice, and 0 would count as unmatched
             annotation["segmentation"] = _region(annotation.get("segmentation"), *self._sizes[annotation["image_id"]])
         return COCO({key: content[key] for key in ("images", "annotations", "categories")}, print_function=silent)
+
+    @cached_property
+    def _by_pair(self) -> dict[tuple[int, int], list[dict[str, Any]]]:
+        found: dict[tuple[int, int], list[dict[str, Any]]] = {}
+        for annotation in self.coco.dataset["annotations"]:
+            found.setdefault((annotation["image_id"], annotation["category_id"]), []).append(annotation)
+        return found
 
     def ids(self, images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The annotations' ids of positions in the index and of labels from 1 on."""

@@ -34,7 +34,7 @@ def options(overlap: bool) -> dict[str, Any]:
 class OnOneStream(DDPStrategy):
     """Lightning would make DDP on another CUDA stream than the one that trains, for graphs of whole steps.
 
-    There are none here, and each parameter's gradient would have to cross over to that stream at every step.
+    There are none here, and PyTorch warns that gradients may have to be synchronised between the two.
     """
 
     def _setup_model(self, model: nn.Module) -> DistributedDataParallel:

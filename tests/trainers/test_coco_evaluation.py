@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import multiprocessing
 import socket
@@ -138,6 +139,15 @@ def test_no_detections_are_worth_nothing(index: CocoIndex) -> None:
     evaluator.add(**found)
     assert evaluator.compute()["box_map"] > 0
     assert evaluator.compute()["box_map"] == 0  # it was emptied
+
+
+def test_annotations_are_not_read_before_there_are_detections(index: CocoIndex) -> None:
+    """The warm-up evaluates too, before the clock; reading them belongs on it."""
+    evaluator = DetectionEvaluator(dataclasses.replace(index, annotations=Path("missing.json")), ("bbox", "segm"))
+    evaluator.compute()
+    evaluator.add(**detections(index))
+    with pytest.raises(FileNotFoundError, match="missing"):
+        evaluator.compute()
 
 
 def test_outlines_that_are_none_are_never_matched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
