@@ -165,10 +165,9 @@ def _gather(own: dict[str, Any], turn: int, rank: int, world_size: int) -> list[
 
 
 def _as_coco(objects: Objects, joined: dict[str, np.ndarray]) -> COCO:
-    """The detections, in what the library takes; by image, so that their order is that of a single process."""
-    order = np.argsort(joined["images"], kind="stable")
-    image_ids, class_ids = objects.ids(joined["images"][order], joined["labels"][order])
-    columns = zip(image_ids.tolist(), class_ids.tolist(), joined["scores"][order].tolist(), strict=True)
+    """The detections, in what the library takes: image by image, whichever process they come from."""
+    image_ids, class_ids = objects.ids(joined["images"], joined["labels"])
+    columns = zip(image_ids.tolist(), class_ids.tolist(), joined["scores"].tolist(), strict=True)
     dicts = [  # only ranges of areas would look at the area
         {"id": number, "image_id": image, "category_id": label, "score": score, "area": 0.0}
         for number, (image, label, score) in enumerate(columns, start=1)
