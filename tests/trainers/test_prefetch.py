@@ -116,3 +116,16 @@ def test_the_consumer_s_stream_waits_for_the_batch_and_memory_is_not_used_again_
         del batch
     assert torch.stack(sums).tolist() == [number * 3 * (1 << 20) for number in range(30)]
     assert torch.cuda.current_stream() not in streams
+
+
+def on_the_second_gpu(rank: int) -> None:
+    device = torch.device("cuda", 1)
+    torch.cuda.set_device(device)
+    assert [one.tolist() for one in prefetch(iter([torch.ones(2, device=device)]), device)] == [[1, 1]]
+    assert not torch._C._cuda_hasPrimaryContext(0)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two NVIDIA GPUs")
+def test_nothing_is_set_up_on_another_process_s_gpu() -> None:
+    torch.multiprocessing.spawn(on_the_second_gpu, nprocs=1)
