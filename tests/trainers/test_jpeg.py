@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -179,6 +181,44 @@ def test_what_the_gpu_cannot_take_the_cpu_does(
     assert decoder.asked == []
 
 
+class OneAtATime(FakeDecoder):
+    """As nvJPEG is: whatever it keeps between calls is for one thread at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.busy: set[str] = set()
+
+    def alone(self, what: str) -> None:
+        assert what not in self.busy, f"{what} for two threads at once"
+        self.busy.add(what)
+        time.sleep(0.002)
+        self.busy.remove(what)
+
+    def size(self, content: torch.Tensor) -> tuple[int, int] | None:
+        self.alone("size")
+        return super().size(content)
+
+    def decode(self, encoded: list[torch.Tensor], sizes: list[tuple[int, int]]) -> torch.Tensor:
+        self.alone("decode")
+        return super().decode(encoded, sizes)
+
+
+def test_an_evaluation_may_begin_while_files_are_still_read_for_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jpeg, "Decoder", lambda device: OneAtATime())
+    reader = JpegReader(CPU, 2, "gpu")
+    paths = several(tmp_path)[:2]
+    expected = reader.read(paths).pixels
+
+    def read(number: int) -> list[torch.Tensor]:
+        return [decoded.pixels for decoded in reader.read_ahead([paths] * 8)]
+
+    with ThreadPoolExecutor(4) as loaders:
+        for found in loaders.map(read, range(4)):
+            torch.testing.assert_close(torch.stack(found), expected.expand(8, -1))
+
+
 def test_many_threads_decode_for_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU's decoder waits for room between training's kernels; the CPU's threads do not."""
     monkeypatch.setattr(jpeg, "Decoder", lambda device: FakeDecoder())
@@ -216,6 +256,21 @@ def test_reads_onto_the_gpu(tmp_path: Path, decode: str) -> None:
             assert np.abs(difference).mean() < 6
     with pytest.raises(ConfigError, match=r"plain\.jpg cannot be decoded"):
         reader.read([kept[1], break_file(paths[0], "truncated")])
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_two_loaders_at_once_onto_the_gpu(tmp_path: Path) -> None:
+    device = torch.device("cuda", 0)
+    batches = [[write(tmp_path / f"{seed}.jpg", picture(300, 400, seed))] * 64 for seed in range(8)]
+    reader = JpegReader(device, 4, "gpu")
+    expected = [int(reader.read(batch).pixels.long().sum()) for batch in batches]
+
+    def read(number: int) -> list[int]:
+        return [int(decoded.pixels.long().sum()) for decoded in reader.read_ahead(batches)]
+
+    with ThreadPoolExecutor(2) as loaders:
+        assert list(loaders.map(read, range(2))) == [expected] * 2
 
 
 @pytest.mark.gpu

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import chain
+from threading import Lock
 
 import numpy as np
 import torch
@@ -62,6 +63,8 @@ class JpegReader:
     `decode` is gpu, cpu or auto: gpu where `device` is a GPU whose decoder works and the threads are fewer than
     ENOUGH_THREADS, else cpu. Raises ConfigError for gpu where there is none. What the GPU cannot take (grey, CMYK,
     progressive, another format under a JPEG's name) the CPU decodes.
+
+    Several threads may read at once, as they do where an evaluation begins before the training's files are all read.
     """
 
     def __init__(self, device: torch.device, num_threads: int, decode: str = "auto") -> None:
@@ -74,6 +77,7 @@ class JpegReader:
         self._threads = ThreadPoolExecutor(num_threads, thread_name_prefix="read")
         decode_files([], 1)  # compiles it, before the clock starts
         self._gpu: Decoder | None = None
+        self._asking, self._decoding = Lock(), Lock()  # the GPU's decoder does each for one thread at a time
         if decode == "gpu" or (decode == "auto" and num_threads < ENOUGH_THREADS):
             try:
                 self._gpu = Decoder(device)
@@ -101,7 +105,8 @@ class JpegReader:
             return self._all_on_cpu(paths)
         shares = [paths[first : first + FILES_A_THREAD] for first in range(0, len(paths), FILES_A_THREAD)]
         content = list(chain.from_iterable(self._threads.map(lambda share: [*map(read_file, share)], shares)))
-        sizes = {place: size for place, one in enumerate(content) if (size := self._size(one)) is not None}
+        with self._asking:
+            sizes = {place: size for place, one in enumerate(content) if (size := self._size(one)) is not None}
         rest = [place for place in range(len(paths)) if place not in sizes]
         images = self._decode([paths[place] for place in rest])
         return _Prepared({place: content[place] for place in sizes}, sizes, rest, images)
@@ -118,7 +123,8 @@ class JpegReader:
         pixels = None
         if self._gpu and batch.encoded:
             try:
-                pixels = self._gpu.decode(list(batch.encoded.values()), list(batch.sizes.values()))
+                with self._decoding:
+                    pixels = self._gpu.decode(list(batch.encoded.values()), list(batch.sizes.values()))
             except Failed as error:  # does not say which file: the CPU decodes all, or names the broken one
                 log.info("%d images are decoded on the CPU: %s", len(batch.encoded), error)
                 batch = self._all_on_cpu(paths)
