@@ -87,7 +87,7 @@ class MaskRcnn(TrialModule):
         self.data = data
         data.view, data.outlines = ShortEdge(min_size, max_size), True
         self.net = build_network(data.num_classes, backbone, channels, pretrained)
-        self._dense, self._dense_evaluated, self._rpn_losses, self._box_head = dense, dense, rpn_losses, box_head
+        self._dense, self._rpn_losses, self._box_head = dense, rpn_losses, box_head
         self._box_branch, self._mask_branch, self._mask_probabilities = box_branch, mask_branch, mask_probabilities
         self._anchors: dict[tuple[int, int], list[torch.Tensor]] = {}  # by canvas
         self._found: list[dict[str, torch.Tensor]] = []  # detections on the device, a step of evaluation each
@@ -96,11 +96,9 @@ class MaskRcnn(TrialModule):
     def compile_hot_path(self) -> None:
         """Compile what has arithmetic; sampling and proposals are few small kernels and stay as they are."""
         torch._dynamo.config.recompile_limit = 32  # every canvas, in training and in evaluation, is a graph of its own
-        for name in ("_rpn_losses", "_dense_evaluated", "_box_head", "_mask_probabilities"):
-            setattr(self, name, torch.compile(getattr(self, name), dynamic=False))
+        self._rpn_losses = torch.compile(rpn_losses, dynamic=False)
         # As CUDA graphs: launched one by one, their kernels keep the host longer than a small batch keeps the device.
-        # Not in evaluation: with no backward pass to come, the next call would write over their results.
-        for name in ("_dense", "_box_branch", "_mask_branch"):
+        for name in ("_dense", "_box_head", "_box_branch", "_mask_branch", "_mask_probabilities"):
             setattr(self, name, compiled(getattr(self, name), self.device))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -112,6 +110,7 @@ class MaskRcnn(TrialModule):
         self.schedule.apply(self.trainer, batch_idx)
 
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
+        torch.compiler.cudagraph_mark_step_begin()  # what the parts give lives until the next one
         return sum(self.losses(batch).values()) * batch["weights"].sum()  # type: ignore[no-any-return]
 
     def losses(self, batch: Batch) -> dict[str, torch.Tensor]:
@@ -157,8 +156,9 @@ class MaskRcnn(TrialModule):
         return self._anchors[canvas]
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        torch.compiler.cudagraph_mark_step_begin()
         sizes, use = batch["sizes"], batch["weights"] > 0
-        features, logits, deltas = self._dense_evaluated(self.net, batch["images"], sizes)
+        features, logits, deltas = self._dense(self.net, batch["images"], sizes)
         level_anchors = self.anchors(batch["images"], features)
         num = self.num_proposals // 2
         proposals, valid = rpn.propose(logits, deltas, level_anchors, sizes, num, num)
@@ -175,7 +175,7 @@ class MaskRcnn(TrialModule):
                 "boxes": to_image(found.boxes, batch).flatten(0, 1),
                 "scores": found.scores.flatten(),
                 "labels": found.labels.flatten(),
-                "masks": masks,
+                "masks": masks.clone(),  # theirs is the memory of a graph, which the next step writes over
             }
         )
 
