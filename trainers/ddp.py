@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from typing import Any
 
@@ -26,8 +27,10 @@ def overlaps(asked: bool | None, topology: str) -> bool:
 def options(overlap: bool) -> dict[str, Any]:
     """Arguments of DistributedDataParallel; also sets how the compiler treats what it wraps, for this process."""
     torch._dynamo.config.optimize_ddp = overlap
-    # Buffers are broadcast before an evaluation rather than at every step; gradients need no second copy.
-    plain = {"broadcast_buffers": False, "gradient_as_bucket_view": True}
+    # Buffers are made the same before an evaluation rather than at every step; gradients need no second copy.
+    known = inspect.signature(DistributedDataParallel).parameters  # PyTorch 2.15 has a new name for it
+    every_step = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    plain = {every_step: False, "gradient_as_bucket_view": True}
     return plain if overlap else plain | {"bucket_cap_mb": ONE_BUCKET_MB}
 
 
