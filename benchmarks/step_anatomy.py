@@ -19,7 +19,7 @@ Variants, of several processes:
     after        overlap_grad_reduce=false: compiled whole, all gradients in one exchange after the last of them
     overlapped   overlap_grad_reduce=true: compiled in pieces, so that gradients leave before the step is over
     one piece    compiled whole; gradients leave as they come, in DDP's buckets
-    grouped      compiled whole, without DDP: all gradients in one group of exchanges where they are, without buckets
+    flat         compiled whole, without DDP: all gradients copied into one buffer by a few kernels, then one exchange
     apart        the first two: nothing is exchanged, what the step itself takes
 """
 
@@ -53,7 +53,7 @@ from trainers import ddp, precision  # noqa: E402
 from trainers.train import join, make_data, make_module  # noqa: E402
 from trainers.workload import Batch, Data, Shard, TrialModule, load_workload  # noqa: E402
 
-VARIANTS = ("after", "overlapped", "one piece", "grouped", "after, apart", "overlapped, apart")
+VARIANTS = ("after", "overlapped", "one piece", "flat", "after, apart", "overlapped, apart")
 WARMUP, PROFILED = 5, 5  # steps
 COLUMNS = ("step", "host", "busy", "compute", "nccl", "kernels")
 
@@ -97,10 +97,12 @@ class Training:
         if config.compiled():
             module.compile_hot_path()
         self.model: Any = Step(module)
-        self.grouped = variant == "grouped" and shard.world_size > 1
-        if shard.world_size > 1 and not self.grouped:
+        self.flat = variant == "flat" and shard.world_size > 1
+        if shard.world_size > 1 and not self.flat:
             self.model = DistributedDataParallel(self.model, **options)
         self.apart = variant.endswith("apart") and shard.world_size > 1
+        self.trained = [one for one in module.parameters() if one.requires_grad]
+        self.buffer = torch.empty(sum(one.numel() for one in self.trained), device=self.device)
         self.optimizer = module.configure_optimizers()
         self.kind = AUTOCAST.get(config.precision.name)
 
@@ -111,18 +113,22 @@ class Training:
             with torch.autocast(self.device.type, self.kind or torch.bfloat16, enabled=self.kind is not None):
                 loss = self.model(batch)
             loss.backward()
-        if self.grouped:
+        if self.flat:
             self.exchange()
         self.optimizer.step()  # type: ignore[union-attr]
 
     def exchange(self) -> None:
-        gradients = [one.grad for one in self.module.parameters() if one.grad is not None]
-        on_gpu = self.device.type == "cuda"  # gloo has no mean, and no groups
-        with dist._coalescing_manager(device=self.device) if on_gpu else nullcontext():
-            for gradient in gradients:
-                dist.all_reduce(gradient, dist.ReduceOp.AVG if on_gpu else dist.ReduceOp.SUM)
+        gradients: list[Any] = [one.grad for one in self.trained]
+        parts = self.buffer.split([one.numel() for one in gradients])
+        # Laid out as the gradients are, so that a single kernel copies many.
+        own = [part.as_strided(one.size(), one.stride()) for part, one in zip(parts, gradients, strict=True)]
+        torch._foreach_copy_(own, gradients)
+        on_gpu = self.device.type == "cuda"  # gloo has no mean
+        dist.all_reduce(self.buffer, dist.ReduceOp.AVG if on_gpu else dist.ReduceOp.SUM)
         if not on_gpu:
-            torch._foreach_div_(gradients, dist.get_world_size())
+            self.buffer /= dist.get_world_size()
+        for parameter, gradient in zip(self.trained, own, strict=True):
+            parameter.grad = gradient
 
 
 def endless(loader: Any) -> Iterator[Batch]:
