@@ -5,11 +5,11 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch.distributed as dist
-from faster_coco_eval import COCO, COCOeval_faster
+from faster_coco_eval import COCOeval_faster
 
 from trainers.coco_overlaps import MAX_DETECTIONS, IouType, Objects, silent
 from trainers.data.coco import CocoIndex
@@ -17,6 +17,8 @@ from trainers.data.coco import CocoIndex
 PREFIX: dict[IouType, str] = {"bbox": "box", "segm": "mask"}
 EVERY_AREA = [0.0, 1e10]  # pixels²
 LISTED = ("images", "scores", "labels")  # of detections, beside their overlaps
+MAX_EVALUATORS = 8  # processes: each is one more gathering for all
+T = TypeVar("T")
 
 
 class DetectionEvaluator:
@@ -59,30 +61,37 @@ class DetectionEvaluator:
         """The average precision over IoUs of 0.5 to 0.95, and at 0.5, of boxes and masks, on every process; empties.
 
         `box_map` and `box_map_50` for bbox, `mask_map` and `mask_map_50` for segm; 0 where there are no detections.
-        A collective call: every process measures overlaps of its own images, and each kind is then evaluated by one
-        process, by another one where there are two.
+        A collective call: every process measures overlaps of its own images, and then evaluates some of the classes.
         """
-        world_size = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-        rank = dist.get_rank() if world_size > 1 else 0
-        metrics: dict[str, float] = {}
         with _without_collector():
             found = self._take()
-            listed = {key: found[key] for key in LISTED}
-            gathered = {
-                iou_type: _gather(
-                    listed | {"overlaps": self._objects.overlaps(found, iou_type)}, turn, rank, world_size
-                )
-                for turn, iou_type in enumerate(self.iou_types)
-            }
-            for iou_type, parts in gathered.items():
-                if parts is not None:
-                    metrics |= evaluate(iou_type, parts, self._objects)
-        if world_size == 1:
-            return metrics
-        results: list[dict[str, float]] = [{}] * world_size
-        dist.all_gather_object(results, metrics)
-        merged = {name: value for result in results for name, value in result.items()}
-        return {name: merged[name] for iou_type in self.iou_types for name in _names(iou_type)}
+            if not any(_from_all(len(found["images"]))):
+                return {name: 0.0 for iou_type in self.iou_types for name in _names(iou_type)}
+            own = [self._evaluate(found, iou_type, turn) for turn, iou_type in enumerate(self.iou_types)]
+            metrics: dict[str, float] = {}
+            for iou_type, *parts in zip(self.iou_types, *_from_all(own), strict=True):
+                joined = {label: values for part in parts for label, values in part.items()}
+                precision = np.stack([joined[label] for label in sorted(joined)], axis=2)
+                for name, values in zip(_names(iou_type), (precision, precision[0]), strict=True):
+                    known = values[values > -1]  # of classes that have objects
+                    metrics[name] = float(known.mean()) if known.size else 0.0
+        return metrics
+
+    def _evaluate(self, found: dict[str, Any], iou_type: IouType, turn: int) -> dict[int, np.ndarray]:
+        """The precision of this process's classes by label, each float64 [IoUs, recalls]; a collective call."""
+        rank, world_size = _place()
+        num_shares = min(world_size, MAX_EVALUATORS, len(self.index.class_ids))
+        mine: list[Any] | None = None
+        for share in range(num_shares):
+            # Kinds take turns, so that the most frequent class's boxes and masks are not the same process's.
+            part = _chosen(found, (found["labels"] + turn) % num_shares == share)
+            part = {key: part[key] for key in LISTED} | {"overlaps": self._objects.overlaps(part, iou_type)}
+            mine = _to(share, part) or mine
+        if mine is None:
+            return {}
+        labels = [label for label in range(1, 1 + len(self.index.class_ids)) if (label + turn) % num_shares == rank]
+        precision = evaluate(mine, self._objects, labels)
+        return dict(zip(labels, np.moveaxis(precision, 2, 0), strict=True))
 
     def _take(self) -> dict[str, Any]:
         """What was added, by image, label and falling score."""
@@ -105,21 +114,31 @@ class DetectionEvaluator:
 class Measured(COCOeval_faster):
     """Evaluates overlaps that are measured already. It takes them for boxes', for which it prepares nothing."""
 
-    def __init__(self, objects: COCO, detections: COCO, overlaps: dict[tuple[int, int], np.ndarray]) -> None:
-        super().__init__(objects, detections, "bbox", print_function=silent)
-        self._overlaps = overlaps
+    def __init__(
+        self, objects: Objects, detections: list[dict[str, Any]], overlaps: dict[tuple[int, int], np.ndarray]
+    ) -> None:
+        super().__init__(objects.coco, None, "bbox", print_function=silent)
+        self._detections, self._overlaps = detections, overlaps
+        self.gt_dataset = objects.dataset
         # The other areas and numbers of detections have no part in what is reported.
         self.params.areaRng, self.params.areaRngLbl = [EVERY_AREA], ["all"]
         self.params.maxDets = [MAX_DETECTIONS]
+
+    def _prepare(self) -> None:
+        """What remains of the library's way here, which goes through objects and detections many times."""
+        for one in self._detections:
+            self.dt_dataset.append_ref(one["image_id"], one["category_id"], one)
+        self._nonempty_iou_pairs = set(self._overlaps)
 
     def computeIoU(self, imgId: int, catId: int) -> np.ndarray:
         return self._overlaps[imgId, catId]
 
 
-def evaluate(iou_type: IouType, parts: list[dict[str, Any]], objects: Objects) -> dict[str, float]:
-    """Average precision of what each process found in its images: what is LISTED, and `overlaps`."""
-    if not sum(len(part["images"]) for part in parts):
-        return dict.fromkeys(_names(iou_type), 0.0)
+def evaluate(parts: list[dict[str, Any]], objects: Objects, labels: list[int]) -> np.ndarray:
+    """The precision of classes, float64 [IoUs, recalls, classes]; -1 for those without objects.
+
+    parts: what each process found in its images of these classes, what is LISTED and `overlaps`.
+    """
     overlaps: dict[tuple[int, int], np.ndarray] = {}
     for part in parts:
         start = 0
@@ -128,14 +147,18 @@ def evaluate(iou_type: IouType, parts: list[dict[str, Any]], objects: Objects) -
             overlaps[pair.key] = part["overlaps"][start:end].reshape(-1, len(pair.objects))
             start = end
     joined = {key: np.concatenate([part[key] for part in parts]) for key in LISTED}
-    evaluation = Measured(objects.coco, _as_coco(objects, joined), overlaps)
+    image_ids, class_ids = objects.ids(joined["images"], joined["labels"])
+    columns = zip(image_ids.tolist(), class_ids.tolist(), joined["scores"].tolist(), strict=True)
+    detections = [  # only ranges of areas would look at the area
+        {"id": number, "image_id": image, "category_id": label, "score": score, "area": 0.0}
+        for number, (image, label, score) in enumerate(columns, start=1)
+    ]
+    evaluation = Measured(objects, detections, overlaps)
+    evaluation.params.catIds = [objects.class_ids[label - 1] for label in labels]
     evaluation.evaluate()
     evaluation.accumulate()
-    precision = evaluation.eval["precision"][:, :, :, 0, 0]  # [IoUs, recalls, classes]; -1 for unknown classes
-    values = precision[precision > -1], precision[0][precision[0] > -1]
-    return {
-        name: float(value.mean()) if value.size else 0.0 for name, value in zip(_names(iou_type), values, strict=True)
-    }
+    precision: np.ndarray = evaluation.eval["precision"][:, :, :, 0, 0]
+    return precision
 
 
 def _names(iou_type: IouType) -> tuple[str, str]:
@@ -154,22 +177,32 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _gather(own: dict[str, Any], turn: int, rank: int, world_size: int) -> list[dict[str, Any]] | None:
-    """What every process has, in their order, on the process whose turn it is, and None on the others."""
+def _place() -> tuple[int, int]:
+    """This process's rank and the number of processes."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return 0, 1
+    return dist.get_rank(), dist.get_world_size()
+
+
+def _from_all(own: T) -> list[T]:
+    """What every process has, in their order."""
+    _, world_size = _place()
+    found = [own] * world_size
+    if world_size > 1:
+        dist.all_gather_object(found, own)
+    return found
+
+
+def _to(receiver: int, own: T) -> list[T] | None:
+    """What every process has, in their order, on the receiver, and None on the others."""
+    rank, world_size = _place()
     if world_size == 1:
         return [own]
-    to = turn % world_size
-    gathered: list[Any] | None = [None] * world_size if rank == to else None
-    dist.gather_object(own, gathered, dst=to)
-    return gathered
+    found: list[Any] | None = [None] * world_size if rank == receiver else None
+    dist.gather_object(own, found, dst=receiver)
+    return found
 
 
-def _as_coco(objects: Objects, joined: dict[str, np.ndarray]) -> COCO:
-    """The detections, in what the library takes: image by image, whichever process they come from."""
-    image_ids, class_ids = objects.ids(joined["images"], joined["labels"])
-    columns = zip(image_ids.tolist(), class_ids.tolist(), joined["scores"].tolist(), strict=True)
-    dicts = [  # only ranges of areas would look at the area
-        {"id": number, "image_id": image, "category_id": label, "score": score, "area": 0.0}
-        for number, (image, label, score) in enumerate(columns, start=1)
-    ]
-    return COCO({**objects.coco.dataset, "annotations": dicts}, print_function=silent)
+def _chosen(found: dict[str, Any], chosen: np.ndarray) -> dict[str, Any]:
+    masks = [found["masks"][at] for at in np.flatnonzero(chosen)] if found["masks"] else []
+    return {key: value[chosen] for key, value in found.items() if key != "masks"} | {"masks": masks}

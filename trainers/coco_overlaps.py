@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from faster_coco_eval import COCO
 from faster_coco_eval.core import mask as regions
+from faster_coco_eval.faster_eval_api_cpp import Dataset
 
 from trainers.data.coco import CocoIndex
 from trainers.data.outlines import MIN_POINTS
@@ -41,7 +42,7 @@ class Objects:
     """
 
     def __init__(self, index: CocoIndex) -> None:
-        self._index = index
+        self._index, self.class_ids = index, index.class_ids
         self._sizes = dict(zip(index.image_ids.tolist(), map(tuple, index.sizes.tolist()), strict=True))
 
     @cached_property
@@ -59,9 +60,18 @@ class Objects:
             found.setdefault((annotation["image_id"], annotation["category_id"]), []).append(annotation)
         return found
 
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The same, as the library matches them."""
+        found = Dataset()
+        for annotation in self.coco.dataset["annotations"]:
+            annotation["ignore"] = int(annotation.get("iscrowd", 0))  # whatever the file says of it
+            found.append_ref(annotation["image_id"], annotation["category_id"], annotation)
+        return found
+
     def ids(self, images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The annotations' ids of positions in the index and of labels from 1 on."""
-        return self._index.image_ids[images], np.array(self._index.class_ids)[labels - 1]
+        return self._index.image_ids[images], np.array(self.class_ids)[labels - 1]
 
     def pairs(self, images: np.ndarray, labels: np.ndarray) -> Iterator[Pair]:
         """Of detections that are sorted by image, label and falling score: int64 [K] each."""

@@ -18,6 +18,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from tests.trainers.coco_files import random_content, write
+from trainers import coco_evaluation
 from trainers.coco_evaluation import DetectionEvaluator
 from trainers.data.coco import CocoIndex, load_index
 
@@ -177,12 +178,17 @@ def _share(rank: int, port: int, index: CocoIndex, result: Path) -> None:
         empty = evaluator.compute()
         found = detections(index)
         evaluator.add(**part(found, found["image_index"] % 2 == 1 - rank))
-        result.write_text(repr([list(empty.values()), list(evaluator.compute().values())]))
+        shared = evaluator.compute()
+        coco_evaluation.MAX_EVALUATORS = 1  # process 1 has none of the classes
+        evaluator.add(**part(found, found["image_index"] % 2 == 1 - rank))
+        result.write_text(repr([[*one.values()] for one in (empty, shared, evaluator.compute())]))
     finally:
         dist.destroy_process_group()
 
 
-def test_two_processes_find_what_one_finds_to_the_last_digit(index: CocoIndex, tmp_path: Path) -> None:
+def test_two_processes_find_what_one_finds_to_the_last_digit(
+    index: CocoIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     single = DetectionEvaluator(index, ("bbox", "segm"))
     single.add(**detections(index))
     expected = list(single.compute().values())
@@ -191,8 +197,9 @@ def test_two_processes_find_what_one_finds_to_the_last_digit(index: CocoIndex, t
         port = free.getsockname()[1]
     results = [tmp_path / "rank0", tmp_path / "rank1"]
     other = multiprocessing.get_context("spawn").Process(target=_share, args=(1, port, index, results[1]))
+    monkeypatch.setattr(coco_evaluation, "MAX_EVALUATORS", coco_evaluation.MAX_EVALUATORS)  # and put it back
     other.start()
     _share(0, port, index, results[0])  # the test's own process is the first of the two: importing takes seconds
     other.join(60)
     assert other.exitcode == 0
-    assert [result.read_text() for result in results] == [repr([[0.0] * 4, expected])] * 2
+    assert [result.read_text() for result in results] == [repr([[0.0] * 4, expected, expected])] * 2
