@@ -5,8 +5,9 @@
 Generated, with the numbers of COCO 2017's validation set (5,000 images of 480x640 and 80 classes, 36,781 objects with
 outlines): objects are ellipses, and each image has as many detections as a detector may give, 100, of boxes and masks.
 A part of them are its objects, moved a little. "First" includes reading the annotations, as a run's first evaluation
-does; the network's part is not in it. pycocotools also evaluates small, medium and large objects apart, which is its
-default and what a user gets; ours does not.
+does; the network's part is not in it. With `--processes` ours is done by several, each of which has some of the images,
+and the time is the first one's; pycocotools knows of one. It also evaluates small, medium and large objects apart, which
+is its default and what a user gets; ours does not.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,14 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
 from pycocotools import mask as coco_mask  # noqa: E402
 from pycocotools.coco import COCO  # noqa: E402
 from pycocotools.cocoeval import COCOeval  # noqa: E402
 
 from trainers.coco_evaluation import DetectionEvaluator, IouType  # noqa: E402
-from trainers.data.coco import load_index  # noqa: E402
+from trainers.data.coco import CocoIndex, load_index  # noqa: E402
 
 HEIGHT, WIDTH, NUM_CLASSES, OBJECTS_AN_IMAGE, DETECTIONS, CORNERS = 480, 640, 80, 7.356, 100, 24
 KINDS: tuple[IouType, ...] = ("bbox", "segm")
@@ -122,17 +124,39 @@ def by_pycocotools(annotations: Path, found: Arrays) -> dict[str, float]:
     return results
 
 
-def timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    started = time.perf_counter()
-    with contextlib.redirect_stdout(io.StringIO()):
-        result = call()
-    return time.perf_counter() - started, result
+def share(rank: int, num_processes: int, folder: str, index: CocoIndex, found: Arrays) -> None:
+    """One process of ours: evaluates twice, and the first leaves its seconds and figures in the folder."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=num_processes)
+    torch.set_num_threads(1)
+    chosen = found["image_index"] % num_processes == rank
+    own = {name: values[chosen] for name, values in found.items() if name != "masks"}
+    own["masks"] = [found["masks"][at] for at in np.flatnonzero(chosen)]
+    evaluator, seconds = DetectionEvaluator(index, KINDS), []
+    for _ in range(2):
+        evaluator.add(**own)
+        dist.barrier()
+        started = time.perf_counter()
+        figures = evaluator.compute()
+        seconds.append(time.perf_counter() - started)
+    if rank == 0:
+        (Path(folder) / "ours.json").write_text(json.dumps([seconds, figures]))
+    dist.destroy_process_group()
+
+
+def by_ours(num_processes: int, index: CocoIndex, found: Arrays) -> tuple[list[float], dict[str, float]]:
+    """Seconds of the first and of a later evaluation, and its figures."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = (num_processes, folder, index, found)
+        torch.multiprocessing.start_processes(share, arguments, num_processes, start_method="fork")
+        seconds, figures = json.loads((Path(folder) / "ours.json").read_text())
+    return seconds, figures
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=5000)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--processes", type=int, default=1)
     asked = parser.parse_args()
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as name:
@@ -144,13 +168,12 @@ def main() -> None:
               f" detections with masks; seconds, median (least to most) of {asked.repeats}")  # fmt: skip
         times: dict[str, list[float]] = {"first": [], "later": [], "pycocotools": []}
         for _ in range(asked.repeats):
-            evaluator = DetectionEvaluator(index, KINDS)
-            for turn in ("first", "later"):
-                evaluator.add(**found)
-                seconds, ours = timed(evaluator.compute)
-                times[turn].append(seconds)
-            seconds, theirs = timed(lambda: by_pycocotools(index.annotations, found))
-            times["pycocotools"].append(seconds)
+            (first, later), ours = by_ours(asked.processes, index, found)
+            started = time.perf_counter()
+            with contextlib.redirect_stdout(io.StringIO()):
+                theirs = by_pycocotools(index.annotations, found)
+            for variant, seconds in zip(times, (first, later, time.perf_counter() - started), strict=True):
+                times[variant].append(seconds)
             for kind, name_of in zip(KINDS, ("box_map", "mask_map"), strict=True):
                 assert abs(ours[name_of] - theirs[kind]) < 1e-9, (ours, theirs)
     for variant, each in times.items():
