@@ -80,7 +80,7 @@ class DetectionEvaluator:
     def _evaluate(self, found: dict[str, Any], iou_type: IouType, turn: int) -> dict[int, np.ndarray]:
         """The precision of this process's classes by label, each float64 [IoUs, recalls]; a collective call."""
         rank, world_size = _place()
-        num_shares = min(world_size, MAX_EVALUATORS, len(self.index.class_ids))
+        num_shares = min(world_size, MAX_EVALUATORS)
         mine: list[Any] | None = None
         for share in range(num_shares):
             # Kinds take turns, so that the most frequent class's boxes and masks are not the same process's.

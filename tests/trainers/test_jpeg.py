@@ -188,18 +188,18 @@ class OneAtATime(FakeDecoder):
         super().__init__()
         self.busy: set[str] = set()
 
-    def alone(self, what: str) -> None:
+    def alone(self, what: str, seconds: float) -> None:
         assert what not in self.busy, f"{what} for two threads at once"
         self.busy.add(what)
-        time.sleep(0.002)
+        time.sleep(seconds)
         self.busy.remove(what)
 
     def size(self, content: torch.Tensor) -> tuple[int, int] | None:
-        self.alone("size")
+        self.alone("size", 0.001)
         return super().size(content)
 
     def decode(self, encoded: list[torch.Tensor], sizes: list[tuple[int, int]]) -> torch.Tensor:
-        self.alone("decode")
+        self.alone("decode", 0.01)
         return super().decode(encoded, sizes)
 
 
