@@ -45,14 +45,13 @@ class _Producer:
         self._thread.join()
 
     def _produce(self) -> None:
-        context: AbstractContextManager[Any] = nullcontext()
-        if self._stream:  # the current stream, and the current device, are a thread's own
-            # The first GPU, until it is told: leaving a stream's context would go back there, and PyTorch would set up
-            # that GPU for this process, too, which takes 0.1 s and half a gigabyte of it.
-            torch.cuda.set_device(self._stream.device)
-            context = torch.cuda.stream(self._stream)
+        stream: AbstractContextManager[Any] = torch.cuda.stream(self._stream) if self._stream else nullcontext()
         try:
-            with context:
+            if self._stream:  # the current device is a thread's own, as the current stream is
+                # The first GPU, until it is told: leaving the stream would go back there, and PyTorch would set up that
+                # GPU for this process, too, which takes 0.1 s and half a gigabyte of it.
+                torch.cuda.set_device(self._stream.device)
+            with stream:
                 while self._slots.acquire() and not self._stopped.is_set():
                     item = next(self._iterator, _END)
                     self._items.put((item, self._stream.record_event() if self._stream else None))
