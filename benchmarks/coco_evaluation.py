@@ -158,6 +158,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--processes", type=int, default=1)
     asked = parser.parse_args()
+    for option, value in vars(asked).items():
+        if value < 1:
+            parser.error(f"--{option} {value}: give 1 or more")
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as name:
         os.environ["TIMETRIAL_CACHE"] = f"{name}/cache"

@@ -154,7 +154,7 @@ def evaluate(parts: list[dict[str, Any]], objects: Objects, labels: list[int]) -
         for number, (image, label, score) in enumerate(columns, start=1)
     ]
     evaluation = Measured(objects, detections, overlaps)
-    evaluation.params.catIds = [objects.class_ids[label - 1] for label in labels]
+    evaluation.params.catIds = [objects.index.class_ids[label - 1] for label in labels]
     evaluation.evaluate()
     evaluation.accumulate()
     precision: np.ndarray = evaluation.eval["precision"][:, :, :, 0, 0]

@@ -42,12 +42,12 @@ class Objects:
     """
 
     def __init__(self, index: CocoIndex) -> None:
-        self._index, self.class_ids = index, index.class_ids
+        self.index = index
         self._sizes = dict(zip(index.image_ids.tolist(), map(tuple, index.sizes.tolist()), strict=True))
 
     @cached_property
     def coco(self) -> COCO:
-        content = json.loads(self._index.annotations.read_bytes())
+        content = json.loads(self.index.annotations.read_bytes())
         for number, annotation in enumerate(content["annotations"], start=1):
             annotation["id"] = number  # the file's may be missing or the same twice, and 0 would count as unmatched
             annotation["segmentation"] = _region(annotation.get("segmentation"), *self._sizes[annotation["image_id"]])
@@ -71,7 +71,7 @@ class Objects:
 
     def ids(self, images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The annotations' ids of positions in the index and of labels from 1 on."""
-        return self._index.image_ids[images], np.array(self.class_ids)[labels - 1]
+        return self.index.image_ids[images], np.array(self.index.class_ids)[labels - 1]
 
     def pairs(self, images: np.ndarray, labels: np.ndarray) -> Iterator[Pair]:
         """Of detections that are sorted by image, label and falling score: int64 [K] each."""

@@ -6,6 +6,7 @@ keep the GPU waiting, is ours: all images of a batch at once, in fixed shapes, a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -89,6 +90,7 @@ class MaskRcnn(TrialModule):
         self.net = build_network(data.num_classes, backbone, channels, pretrained)
         self._dense, self._rpn_losses, self._box_head = dense, rpn_losses, box_head
         self._box_branch, self._mask_branch, self._mask_probabilities = box_branch, mask_branch, mask_probabilities
+        self._begin_step: Callable[[], None] = lambda: None
         self._anchors: dict[tuple[int, int], list[torch.Tensor]] = {}  # by canvas
         self._found: list[dict[str, torch.Tensor]] = []  # detections on the device, a step of evaluation each
         self._evaluator: Any = None
@@ -100,6 +102,8 @@ class MaskRcnn(TrialModule):
         # As CUDA graphs: launched one by one, their kernels keep the host longer than a small batch keeps the device.
         for name in ("_dense", "_box_head", "_box_branch", "_mask_branch", "_mask_probabilities"):
             setattr(self, name, compiled(getattr(self, name), self.device))
+        if self.device.type == "cuda":  # without graphs it would only load the compiler, which takes seconds
+            self._begin_step = torch.compiler.cudagraph_mark_step_begin
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
@@ -110,7 +114,7 @@ class MaskRcnn(TrialModule):
         self.schedule.apply(self.trainer, batch_idx)
 
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
-        torch.compiler.cudagraph_mark_step_begin()  # what the parts give lives until the next one
+        self._begin_step()  # what the parts give lives until the next one
         return sum(self.losses(batch).values()) * batch["weights"].sum()  # type: ignore[no-any-return]
 
     def losses(self, batch: Batch) -> dict[str, torch.Tensor]:
@@ -156,7 +160,7 @@ class MaskRcnn(TrialModule):
         return self._anchors[canvas]
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        torch.compiler.cudagraph_mark_step_begin()
+        self._begin_step()
         sizes, use = batch["sizes"], batch["weights"] > 0
         features, logits, deltas = self._dense(self.net, batch["images"], sizes)
         level_anchors = self.anchors(batch["images"], features)

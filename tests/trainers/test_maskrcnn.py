@@ -156,6 +156,21 @@ def test_images_without_objects_train_on_background_alone(module: MaskRcnn, batc
     assert losses["box"] == losses["rpn_box"] == losses["mask"] == 0
 
 
+def test_what_only_graphs_need_is_left_out_without_them(
+    module: MaskRcnn, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It loads the compiler, which takes seconds."""
+
+    def load() -> None:
+        raise AssertionError("the compiler is loaded")
+
+    monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", load)
+    module.train().training_step(batch, 0)
+    with torch.no_grad():
+        module.eval().validation_step(batch, 0)
+    module._found.clear()
+
+
 def test_a_few_steps_lower_the_loss(batch: Batch) -> None:
     torch.manual_seed(0)
     data = SyntheticDetection(size=4, num_classes=CLASSES)

@@ -49,7 +49,7 @@ class _Producer:
         try:
             if self._stream:  # the current device is a thread's own, as the current stream is
                 # The first GPU, until it is told: leaving the stream would go back there, and PyTorch would set up that
-                # GPU for this process, too, which takes 0.1 s and half a gigabyte of it.
+                # GPU for this process, too, which takes 0.15 s and half a gigabyte of it.
                 torch.cuda.set_device(self._stream.device)
             with stream:
                 while self._slots.acquire() and not self._stopped.is_set():
