@@ -18,8 +18,7 @@ Variants, of several processes:
 
     after        overlap_grad_reduce=false: compiled whole, all gradients in one exchange after the last of them
     overlapped   overlap_grad_reduce=true: compiled in pieces, so that gradients leave before the step is over
-    one piece    compiled whole; gradients leave as they come, in DDP's buckets
-    flat         compiled whole, without DDP: all gradients copied into one buffer by a few kernels, then one exchange
+    one bucket   compiled whole; DDP exchanges all gradients at once
     apart        the first two: nothing is exchanged, what the step itself takes
 """
 
@@ -53,8 +52,9 @@ from trainers import ddp, precision  # noqa: E402
 from trainers.train import join, make_data, make_module  # noqa: E402
 from trainers.workload import Batch, Data, Shard, TrialModule, load_workload  # noqa: E402
 
-VARIANTS = ("after", "overlapped", "one piece", "flat", "after, apart", "overlapped, apart")
+VARIANTS = ("after", "overlapped", "one bucket", "after, apart", "overlapped, apart")
 WARMUP, PROFILED = 5, 5  # steps
+ONE_BUCKET_MB = 1 << 20  # more than any model's gradients take
 COLUMNS = ("step", "host", "busy", "compute", "nccl", "kernels")
 
 
@@ -90,45 +90,30 @@ class Training:
 
     def __init__(self, config: RunConfig, data: Data, module: TrialModule, shard: Shard, variant: str) -> None:
         torch.compiler.reset()
-        options = ddp.options(variant.startswith("overlapped"))
-        if variant == "one piece":
-            del options["bucket_cap_mb"]
         self.device, self.module = shard.device, module.to(shard.device).train()
         if config.compiled():
             module.compile_hot_path()
         self.model: Any = Step(module)
-        self.flat = variant == "flat" and shard.world_size > 1
-        if shard.world_size > 1 and not self.flat:
-            self.model = DistributedDataParallel(self.model, **options)
-        self.apart = variant.endswith("apart") and shard.world_size > 1
-        self.trained = [one for one in module.parameters() if one.requires_grad]
-        self.buffer = torch.empty(sum(one.numel() for one in self.trained), device=self.device)
+        self.gradients = ddp.Gradients(module) if variant == "after" and shard.world_size > 1 else None
+        self.wrapped = shard.world_size > 1 and not variant.startswith("after")
+        torch._dynamo.config.optimize_ddp = variant.startswith("overlapped")
+        if self.wrapped:
+            bucket: dict[str, Any] = {"bucket_cap_mb": ONE_BUCKET_MB} if variant == "one bucket" else {}
+            self.model = DistributedDataParallel(self.model, **ddp.options(), **bucket)
+        self.apart = variant.endswith("apart")
         self.optimizer = module.configure_optimizers()
         self.kind = AUTOCAST.get(config.precision.name)
 
     def step(self, batch: Batch) -> None:
-        exchange: AbstractContextManager[Any] = self.model.no_sync() if self.apart else nullcontext()
+        exchange: AbstractContextManager[Any] = self.model.no_sync() if self.wrapped and self.apart else nullcontext()
         self.optimizer.zero_grad()  # type: ignore[union-attr]
         with exchange:
             with torch.autocast(self.device.type, self.kind or torch.bfloat16, enabled=self.kind is not None):
                 loss = self.model(batch)
             loss.backward()
-        if self.flat:
-            self.exchange()
+        if self.gradients:
+            self.gradients.average()
         self.optimizer.step()  # type: ignore[union-attr]
-
-    def exchange(self) -> None:
-        gradients: list[Any] = [one.grad for one in self.trained]
-        parts = self.buffer.split([one.numel() for one in gradients])
-        # Laid out as the gradients are, so that a single kernel copies many.
-        own = [part.as_strided(one.size(), one.stride()) for part, one in zip(parts, gradients, strict=True)]
-        torch._foreach_copy_(own, gradients)
-        on_gpu = self.device.type == "cuda"  # gloo has no mean
-        dist.all_reduce(self.buffer, dist.ReduceOp.AVG if on_gpu else dist.ReduceOp.SUM)
-        if not on_gpu:
-            self.buffer /= dist.get_world_size()
-        for parameter, gradient in zip(self.trained, own, strict=True):
-            parameter.grad = gradient
 
 
 def endless(loader: Any) -> Iterator[Batch]:

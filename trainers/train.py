@@ -229,7 +229,7 @@ def strategy(config: RunConfig, shard: Shard, environment: Mapping[str, str], lo
     overlap = ddp.overlaps(config.overlap_grad_reduce, environment.get("env.topology", ""))
     if log:
         log.tags({"overlap_grad_reduce": str(overlap).lower()})
-    return ddp.OnOneStream(**ddp.options(overlap))
+    return ddp.Overlapped() if overlap else ddp.AfterTheStep()
 
 
 def evaluate_test(trainer: pl.Trainer, module: TrialModule, loader: Any) -> dict[str, float]:
