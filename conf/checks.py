@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
-from conf.schema import ConfigError, InstanceConfig, RunConfig, StudyConfig
+from conf.schema import LR_SCALING, ConfigError, InstanceConfig, RunConfig, StudyConfig
 from conf.secrets import MIN_CHARS, URL_PASSWORD, is_secret_name, redact, strip_credentials
 
 URI_SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql")
@@ -129,14 +129,14 @@ def check_precision(config: RunConfig, gpus: Sequence[Gpu]) -> None:
 
 def check_optimizer(config: RunConfig) -> None:
     optimizer = config.model.optimizer
-    if optimizer.lr_scaling not in ("none", "linear"):
-        raise ConfigError(f"model.optimizer.lr_scaling={optimizer.lr_scaling}: allowed: none, linear")
+    if optimizer.lr_scaling not in LR_SCALING:
+        raise ConfigError(f"model.optimizer.lr_scaling={optimizer.lr_scaling}: allowed: {', '.join(LR_SCALING)}")
     if optimizer.lr <= 0:
         raise ConfigError(f"model.optimizer.lr={optimizer.lr}: must be above 0")
-    if (optimizer.lr_scaling == "linear") != (optimizer.base_batch_size > 0):
+    if (LR_SCALING[optimizer.lr_scaling] > 0) != (optimizer.base_batch_size > 0):
         raise ConfigError(
-            f"model.optimizer.base_batch_size={optimizer.base_batch_size}: lr_scaling=linear needs the global batch"
-            " size that lr was chosen for, and lr_scaling=none does not use it; set both or neither"
+            f"model.optimizer.base_batch_size={optimizer.base_batch_size}: lr_scaling=linear and sqrt need the global"
+            " batch size that lr was chosen for, and lr_scaling=none does not use it; set both or neither"
         )
 
 

@@ -19,6 +19,7 @@ import yaml
 
 REQUIRED = "???"  # OmegaConf's mark of a value that must be given
 # What says where and whether a run is recorded, not what is measured.
+LR_SCALING = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}  # powers of the growth of the global batch
 NOT_MEASURED = ("tracking", "sweep", "study", "resume", "runs_dir", "dry_run", "timeout_sec")
 
 
@@ -29,8 +30,8 @@ class ConfigError(ValueError):
 @dataclass
 class OptimizerConfig:
     lr: float = REQUIRED  # type: ignore[assignment]  # learning rate at base_batch_size (see lr_scaling)
-    lr_scaling: str = "none"  # none | linear: linear multiplies lr by global batch / base_batch_size
-    base_batch_size: int = 0  # the global batch that lr was chosen for; needed by linear scaling
+    lr_scaling: str = "none"  # none | linear | sqrt: lr times global batch / base_batch_size, or times its square root
+    base_batch_size: int = 0  # the global batch that lr was chosen for; needed by linear and sqrt
     weight_decay: float = 0.0  # as the model's optimizer applies it
 
 
@@ -158,11 +159,10 @@ class RunConfig:
         return self.device_batch_size() * self.world_size()
 
     def learning_rate(self) -> float:
-        """The learning rate after batch-size scaling (Goyal et al. 2017, arXiv:1706.02677, for linear)."""
+        """The learning rate after scaling (linear: arXiv:1706.02677; sqrt: arXiv:1705.08741), before any schedule."""
         optimizer = self.model.optimizer
-        if optimizer.lr_scaling == "linear":
-            return optimizer.lr * self.global_batch_size() / optimizer.base_batch_size
-        return optimizer.lr
+        power = LR_SCALING[optimizer.lr_scaling]
+        return optimizer.lr * (self.global_batch_size() / optimizer.base_batch_size) ** power if power else optimizer.lr
 
     def compiled(self) -> bool:
         return self.on_gpu() if self.compile is None else self.compile

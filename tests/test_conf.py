@@ -66,6 +66,13 @@ def test_a_datasets_options_bind_to_its_factory(model: str, dataset: str) -> Non
     inspect.signature(load_workload(config).data[dataset]).bind(**given)
 
 
+@pytest.mark.parametrize(("scaling", "rate"), [("linear", 0.08), ("sqrt", 0.02)])
+def test_the_learning_rate_follows_the_global_batch(scaling: str, rate: float) -> None:
+    optimizer = ("lr=0.005", f"lr_scaling={scaling}", "base_batch_size=64")
+    config = composed(["gpus=8", "batch_size=128", *(f"model.optimizer.{key}" for key in optimizer)])
+    assert config.learning_rate() == pytest.approx(rate)
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_binds_to_the_model_it_is_named_after(recipe: str) -> None:
     model, _, dataset = recipe.partition("_")

@@ -169,7 +169,11 @@ class TrialCallback(pl.Callback):
             first = int(torch.nonzero(~torch.isfinite(losses).all(dim=0))[0])
             at = step - len(chunk.done) + first + 1
             rank = int(torch.nonzero(~torch.isfinite(losses[:, first]))[0])
-            raise NonFiniteLoss(f"the loss is {float(losses[rank, first])} at step {at} (rank {rank})")
+            raise NonFiniteLoss(
+                f"the loss is {float(losses[rank, first])} at step {at} (rank {rank}); most often the learning rate,"
+                f" here up to {self._config.learning_rate():g}, is too high: give a lower model.optimizer.lr or another"
+                " model.optimizer.lr_scaling"
+            )
         window = throughput.Window(
             step, samples, throughput.slowest(ranks[:, 0].tolist()), throughput.slowest(ranks[:, 1].tolist())
         )
