@@ -100,12 +100,12 @@ class Training:
         if self.wrapped:
             bucket: dict[str, Any] = {"bucket_cap_mb": ONE_BUCKET_MB} if variant == "one bucket" else {}
             self.model = DistributedDataParallel(self.model, **ddp.options(), **bucket)
-        self.apart = variant.endswith("apart")
+        self.apart = self.wrapped and variant.endswith("apart")
         self.optimizer = module.configure_optimizers()
         self.kind = AUTOCAST.get(config.precision.name)
 
     def step(self, batch: Batch) -> None:
-        exchange: AbstractContextManager[Any] = self.model.no_sync() if self.wrapped and self.apart else nullcontext()
+        exchange: AbstractContextManager[Any] = self.model.no_sync() if self.apart else nullcontext()
         self.optimizer.zero_grad()  # type: ignore[union-attr]
         with exchange:
             with torch.autocast(self.device.type, self.kind or torch.bfloat16, enabled=self.kind is not None):

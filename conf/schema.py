@@ -18,8 +18,8 @@ from typing import Any
 import yaml
 
 REQUIRED = "???"  # OmegaConf's mark of a value that must be given
-# What says where and whether a run is recorded, not what is measured.
 LR_SCALING = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}  # powers of the growth of the global batch
+# What says where and whether a run is recorded, not what is measured.
 NOT_MEASURED = ("tracking", "sweep", "study", "resume", "runs_dir", "dry_run", "timeout_sec")
 
 

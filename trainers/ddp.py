@@ -70,7 +70,9 @@ class Gradients:
     def average(self) -> None:
         """Replace every gradient by its mean. Raises RuntimeError for a parameter that has none; a collective call."""
         if unused := [name for name, one in self._trained.items() if one.grad is None]:
-            raise RuntimeError(f"{unused[0]} took no part in the loss, so it has no gradient to exchange")
+            raise RuntimeError(
+                f"{unused[0]} took no part in the loss; freeze it (requires_grad_(False)) if it is not to"
+            )
         own: list[Any] = [one.grad for one in self._trained.values()]
         parts = self._buffer.split([one.numel() for one in own])
         # Laid out as the gradients are, so that a single kernel copies many.
