@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.composing import composed
+from tests.trainers import synchronization
 from trainers import rpn
 from trainers.maskrcnn import MaskRcnn
 from trainers.train import make_data, make_module
@@ -16,7 +17,6 @@ from trainers.workload import Batch, load_workload
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
-    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype:UserWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),  # of the compiler's own imports
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),  # its looking at inputs
     pytest.mark.filterwarnings("ignore:The CUDA Graph is empty"),  # PyTorch's own, when it sets its graphs up
@@ -61,13 +61,9 @@ def test_a_step_never_waits_for_the_gpu(model: str, compiled: bool) -> None:
 
     for _ in range(3):  # compiles, allocates, records graphs
         steps()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        with torch._dynamo.config.patch(error_on_recompile=True):
-            for _ in range(3):
-                steps()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+    with synchronization.refused():
+        for _ in range(3):
+            steps()
 
 
 def losses_and_gradients(module: MaskRcnn, batch: Batch) -> tuple[dict[str, float], torch.Tensor]:

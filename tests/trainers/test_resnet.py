@@ -14,6 +14,7 @@ import yaml
 from torch import nn
 
 from conf.schema import ConfigError
+from tests.trainers import synchronization
 from trainers.data.synthetic_images import SyntheticImages, synthetic
 from trainers.resnet import WORKLOAD, Classifier, ResNet, evaluate, training_loss
 from trainers.stem import Stem
@@ -271,7 +272,6 @@ def test_recipes_fit_the_module(recipe: Path | None) -> None:
 
 @pytest.mark.gpu
 @needs_gpu
-@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype:UserWarning")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # of the compiler's own imports
 @pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")  # PyTorch's own, when it sets its graphs up
 @pytest.mark.parametrize("compiled", [False, True])
@@ -296,13 +296,9 @@ def test_a_step_never_waits_for_the_gpu(compiled: bool) -> None:
 
     for index in range(len(batches)):  # compiles, allocates
         step(index)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        with torch._dynamo.config.patch(error_on_recompile=True):
-            for index in range(len(batches)):
-                step(index)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+    with synchronization.refused():
+        for index in range(len(batches)):
+            step(index)
     metrics = module.metrics()
     assert 0 <= metrics["accuracy"] <= metrics["accuracy_top5"] <= 1
     assert np.isfinite(metrics["loss"])

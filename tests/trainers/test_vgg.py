@@ -16,6 +16,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from conf.schema import ConfigError
+from tests.trainers import synchronization
 from trainers.batchnorm import average_running_statistics
 from trainers.confusion import ConfusionCounter, confusion_cells
 from trainers.data.images import ImageData
@@ -259,7 +260,6 @@ def test_learns_the_digits() -> None:
 
 @pytest.mark.gpu
 @needs_gpu
-@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype:UserWarning")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # of the compiler's own imports
 @pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")  # PyTorch's own, when it sets its graphs up
 @pytest.mark.parametrize("compiled", [False, True])
@@ -284,11 +284,7 @@ def test_a_step_never_waits_for_the_gpu(compiled: bool) -> None:
     for loader in loaders:  # reads the data, compiles, allocates
         for index, batch in enumerate(loader):
             step(batch, index)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        with torch._dynamo.config.patch(error_on_recompile=True):
-            for index, batch in enumerate(loaders[0]):
-                step(batch, index)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+    with synchronization.refused():
+        for index, batch in enumerate(loaders[0]):
+            step(batch, index)
     assert module.metrics()["accuracy"] >= 0
