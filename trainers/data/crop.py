@@ -57,8 +57,9 @@ def crop_resize(
     int64 [n, 2], height and width, within `canvas` (height, width). All on the device of `decoded`. Returns uint8
     [n, 3, height, width] with channels_last strides.
 
-    An output pixel is the mean of 2x2 bilinear samples, so that shrinking to a half averages all pixels and does not
-    alias. Pixel centres lie at halves; beyond the image its border is repeated.
+    Bilinear where it enlarges. Where it shrinks, an output pixel is the mean of 2x2 bilinear samples, so far apart that
+    they blur as Pillow's filter of the same name does; from 1.27 source pixels an output pixel on, they are the middles
+    of its quarters. Pixel centres lie at halves; beyond the image its border is repeated.
     """
     if decoded.pixels.is_cuda:
         from trainers.data import crop_triton  # Triton comes with PyTorch for GPUs only
@@ -110,9 +111,10 @@ def _taps(
     shown = place < out_size[:, None]
     place = torch.where(flips[:, None], out_size[:, None] - 1 - place, place)
     scale = ((stop - start) / out_size)[:, None]
+    middle = start[:, None] + (place + 0.5) * scale - 0.5
+    apart = torch.minimum(((scale.square() - 1) / 6).clamp(min=0).sqrt(), scale / 4)  # the variance of Pillow's
     positions, weights = [], []
-    for part in (0.25, 0.75):
-        centre = start[:, None] + (place + part) * scale - 0.5
+    for centre in (middle - apart, middle + apart):
         low = centre.floor()
         for position, weight in ((low, low + 1 - centre), (low + 1, centre - low)):
             positions.append(torch.minimum(position.long().clamp(min=0), size[:, None] - 1))

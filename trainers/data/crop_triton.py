@@ -24,6 +24,8 @@ def _cut(  # type: ignore[no-untyped-def]
     x0, y0 = tl.load(crops + image * 4), tl.load(crops + image * 4 + 1)
     x_scale = (tl.load(crops + image * 4 + 2) - x0) / out_width
     y_scale = (tl.load(crops + image * 4 + 3) - y0) / out_height
+    x_apart = tl.minimum(tl.sqrt(tl.maximum((x_scale * x_scale - 1) / 6, 0)), x_scale / 4)
+    y_apart = tl.minimum(tl.sqrt(tl.maximum((y_scale * y_scale - 1) / 6, 0)), y_scale / 4)
     place = tl.where(tl.load(flips + image) != 0, out_width - 1 - column, column)
     shown = column < tl.where(row < out_height, out_width, 0)
     by_pixel = tl.load(interleaved + image) != 0
@@ -31,7 +33,7 @@ def _cut(  # type: ignore[no-untyped-def]
     start = pixels + tl.load(offsets + image) + channel * tl.where(by_pixel, 1, source_height * source_width)
     total = tl.zeros([BLOCK], tl.float32)
     for y_part in tl.static_range(2):
-        y = y0 + (row + (0.25 + 0.5 * y_part)) * y_scale - 0.5
+        y = y0 + (row + 0.5) * y_scale - 0.5 + (2 * y_part - 1) * y_apart
         top = tl.floor(y)
         for y_side in tl.static_range(2):
             y_weight = y - top if y_side else 1.0 - (y - top)
@@ -39,7 +41,7 @@ def _cut(  # type: ignore[no-untyped-def]
                 source_width * pixel_step
             )
             for x_part in tl.static_range(2):
-                x = x0 + (place + (0.25 + 0.5 * x_part)) * x_scale - 0.5
+                x = x0 + (place + 0.5) * x_scale - 0.5 + (2 * x_part - 1) * x_apart
                 left = tl.floor(x)
                 for x_side in tl.static_range(2):
                     x_weight = x - left if x_side else 1.0 - (x - left)
