@@ -180,6 +180,9 @@ def main() -> None:
     parser.add_argument("--csv", type=Path)
     asked = parser.parse_args()
     config = composed(["model=maskrcnn", *asked.overrides])
+    there = torch.cuda.device_count()
+    if str(config.gpus) not in ("0", "1") or int(config.gpus) > there:
+        parser.error(f"gpus={config.gpus}: give gpus=0, the CPU, or gpus=1, of {there} visible on this machine")
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     shard = join(config)
     precision.apply(config.precision)
