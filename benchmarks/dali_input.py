@@ -1,0 +1,135 @@
+"""ResNet-50 trained from generated batches, from our loader and from NVIDIA DALI, in one process on the same files.
+
+    uv pip install nvidia-dali-cuda130
+    python benchmarks/dali_input.py dataset=shapes precision=bf16 gpus=1 batch_size=512
+    python benchmarks/dali_input.py recipe=resnet50_cpu precision=fp32 gpus=0 --steps 10     # no mixed decoding there
+
+Options are those of launch.py. All sources give the same step the same shapes: random crops of the same least area,
+resized bilinearly to the same size, half of them flipped. DALI's pipelines are those of its documentation: `mixed`
+decodes on the GPU (nvJPEG, and the engine for JPEG where there is one), `cpu` on the host; both only what the crop
+needs. For each source, images/s without any training ("alone"), then of training and ms a step, medians and quartiles,
+and the ratio to training on generated batches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from device_kernels import wait  # noqa: E402
+from peers import composed  # noqa: E402
+from step_anatomy import WARMUP, Training, endless, shown, steps_ms  # noqa: E402
+
+from conf.schema import RunConfig  # noqa: E402
+from trainers import precision  # noqa: E402
+from trainers.data.image_folder import ImageFolderData  # noqa: E402
+from trainers.data.jpeg import threads_per_process  # noqa: E402
+from trainers.train import join, make_data, make_module  # noqa: E402
+from trainers.workload import Batch, Shard, load_workload  # noqa: E402
+
+
+def dali_batches(
+    data: ImageFolderData, batch_size: int, seed: int, device: torch.device, decoder: str
+) -> Iterator[Batch]:
+    from nvidia.dali import fn, pipeline_def, types
+    from nvidia.dali.plugin.pytorch import DALIGenericIterator
+
+    files = data.train.paths(np.arange(len(data.train.labels)))
+    on_gpu = device.type == "cuda"
+
+    @pipeline_def
+    def augmented() -> Any:
+        jpegs, labels = fn.readers.file(
+            files=files, labels=data.train.labels.tolist(), random_shuffle=True, initial_fill=len(files), name="files"
+        )
+        images = fn.decoders.image_random_crop(
+            jpegs, device=decoder, output_type=types.RGB, random_area=[data.min_crop_area, 1.0],
+            random_aspect_ratio=[3 / 4, 4 / 3], num_attempts=10,
+        )  # fmt: skip
+        images = fn.resize(images, size=(data.image_size, data.image_size), interp_type=types.INTERP_LINEAR)
+        images = fn.flip(images, horizontal=fn.random.coin_flip())
+        return (images.gpu(), labels.gpu()) if on_gpu else (images, labels)
+
+    pipeline = augmented(
+        batch_size=batch_size, num_threads=threads_per_process(1), device_id=device.index if on_gpu else None, seed=seed
+    )
+    weights = torch.full((batch_size,), 1.0 / batch_size, device=device)
+    for [batch] in itertools.chain.from_iterable(
+        itertools.repeat(DALIGenericIterator(pipeline, ["images", "labels"], reader_name="files", auto_reset=True))
+    ):
+        images = batch["images"].permute(0, 3, 1, 2)  # channels_last, as ours
+        labels = batch["labels"].squeeze(1).long()
+        yield {"images": images, "labels": labels, "weights": weights, "num_samples": batch_size}
+
+
+def sources(config: RunConfig, data: ImageFolderData, shard: Shard) -> Iterator[tuple[str, Iterator[Batch]]]:
+    batch_size, device = config.device_batch_size(), shard.device
+    yield "generated", itertools.cycle(data.example_batches(batch_size, device))
+    decoders = {"cpu": "cpu", "gpu": "mixed"} if device.type == "cuda" else {"cpu": "cpu"}
+    for ours, dali in decoders.items():
+        data.decode, data._reader = ours, None
+        yield f"ours, {ours}", endless(data.train_loader(batch_size, config.seed, shard))
+        yield f"DALI, {dali}", dali_batches(data, batch_size, config.seed, device, dali)
+
+
+def alone(batches: Iterator[Batch], num: int, device: torch.device) -> float:
+    """Images a second, with nothing else to do."""
+    for _ in range(WARMUP):
+        next(batches)
+    wait(device)
+    started = time.perf_counter()
+    samples = sum(next(batches)["num_samples"] for _ in range(num))
+    wait(device)
+    return samples / (time.perf_counter() - started)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("overrides", nargs="*", help="options of launch.py")
+    parser.add_argument("--steps", type=int, default=60)
+    asked = parser.parse_intermixed_args()
+    config = composed(["model=resnet50", "dataset=shapes", *asked.overrides])
+    there = torch.cuda.device_count()
+    if str(config.gpus) not in ("0", "1") or int(config.gpus) > there:
+        parser.error(f"gpus={config.gpus}: give gpus=0, the CPU, or gpus=1, of {there} visible on this machine")
+    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    shard = join(config)
+    precision.apply(config.precision)
+    torch.manual_seed(config.seed)
+    workload = load_workload(config)
+    data: Any = make_data(workload, config.dataset)
+    training = Training(config, data, make_module(workload, data, config), shard, "after")
+    for _ in range(WARMUP):
+        training.step(data.example_batches(config.device_batch_size(), shard.device)[0])
+    whole = None
+    for name, batches in sources(config, data, shard):
+        unhindered = alone(batches, asked.steps, shard.device)
+        for _ in range(WARMUP):
+            training.step(next(batches))
+        step, rate = steps_ms(training, batches, asked.steps)
+        whole = whole or rate
+        print(
+            f"{name:12} alone {unhindered:8,.0f}  training {rate:8,.0f} images/s, {shown(step)} ms a step, the slowest"
+            f" {max(step):.1f}, mean {statistics.mean(step):.2f}; ratio {rate / whole:.3f}",
+            flush=True,
+        )
+        if name != "generated":
+            batches.close()  # type: ignore[attr-defined]
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
