@@ -25,6 +25,7 @@ from conf.schema import ConfigError, RunConfig
 
 asked: list[tuple[RunConfig, list[str], list[str]]] = []  # config and overrides of each job; the keys of its study
 multirun = False
+MULTIRUN_FLAGS = ("-m", "--multirun")
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="config")
@@ -42,7 +43,11 @@ def main() -> int:
     secrets.guard_tracebacks()
     ConfigStore.instance().store("schema", schema.RunConfig)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # its errors come here, to be told in our words
+    # Hydra's parser takes options on one side of a flag only: `gpus=1 -m seed=1,2` would be refused.
+    sys.argv[1:] = sorted(sys.argv[1:], key=lambda argument: argument not in MULTIRUN_FLAGS)
     try:
+        if "--cfg" in sys.argv and sys.argv[1] in MULTIRUN_FLAGS:
+            raise ConfigError("--cfg shows one job: leave -m and lists of values away, or list jobs by dry_run=true")
         with tempfile.TemporaryDirectory() as scratch:
             os.environ["TIMETRIAL_SCRATCH"] = scratch  # where conf/config.yaml sends Hydra's own output folders
             compose()

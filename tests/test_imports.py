@@ -91,6 +91,8 @@ def imported_by(command: list[str], cwd: Path) -> tuple[int, set[str]]:
         (["gpus=100"], 2),
         (["sede=2"], 2),
         (["-m", "seed=1,2", "precision=fp32,bf16", "gpus=0", "dry_run=true"], 0),
+        (["gpus=0", "-m", "seed=1,2", "dry_run=true"], 0),
+        (["seed=1,2", "-m", "--cfg", "job"], 2),
     ],
     ids=str,
 )

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pycocotools import mask as coco_mask
+from torchvision.models.detection import roi_heads
 from torchvision.ops import roi_align
 
 from tests.trainers import synchronization
@@ -236,16 +237,23 @@ def test_nothing_is_pasted_for_no_detections() -> None:
     assert paste(torch.zeros(0, 28, 28), torch.zeros(0, 4), torch.zeros(0, 2, dtype=torch.int64)) == []
 
 
-def test_pasting_a_box_again_gives_its_outline() -> None:
+def test_a_mask_comes_back_from_its_target_and_closer_than_torchvisions() -> None:
     rng = np.random.default_rng(4)
-    edges, owner, boxes = batch([[star(rng)] for _ in range(20)])
-    targets = mask_targets(rasterise(edges, owner, boxes, 112), boxes, boxes, torch.arange(20))
-    strings = paste(targets, boxes, torch.full((20, 2), SIDE))
-    whole = torch.tensor([[0.0, 0, SIDE, SIDE]]).expand(20, 4)
-    expected = rasterise(edges, owner, whole, SIDE).numpy()
-    for string, mask in zip(strings, expected, strict=True):
-        found = coco_mask.decode({"size": [SIDE, SIDE], "counts": string})
-        assert (found & mask).sum() / (found | mask).sum() > 0.9
+    outlines = [[star(rng)] for _ in range(20)]
+    edges, owner, boxes = batch(outlines)
+    truth, places = full_masks(outlines), torch.arange(20)
+
+    def overlaps(found: torch.Tensor) -> torch.Tensor:
+        return (found & truth).sum(dim=(1, 2)) / (found | truth).sum(dim=(1, 2))
+
+    strings = paste(
+        mask_targets(rasterise(edges, owner, boxes, 56), boxes, boxes, places), boxes, torch.full((20, 2), SIDE)
+    )
+    ours = torch.tensor(coco_mask.decode([{"size": [SIDE, SIDE], "counts": one} for one in strings])).permute(2, 0, 1)
+    their_targets = roi_heads.project_masks_on_boxes(truth, boxes, places, 28)
+    theirs = roi_heads.paste_masks_in_image(their_targets[:, None], boxes, (SIDE, SIDE))[:, 0] > 0.5
+    assert overlaps(ours).min() > 0.9
+    assert 1 - overlaps(ours).mean() < 0.6 * (1 - overlaps(theirs.to(torch.uint8)).mean())
 
 
 @given(st.lists(st.lists(st.integers(0, 2**24), min_size=1, max_size=9), min_size=1, max_size=5))
