@@ -53,7 +53,7 @@ def dali_batches(
     @pipeline_def
     def augmented() -> Any:
         jpegs, labels = fn.readers.file(
-            files=files, labels=data.train.labels.tolist(), random_shuffle=True, initial_fill=len(files), name="files"
+            files=files, labels=data.train.labels.tolist(), random_shuffle=True, initial_fill=len(files)
         )
         images = fn.decoders.image_random_crop(
             jpegs, device=decoder, output_type=types.RGB, random_area=[data.min_crop_area, 1.0],
@@ -67,9 +67,7 @@ def dali_batches(
         batch_size=batch_size, num_threads=threads_per_process(1), device_id=device.index if on_gpu else None, seed=seed
     )
     weights = torch.full((batch_size,), 1.0 / batch_size, device=device)
-    for [batch] in itertools.chain.from_iterable(
-        itertools.repeat(DALIGenericIterator(pipeline, ["images", "labels"], reader_name="files", auto_reset=True))
-    ):
+    for [batch] in DALIGenericIterator(pipeline, ["images", "labels"]):  # of no size: endless
         images = batch["images"].permute(0, 3, 1, 2)  # channels_last, as ours
         labels = batch["labels"].squeeze(1).long()
         yield {"images": images, "labels": labels, "weights": weights, "num_samples": batch_size}
@@ -101,6 +99,10 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", help="options of launch.py")
     parser.add_argument("--steps", type=int, default=60)
     asked = parser.parse_intermixed_args()
+    try:
+        import nvidia.dali  # noqa: F401
+    except ImportError as error:
+        parser.error(f"{error}; install NVIDIA DALI: uv pip install nvidia-dali-cuda130")
     config = composed(["model=resnet50", "dataset=shapes", *asked.overrides])
     there = torch.cuda.device_count()
     if str(config.gpus) not in ("0", "1") or int(config.gpus) > there:
