@@ -25,7 +25,6 @@ from conf.schema import ConfigError, RunConfig
 
 asked: list[tuple[RunConfig, list[str], list[str]]] = []  # config and overrides of each job; the keys of its study
 multirun = False
-MULTIRUN_FLAGS = ("-m", "--multirun")
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="config")
@@ -44,13 +43,16 @@ def main() -> int:
     ConfigStore.instance().store("schema", schema.RunConfig)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # its errors come here, to be told in our words
     # Hydra's parser takes options on one side of a flag only: `gpus=1 -m seed=1,2` would be refused.
-    sys.argv[1:] = sorted(sys.argv[1:], key=lambda argument: argument not in MULTIRUN_FLAGS)
+    sys.argv[1:] = sorted(sys.argv[1:], key=lambda argument: argument not in ("-m", "--multirun"))
     try:
-        if "--cfg" in sys.argv and sys.argv[1] in MULTIRUN_FLAGS:
-            raise ConfigError("--cfg shows one job: leave -m and lists of values away, or list jobs by dry_run=true")
         with tempfile.TemporaryDirectory() as scratch:
             os.environ["TIMETRIAL_SCRATCH"] = scratch  # where conf/config.yaml sends Hydra's own output folders
-            compose()
+            try:
+                compose()
+            except ValueError as error:
+                if type(error) is not ValueError:
+                    raise
+                raise ConfigError(f"{error}; `-m ... dry_run=true` lists a sweep's jobs") from error  # Hydra's flags
         return launch(started) if asked else 0  # nothing is asked by --help or --cfg job
     except (ConfigError, HydraException, OmegaConfBaseException) as error:
         print(refusal.explain(error), file=sys.stderr)

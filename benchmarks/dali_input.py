@@ -6,16 +6,15 @@
 
 Options are those of launch.py. All sources give the same step the same shapes: random crops of the same least area,
 resized bilinearly to the same size, half of them flipped. DALI's pipelines are those of its documentation: `mixed`
-decodes on the GPU (nvJPEG, and the engine for JPEG where there is one), `cpu` on the host; both only what the crop
-needs. For each source, images/s without any training ("alone"), then of training and ms a step, medians and quartiles,
-and the ratio to training on generated batches.
+decodes on the GPU (with its engine for JPEG where it has one), `cpu` on the host; both only what the crop needs, where
+they can. For each source, images/s without any training ("alone"), then of training and ms a step, medians and
+quartiles, and the ratio to training on generated batches.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import os
 import statistics
 import sys
 import time
@@ -30,14 +29,13 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from device_kernels import wait  # noqa: E402
-from peers import composed  # noqa: E402
+from peers import composed, join_alone  # noqa: E402
 from step_anatomy import WARMUP, Training, endless, shown, steps_ms  # noqa: E402
 
 from conf.schema import RunConfig  # noqa: E402
-from trainers import precision  # noqa: E402
 from trainers.data.image_folder import ImageFolderData  # noqa: E402
 from trainers.data.jpeg import threads_per_process  # noqa: E402
-from trainers.train import join, make_data, make_module  # noqa: E402
+from trainers.train import make_data, make_module  # noqa: E402
 from trainers.workload import Batch, Shard, load_workload  # noqa: E402
 
 
@@ -99,20 +97,21 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", help="options of launch.py")
     parser.add_argument("--steps", type=int, default=60)
     asked = parser.parse_intermixed_args()
+    if asked.steps < 1:
+        parser.error(f"--steps {asked.steps}: must be at least 1")
     try:
         import nvidia.dali  # noqa: F401
     except ImportError as error:
         parser.error(f"{error}; install NVIDIA DALI: uv pip install nvidia-dali-cuda130")
     config = composed(["model=resnet50", "dataset=shapes", *asked.overrides])
-    there = torch.cuda.device_count()
-    if str(config.gpus) not in ("0", "1") or int(config.gpus) > there:
-        parser.error(f"gpus={config.gpus}: give gpus=0, the CPU, or gpus=1, of {there} visible on this machine")
-    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-    shard = join(config)
-    precision.apply(config.precision)
+    shard = join_alone(parser, config)
     torch.manual_seed(config.seed)
     workload = load_workload(config)
-    data: Any = make_data(workload, config.dataset)
+    data = make_data(workload, config.dataset)
+    if not isinstance(data, ImageFolderData):
+        parser.error(
+            f"model={config.model.name} dataset={config.dataset.name}: DALI reads model=resnet50's image files"
+        )
     training = Training(config, data, make_module(workload, data, config), shard, "after")
     for _ in range(WARMUP):
         training.step(data.example_batches(config.device_batch_size(), shard.device)[0])

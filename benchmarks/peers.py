@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import csv
 import gc
+import os
 import statistics
 import sys
 import tempfile
@@ -37,8 +38,8 @@ from omegaconf import OmegaConf  # noqa: E402
 from conf import schema  # noqa: E402
 from trainers import precision as precisions  # noqa: E402
 from trainers.data.synthetic_detection import OBJECTS, generated_batch  # noqa: E402
-from trainers.train import make_data, make_module  # noqa: E402
-from trainers.workload import Batch, TrialModule, load_workload  # noqa: E402
+from trainers.train import join, make_data, make_module  # noqa: E402
+from trainers.workload import Batch, Shard, TrialModule, load_workload  # noqa: E402
 
 Step = Callable[[], None]
 DEVICE = torch.device("cuda")
@@ -141,6 +142,17 @@ def composed(overrides: list[str]) -> schema.RunConfig:
     ConfigStore.instance().store("schema", schema.RunConfig)
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         return OmegaConf.to_object(compose("config", overrides))  # type: ignore[return-value]
+
+
+def join_alone(parser: argparse.ArgumentParser, config: schema.RunConfig) -> Shard:
+    """This process as a run's only one, in the run's precision; where `gpus=` asks for another, the program ends."""
+    there = torch.cuda.device_count()
+    if str(config.gpus) not in ("0", "1") or int(config.gpus) > there:
+        parser.error(f"gpus={config.gpus}: give gpus=0, the CPU, or gpus=1, of {there} visible on this machine")
+    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    shard = join(config)
+    precisions.apply(config.precision)
+    return shard
 
 
 def measure(step: Step, steps: int) -> tuple[list[float], float]:

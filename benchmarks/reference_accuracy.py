@@ -30,7 +30,7 @@ import numpy as np  # noqa: E402
 import pytorch_lightning as pl  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-from peers import AUTOCAST, composed  # noqa: E402
+from peers import AUTOCAST, composed, join_alone  # noqa: E402
 from PIL import Image  # noqa: E402
 from pycocotools import mask as coco_mask  # noqa: E402
 from pycocotools.coco import COCO  # noqa: E402
@@ -43,9 +43,8 @@ from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredic
 from torchvision.transforms.functional import pil_to_tensor  # noqa: E402
 
 from conf.schema import RunConfig  # noqa: E402
-from trainers import precision  # noqa: E402
 from trainers.maskrcnn import MaskRcnn  # noqa: E402
-from trainers.train import join, make_data, make_module  # noqa: E402
+from trainers.train import make_data, make_module  # noqa: E402
 from trainers.workload import load_workload  # noqa: E402
 
 Sample = tuple[torch.Tensor, dict[str, torch.Tensor]]
@@ -180,12 +179,7 @@ def main() -> None:
     parser.add_argument("--csv", type=Path)
     asked = parser.parse_args()
     config = composed(["model=maskrcnn", *asked.overrides])
-    there = torch.cuda.device_count()
-    if str(config.gpus) not in ("0", "1") or int(config.gpus) > there:
-        parser.error(f"gpus={config.gpus}: give gpus=0, the CPU, or gpus=1, of {there} visible on this machine")
-    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-    shard = join(config)
-    precision.apply(config.precision)
+    shard = join_alone(parser, config)
     pl.seed_everything(config.seed, verbose=False)
     workload = load_workload(config)
     data = make_data(workload, config.dataset)

@@ -93,6 +93,7 @@ def imported_by(command: list[str], cwd: Path) -> tuple[int, set[str]]:
         (["-m", "seed=1,2", "precision=fp32,bf16", "gpus=0", "dry_run=true"], 0),
         (["gpus=0", "-m", "seed=1,2", "dry_run=true"], 0),
         (["seed=1,2", "-m", "--cfg", "job"], 2),
+        (["seed=1", "--info", "config", "--cfg=job"], 2),
     ],
     ids=str,
 )
