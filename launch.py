@@ -64,8 +64,8 @@ def main() -> int:
 
 def launch(started: float) -> int:
     """Check every job before any is run, then run them one after the other."""
-    from tracking import nvml, resume, sweep
-    from tracking.launcher import Launcher
+    from tracking.environment import nvml
+    from tracking.jobs import Launcher, resume, sweep
     from trainers.stack import worker_command
 
     gpus = nvml.visible_gpus()

@@ -27,15 +27,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
-from pycocotools import mask as coco_mask  # noqa: E402
-from pycocotools.coco import COCO  # noqa: E402
-from pycocotools.cocoeval import COCOeval  # noqa: E402
+import numpy as np
+import torch
+import torch.distributed as dist
+from pycocotools import mask as coco_mask
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
 
-from trainers.coco_evaluation import DetectionEvaluator, IouType  # noqa: E402
-from trainers.data.coco import CocoIndex, load_index  # noqa: E402
+from trainers.data.coco import CocoIndex, DetectionEvaluator, IouType, load_index
 
 HEIGHT, WIDTH, NUM_CLASSES, OBJECTS_AN_IMAGE, DETECTIONS, CORNERS = 480, 640, 80, 7.356, 100, 24
 KINDS: tuple[IouType, ...] = ("bbox", "segm")

@@ -25,18 +25,18 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
-from device_kernels import wait  # noqa: E402
-from peers import composed, join_alone  # noqa: E402
-from step_anatomy import WARMUP, Training, endless, shown, steps_ms  # noqa: E402
+import numpy as np
+import torch
+import torch.distributed as dist
+from device_kernels import wait
+from peers import composed, join_alone
+from step_anatomy import WARMUP, Training, endless, shown, steps_ms
 
-from conf.schema import RunConfig  # noqa: E402
-from trainers.data.image_folder import ImageFolderData  # noqa: E402
-from trainers.data.jpeg import threads_per_process  # noqa: E402
-from trainers.train import make_data, make_module  # noqa: E402
-from trainers.workload import Batch, Shard, load_workload  # noqa: E402
+from conf.schema import RunConfig
+from trainers.data.image_folder import ImageFolderData
+from trainers.data.jpeg import threads_per_process
+from trainers.loop.train import make_data, make_module
+from trainers.workload import Batch, Shard, load_workload
 
 
 def dali_batches(

@@ -27,12 +27,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import fashion_mnist_sized  # noqa: E402
+import fashion_mnist_sized
 
-from conf import schema  # noqa: E402
-from tracking import journal, run_folder  # noqa: E402
-from trainers.data.digits import digits  # noqa: E402
-from trainers.data.fashion_mnist import fashion_mnist  # noqa: E402
+from conf import schema
+from tracking.run import journal, run_folder
+from trainers.data.digits import digits
+from trainers.data.fashion_mnist import fashion_mnist
 
 TIMEOUT_SEC = 280.0  # of a sweep; stock Lightning may also deadlock
 

@@ -25,14 +25,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-import torchvision  # noqa: E402
+import numpy as np
+import torch
+import torchvision
 
-from trainers.data import image_folder  # noqa: E402
-from trainers.data.jpeg import JpegReader, threads_per_process  # noqa: E402
-from trainers.data.jpeg_file import decode_file, read_file  # noqa: E402
-from trainers.data.prefetch import prefetch  # noqa: E402
+from trainers.data import image_folder
+from trainers.data.jpeg import JpegReader, decode_file, read_file, threads_per_process
+from trainers.data.prefetch import prefetch
 
 Decode = Callable[[list[str]], object]
 NUM_LAUNCHES = 400  # of a training step, more or less

@@ -21,9 +21,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.tracking.mlflow_server import MlflowServer
-from tracking import run_folder
-from tracking.journal import Journal
 from tracking.mirror import ENVIRONMENT, Mirror
+from tracking.run import Journal, run_folder
 
 NUM_KEYS = 10
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from tracking.statistics import mean_and_standard_error
+from tracking.compare import mean_and_standard_error
 
 VARIANTS = ("bare PyTorch", "bare Lightning", "ours")
 

@@ -28,18 +28,18 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import torch  # noqa: E402
-import torch.nn.functional as F  # noqa: E402
-import torchvision  # noqa: E402
-from hydra import compose, initialize_config_dir  # noqa: E402
-from hydra.core.config_store import ConfigStore  # noqa: E402
-from omegaconf import OmegaConf  # noqa: E402
+import torch
+import torch.nn.functional as F
+import torchvision
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
 
-from conf import schema  # noqa: E402
-from trainers import precision as precisions  # noqa: E402
-from trainers.data.synthetic_detection import OBJECTS, generated_batch  # noqa: E402
-from trainers.train import join, make_data, make_module  # noqa: E402
-from trainers.workload import Batch, Shard, TrialModule, load_workload  # noqa: E402
+from conf import schema
+from trainers.data.detection.synthetic import OBJECTS, generated_batch
+from trainers.loop import precision as precisions
+from trainers.loop.train import join, make_data, make_module
+from trainers.workload import Batch, Shard, TrialModule, load_workload
 
 Step = Callable[[], None]
 DEVICE = torch.device("cuda")

@@ -26,26 +26,26 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import numpy as np  # noqa: E402
-import pytorch_lightning as pl  # noqa: E402
-import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
-from peers import AUTOCAST, composed, join_alone  # noqa: E402
-from PIL import Image  # noqa: E402
-from pycocotools import mask as coco_mask  # noqa: E402
-from pycocotools.coco import COCO  # noqa: E402
-from pycocotools.cocoeval import COCOeval  # noqa: E402
-from torchvision.models import resnet  # noqa: E402
-from torchvision.models.detection import MaskRCNN  # noqa: E402
-from torchvision.models.detection.backbone_utils import BackboneWithFPN  # noqa: E402
-from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead  # noqa: E402
-from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor  # noqa: E402
-from torchvision.transforms.functional import pil_to_tensor  # noqa: E402
+import numpy as np
+import pytorch_lightning as pl
+import torch
+import torch.distributed as dist
+from peers import AUTOCAST, composed, join_alone
+from PIL import Image
+from pycocotools import mask as coco_mask
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+from torchvision.models import resnet
+from torchvision.models.detection import MaskRCNN
+from torchvision.models.detection.backbone_utils import BackboneWithFPN
+from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
+from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
+from torchvision.transforms.functional import pil_to_tensor
 
-from conf.schema import RunConfig  # noqa: E402
-from trainers.maskrcnn import MaskRcnn  # noqa: E402
-from trainers.train import make_data, make_module  # noqa: E402
-from trainers.workload import load_workload  # noqa: E402
+from conf.schema import RunConfig
+from trainers.loop.train import make_data, make_module
+from trainers.models.maskrcnn import MaskRcnn
+from trainers.workload import load_workload
 
 Sample = tuple[torch.Tensor, dict[str, torch.Tensor]]
 

@@ -10,10 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tracking import run_folder
-from tracking.journal import Journal
+from tracking.jobs import MirrorThread
 from tracking.mirror import ENVIRONMENT
-from tracking.sync import MirrorThread
+from tracking.run import Journal, run_folder
 
 NUM_KEYS = 10
 FORK = multiprocessing.get_context("fork")

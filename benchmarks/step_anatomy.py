@@ -40,17 +40,17 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
-from device_kernels import Kernel, longest, recorded, summed, wait  # noqa: E402
-from peers import AUTOCAST, composed  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+import torch
+import torch.distributed as dist
+from device_kernels import Kernel, longest, recorded, summed, wait
+from peers import AUTOCAST, composed
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
-from conf.schema import RunConfig  # noqa: E402
-from trainers import ddp, precision  # noqa: E402
-from trainers.train import join, make_data, make_module  # noqa: E402
-from trainers.workload import Batch, Data, Shard, TrialModule, load_workload  # noqa: E402
+from conf.schema import RunConfig
+from trainers.loop import ddp, precision
+from trainers.loop.train import join, make_data, make_module
+from trainers.workload import Batch, Data, Shard, TrialModule, load_workload
 
 VARIANTS = ("after", "overlapped", "one bucket", "after, apart", "overlapped, apart")
 WARMUP, PROFILED = 5, 5  # steps

@@ -4,7 +4,8 @@
     python benchmarks/tracking_overhead.py --cpu                    # tiny sizes, to see that it runs
 
 The three variants train the same VGG instance (one compiled graph, weights reset in between) on the same images, which
-live on the device. `ours` is trainers.train.train itself, called with a run folder, so that nothing is copied from it.
+live on the device. `ours` is trainers.loop.train itself, called with a run folder, so that nothing is
+copied from it.
 A round runs every variant once, each round in another order, so that drift cancels. Timed are whole training epochs
 between synchronisations, without evaluation but with all that our callback does before one; the first epoch of every
 run is dropped. Differences are taken within a round and given with their standard error over the rounds.
@@ -28,20 +29,20 @@ ROOT = Path(__file__).resolve().parent.parent
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
-import numpy as np  # noqa: E402
-import pytorch_lightning as pl  # noqa: E402
-import torch  # noqa: E402
-import yaml  # noqa: E402
-from overhead_table import VARIANTS, table  # noqa: E402
-from torch._dynamo.utils import counters  # noqa: E402
+import numpy as np
+import pytorch_lightning as pl
+import torch
+import yaml
+from overhead_table import VARIANTS, table
+from torch._dynamo.utils import counters
 
-from conf.schema import DatasetConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig, from_dict  # noqa: E402
-from tracking import fingerprint  # noqa: E402
-from trainers import precision  # noqa: E402
-from trainers.data.images import ImageData, Source  # noqa: E402
-from trainers.train import train  # noqa: E402
-from trainers.vgg import Vgg, compiled, forward_loss  # noqa: E402
-from trainers.workload import Shard, Workload  # noqa: E402
+from conf.schema import DatasetConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig, from_dict
+from tracking.environment import fingerprint
+from trainers.data.images import ImageData, Source
+from trainers.loop import precision
+from trainers.loop.train import train
+from trainers.models.vgg import Vgg, compiled, forward_loss
+from trainers.workload import Shard, Workload
 
 NUM_EVAL = 64
 
@@ -69,7 +70,7 @@ class TimedVgg(Vgg):
         """No plot."""
 
 
-# What trainers.train gets as its workload: the instances that all variants share.
+# What trainers.loop.train gets as its workload: the instances that all variants share.
 SHARED: dict[str, Any] = {}
 WORKLOAD = Workload(
     module=lambda data, learning_rate, weight_decay: SHARED["module"], data={"generated": lambda: SHARED["data"]}

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tracking import journal, run_folder
-from tracking.journal import Record
+from tracking.run import journal, run_folder
+from tracking.run.journal import Record
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = ("--config-dir", str(ROOT / "tests/workloads/conf"), "model=tiny")

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 from conf import schema
 from conf.schema import RunConfig
-from tracking.nvml import Gpu
+from tracking.environment.nvml import Gpu
 
 ROOT = Path(__file__).resolve().parent.parent
 EIGHT_GPUS = [Gpu(index, "NVIDIA H200", f"GPU-{index}", 140 * 2**30, 9.0) for index in range(8)]

@@ -22,8 +22,8 @@ import pytest
 from tests.commands import ROOT, TINY, environment
 from tests.deploy.test_native import content
 from tests.team_server import TeamServer
-from tracking import run_folder
-from tracking.mirror import Mirror
+from tracking.mirror.mirror import Mirror
+from tracking.run import run_folder
 
 SECRET_VARIABLES = (
     "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "WANDB_API_KEY", "HF_TOKEN", "PGPASSWORD", "GITHUB_TOKEN",
@@ -176,6 +176,6 @@ def test_no_secret_is_written_printed_or_uploaded(planted: Planted, run: Path, t
         for path in folder.rglob("*"):
             assert not path.is_file() or not planted.leaked(path.read_bytes()), path
     assert not planted.leaked(repr({**on_server, "artifacts": {}}).encode())
-    assert any("trainers.worker" in words for words in planted.command_lines)
+    assert any("trainers.loop.worker" in words for words in planted.command_lines)
     for text in (*planted.printed, *planted.command_lines):
         assert not planted.leaked(text.encode()), text

@@ -17,7 +17,8 @@ import torch
 
 from tests.commands import TINY, collect, environment, events, start
 from tests.tracking.folders import wait_for
-from tracking import nvml, run_folder
+from tracking.environment import nvml
+from tracking.run import run_folder
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 
@@ -77,7 +78,7 @@ def test_a_killed_run_gives_its_gpus_back(tmp_path: Path, held: Held, victim: st
         wait_for(lambda: taken(before, held) == num_gpus)
         time.sleep(1)  # to come to the step at which it stands still
         launcher = psutil.Process(process.pid)
-        [worker] = [one for one in launcher.children() if "trainers.worker" in one.cmdline()]
+        [worker] = [one for one in launcher.children() if "trainers.loop.worker" in one.cmdline()]
         ranks = sorted((one for one in worker.children() if one.cmdline() == worker.cmdline()), key=lambda one: one.pid)
         assert len(ranks) == num_gpus
         victims = {

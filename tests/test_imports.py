@@ -1,8 +1,9 @@
-"""Who may import whom: conf <- tracking <- trainers <- launch, and hydra, mlflow and torch where they belong only."""
+"""Who may import whom: the layers, the rooms within them, and hydra, mlflow and torch where they belong only."""
 
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -14,59 +15,132 @@ import pytest
 from tests.commands import ROOT, environment
 
 LAYERS = {"conf": {"conf"}, "tracking": {"conf", "tracking"}, "trainers": {"conf", "tracking", "trainers"}}
+# From the ground up, as docs/architecture.md draws them: a room imports only those that stand before it.
+ROOMS = {
+    "tracking": (
+        "run", "environment", "measure", "mirror", "results", "compare", "report", "published", "audit", "jobs",
+        "commands", "__main__",
+    ),
+    "trainers": ("ops", "data", "workload", "models", "stack", "loop"),
+}  # fmt: skip
+# Rooms of many parts that have nothing to do with each other, so that importing all for one would only cost time:
+# others import their modules.
+OPEN = {"trainers.ops", "trainers.data", "trainers.models", "trainers.loop"}
+ALONE = {"tracking.audit", "trainers.stack"}  # they import no other room: one is independent, one has to be light
 FILES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))] + [ROOT / "launch.py"]
+OUTSIDE = [path for folder in ("benchmarks", "deploy", "docs") for path in sorted((ROOT / folder).rglob("*.py"))]
 TORCH = {"torch", "torchvision", "torchmetrics", "pytorch_lightning", "lightning"}
 CONTROL_SIDE = {"hydra", "omegaconf", "mlflow"}  # which a worker's environment need not have
 WITH_MLFLOW = {
-    "tracking/doctor.py",
-    "tracking/mirror.py",
-    "tracking/runs_in_mlflow.py",
-    "tracking/server.py",
-    "tracking/system_metrics.py",
+    "tracking/commands/doctor.py",
+    "tracking/mirror/mirror.py",
+    "tracking/results/mlflow_runs.py",
+    "tracking/mirror/server.py",
+    "tracking/environment/system_metrics.py",
 }
-IN_THE_WORKER = {"tracking/callback.py", "tracking/energy.py", "tracking/steps.py", "tracking/summary.py"}
-WITHOUT_TORCH = {"trainers/stack.py"}  # imported by the launcher
+WITH_TORCH = {"tracking.measure", *(f"trainers.{room}" for room in ROOMS["trainers"] if room != "stack")}
 
 
 def name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def imports(path: Path, module_level_only: bool = False) -> Iterator[str]:
-    """The top packages that a file imports when it runs; what is for the type checker alone is left out."""
+def module(path: Path) -> str:
+    return name(path).removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+
+
+def room(dotted: str) -> str:
+    """The first two parts: `tracking.run` of `tracking.run.journal`."""
+    return ".".join(dotted.split(".")[:2])
+
+
+def imports(path: Path, module_level_only: bool = False, for_types: bool = False) -> Iterator[tuple[str, str]]:
+    """Module and name of what a file imports (no name for `import x`), with or without what is for types alone."""
     nodes: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
     while nodes:
         node = nodes.pop()
         if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
+            yield from ((alias.name, "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name(path)}: imports are absolute"
             assert node.module
-            yield node.module.partition(".")[0]
-        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            yield from ((node.module, alias.name) for alias in node.names)
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not for_types:
             nodes += node.orelse
         elif not (module_level_only and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
             nodes += ast.iter_child_nodes(node)
 
 
+def tops(path: Path, module_level_only: bool = False) -> set[str]:
+    return {dotted.partition(".")[0] for dotted, _ in imports(path, module_level_only)}
+
+
+def rooms_used(path: Path) -> Iterator[tuple[str, str, str]]:
+    """Room, module and name of all that a file imports of our rooms, for types too."""
+    for dotted, what in imports(path, for_types=True):
+        top = dotted.partition(".")[0]
+        if top in ROOMS:
+            whole = dotted if "." in dotted or not what else f"{dotted}.{what}"
+            yield room(whole), whole, what
+
+
 @pytest.mark.parametrize("path", FILES, ids=name)
 def test_a_file_imports_only_what_it_may(path: Path) -> None:
-    found, at_module_level = set(imports(path)), set(imports(path, module_level_only=True))
+    found, at_module_level = tops(path), tops(path, module_level_only=True)
     layer = name(path).partition("/")[0]
-    ours = {*LAYERS, "launch"}
     if layer in LAYERS:
-        assert found & ours <= LAYERS[layer]
+        assert found & {*LAYERS, "launch"} <= LAYERS[layer]
         assert not found & {"hydra", "omegaconf"}
     if name(path) not in WITH_MLFLOW:
         assert "mlflow" not in found
-    if (layer != "trainers" and name(path) not in IN_THE_WORKER) or name(path) in WITHOUT_TORCH:
+    if room(module(path)) not in WITH_TORCH:
         assert not at_module_level & TORCH
     if layer == "conf":
         assert found <= {*sys.stdlib_module_names, "yaml", "conf"}
 
 
+@pytest.mark.parametrize("path", [path for path in FILES if name(path).partition("/")[0] in ROOMS], ids=name)
+def test_imports_go_down_the_house(path: Path) -> None:
+    own = room(module(path))
+    layer, _, own_name = own.partition(".")
+    if not own_name:  # the layer's own __init__
+        assert not list(imports(path))
+        return
+    below = {f"{layer}.{one}" for one in ROOMS[layer][: ROOMS[layer].index(own_name)]}
+    used = {one for one, _, _ in rooms_used(path)} - {own}
+    assert {one for one in used if one.startswith(f"{layer}.")} <= below
+    if own in ALONE:
+        assert not used
+
+
+@pytest.mark.parametrize("path", FILES + OUTSIDE, ids=name)
+def test_others_see_a_rooms_face_alone(path: Path) -> None:
+    """What `__init__` exports; a room's modules are its own, unless the room is open."""
+    for used, dotted, what in rooms_used(path):
+        if used == room(module(path)) or used in OPEN or not (ROOT / used.replace(".", "/")).is_dir():
+            continue
+        assert dotted == used, f"{name(path)}: from {used} import {what}, not from {dotted}"
+        assert what in importlib.import_module(used).__all__
+
+
+def test_every_room_says_what_it_is_for_and_exports_what_it_names() -> None:
+    for layer, names in ROOMS.items():
+        folders = {path.parent.name for path in (ROOT / layer).glob("*/__init__.py")}
+        assert folders <= set(names), "a room has its place in the order"
+        for one in folders:
+            face = importlib.import_module(f"{layer}.{one}")
+            assert len((face.__doc__ or "").split(".")) > 2
+            assert all(hasattr(face, exported) for exported in getattr(face, "__all__", []))
+
+
+def test_no_folder_is_a_corridor() -> None:
+    for folder in {path.parent for path in FILES}:
+        assert len(list(folder.glob("*.py"))) <= 16, f"{folder}: are there rooms in it?"
+
+
 def test_the_lists_above_name_files_that_exist() -> None:
-    assert {name(path) for path in FILES} >= WITH_MLFLOW | IN_THE_WORKER | WITHOUT_TORCH
+    assert {name(path) for path in FILES} >= WITH_MLFLOW
+    assert {room(module(path)) for path in FILES} >= WITH_TORCH | OPEN | ALONE
 
 
 def test_no_module_has_a_name_that_says_nothing() -> None:
@@ -106,7 +180,7 @@ def test_the_launcher_answers_without_torch_and_mlflow(tmp_path: Path, arguments
 
 
 def test_the_worker_needs_nothing_of_the_control_side(tmp_path: Path) -> None:
-    worker = "import trainers.worker, trainers.train, trainers.vgg, tracking.fingerprint"
+    worker = "import trainers.loop.worker, trainers.loop.train, trainers.models.vgg, tracking.environment"
     returned, packages = imported_by(["-c", worker], tmp_path)
     assert returned == 0
     assert "torch" in packages

@@ -12,8 +12,8 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from tests.commands import TINY, Launched, collect, events, launch, start
-from tracking import journal, run_folder
-from tracking.mirror import Mirror
+from tracking.mirror.mirror import Mirror
+from tracking.run import journal, run_folder
 
 
 def client(launched: Launched) -> MlflowClient:
@@ -167,7 +167,7 @@ def processes_of(folder: Path) -> list[int]:
             words = path.read_bytes()
         except OSError:
             continue  # it ended meanwhile
-        if b"trainers.worker" in words and str(folder).encode() in words:
+        if b"trainers.loop.worker" in words and str(folder).encode() in words:
             found.append(int(path.parent.name))
     return found
 

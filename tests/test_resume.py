@@ -18,8 +18,8 @@ from mlflow import MlflowClient
 
 from tests.commands import Launched, collect, events, launch, start
 from tests.tracking.folders import wait_for
-from tracking import attempts, checkpoints, journal, run_folder
-from tracking.mirror import Mirror
+from tracking.mirror.mirror import Mirror
+from tracking.run import attempts, checkpoints, journal, run_folder
 
 EPOCHS, STEPS = 7, 4  # an epoch
 # Checkpoints after epochs 2, 4 and 6. Random numbers matter from the second epoch on: it augments.

@@ -14,9 +14,9 @@ from conf.schema import ConfigError
 from conf.secrets import is_secret_name, known, redact
 from tests.commands import launch
 from tests.tracking.mlflow_server import answering
-from tracking import run_folder
-from tracking.journal import Journal
-from tracking.worker_log import LINE_BYTES, WorkerLog
+from tracking.run import run_folder
+from tracking.run.journal import Journal
+from tracking.run.worker_log import LINE_BYTES, WorkerLog
 
 REFUSED = {
     "stack.env.HF_TOKEN=hf-secret-4711": "export HF_TOKEN in the environment instead",
@@ -55,9 +55,9 @@ def test_a_secret_on_the_command_line_is_refused_and_not_repeated(tmp_path: Path
 def test_nobody_is_asked_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     from conf import checks
     from tests.composing import composed
-    from tracking import job
-    from tracking.launcher import Launcher
-    from trainers.stack import worker_command
+    from tracking.jobs import job
+    from tracking.jobs.launcher import Launcher
+    from trainers.stack.command import worker_command
 
     monkeypatch.setattr(job, "raise_on_signals", lambda: None)
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "nobody")

@@ -16,10 +16,10 @@ from conf import checks, schema
 from conf.schema import ConfigError
 from tests.commands import Launched, launch
 from tests.composing import EIGHT_GPUS, ROOT, composed, jobs
-from tracking import reference
 from tracking.__main__ import main
-from tracking.spending import job_usd
-from tracking.sweep_summary import flat
+from tracking.jobs.sweep_cost import job_usd
+from tracking.jobs.sweep_summary import flat
+from tracking.published import studies
 
 STUDIES = sorted(path.stem for path in (ROOT / "conf/study").glob("*.yaml"))
 MODELS = len(list((ROOT / "conf/model").glob("*.yaml")))
@@ -61,7 +61,7 @@ def test_what_a_study_says_of_its_report_and_of_being_cut_down_holds(name: str) 
     about = study(name)
     assert about["name"] == name
     if about.get("reference"):
-        assert reference.check(about["reference"])
+        assert studies.check(about["reference"])
     small = shlex.split(about["smaller"])
     configs = [checks.check(composed(one), []) for one in jobs([f"+study={name}", *small])]
     assert 1 <= len(configs) <= 4

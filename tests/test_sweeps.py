@@ -13,8 +13,9 @@ import tracking.__main__
 from tests.commands import TINY, Launched, collect, events, launch, start
 from tests.composing import composed
 from tests.tracking.folders import wait_for
-from tracking import journal, run_folder, sweep, sweep_summary
-from tracking.mirror import Mirror
+from tracking.jobs import sweep, sweep_summary
+from tracking.mirror.mirror import Mirror
+from tracking.run import journal, run_folder
 
 FAULTS = ("none", "sigkill", "oom", "diverge", "exit")
 CAUSES = {

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conf import secrets
-from tracking import diff, gate, report_command
+from tracking.commands import report
+from tracking.compare import diff, gate
 
 if TYPE_CHECKING:
-    from tracking.sync import Outcome
+    from tracking.jobs import Outcome
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -25,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     doctor.add_argument("--dataset-path", type=Path, help="folder of a dataset's files")
     fingerprint = commands.add_parser("fingerprint", help="print the environment that a run would record")
     fingerprint.add_argument("--json", action="store_true", help="as JSON, every value")
-    report_command.add_arguments(commands.add_parser("report", help="compare runs: tables, figures, a page"))
+    report.add_arguments(commands.add_parser("report", help="compare runs: tables, figures, a page"))
     sync = commands.add_parser("sync", help="upload to MLflow what is missing there of run folders")
     sync.add_argument("folders", nargs="*", type=Path, default=[Path("runs")], help="run folders, or folders of them")
     sync.add_argument(
@@ -39,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     if "command_function" in arguments:
         return int(arguments.command_function(arguments))
     if arguments.command == "report":
-        return report_command.run(arguments)
+        return report.run(arguments)
     if arguments.command == "doctor":
         return examine(arguments)
     if arguments.command == "fingerprint":
@@ -49,7 +50,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def examine(arguments: argparse.Namespace) -> int:
     """Print a line for each thing that a run needs; exit code 1 where one has to be put right."""
-    from tracking import doctor, server
+    from tracking.commands import doctor
+    from tracking.mirror import server
 
     uri = server.absolute_uri(arguments.tracking_uri) if arguments.tracking_uri else server.default_uri()
     asked = doctor.Asked(uri, arguments.experiment, arguments.runs_dir, arguments.dataset_path)
@@ -61,7 +63,7 @@ def examine(arguments: argparse.Namespace) -> int:
 
 
 def print_fingerprint(as_json: bool) -> int:
-    from tracking.fingerprint import Collector, format_table
+    from tracking.environment import Collector, format_table
 
     collector = Collector()
     import torch  # for the versions as loaded; beside nvidia-smi, which takes as long
@@ -73,7 +75,8 @@ def print_fingerprint(as_json: bool) -> int:
 
 def upload(roots: list[Path], ended: bool, again: bool) -> int:
     """Upload every run folder at or below the roots; exit code 1 where something is left, 2 where there is none."""
-    from tracking import run_folder, sync
+    from tracking.jobs import sync
+    from tracking.run import run_folder
 
     folders = [folder for root in roots for folder in run_folder.run_folders(root)]
     if not folders:

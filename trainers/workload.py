@@ -7,66 +7,20 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import pytorch_lightning as pl
-import torch
 
 from conf.schema import ConfigError, RunConfig
-from trainers.batchnorm import average_running_statistics
+from trainers.data.types import Batch, Data, Loader, Shard, Versioned
+from trainers.ops.batchnorm import average_running_statistics
 
-# A batch is a dict of tensors and one int, `num_samples`: how many real samples of this process it holds (the last
-# batch of an epoch is filled up, so that shapes never change, and what fills it has weight zero).
-Batch = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Shard:
-    """Which part of the data this process works on, and where it puts it."""
-
-    rank: int
-    world_size: int
-    device: torch.device
-
-
-class Loader(Protocol):
-    """Yields the batches of one process. Nothing is read before the first batch is asked for."""
-
-    def __len__(self) -> int: ...  # batches an epoch, known without touching the data
-    def __iter__(self) -> Iterator[Batch]: ...
-    def set_epoch(self, epoch: int) -> None: ...  # Lightning calls it; with the seed, decides what comes in what order
-
-
-class Data(Protocol):
-    """A dataset as a workload sees it. Making one reads nothing: the clock starts at the first touch of the data."""
-
-    def example_batches(self, batch_size: int, device: torch.device) -> list[Batch]:
-        """Generated batches, one of each shape that real ones have, to compile and warm up on before the clock."""
-        ...
-
-    def train_loader(self, batch_size: int, seed: int, shard: Shard) -> Loader:
-        """Batches that visit every training sample exactly once an epoch over all processes."""
-        ...
-
-    def eval_loader(self, batch_size: int, shard: Shard) -> Loader | None:
-        """The validation samples, each exactly once over all processes; None where there is nothing to evaluate."""
-        ...
-
-    def test_loader(self, batch_size: int, shard: Shard) -> Loader | None:
-        """Samples kept for a final figure, off the clock; None where the dataset has none."""
-        ...
-
-
-@runtime_checkable
-class Versioned(Protocol):
-    """Data that can tell whether it is the same as another run's; becomes the tag `data.version`."""
-
-    def version(self) -> str:
-        """A short digest of what it holds. Asked for when the clock has stopped, so it may take seconds."""
-        ...
+__all__ = [
+    "Batch", "Data", "Loader", "Shard", "TrialModule", "Versioned", "Workload", "bind", "load_workload",
+]  # fmt: skip
 
 
 class TrialModule(pl.LightningModule):

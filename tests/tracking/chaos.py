@@ -30,10 +30,10 @@ from tests.tracking.faulty_proxy import FAULTS, FaultyProxy
 from tests.tracking.folders import end, make_folder, wait_for
 from tests.tracking.mlflow_server import MlflowServer
 from tests.tracking.rows import Row, as_stored, expected_rows, runs_with_uid, stored_rows
-from tracking import run_folder
-from tracking.journal import Journal
-from tracking.mirror import ENVIRONMENT, Mirror
-from tracking.sync import MirrorThread, sync
+from tracking.jobs.sync import MirrorThread, sync
+from tracking.mirror.mirror import ENVIRONMENT, Mirror
+from tracking.run import run_folder
+from tracking.run.journal import Journal
 
 NUM_FOLDERS = 3
 NUM_WRITERS = 2  # a folder
@@ -113,7 +113,7 @@ class Chaos:
         self._server, self._proxy = server, proxy
         self._folders = [make_folder(root, proxy.uri, f"run{number}") for number in range(NUM_FOLDERS)]
         self._context = multiprocessing.get_context("forkserver")  # what is imported once is forked in no time
-        self._context.set_forkserver_preload(["mlflow", "mlflow.tracking.client", "tracking.sync", __name__])
+        self._context.set_forkserver_preload(["mlflow", "mlflow.tracking.client", "tracking.jobs.sync", __name__])
         self._writers: dict[tuple[Path, int], BaseProcess] = {}
         self._mirrors: list[BaseProcess] = []
         self._restart: threading.Thread | None = None

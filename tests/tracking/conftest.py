@@ -10,7 +10,7 @@ import pytest
 
 from tests.tracking.faulty_proxy import FaultyProxy
 from tests.tracking.mlflow_server import MlflowServer
-from tracking import mirror
+from tracking.mirror import mirror
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tracking import host
-from tracking.fingerprint import Collector
+from tracking.environment import host
+from tracking.environment.fingerprint import Collector
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 

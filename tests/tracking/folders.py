@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tracking import run_folder
-from tracking.journal import Journal
+from tracking.run import run_folder
+from tracking.run.journal import Journal
 
 
 def make_folder(root: Path, uri: str, name: str = "run", **info: object) -> Path:

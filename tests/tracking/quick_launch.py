@@ -23,10 +23,10 @@ from conf.schema import (
     TrackingConfig,
 )
 from tests.commands import environment
-from tracking import sweep
-from tracking.launcher import Launcher
-from tracking.sweep import Job
-from trainers.stack import LAUNCHER, WorkerCommand
+from tracking.jobs import sweep
+from tracking.jobs.launcher import Launcher
+from tracking.jobs.sweep import Job
+from trainers.stack.command import LAUNCHER, WorkerCommand
 
 
 def config(uri: str, number: int, hparams: dict[str, object]) -> RunConfig:

@@ -12,17 +12,17 @@ import time
 from pathlib import Path
 
 from conf import schema
-from tracking import run_folder
-from tracking.journal import Journal
-from tracking.run_folder import Failure, Result
-from trainers.stack import LAUNCHER
-from trainers.worker import die_with
+from tracking.run import run_folder
+from tracking.run.journal import Journal
+from tracking.run.run_folder import Failure, Result
+from trainers.loop.worker import die_with
+from trainers.stack.command import LAUNCHER
 
 
 def main(run_dir: Path) -> int:
     try:
         return work(run_dir)
-    except OSError as error:  # as trainers.worker has it
+    except OSError as error:  # as trainers.loop.worker has it
         if not run_folder.is_full(error):
             raise
         run_folder.write_result(run_dir, Result("failed", failure=Failure("disk_full", str(error))))

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from tests.tracking.mlflow_server import MlflowServer
-from tracking import run_folder
-from tracking.mirror import UID_TAG
+from tracking.mirror.mirror import UID_TAG
+from tracking.run import run_folder
 
 Row = tuple[str, float, int, int, bool]  # key, value, timestamp in ms, step, whether it is NaN
 

@@ -9,9 +9,11 @@ from typing import Any
 
 from conf import schema
 from conf.schema import InstanceConfig, ModelConfig, RunConfig
-from tracking import clock, job, journal, run_folder, throughput
-from tracking.journal import Record
-from tracking.run_folder import Failure, Result, RunInfo
+from tracking.jobs import job
+from tracking.measure import clock, throughput
+from tracking.run import journal, run_folder
+from tracking.run.journal import Record
+from tracking.run.run_folder import Failure, Result, RunInfo
 
 START_MS = 1_790_000_000_000
 SWEEP = "20260101-000000-vgg-abcd"
@@ -22,7 +24,7 @@ ONE, TWO = (0.10, 0.11, 0.12, 0.13, 0.19), (0.05, 0.06, 0.07)
 
 def config(**changes: Any) -> RunConfig:
     """A VGG on digits on one GPU; `changes` are fields of RunConfig, or `precision`, `price`, `model`, by value."""
-    model = ModelConfig(changes.pop("model", "vgg"), "trainers.vgg:VGG", 32)
+    model = ModelConfig(changes.pop("model", "vgg"), "trainers.models.vgg.module:VGG", 32)
     model.metrics, model.targets = {"accuracy": [0.0, 1.0]}, {"digits": {"accuracy": 0.9}}
     model.optimizer.lr = 1e-3
     found = RunConfig(model=model, gpus=changes.pop("gpus", 1))

@@ -19,8 +19,9 @@ from conf import checks
 from conf.schema import RunConfig
 from tests.composing import EIGHT_GPUS, composed, jobs
 from tests.tracking import studied
-from tracking import run_folder, sweep
-from tracking.sweep import Job
+from tracking.jobs import sweep
+from tracking.jobs.sweep import Job
+from tracking.run import run_folder
 
 NUM_RUNS = 60  # parents included
 HOUR_MS = 3600 * 1000

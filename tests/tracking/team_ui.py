@@ -15,9 +15,11 @@ from rich.console import Console
 from conf.schema import TrackingConfig
 from tests.tracking import team_runs
 from tests.tracking.mlflow_server import MlflowServer
-from tracking import run_folder, server, sweep, sync
-from tracking.mirror import Mirror
-from tracking.uploads import Uploads
+from tracking.jobs import sweep, sync
+from tracking.jobs.uploads import Uploads
+from tracking.mirror import server
+from tracking.mirror.mirror import Mirror
+from tracking.run import run_folder
 
 SENDERS = 2
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from tests.trainers import coco_files, jpegs
-from trainers.data.detection import DetectionData, coco
-from trainers.data.view import ShortEdge
+from trainers.data.detection.files import DetectionData, coco
+from trainers.data.detection.view import ShortEdge
 
 CPU = torch.device("cpu")
 LYING, STANDING = (20, 30), (30, 20)

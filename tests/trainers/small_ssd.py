@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainers.ssd import Ssd
-from trainers.ssd_boxes import default_boxes
+from trainers.models.ssd.default_boxes import default_boxes
+from trainers.models.ssd.module import Ssd
 from trainers.workload import Batch
 
 DEFAULTS = default_boxes()

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 if TYPE_CHECKING:
-    from trainers.data.jpeg import Decoded
+    from trainers.data.jpeg.reader import Decoded
 
 IOU = 0.5
 CANVAS, STRIDE, NUM_LEVELS, BINS = (512, 768), 4, 4, 2
@@ -28,14 +28,14 @@ SIDES = ((20.0, 20.0), (60.0, 90.0), (110.0, 115.0), (150.0, 200.0), (300.0, 250
 
 
 class Problems(NamedTuple):
-    """Arguments of trainers.nms.nms_mask."""
+    """Arguments of trainers.ops.nms.nms_mask."""
 
     boxes: torch.Tensor
     valid: torch.Tensor
 
 
 class Regions(NamedTuple):
-    """Arguments of trainers.roi_align.roi_align, and a gradient of what it returns."""
+    """Arguments of trainers.ops.roi_align.roi_align, and a gradient of what it returns."""
 
     features: list[torch.Tensor]
     rois: torch.Tensor
@@ -76,7 +76,7 @@ def regions(num_channels: int = 5, copies: int = 1, seed: int = 28) -> Regions:
 
 def cuts() -> tuple[Decoded, torch.Tensor, torch.Tensor, torch.Tensor, tuple[int, int]]:
     """Arguments of trainers.data.crop.crop_resize: noise of several sizes, both layouts, some flipped."""
-    from trainers.data.jpeg import Decoded
+    from trainers.data.jpeg.reader import Decoded
 
     rng = np.random.RandomState(3)
     sizes = np.array([[7, 9], [40, 33], [1, 1], [20, 64], [12, 5], [12, 25]])
@@ -108,10 +108,10 @@ def results() -> dict[str, torch.Tensor]:
 
 def compute() -> dict[str, torch.Tensor]:
     sys.modules["torchvision"] = types.ModuleType("torchvision")  # takes 7 s to import, and is not called here
-    from trainers import nms_triton
     from trainers.data import crop_triton
-    from trainers.roi_align import pyramid_level
-    from trainers.roi_align_triton import RoiAlign
+    from trainers.ops import nms_triton
+    from trainers.ops.roi_align import pyramid_level
+    from trainers.ops.roi_align_triton import RoiAlign
 
     features, rois, image, valid, gradient = regions()
     level = pyramid_level(rois, 2, 2 + NUM_LEVELS - 1)

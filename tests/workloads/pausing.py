@@ -9,11 +9,11 @@ from pathlib import Path
 
 import torch
 
-from trainers import vgg
+from trainers.models.vgg import module
 from trainers.workload import Batch, Workload
 
 
-class Pausing(vgg.Vgg):
+class Pausing(module.Vgg):
     """Stands still before step $PAUSE_AT_STEP, if that is set: steps are counted from 1."""
 
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
@@ -32,4 +32,4 @@ class Pausing(vgg.Vgg):
         (run_dir / "weights.sha256").write_text(digest.hexdigest())
 
 
-WORKLOAD = Workload(module=Pausing, data=vgg.WORKLOAD.data)
+WORKLOAD = Workload(module=Pausing, data=module.WORKLOAD.data)

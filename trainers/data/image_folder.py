@@ -20,7 +20,7 @@ from trainers.data.prefetch import prefetch
 from trainers.data.version import digest, manifest
 
 if TYPE_CHECKING:
-    from trainers.workload import Batch, Shard
+    from trainers.data.types import Batch, Shard
 
 # Crops float32 [n, 4] and flips bool [n], for a step's images of these sizes, int64 [n, 2].
 Cutter = Callable[[int, np.ndarray], tuple[np.ndarray, np.ndarray]]

@@ -18,7 +18,7 @@ from trainers.data.order import EvalOrder, TrainOrder
 from trainers.data.version import digest
 
 if TYPE_CHECKING:
-    from trainers.workload import Batch, Shard
+    from trainers.data.types import Batch, Shard
 
 Source = Literal["train", "test"]  # what a dataset's files hold
 Part = Literal["train", "eval", "test"]  # eval is split off the train source

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 if TYPE_CHECKING:
-    from trainers.workload import Shard
+    from trainers.data.types import Shard
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from conf.schema import ConfigError
 from trainers.data.order import TrainOrder
 
 if TYPE_CHECKING:
-    from trainers.workload import Batch, Shard
+    from trainers.data.types import Batch, Shard
 
 NUM_CLASSES = 1000  # as many as ImageNet has
 NUM_BATCHES = 4  # different ones, served in turns

@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from trainers.confusion import ConfusionCounter, confusion_cells
 from trainers.data.digits import digits
 from trainers.data.images import ImageData
+from trainers.ops.confusion import ConfusionCounter, confusion_cells
 from trainers.workload import Batch, TrialModule, Workload
 
 

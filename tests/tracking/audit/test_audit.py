@@ -1,0 +1,155 @@
+"""`report --check`: every number that is printed is recomputed from the journals, and a wrong one is found."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tracking.studied import SWEEP, write_sweep
+from tracking.__main__ import main
+from tracking.audit.audit import recheck
+from tracking.audit.run_figures import Journaled
+from tracking.published import comparison
+from tracking.report import report
+from tracking.results.folder_runs import FolderRuns
+
+LATE = r'("clock_sec": )[\d.]+(, "key": "eval_accuracy")'  # an evaluation's time in a journal
+# What is not a figure, or of no journal: by kind of table, the columns.
+WORDS = {"excluded": {"workload", "setting", "run", "why"}, "beside": {"hardware"}}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("recheck")
+    write_sweep(root / "runs", "sqlite:///none.db")
+    return root
+
+
+@pytest.fixture(scope="module")
+def content(root: Path) -> dict[str, Any]:
+    """A report on one and two GPUs, not to be changed."""
+    return plain(root, ["gpus"])
+
+
+def plain(root: Path, by: list[str], metric: str | None = None) -> dict[str, Any]:
+    """A report with every kind of table, as JSON."""
+    store = FolderRuns([root / "runs"])
+    made = report.make(store, [SWEEP], store.find([SWEEP]), by, metric)
+    comparison.add(made, ["fashion_mnist"])
+    return made.plain()
+
+
+def tampered(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """For every number of the tables and the answer, what it is, and the report with its last digit changed."""
+    for place, table in enumerate(content["tables"]):
+        for number, row in enumerate(table["rows"]):
+            if table["kind"] == "beside" and not row[0].startswith("yours"):
+                continue
+            for column, (heading, text) in enumerate(zip(table["columns"], row, strict=True)):
+                for changed in changes(text) if heading not in WORDS.get(table["kind"], ()) else ():
+                    other = copy.deepcopy(content)
+                    other["tables"][place]["rows"][number][column] = changed
+                    yield f"{table['title']}, {heading}: {text} as {changed}", other
+    for changed in changes(content["answer"]):
+        yield changed, content | {"answer": changed}
+
+
+def changes(text: str) -> Iterator[str]:
+    for found in re.finditer(r"\d(?!\d)", text):
+        yield text[: found.start()] + str((int(found[0]) + 5) % 10) + text[found.end() :]
+
+
+@pytest.mark.parametrize("metric", [None, "throughput/samples_per_sec"])
+def test_every_number_that_is_printed_is_recomputed(
+    root: Path, metric: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tracking.audit.evidence.Journaled", functools.cache(Journaled))  # read once, and not 200 times
+    content = plain(root, ["gpus", "driver"], metric)
+    assert recheck(content, [root]).differences == []
+    kinds = {table["kind"] for table in content["tables"]}
+    assert kinds == {"settings", "pairs", "stacks", "speed-ups", "excluded", "beside"}
+    others = list(tampered(content))
+    assert len(others) > 100
+    assert [what for what, other in others if not recheck(other, [root]).differences] == []
+
+
+def test_a_column_of_blanks_a_missing_row_and_an_unknown_table_are_found(root: Path, content: dict[str, Any]) -> None:
+    for table in content["tables"]:
+        if table["kind"] in ("settings", "pairs", "excluded"):
+            other = copy.deepcopy(content)
+            found = next(one for one in other["tables"] if one["kind"] == table["kind"])
+            del found["rows"][0]
+            assert recheck(other, [root]).differences, table["kind"]
+    blank = copy.deepcopy(content)
+    blank["tables"][0]["rows"][0][content["tables"][0]["columns"].index("samples/s")] = ""
+    assert any("samples/s" in one for one in recheck(blank, [root]).differences)
+    other = copy.deepcopy(content)
+    other["tables"][0]["kind"] = "new"
+    assert any("cannot be recomputed" in one for one in recheck(other, [root]).differences)
+
+
+def test_the_worse_side_called_the_better_is_found(root: Path, content: dict[str, Any]) -> None:
+    other = copy.deepcopy(content)
+    (pair,) = other["comparisons"]
+    pair["better"], pair["worse"] = pair["worse"], pair["better"]
+    (found,) = recheck(other, [root]).differences
+    assert "gpus=1 is better than gpus=2" in found
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda text: re.sub(LATE, r"\g<1>99.0\2", text), "time to accuracy (s)"),
+        (lambda text: text.replace('"samples": 128', '"samples": 130'), "samples/s"),
+        (lambda text: text.replace('"key": "run_stop"', '"key": "run_stopped"'), "averages 5 runs, and 4 count"),
+        (lambda text: text.replace('"gpus": 1', '"gpus": 3'), "not of the setting"),
+        (lambda text: text.replace('"dataset": "digits"', '"dataset": "letters"'), "several models, datasets"),
+    ],
+    ids=["clock", "samples", "not ended", "setting", "workload"],
+)  # fmt: skip
+def test_a_figure_that_the_journals_do_not_have_fails_the_check(
+    root: Path, tmp_path: Path, content: dict[str, Any], change: Callable[[str], str], named: str
+) -> None:
+    shutil.copytree(root / "runs", tmp_path / "runs")
+    journal = tmp_path / "runs" / SWEEP / "vgg-digits-fp32-1gpu-seed1" / "journal.jsonl"
+    assert change(journal.read_text()) != journal.read_text()
+    journal.write_text(change(journal.read_text()))
+    assert named in " ".join(recheck(content, [tmp_path]).differences)
+
+
+def test_a_damaged_folder_of_another_run_is_passed_over(root: Path, content: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"na')
+    assert recheck(content, [tmp_path, root]).differences == []
+
+
+def test_a_run_without_its_folder_fails_the_check(content: dict[str, Any], tmp_path: Path) -> None:
+    assert "no run folder at or below" in recheck(content, [tmp_path]).differences[0]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "tracking.compare.estimates.mean_and_standard_error",
+        "tracking.compare.estimates.olympic_mean",
+        "tracking.compare.estimates.welch",
+    ],
+)
+def test_an_error_in_the_reports_arithmetic_fails_the_command(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broken: str
+) -> None:
+    def off(*_: Any) -> Any:
+        return (1.0, 0.1) if broken.endswith("error") else 0.017
+
+    command = ["report", SWEEP, "--out", str(tmp_path), "--check", "--from-folders", "--runs-dir", str(root / "runs")]
+    assert main(command) == 0
+    assert "all agree" in capsys.readouterr().out
+    monkeypatch.setattr(broken, off)
+    assert main(command) == 1
+    assert "do not agree" in capsys.readouterr().out

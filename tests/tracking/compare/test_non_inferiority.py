@@ -1,0 +1,163 @@
+"""The gate's decision, on simulated runs whose truth is known, and on sides with missing values."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from tracking.compare.metric_direction import higher_is_better
+from tracking.compare.non_inferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, Side, Verdict, compared, decide
+
+TIME, RATE = "time/to_accuracy_sec", "throughput/samples_per_sec"
+DRAWS = 2000
+
+
+def of(
+    *values: float, missed: int = 0, failed: dict[str, int] | None = None, running: int = 0, without: int = 0
+) -> Side:
+    return Side(values, len(values) + missed + without, missed, failed or {}, running)
+
+
+def rates(ratio: float, repeats: int, spread: float, margin: float = 0.03, wider: float = 1.0) -> list[float]:
+    """Shares of passes, fails and undecided gates where the true ratio of means is `ratio`."""
+    random = np.random.default_rng(7)
+    baseline = random.normal(100, spread, (DRAWS, repeats))
+    candidate = random.normal(100 * ratio, wider * spread, (DRAWS, repeats))
+    codes = [compared(list(a), list(b), 1 + margin, 0.95) for a, b in zip(candidate, baseline, strict=True)]
+    return [codes.count(code) / DRAWS for code in (NOT_SLOWER, SLOWER, CANNOT_TELL)]
+
+
+# The standard error of a share of 0.05 in 2000 draws is 0.005.
+@pytest.mark.parametrize(("repeats", "wider"), [(3, 1.0), (5, 1.0), (5, 3.0), (10, 0.3)])
+def test_at_the_margin_one_gate_in_twenty_passes_and_one_in_twenty_fails(repeats: int, wider: float) -> None:
+    passed, failed, undecided = rates(1.03, repeats, 2.0, wider=wider)
+    assert passed < 0.065
+    assert failed < 0.065
+    assert undecided > 0.87
+    if repeats >= 5:
+        assert min(passed, failed) > 0.035  # and it is not on the safe side by giving up power
+
+
+def test_what_is_slower_than_the_margin_passes_less_often_still() -> None:
+    passed, _, _ = rates(1.05, 5, 2.0)
+    assert passed < 0.01
+    assert rates(1.10, 5, 2.0)[1] > 0.95
+
+
+def test_what_is_not_slower_fails_hardly_ever() -> None:
+    passed, failed, _ = rates(1.0, 5, 2.0)
+    assert failed < 0.005
+    assert 0.4 < passed < 0.8  # of so few repeats and so large a spread
+    assert rates(1.0, 5, 0.5)[0] > 0.99
+    assert rates(0.9, 5, 2.0)[0] > 0.99
+
+
+def test_the_advice_on_repeats_comes_true() -> None:
+    verdict = decide(of(98, 102, 100), of(98, 102, 100), TIME, 0.03)
+    assert verdict.code == CANNOT_TELL
+    advised = re.search(r"(\d+) if it is as fast", verdict.why)
+    assert advised
+    passed, _, _ = rates(1.0, int(advised[1]), 2.0)
+    assert 0.76 < passed < 0.88
+
+
+def test_a_time_and_its_rate_get_the_same_verdict() -> None:
+    base, cand = [10.0, 10.1, 9.9], [11.0, 11.2, 11.1]
+    slower = decide(of(*base), of(*cand), TIME, 0.03)
+    assert slower.code == SLOWER
+    assert slower.slowdown is not None
+    assert slower.slowdown[1] == pytest.approx(0.11)
+    as_rates = decide(of(*(1 / value for value in base)), of(*(1 / value for value in cand)), RATE, 0.03)
+    assert as_rates.code == SLOWER
+    assert as_rates.slowdown is not None
+    assert as_rates.slowdown[1] == pytest.approx(0.11, abs=2e-3)  # a mean of rates is not the rate of a mean
+    assert decide(of(*cand), of(*base), TIME, 0.03).code == NOT_SLOWER
+    assert decide(of(*base), of(*cand), RATE, 0.03).code == NOT_SLOWER  # a higher rate is not slower
+
+
+def test_the_sentence_says_by_how_much_and_how_sure() -> None:
+    slower = decide(of(10.0, 10.1, 9.9), of(11.0, 11.2, 11.1), TIME, 0.03)
+    assert re.fullmatch(
+        r"time/to_accuracy_sec: slower: slowdown \+11\.0%, allowed \+3%; at least \+9\.\d% at a confidence of 0\.95",
+        slower.sentence,
+    )
+    assert decide(of(10.0, 10.1, 9.9), of(10.0, 10.0, 10.1), TIME, 0.035).why.count("allowed +3.5%") == 1
+
+
+def test_values_without_spread_are_compared_as_they_are() -> None:
+    assert decide(of(10, 10), of(10, 10), "epochs/to_accuracy", 0.0).code == NOT_SLOWER
+    assert decide(of(10, 10), of(11, 11), "epochs/to_accuracy", 0.1).code == NOT_SLOWER
+    assert decide(of(10, 10), of(11, 11), "epochs/to_accuracy", 0.09).code == SLOWER
+
+
+@pytest.mark.parametrize(
+    ("base", "cand"), [((1.0,), (1.0, 1.1)), ((1.0, 1.1), (1.0,)), ((1.0,), (9.0,)), ((), (1.0, 2.0))]
+)
+def test_one_run_a_side_cannot_tell(base: tuple[float, ...], cand: tuple[float, ...]) -> None:
+    verdict = decide(of(*base), of(*cand), TIME, 0.03)
+    assert verdict.code == CANNOT_TELL
+    assert f"{len(base)} of the baseline and {len(cand)} of the candidate" in verdict.why
+    assert "seed=1,2,3" in verdict.why
+
+
+def test_a_candidate_that_misses_the_target_more_often_does_not_pass() -> None:
+    fast = of(5.0, 5.1, missed=1)
+    verdict = decide(of(10.0, 10.1, 9.9), fast, TIME, 0.03)
+    assert verdict.code == SLOWER
+    assert "missed its target in 1 of 3 finished runs, the baseline in 0 of 3" in verdict.why
+    assert decide(of(10.0, 10.1), of(missed=3), TIME, 0.03).code == SLOWER
+    assert decide(of(10.0, 10.1, missed=1), fast, TIME, 0.03).code == NOT_SLOWER  # as often as the baseline
+    assert decide(of(missed=2), of(missed=2), TIME, 0.03).code == CANNOT_TELL
+
+
+def test_a_missed_target_is_told_and_does_not_decide_over_a_rate() -> None:
+    verdict = decide(Side((100, 101), 2), Side((100, 101, 100.5), 3, missed=3), RATE, 0.1)
+    assert verdict.code == NOT_SLOWER
+    assert "candidate: 3 of 3 finished runs missed the target" in verdict.notes
+
+
+def test_a_candidate_that_fails_more_often_does_not_pass() -> None:
+    verdict = decide(of(10.0, 10.1, 9.9), of(9.0, 9.1, 8.9, failed={"oom": 2}), TIME, 0.03)
+    assert verdict.code == CANNOT_TELL
+    assert "2 of 5 runs of the candidate failed (oom (2)), of the baseline 0 of 3" in verdict.why
+    assert "candidate: 2 of 5 runs failed, and count nowhere: oom (2)" in verdict.notes
+    assert decide(of(10.0, 10.1, failed={"nan": 1}), of(9.0, 9.1, failed={"oom": 1}), TIME, 0.03).code == NOT_SLOWER
+    slower = decide(of(10.0, 10.1, 9.9), of(19.0, 19.1, 18.9, failed={"oom": 2}), TIME, 0.03)
+    assert slower.code == SLOWER
+
+
+def test_what_is_left_out_is_told() -> None:
+    verdict = decide(of(10.0, 10.1, without=2), of(10.0, 10.1, running=1, missed=0), TIME, 0.1)
+    assert verdict.notes == [
+        f"baseline: 2 of 4 finished runs have no {TIME}",
+        "candidate: 1 still running, and left out",
+    ]
+
+
+def test_where_the_margin_is_the_truth_no_repeats_would_tell() -> None:
+    verdict = decide(of(99.0, 101.0), of(199.0, 201.0), TIME, 1.0)
+    assert verdict.code == CANNOT_TELL
+    assert "runs a side" in verdict.why.lower()  # as fast as the baseline would be told
+    assert "no number of repeats" in decide(of(99.0, 101.0), of(99.0, 101.0), TIME, 0.0).why
+
+
+def test_metrics_of_which_no_slowdown_can_be_told() -> None:
+    assert higher_is_better(RATE)
+    assert not higher_is_better("throughput/step_ms_p90")
+    for metric in ("eval/accuracy", "world_size", "system/cpu_utilization_percentage", "throughput/other"):
+        with pytest.raises(ValueError, match="neither a time or cost"):
+            decide(of(1.0, 2.0), of(1.0, 2.0), metric, 0.03)
+    assert higher_is_better("eval/accuracy")
+    assert not higher_is_better("eval/loss")
+    with pytest.raises(ValueError, match="positive"):
+        decide(of(0.0, 0.0), of(1.0, 2.0), "throughput/data_wait_fraction", 0.03)
+
+
+def test_the_table_shows_both_sides() -> None:
+    verdict: Verdict = decide(of(10.0, 12.0, failed={"oom": 1}), of(10.0, 12.0, missed=1), TIME, 0.03)
+    assert verdict.table().text() == [
+        ["baseline", "2", "11 ± 1", "0", "oom (1)"],
+        ["candidate", "2", "11 ± 1", "1", ""],
+    ]

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import json
+import sys
+import time
+import types
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tracking.environment.system_metrics import Rates, SystemMetrics, SystemMetricsThread
+from tracking.run.journal import Journal, read
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+MACHINE_KEYS = {
+    "system/cpu_utilization_percentage",
+    "system/system_memory_usage_megabytes",
+    "system/system_memory_usage_percentage",
+    "system/disk_usage_percentage",
+    "system/disk_usage_megabytes",
+    "system/disk_available_megabytes",
+    "system/network_receive_megabytes",
+    "system/network_transmit_megabytes",
+    "system/network_receive_megabytes_per_sec",
+    "system/network_transmit_megabytes_per_sec",
+}
+DISK_RATES = {"system/disk_read_megabytes_per_sec", "system/disk_write_megabytes_per_sec"}
+
+
+class FakeNvml(types.ModuleType):
+    """A machine of four GPUs named GPU-0 to GPU-3, as much of nvidia-ml-py as is asked for."""
+
+    NVML_SUCCESS = 0
+    NVML_PCIE_UTIL_TX_BYTES, NVML_PCIE_UTIL_RX_BYTES = 0, 1
+    NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX = 138, 139
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self) -> None:
+        super().__init__("pynvml")
+        self.broken: set[str] = {"nvmlDeviceGetDeviceHandleFromMigDeviceHandle"}  # of a whole GPU
+        self.nvlink_kib = 0
+
+    def __getattribute__(self, name: str) -> object:
+        if name.startswith("nvml") and name in self.broken:
+            return self.fail
+        return super().__getattribute__(name)
+
+    def fail(self, *_: object) -> None:
+        raise self.NVMLError("Not Supported")
+
+    def nvmlInit(self) -> None: ...
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 4
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        return index
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:
+        if uuid not in ("GPU-0", "GPU-1", "GPU-2", "GPU-3"):
+            raise self.NVMLError("Not Found")
+        return int(uuid[-1])
+
+    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, handle: int) -> int:
+        return 3
+
+    def nvmlDeviceGetIndex(self, handle: int) -> int:
+        return handle
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> types.SimpleNamespace:
+        return types.SimpleNamespace(used=handle * 1e9, total=100e9)
+
+    def nvmlDeviceGetUtilizationRates(self, handle: int) -> types.SimpleNamespace:
+        return types.SimpleNamespace(gpu=90 + handle)
+
+    def nvmlDeviceGetPowerUsage(self, handle: int) -> int:
+        return 350_000
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, handle: int) -> int:
+        return 700_000
+
+    def nvmlDeviceGetPcieThroughput(self, handle: int, counter: int) -> int:
+        return [7000, 12000][counter]
+
+    def nvmlDeviceGetFieldValues(self, handle: int, fields: list[tuple[int, int]]) -> list[types.SimpleNamespace]:
+        self.nvlink_kib += 1_000_000
+        value = types.SimpleNamespace(ullVal=self.nvlink_kib)
+        return [types.SimpleNamespace(nvmlReturn=0 if field == 139 else 3, value=value) for field, _ in fields]
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    import mlflow.system_metrics.metrics.gpu_monitor as gpu_monitor
+
+    fake = FakeNvml()
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    monkeypatch.setattr(gpu_monitor, "pynvml", fake, raising=False)
+    return fake
+
+
+def test_the_machine_is_sampled_under_mlflows_names(tmp_path: Path) -> None:
+    values = SystemMetrics([], tmp_path, infiniband=tmp_path / "none").sample()
+    assert set(values) - DISK_RATES == MACHINE_KEYS
+    assert values["system/disk_available_megabytes"] == pytest.approx(psutil.disk_usage(str(tmp_path)).free / 1e6, 0.05)
+
+
+def test_only_the_gpus_in_use_are_sampled_under_their_own_index(nvml: FakeNvml, tmp_path: Path) -> None:
+    values = SystemMetrics(["GPU-2"], tmp_path).sample()
+    gpu = {key: value for key, value in values.items() if "gpu" in key}
+    assert gpu.pop("system/gpu_2_nvlink_receive_megabytes_per_sec") > 0  # transmit is not supported here, and absent
+    assert gpu == {
+        "system/gpu_2_memory_usage_percentage": 2.0,
+        "system/gpu_2_memory_usage_megabytes": 2000.0,
+        "system/gpu_2_utilization_percentage": 92.0,
+        "system/gpu_2_power_usage_watts": 350.0,
+        "system/gpu_2_power_usage_percentage": 50.0,
+        "system/gpu_2_pcie_receive_megabytes_per_sec": 12.0,
+        "system/gpu_2_pcie_transmit_megabytes_per_sec": 7.0,
+    }
+    nvml.broken.clear()  # now GPU-1 is a MIG device of the GPU with the index 3
+    assert "system/node_1/gpu_3_memory_usage_megabytes" in SystemMetrics(["GPU-1"], tmp_path, node="node_1").sample()
+
+
+def test_a_failing_sensor_is_left_out_and_comes_back(
+    nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics = SystemMetrics(["GPU-0", "GPU-9"], tmp_path)
+    assert metrics.failures == {"GPU-9": "NVMLError: Not Found"}
+    nvml.broken |= {"nvmlDeviceGetPcieThroughput", "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetFieldValues"}
+
+    def unreadable(path: str) -> None:
+        raise OSError("stale file handle")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(psutil, "disk_usage", unreadable)
+        patch.setattr(psutil, "disk_io_counters", lambda: None)
+        values = metrics.sample()
+    assert {"system/gpu_0_power_usage_watts", "system/cpu_utilization_percentage"} < set(values)
+    assert not any("pcie" in key or "nvlink" in key or "gpu_0_util" in key or "disk" in key for key in values)
+    assert metrics.failures["disk space"] == "OSError: stale file handle"
+    assert metrics.failures["gpu_0 PCIe"] == "NVMLError: Not Supported"
+    nvml.broken.clear()
+    assert {"system/gpu_0_utilization_percentage", "system/disk_usage_percentage"} < set(metrics.sample())
+
+
+def test_rates_are_differences_over_time() -> None:
+    now = iter([10.0, 12.0, 12.0, 14.0])
+    rates = Rates(lambda: next(now))
+    assert rates.per_sec("disk", {"read_megabytes": 100.0}) == {}
+    assert rates.per_sec("disk", {"read_megabytes": 103.0, "new": 1.0}) == {"read_megabytes_per_sec": 1.5}
+    assert rates.per_sec("disk", {"read_megabytes": 103.0}) == {}
+    assert rates.per_sec("disk", {"read_megabytes": 2.0}) == {}  # a device that was reset
+
+
+def test_infiniband_is_read_in_four_byte_words(tmp_path: Path) -> None:
+    counters = [tmp_path / f"mlx5_{i}" / "ports" / "1" / "counters" for i in range(2)]
+    for folder in counters:
+        folder.mkdir(parents=True)
+        (folder / "port_rcv_data").write_text("0\n")
+        (folder / "port_xmit_data").write_text("5\n")
+    metrics = SystemMetrics([], tmp_path, infiniband=tmp_path)
+    for folder in counters:
+        (folder / "port_rcv_data").write_text("1000000000\n")
+    start = time.monotonic()
+    values = metrics.sample()
+    assert values["system/infiniband_transmit_megabytes_per_sec"] == 0
+    assert values["system/infiniband_receive_megabytes_per_sec"] <= 8000 / 1e-6
+    assert values["system/infiniband_receive_megabytes_per_sec"] > 8000 / (time.monotonic() - start + 5)
+
+
+def test_a_sample_costs_less_than_a_hundredth_of_a_core(tmp_path: Path) -> None:
+    metrics = SystemMetrics([], tmp_path)
+    start = time.process_time()
+    for _ in range(20):
+        metrics.sample()
+    assert (time.process_time() - start) / 20 < 0.01 * 2.0  # at one sample every 2 s
+
+
+def test_the_thread_journals_samples_until_it_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    thread = SystemMetricsThread(journal, [], tmp_path, interval_sec=0.02).start()
+    deadline = time.monotonic() + 30
+    while len(list(read(path))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    thread.close()
+    journal.close()
+    records = [record for record, _ in read(path)]
+    assert [record.step for record in records] == list(range(len(records)))
+    assert len(records) >= 3
+    assert set(records[-1].values) >= MACHINE_KEYS
+    size = path.stat().st_size
+    time.sleep(0.1)
+    assert path.stat().st_size == size
+    assert all(json.loads(line)["kind"] == "metrics" for line in path.read_text().splitlines())

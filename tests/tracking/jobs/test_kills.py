@@ -1,0 +1,253 @@
+"""Launchers and workers killed for real, beside a real MLflow server: the status becomes right, and nobody stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.commands import TINY, environment, events
+from tests.commands import start as launch_py
+from tests.tracking.faulty_proxy import FaultyProxy
+from tests.tracking.folders import wait_for
+from tests.tracking.mlflow_server import MlflowServer
+from tests.tracking.quick_launch import start
+from tests.tracking.rows import expected_rows, query, status_of, stored_rows, tags_of
+from tracking.jobs.sync import Outcome, sync
+from tracking.mirror.mirror import Mirror
+from tracking.run import run_folder
+
+pytestmark = [
+    pytest.mark.usefixtures("mlflow_environment"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+HANG = {"then": "hang", "rows": 20}
+FINISH = {"then": "finish"}
+
+
+def folders(cwd: Path) -> list[Path]:
+    """The folders of runs and sweeps, parents first."""
+    return run_folder.run_folders(cwd / "runs")
+
+
+def trains(folder: Path, rows: int = 20) -> bool:
+    path = folder / run_folder.JOURNAL
+    return path.exists() and len(expected_rows(folder)) >= rows
+
+
+def processes_of(cwd: Path) -> list[psutil.Process]:
+    """Every process that works in a test's folder."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.cwd() == str(cwd) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue  # it ended meanwhile
+    return found
+
+
+def finished(process: subprocess.Popen[str], timeout_sec: float = 90) -> tuple[int, str]:
+    output, _ = process.communicate(timeout=timeout_sec)
+    return process.returncode, output
+
+
+def run_of(server: MlflowServer, folder: Path) -> tuple[str, int, int]:
+    """Status, start and end in ms."""
+    [row] = query(server, "select status, start_time, end_time from runs where run_uuid = ?", Mirror(folder).run_id)
+    return row
+
+
+def test_a_killed_sweep_is_ended_by_the_next_launch_and_can_be_continued(server: MlflowServer, tmp_path: Path) -> None:
+    killed = start(tmp_path, server.uri, HANG, FINISH)
+    wait_for(lambda: folders(tmp_path)[1:] and trains(folders(tmp_path)[1]))
+    sweep, child = folders(tmp_path)
+    wait_for(lambda: Mirror(child).state.offset and Mirror(sweep).run_id)
+    [outcome] = [one for one in sync([child]) if one.folder == child]  # while it trains, nobody ends it
+    assert outcome.state == "running"
+    assert f"process {killed.pid} on" in outcome.message
+    assert status_of(server, Mirror(child).run_id) == "RUNNING"
+    [worker] = psutil.Process(killed.pid).children()
+    assert child / run_folder.OWNER in [link.readlink() for link in Path(f"/proc/{worker.pid}/fd").iterdir()]
+    killed_ms = time.time() * 1e3
+    killed.kill()
+    killed.communicate()
+    wait_for(lambda: not processes_of(tmp_path), timeout_sec=5)
+
+    code, output = finished(start(tmp_path, server.uri, FINISH))  # the next launch, of something else
+    assert code == 0, output
+    assert "MLflow lacks something of 1 earlier run (1 cut off" in output
+    assert f"sync runs/{sweep.name}" in output
+    for folder in (sweep, child):
+        status, started, ended = run_of(server, folder)
+        info = run_folder.read_info(folder)
+        assert (status, started) == ("KILLED", info.created_ms)
+        assert tags_of(server, Mirror(folder).run_id)["failure"] == "signal:9"
+        assert ended >= max(row[2] for row in expected_rows(child))
+        assert ended < killed_ms  # the last sign of life
+    note = tags_of(server, Mirror(child).run_id)["mlflow.note.content"]
+    assert "the launcher was killed, or the machine went down" in note
+    assert "these are the worker's last words" in note
+    assert tags_of(server, Mirror(child).run_id)["mlflow.parentRunId"] == Mirror(sweep).run_id
+    assert f"sweep.resume={sweep.name}" in tags_of(server, Mirror(sweep).run_id)["mlflow.note.content"]
+
+    resumed = start(tmp_path, server.uri, FINISH, f"--resume={sweep.name}")
+    wait_for(lambda: run_of(server, sweep)[0] == "RUNNING")
+    assert "failure" not in tags_of(server, Mirror(sweep).run_id)
+    (tmp_path / "mended").touch()
+    code, output = finished(resumed)
+    assert code == 0, output
+    assert "MLflow lacks" not in output
+    assert run_of(server, sweep)[0] == "FINISHED"
+    assert "failure" not in tags_of(server, Mirror(sweep).run_id)
+    assert not list((tmp_path / "runs" / ".unfinished").iterdir())
+
+
+def test_when_all_is_killed_at_once_and_the_server_is_down_sync_does_the_rest_once(
+    server: MlflowServer, proxy: FaultyProxy, tmp_path: Path
+) -> None:
+    process = start(tmp_path, proxy.uri, HANG, FINISH)
+    wait_for(lambda: folders(tmp_path)[1:] and Mirror(folders(tmp_path)[1]).run_id)
+    proxy.fault = "refuse"
+    wait_for(lambda: trains(folders(tmp_path)[1]))
+    for one in processes_of(tmp_path):
+        one.kill()
+    process.communicate()
+    assert not processes_of(tmp_path)
+    proxy.fault = None
+    sweep, child = folders(tmp_path)
+    command = [sys.executable, "-m", "tracking", "sync", str(child)]  # the parent comes along
+    both = [
+        subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    for one in both:
+        code, output = finished(one)
+        assert (code, output.count("complete:")) == (0, 2), output
+    assert stored_rows(server, Mirror(child).run_id) == expected_rows(child)
+    assert len(expected_rows(child)) >= 20
+    assert [run_of(server, folder)[0] for folder in (sweep, child)] == ["KILLED", "KILLED"]
+    assert tags_of(server, Mirror(child).run_id)["mlflow.parentRunId"] == Mirror(sweep).run_id
+    before = dump(server, sweep, child)
+    assert [outcome.state for outcome in sync([sweep, child])] == ["complete", "complete"]
+    assert dump(server, sweep, child) == before
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("TIMETRIAL_NUM_KILLS", "3"))))
+def test_a_launcher_killed_at_any_moment_leaves_nothing_that_sync_does_not_end(
+    server: MlflowServer, tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    moment = random.Random(seed).uniform(0.3, 5)
+    process = start(tmp_path, server.uri, {"rows": 50, "sec": 0.03, "then": "finish"}, FINISH, HANG)
+    time.sleep(moment)
+    process.kill()
+    process.communicate()
+    wait_for(lambda: not processes_of(tmp_path), timeout_sec=5)
+    found = folders(tmp_path)
+    outcomes = sync(found)
+    with capsys.disabled():
+        print(f"\nkilled after {moment:.2f} s: {[states(one) for one in outcomes]}")
+    assert {outcome.state for outcome in outcomes} <= {"complete"}
+    for folder in found:
+        assert run_of(server, folder)[0] in ("FINISHED", "KILLED")
+        assert stored_rows(server, Mirror(folder).run_id) == expected_rows(folder)
+
+
+def states(outcome: Outcome) -> str:
+    result = run_folder.read_result(outcome.folder)
+    return f"{run_folder.read_info(outcome.folder).kind} {result.status if result else None}"
+
+
+def test_killed_ranks_and_workers_fail_their_job_alone_and_take_all_of_it_with_them(
+    server: MlflowServer, tmp_path: Path
+) -> None:
+    """The real worker's process of rank 0, and the one above the ranks, each at a random moment of the training.
+
+    tests/test_sweeps.py kills rank 1.
+    """
+    settings = ("model.hparams.fault=hang", "cpu_processes=2", "seed=1,2", f"tracking.uri={server.uri}")
+    process = launch_py(tmp_path, "-m", *TINY, *settings)
+    words = []
+    for number, who in enumerate(("rank 0", "worker")):
+        wait_for(lambda number=number: len(started(tmp_path)) > number, timeout_sec=120)
+        time.sleep(random.uniform(0, 0.5))
+        [worker] = [one for one in processes_of(tmp_path) if one.ppid() == process.pid and "-P" in one.cmdline()]
+        ranks = sorted(worker.children(), key=lambda one: one.create_time())
+        assert len(ranks) == 2
+        (worker if who == "worker" else ranks[0]).kill()
+        words.append(f"{who} was killed by SIGKILL")
+        _, alive = psutil.wait_procs([worker, *ranks], timeout=20)
+        assert not alive
+    code, output = finished(process)
+    assert code == 1, output
+    for folder in started(tmp_path):
+        tags = tags_of(server, Mirror(folder).run_id)
+        assert (run_of(server, folder)[0], tags["failure"]) == ("KILLED", "signal:9")
+        # Its last words, whichever these are: rank 1 may hang already, or fail as rank 0 is gone.
+        said = (folder / run_folder.WORKER_LOG).read_text().strip().splitlines()[-1]
+        assert said[-200:] in tags["mlflow.note.content"]
+    assert all(word in output for word in words), output
+    assert not processes_of(tmp_path)
+
+
+def started(cwd: Path) -> list[Path]:
+    """The folders whose training has begun, in order."""
+    return sorted(folder for folder in folders(cwd) if events(folder, "epoch_start"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_stopped_twice_the_second_time_ends_the_waiting(tmp_path: Path, proxy: FaultyProxy, number: int) -> None:
+    process = start(tmp_path, proxy.uri, HANG, WAIT_SEC="60")
+    wait_for(lambda: folders(tmp_path) and trains(folders(tmp_path)[0]))
+    [folder] = folders(tmp_path)
+    wait_for(lambda: Mirror(folder).state.offset)
+    proxy.fault = "hang"
+    process.send_signal(number)
+    wait_for(lambda: run_folder.read_result(folder), timeout_sec=10)
+    time.sleep(1.0)
+    assert process.poll() is None  # it waits for the upload
+    process.send_signal(number)
+    code, output = finished(process, timeout_sec=10)
+    assert code == 1, output
+    assert "not uploaded" in output
+    assert f"sync runs/{folder.name}" in output
+    assert not processes_of(tmp_path)
+    proxy.fault = None
+    assert [outcome.state for outcome in sync([folder])] == ["complete"]
+    assert json.loads((folder / run_folder.RESULT).read_text())["failure"]["kind"] == f"signal:{int(number)}"
+
+
+def test_nobody_has_to_look(server: MlflowServer, tmp_path: Path) -> None:
+    """The reader of a pipe, or the terminal, is gone: the run goes on without a word."""
+    process = start(tmp_path, server.uri, {"rows": 30, "sec": 0.02, "then": "finish"}, FINISH)
+    assert process.stdout
+    process.stdout.close()
+    assert process.wait(60) == 0
+    assert {run_of(server, folder)[0] for folder in folders(tmp_path)} == {"FINISHED"}
+
+
+def test_a_worker_whose_launcher_is_gone_before_it_looks_ends(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    worker = subprocess.run(
+        [sys.executable, "-m", "tests.tracking.quick_worker", str(tmp_path)],
+        env=environment(TIMETRIAL_LAUNCHER=str(gone.pid)), timeout=30, check=False,
+    )  # fmt: skip
+    assert worker.returncode == -signal.SIGKILL
+
+
+def dump(server: MlflowServer, *of: Path) -> list[list[tuple]]:
+    ids = [Mirror(folder).run_id for folder in of]
+    return [
+        query(server, f"select * from {table} where run_uuid in (?, ?) order by 1, 2, 3", *ids)
+        for table in ("runs", "tags", "params", "metrics")
+    ]

@@ -1,0 +1,229 @@
+"""What can be continued, and what is refused, with what to do instead."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from conf.schema import ConfigError
+from tests.composing import composed
+from tracking.jobs import job, resume, sweep
+from tracking.jobs.sweep import Job
+from tracking.run import checkpoints, journal, run_folder, run_lock
+from tracking.run.journal import Journal
+from tracking.run.run_folder import Failure, Result
+
+GIVEN = ["gpus=0", "max_epochs=9", "checkpoint_every_epochs=2", "tracking.offline=true", "timeout_sec=5"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+def interrupted(root: Path, sweep_folder: Path | None = None, epochs: tuple[int, ...] = (2, 4)) -> Path:
+    """The folder of a run that was told to stop in its fifth epoch."""
+    config = composed(GIVEN)
+    folder = job.make_folder(job.run_name(config), root, sweep_folder)
+    with run_lock.hold(folder):
+        job.prepare(folder, job.run_name(config), config, GIVEN, "sqlite:////some/where.db", sweep_folder)
+    log = Journal(folder / run_folder.JOURNAL)
+    log.event("run_start")
+    for epoch in range(1, 6):
+        log.event("epoch_start", epoch_num=epoch)
+        log.event("throughput_window", step=10 * epoch, samples=1, step_ms=[1.0], wait_ms=[0.0])
+        log.metrics({"train/loss": 1.0}, 10 * epoch)
+    log.close()
+    for epoch in epochs:
+        save(folder, epoch)
+    run_folder.write_result(folder, Result("killed", failure=Failure("signal:15", "stopped by SIGTERM")))
+    return folder
+
+
+def save(folder: Path, epoch: int) -> None:
+    path = checkpoints.path_of(folder, epoch)
+    path.parent.mkdir(exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("weights", bytes(1000))
+
+
+def asked(folder: Path, *overrides: str, multirun: bool = False) -> Job:
+    given = [f"resume={folder}", *overrides]
+    return resume.job(Job(composed(given), given), multirun)
+
+
+def refused(folder: Path, *overrides: str, multirun: bool = False) -> str:
+    with pytest.raises(ConfigError) as error:
+        asked(folder, *overrides, multirun=multirun)
+    return str(error.value)
+
+
+def test_the_configuration_is_that_of_the_folder(tmp_path: Path) -> None:
+    folder = interrupted(tmp_path / "runs")
+    found = asked(folder)
+    assert found.config.max_epochs == 9
+    assert found.config.gpus == 0
+    assert found.config.timeout_sec == 5
+    assert found.config.tracking.offline
+    assert found.config.tracking.uri == "sqlite:////some/where.db"
+    assert found.overrides == GIVEN
+    assert found.checkpoint
+    assert (found.checkpoint.folder, found.checkpoint.epoch_num) == (folder, 4)
+    assert found.config.config_hash() == composed(GIVEN).config_hash()
+
+
+def test_what_is_not_measured_can_be_given_anew(tmp_path: Path) -> None:
+    folder = interrupted(tmp_path / "runs")
+    settings = ("timeout_sec=60", "tracking.offline=false", "tracking.upload_wait_sec=1", "dry_run=true")
+    config = asked(folder.relative_to(tmp_path), *settings).config
+    assert (config.timeout_sec, config.tracking.offline, config.tracking.upload_wait_sec) == (60, False, 1)
+    assert config.dry_run
+    assert config.max_epochs == 9
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["seed=2", "gpus=0", "model.optimizer.lr=1", "checkpoint_every_epochs=1", "runs_dir=x", "sweep.resume=x",
+     "tracking.experiment=x", "tracking.uri=sqlite:///x", "+stack.expect.torch=2"],
+)  # fmt: skip
+def test_what_would_be_another_run_is_refused_by_name(tmp_path: Path, override: str) -> None:
+    words = refused(interrupted(tmp_path / "runs"), override)
+    assert f" {override.lstrip('+').partition('=')[0]}=" in words
+    assert "timeout_sec" in words
+
+
+def test_several_at_once_are_refused(tmp_path: Path) -> None:
+    assert "leave -m out" in refused(interrupted(tmp_path / "runs"), multirun=True)
+
+
+def test_a_folder_of_no_run_and_a_sweep_are_refused(tmp_path: Path) -> None:
+    assert "is no run's folder" in refused(tmp_path / "nothing")
+    folder = sweep.create([Job(composed(GIVEN), GIVEN)], [], "sqlite:///x.db")
+    assert f"sweep.resume={folder.name}" in refused(folder)
+
+
+def test_a_run_that_has_finished_is_refused(tmp_path: Path) -> None:
+    folder = interrupted(tmp_path / "runs")
+    run_folder.write_result(folder, Result("finished"))
+    assert "has finished" in refused(folder)
+
+
+@pytest.mark.parametrize("has_result", [True, False])
+def test_a_run_that_goes_on_is_refused(tmp_path: Path, has_result: bool) -> None:
+    folder = interrupted(tmp_path / "runs")
+    if not has_result:
+        (folder / run_folder.RESULT).unlink()
+    with run_lock.hold(folder):
+        assert "runs it; stop it, or wait for its end" in refused(folder)
+    assert asked(folder).checkpoint
+
+
+def test_a_run_that_may_go_on_elsewhere_is_refused_until_somebody_says_that_it_does_not(tmp_path: Path) -> None:
+    folder = interrupted(tmp_path / "runs")
+    path = folder / run_folder.OWNER
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"host": "elsewhere", "boot_id": "another"}))
+    assert asked(folder).checkpoint, "it has a result: so it has ended"
+    (folder / run_folder.RESULT).unlink()
+    words = refused(folder)
+    assert "elsewhere" in words
+    assert f"python -m tracking sync --ended {folder}" in words
+
+
+def test_a_run_without_a_checkpoint_is_refused_with_the_command_that_runs_it_anew(tmp_path: Path) -> None:
+    words = refused(interrupted(tmp_path / "runs", epochs=()))
+    assert "checkpoint_every_epochs was not set" in words
+    assert f"run it anew: launch.py {' '.join(GIVEN)}" in words
+
+
+def test_damaged_checkpoints_are_passed_over_or_named(tmp_path: Path) -> None:
+    folder = interrupted(tmp_path / "runs")
+    for epoch in (4, 2):
+        path = checkpoints.path_of(folder, epoch)
+        path.write_bytes(path.read_bytes()[:-20])
+        if epoch == 4:
+            found = asked(folder).checkpoint
+            assert found
+            assert found.epoch_num == 2
+    assert "damaged: epoch4.ckpt, epoch2.ckpt" in refused(folder)
+
+
+def test_a_configuration_that_was_changed_since_is_refused(tmp_path: Path) -> None:
+    folder = interrupted(tmp_path / "runs")
+    path = folder / run_folder.CONFIG
+    config = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump(config | {"seed": 2}))
+    assert "is not what it began with" in refused(folder)
+    path.write_text(yaml.safe_dump(config | {"sede": 2}))
+    assert "sede: no such option" in refused(folder)
+
+
+def test_reopening_sets_the_files_aside_and_says_where_it_goes_on(tmp_path: Path) -> None:
+    folder = interrupted(tmp_path / "runs")
+    for number in (1, 2):
+        for name in ("worker.log", "fingerprint.json", "failure.rank0.json"):
+            (folder / name).write_text(f"of attempt {number}")
+        checkpoint = asked(folder).checkpoint
+        assert checkpoint
+        resume.reopen(folder, checkpoint)
+        for name in (f"worker.{number}.log", f"fingerprint.{number}.json", f"failure.{number}.rank0.json"):
+            assert (folder / name).read_text() == f"of attempt {number}"
+        assert not (folder / "failure.rank0.json").exists()
+        assert run_folder.read_result(folder) is None
+        assert (folder / run_folder.RESERVE).exists(), "room for the next result"
+        run_folder.write_result(folder, Result("failed", failure=Failure("oom", "no room")))
+    events = [event for event in journal.events(folder / run_folder.JOURNAL) if event.key == "resume"]
+    expected = {"epoch_num": 4, "from_step": 40, "checkpoint": "checkpoints/epoch4.ckpt"}
+    assert [event.values for event in events] == [expected | {"after": after} for after in ("signal:15", "oom")]
+    tags: dict[str, object] = {}
+    for row, _ in journal.read(folder / run_folder.JOURNAL):
+        tags |= row.values if row.kind == "tags" else {}
+    assert (tags["resumed"], tags["resumed.after"]) == (2, "signal:15,oom")
+    assert [path.name for path in run_folder.kept(folder, "fingerprint.json")] == [
+        "fingerprint.1.json",
+        "fingerprint.2.json",
+    ]
+
+
+def test_a_sweeps_job_goes_on_in_the_newest_folder_with_a_checkpoint(tmp_path: Path) -> None:
+    one = Job(composed(GIVEN), GIVEN)
+    folder = sweep.create([one], [], "sqlite:///x.db")
+    kept = interrupted(folder, folder)
+    interrupted(folder, folder, epochs=())  # newer, and without
+    (found,) = sweep.resume("runs", folder.name, [Job(composed([]), [])], multirun=False)[1]
+    assert found.checkpoint
+    assert found.checkpoint.folder == kept
+    with run_lock.hold(kept):
+        (found,) = sweep.resume("runs", folder.name, [Job(composed([]), [])], multirun=False)[1]
+        assert found.checkpoint is None, "somebody is at work there"
+    run_folder.write_result(kept, Result("finished"))
+    (found,) = sweep.resume("runs", folder.name, [Job(composed([]), [])], multirun=False)[1]
+    assert found.finished
+    assert found.checkpoint is None
+
+
+def test_an_environment_that_changed_between_attempts_is_named() -> None:
+    from tracking.environment import fingerprint
+
+    def taken(torch: str, node: str) -> fingerprint.Fingerprint:
+        return {"software": {"torch": torch, "python": "3.11"}, "host": {"cpu": "x", "kernel": "6", "node": node}}
+
+    assert fingerprint.changes([taken("2.11", "a")]) == []
+    assert fingerprint.changes([taken("2.11", "a"), taken("2.11", "a")]) == []
+    assert fingerprint.changes([taken("2.11", "a"), taken("2.12", "b"), taken("2.11", "a")]) == [
+        "env.node",
+        "env.torch",
+    ]
+
+
+def test_the_note_says_that_it_is_no_uninterrupted_run(tmp_path: Path) -> None:
+    folder = interrupted(tmp_path / "runs")
+    checkpoint = asked(folder).checkpoint
+    assert checkpoint
+    resume.reopen(folder, checkpoint)
+    assert re.search("resumed after epoch 4: no time to accuracy", (folder / run_folder.JOURNAL).read_text())

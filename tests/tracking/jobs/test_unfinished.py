@@ -1,0 +1,71 @@
+"""What a launch finds of earlier ones: quickly, and nothing that others are at."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.tracking.folders import end, make_folder, write_rows
+from tracking.jobs import unfinished
+from tracking.mirror.state import State, save, signatures
+from tracking.run import run_folder, run_lock
+
+
+def left(root: Path, name: str, *, result: bool = True) -> Path:
+    """A run's folder as its launcher leaves it, with its mark."""
+    folder = make_folder(root, "http://127.0.0.1:9", name)
+    write_rows(folder, range(2))
+    with run_lock.hold(folder):
+        pass
+    if result:
+        end(folder)
+    unfinished.mark(folder)
+    return folder
+
+
+def uploaded(folder: Path) -> None:
+    size = (folder / run_folder.JOURNAL).stat().st_size
+    save(folder, State("http://127.0.0.1:9", offset=size, status="FINISHED", artifacts=signatures(folder)))
+
+
+def test_what_is_cut_off_is_ended_what_is_left_is_named_and_the_rest_is_nobodys_business(tmp_path: Path) -> None:
+    cut_off, waiting, done, gone = (
+        left(tmp_path, "a-cut-off", result=False), left(tmp_path, "b-waiting"), left(tmp_path, "c-done"),
+        left(tmp_path, "d-gone"),
+    )  # fmt: skip
+    running, other_machine = left(tmp_path, "e-running", result=False), left(tmp_path, "f-far", result=False)
+    uploaded(done)
+    gone.rename(tmp_path / "moved")
+    path = other_machine / run_folder.OWNER
+    path.write_text(run_folder.to_json(run_folder.read_json(path) | {"host": "far", "boot_id": "other"}))
+    with run_lock.hold(running):
+        assert unfinished.look_back(tmp_path) == ([cut_off], [waiting])
+    result = run_folder.read_result(cut_off)
+    assert result
+    assert result.status == "killed"
+    names = {mark.name for mark in (tmp_path / unfinished.MARKS).iterdir()}
+    assert names == {"a-cut-off", "b-waiting", "e-running", "f-far"}
+    uploaded(waiting)
+    with run_lock.hold(running):
+        assert unfinished.look_back(tmp_path) == ([], [cut_off])
+
+
+def test_a_run_of_a_machine_that_has_long_been_silent_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    far = left(tmp_path, "far", result=False)
+    path = far / run_folder.OWNER
+    path.write_text(run_folder.to_json(run_folder.read_json(path) | {"host": "far", "boot_id": "other"}))
+    monkeypatch.setattr(unfinished, "SILENT_SEC", -1.0)
+    assert unfinished.look_back(tmp_path) == ([], [far])
+    assert run_folder.read_result(far) is None
+
+
+def test_thousands_of_folders_cost_no_time(tmp_path: Path) -> None:
+    for number in range(3000):
+        (tmp_path / f"run{number}").mkdir()
+        (tmp_path / f"run{number}" / run_folder.RUN).write_text("{")  # reading it would be an error
+    waiting = left(tmp_path, "waiting")
+    start = time.monotonic()
+    assert unfinished.look_back(tmp_path) == ([], [waiting])
+    assert time.monotonic() - start < 0.5

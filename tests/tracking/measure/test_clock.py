@@ -1,0 +1,104 @@
+"""Time to accuracy from events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracking.measure import clock
+from tracking.run.journal import Record
+
+
+def event(key: str, at: float, value: float | None = None, **values: Any) -> Record:
+    return Record("event", int(at * 1000), at, key, value, values=values)
+
+
+def run(accuracies: list[float], train: float = 10.0, evaluate: float = 2.0) -> list[Record]:
+    """A run that starts its command at 0 and its clock at 100, and evaluates after every epoch."""
+    events = [
+        event("init_start", 3.0, since_command_sec=3.0),
+        event("warmup_start", 50.0),
+        event("warmup_stop", 90.0),
+        event("run_start", 100.0),
+    ]
+    now = 100.0
+    for number, accuracy in enumerate(accuracies, 1):
+        events += [event("epoch_start", now, epoch_num=number), event("epoch_stop", now + train, epoch_num=number)]
+        now += train
+        events.append(event("eval_start", now, epoch_num=number))
+        now += evaluate
+        events.append(event("eval_accuracy", now, accuracy, epoch_num=number, metrics={"accuracy": accuracy}))
+        events.append(event("eval_stop", now, epoch_num=number))
+    return [*events, event("run_stop", now)]
+
+
+def test_both_clocks_stop_at_the_evaluation_that_reaches_the_target() -> None:
+    summary = clock.summarize(run([0.5, 0.8, 0.9, 0.95]), {"accuracy": 0.9})
+    assert summary == {
+        "time/init_sec": 100.0,
+        "time/compile_sec": 40.0,
+        "time/train_sec": 40.0,
+        "time/epoch_sec": 10.0,
+        "time/eval_sec": 8.0,
+        "time/to_accuracy_sec": 36.0,
+        "time/to_accuracy_train_sec": 30.0,
+        "epochs/to_accuracy": 3.0,
+        "target_reached": 1.0,
+    }
+
+
+def test_a_missed_target_has_no_time_to_accuracy() -> None:
+    summary = clock.summarize(run([0.5, 0.8]), {"accuracy": 0.9})
+    assert summary["target_reached"] == 0.0
+    assert not [key for key in summary if key.startswith("time/to_accuracy")]
+
+
+def test_a_run_without_a_target_reached_nothing_and_missed_nothing() -> None:
+    assert "target_reached" not in clock.summarize(run([0.5]), {})
+
+
+def test_a_run_that_never_started_its_clock_has_no_times() -> None:
+    assert clock.summarize([event("init_start", 1.0)], {"accuracy": 0.9}) == {}
+
+
+def test_every_target_has_to_be_reached_at_once() -> None:
+    targets = {"box": 0.3, "mask": 0.2}
+    assert not clock.reached({"box": 0.4, "mask": 0.1}, targets)
+    assert not clock.reached({"box": 0.4}, targets)
+    assert not clock.reached({"box": float("nan"), "mask": 0.3}, targets)
+    assert clock.reached({"box": 0.3, "mask": 0.2}, targets)
+
+
+def test_checkpoints_are_off_dawnbenchs_clock_only() -> None:
+    events = run([0.95])
+    events[5:5] = [event("checkpoint_start", 104.0), event("checkpoint_stop", 107.0)]
+    summary = clock.summarize(events, {"accuracy": 0.9})
+    assert summary["time/to_accuracy_sec"] == 12.0
+    assert summary["time/to_accuracy_train_sec"] == 7.0
+
+
+def test_a_clock_that_goes_back_is_an_error() -> None:
+    with pytest.raises(ValueError, match="clock went back"):
+        clock.summarize([event("run_start", 0.0), event("epoch_start", 5.0), event("epoch_stop", 4.0)], {})
+
+
+@given(
+    st.lists(st.floats(0, 1), min_size=1, max_size=8),
+    st.floats(0, 1),
+    st.floats(0.001, 1e4),
+    st.floats(0.001, 1e4),
+)
+def test_the_clocks_differ_by_the_evaluations_and_a_prefix_decides(
+    accuracies: list[float], target: float, train: float, evaluate: float
+) -> None:
+    events = run(accuracies, train, evaluate)
+    summary = clock.summarize(events, {"accuracy": target})
+    hits = [number for number, accuracy in enumerate(accuracies, 1) if accuracy >= target]
+    assert summary["target_reached"] == float(bool(hits))
+    if hits:
+        assert summary["epochs/to_accuracy"] == hits[0]
+        assert summary["time/to_accuracy_sec"] == pytest.approx(hits[0] * (train + evaluate), rel=1e-6)
+        assert summary["time/to_accuracy_train_sec"] == pytest.approx(hits[0] * train, rel=1e-6, abs=1e-6)

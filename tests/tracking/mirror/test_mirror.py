@@ -1,0 +1,218 @@
+"""The mirror against a real MLflow server over SQLite: what arrives there, in which form, and what is told of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.tracking.folders import end, make_folder, wait_for, write_rows
+from tests.tracking.mlflow_server import MlflowServer, answering
+from tests.tracking.rows import expected_rows, query, runs_with_uid, stored_rows, tags_of
+from tracking.jobs.sync import MirrorThread, sync
+from tracking.mirror.batches import batches
+from tracking.mirror.mirror import Mirror
+from tracking.mirror.server import TrackingUnavailable, check_server, strip_credentials
+from tracking.run import run_folder
+from tracking.run.journal import Journal
+
+# MLflow's dependencies use what others of them deprecate; our own warnings are none of these.
+pytestmark = [
+    pytest.mark.usefixtures("mlflow_environment"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+REPO = Path(__file__).parents[3]
+
+
+def test_a_row_is_visible_within_three_seconds(server: MlflowServer, tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, server.uri)
+    thread = MirrorThread(folder).start()
+    wait_for(lambda: thread.mirror.run_id)
+    write_rows(folder, range(1))
+    start = time.monotonic()
+    wait_for(lambda: stored_rows(server, thread.mirror.run_id))
+    assert time.monotonic() - start < 3
+    end(folder)
+    assert thread.close(wait_sec=30)
+
+
+def test_a_sweep_is_synced_with_its_jobs_and_syncing_again_changes_nothing(
+    server: MlflowServer, tmp_path: Path
+) -> None:
+    parent = make_folder(tmp_path, server.uri, "sweep", kind="sweep")
+    jobs = [make_folder(parent, server.uri, status, parent="..") for status in ("failed", "finished", "killed")]
+    for job in jobs:
+        write_rows(job, range(3))
+        end(job, job.name)
+    end(parent)
+    running = make_folder(tmp_path, server.uri, "still")
+    write_rows(running, range(2))
+    told: list[object] = []
+    folders = [*run_folder.run_folders(tmp_path)]
+    with_result = threading.Thread(target=sync, args=([*folders, running],))
+    with_result.start()  # two at once
+    outcomes = sync(folders, progress=told.append)
+    with_result.join()
+    assert told == outcomes
+    assert {outcome.folder.name: outcome.state for outcome in outcomes} == {
+        "sweep": "complete", "failed": "complete", "finished": "complete", "killed": "complete", "still": "running",
+    }  # fmt: skip
+    for job in jobs:
+        shipped = Mirror(job)
+        [(status, end_time, start_time, name)] = query(
+            server, "select status, end_time, start_time, name from runs where run_uuid = ?", shipped.run_id
+        )
+        assert (status, name, start_time) == (job.name.upper(), job.name, shipped.info.created_ms)
+        failure = (run_folder.read_result(job) or run_folder.Result("")).failure
+        assert end_time == (failure.time_ms if failure else expected_rows(job)[-1][2])
+        assert tags_of(server, shipped.run_id)["mlflow.parentRunId"] == Mirror(parent).run_id
+        assert len(runs_with_uid(server, shipped.info.uid)) == 1
+        assert (server.folder / "served" / "1" / str(shipped.run_id) / "artifacts" / "config.yaml").exists()
+    assert query(server, "select status from runs where run_uuid = ?", Mirror(running).run_id) == [("RUNNING",)]
+    before = dump(server)
+    assert [outcome.state for outcome in sync(folders)] == [outcome.state for outcome in outcomes]
+    assert dump(server) == before
+
+
+def test_a_folder_follows_to_another_server_and_changed_files_are_uploaded_again(
+    server: MlflowServer, tmp_path: Path
+) -> None:
+    folder = make_folder(tmp_path, "http://127.0.0.1:9")
+    write_rows(folder, range(2))
+    end(folder)
+    [outcome] = sync([folder], tracking_uri=server.uri)
+    assert outcome.state == "complete"
+    shipper = Mirror(folder, server.uri)
+    run_id = shipper.run_id
+    run_folder.write_text(folder / "summary.csv", "a,b\n")
+    assert not shipper.complete
+    shipper.finish()
+    assert shipper.complete
+    database = f"sqlite:///{server.database}"  # another way to the same runs: found again by the uid
+    Mirror(folder, database).finish()
+    assert Mirror(folder, database).run_id == run_id
+    assert stored_rows(server, run_id) == expected_rows(folder)
+
+
+def test_artifacts_of_a_database_lie_beside_it_nothing_is_printed_and_the_ui_serves_them(
+    server: MlflowServer, tmp_path: Path
+) -> None:
+    uri = f"sqlite:///{server.database}"
+    folder = make_folder(tmp_path, uri, "direct")
+    info = run_folder.read_info(folder)
+    info.experiment = "direct"
+    run_folder.write_json(folder / run_folder.RUN, info)
+    write_rows(folder, range(1))
+    end(folder)
+    code = (
+        "import sys, tracking.mirror.mirror, tracking.jobs.sync, tracking.environment.system_metrics, pathlib\n"
+        "assert 'mlflow' not in sys.modules and 'requests' not in sys.modules\n"
+        "assert tracking.jobs.sync.sync([pathlib.Path(sys.argv[1])])[0].state == 'complete'"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(REPO)}
+    done = subprocess.run(
+        [sys.executable, "-c", code, folder], cwd=tmp_path, env=environ, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    run_id = Mirror(folder).run_id
+    assert (server.folder / "mlartifacts" / str(run_id) / "artifacts" / "config.yaml").read_text() == "seed: 1\n"
+    with urllib.request.urlopen(f"{server.uri}/get-artifact?path=config.yaml&run_uuid={run_id}") as answer:
+        assert answer.read() == b"seed: 1\n"
+
+
+def test_what_is_large_is_split_and_what_is_long_is_cut_visibly(server: MlflowServer, tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, server.uri)
+    journal = Journal(folder / run_folder.JOURNAL)
+    journal.metrics({f"key {i}": i for i in range(1500)}, 1)
+    journal.params({f"p{i}": "é" * 7000 for i in range(130)})
+    journal.tags({f"t{i}": "x" * 9000 for i in range(101)})
+    journal.event("run_start")
+    shipped = list(batches(folder / run_folder.JOURNAL, 0))
+    assert [len(batch.metrics) for batch in shipped][:2] == [1000, 500]
+    assert all(len(batch.params) <= 100 and len(batch.tags) <= 100 and len(batch) <= 1000 for batch in shipped)
+    assert shipped[-1].offset == (folder / run_folder.JOURNAL).stat().st_size
+    assert shipped[0].offset == 0  # the first record is not yet shipped whole
+    shipper = Mirror(folder)
+    assert shipper.step() == 1500 + 130 + 101  # MLflow itself refuses a request above its limits
+    params = query(server, "select value from params where run_uuid = ?", shipper.run_id)
+    assert params == [("é" * 5999 + "…",)] * 130
+    assert tags_of(server, shipper.run_id)["t100"] == "x" * 7999 + "…"
+
+
+def test_a_value_that_mlflow_cannot_hold_is_named_and_holds_up_nothing(server: MlflowServer, tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, server.uri)
+    Journal(folder / run_folder.JOURNAL).metrics({"throughput(tps)": 1.0, "loss": 2.0})
+    end(folder)
+    [outcome] = sync([folder])
+    assert outcome.state == "complete"
+    assert "throughput(tps)" in outcome.message
+    assert [row[:2] for row in stored_rows(server, Mirror(folder).run_id)] == [("loss", 2.0)]
+
+
+def test_a_param_that_changes_later_is_named_and_holds_up_nothing(server: MlflowServer, tmp_path: Path) -> None:
+    """MLflow refuses the whole request in which a param has another value than before."""
+    folder = make_folder(tmp_path, server.uri)
+    journal = Journal(folder / run_folder.JOURNAL)
+    journal.params({"lr": 0.1})
+    Mirror(folder).step()
+    journal.params({"lr": 0.2, "seed": 1})
+    journal.metrics({"loss": 2.0})
+    journal.close()
+    end(folder)
+    for again in (False, True):
+        [outcome] = sync([folder], again=again)
+        assert outcome.state == "complete", outcome.message
+        assert "'lr' is '0.2' after '0.1'" in outcome.message
+    run_id = Mirror(folder).run_id
+    assert sorted(query(server, "select key, value from params where run_uuid = ?", run_id)) == [
+        ("lr", "0.1"), ("seed", "1"),
+    ]  # fmt: skip
+    assert stored_rows(server, run_id) == expected_rows(folder)
+
+
+def test_a_run_that_was_resumed_leaves_the_mirror_of_its_earlier_attempt_nothing_to_do(
+    server: MlflowServer, tmp_path: Path
+) -> None:
+    thread = MirrorThread(make_folder(tmp_path, server.uri)).start()
+    began = time.monotonic()
+    assert not thread.close(wait_sec=60), "there is no result, whose upload would be complete"
+    assert time.monotonic() - began < 30
+
+
+def test_credentials_are_used_and_never_written(
+    server: MlflowServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = f"http://someone:pa55word@127.0.0.1:{server.port}"
+    folder = make_folder(tmp_path, strip_credentials(secret))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", secret)
+    write_rows(folder, range(1))
+    end(folder)
+    Mirror(folder).finish()
+    assert Mirror(folder).complete
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert b"pa55word" not in written + server.database.read_bytes()
+    with answering(503) as (uri, headers):
+        with_password = uri.replace("//", "//someone:pa55word@")
+        for action in (lambda: Mirror(folder, with_password).step(), lambda: check_server(with_password)):
+            with pytest.raises(TrackingUnavailable) as caught:
+                action()
+            assert uri in str(caught.value)
+            assert "pa55word" not in str(caught.value)
+        assert set(headers) == {"Basic c29tZW9uZTpwYTU1d29yZA=="}
+
+
+def test_check_server_passes_a_server_that_answers_and_ignores_databases(server: MlflowServer) -> None:
+    check_server(server.uri)
+    check_server("sqlite:////nowhere/mlflow.db")
+
+
+def dump(server: MlflowServer) -> list[list[tuple]]:
+    return [query(server, f"select * from {table} order by 1, 2") for table in ("runs", "tags", "params", "metrics")]

@@ -1,0 +1,122 @@
+"""URIs and links, and servers that refuse, fail and hang; tests/tracking/mirror/test_mirror.py has one that works."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.tracking.folders import end, make_folder, wait_for
+from tests.tracking.mlflow_server import answering
+from tracking.jobs.sync import MirrorThread
+from tracking.mirror import connection, mlflow_run, server
+from tracking.mirror.mirror import Mirror
+from tracking.mirror.server import TrackingRefused, TrackingUnavailable
+
+TRAINING = server.MODEL_TRAINING
+
+# MLflow's dependencies use what others of them deprecate; our own warnings are none of these.
+pytestmark = [
+    pytest.mark.usefixtures("mlflow_environment"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+def test_links_lead_to_routes_that_this_mlflow_has() -> None:
+    import mlflow
+
+    [script] = (Path(mlflow.__file__).parent / "server/js/build/static/js").glob("main.*.js")
+    routes = script.read_text(encoding="utf-8")
+    assert '"/compare-runs"' in routes
+    assert "?runs=${JSON.stringify(e)}&experiments=${JSON.stringify(t)}" in routes
+    assert '"/experiments/:experimentId/runs/:runUuid"' in routes
+    page = f"#/experiments/3/runs/ab?{TRAINING}"
+    assert server.run_link("http://u:p@host:1/", "3", "ab") == f"http://host:1/{page}"
+    assert server.run_link("sqlite:////a/mlflow.db", "3", "ab") == f"http://127.0.0.1:5000/{page}"
+    assert server.compare_link("http://host:1", "3", ["a", "b"]) == (
+        f"http://host:1/#/compare-runs?runs=%5B%22a%22%2C%22b%22%5D&experiments=%5B%223%22%5D&{TRAINING}"
+    )
+    assert '"viewStateShareKey"' in routes
+    assert f'"{mlflow_run.VIEW_TAG}"' in routes
+    below = "https://u:p@host/team/mlflow/"
+    assert server.view_link(below, "3", "s 1") == (
+        f"https://host/team/mlflow/#/experiments/3/runs?viewStateShareKey=s%201&{TRAINING}"
+    )
+    assert "compareRunsMode=CHART&" in server.view_link(below, "3", "s", charts=True)
+    assert server.search_link(below, "3", "tags.a = 'b'", "metrics.`time/c`") == (
+        "https://host/team/mlflow/#/experiments/3/runs?searchFilter=tags.a%20%3D%20%27b%27"
+        f"&orderByKey=metrics.%60time%2Fc%60&orderByAsc=true&{TRAINING}"
+    )
+
+
+def test_uris(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert server.default_uri() == f"sqlite:///{tmp_path}/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://u:p@host")
+    assert server.default_uri() == "http://u:p@host"
+    assert server.absolute_uri("sqlite:///x.db?timeout=5") == f"sqlite:///{tmp_path}/x.db?timeout=5"
+    assert server.absolute_uri("sqlite:////x.db") == "sqlite:////x.db"
+    assert server.ui_command("http://host") is None
+    assert server.ui_command("sqlite:////a b/mlflow.db") == (
+        "mlflow ui --backend-store-uri 'sqlite:////a b/mlflow.db' --port 5000"
+    )
+    for uri, stripped in {
+        "http://u:p@ss@host:1/x": "http://host:1/x",
+        "postgresql://u:p@host/db": "postgresql://host/db",
+        "postgresql://host/db?user=u&password=p&sslmode=require": "postgresql://host/db?sslmode=require",
+        "sqlite:////a@b/mlflow.db": "sqlite:////a@b/mlflow.db",
+        "databricks": "databricks",
+    }.items():
+        assert server.strip_credentials(uri) == stripped
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(401, TrackingRefused), (403, TrackingRefused), (429, TrackingUnavailable), (500, TrackingUnavailable)],
+)
+def test_a_refusal_is_told_from_an_outage(
+    tmp_path: Path, status: int, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "t0ken")
+    with answering(status) as (uri, headers):
+        folder = make_folder(tmp_path, uri)
+        for action in (Mirror(folder).step, lambda: server.check_server(uri)):
+            with pytest.raises(error) as caught:
+                action()
+            assert uri in str(caught.value)
+            assert ("MLFLOW_TRACKING_USERNAME" in str(caught.value)) == (error is TrackingRefused)
+        assert set(headers) == {"Bearer t0ken"}
+    with pytest.raises(TrackingUnavailable):
+        server.check_server(uri)  # nobody listens any more
+
+
+def test_a_database_whose_connection_is_gone_is_an_outage_although_mlflow_says_400(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, "")
+    for error_code, error in (("BAD_REQUEST", TrackingUnavailable), ("INVALID_PARAMETER_VALUE", TrackingRefused)):
+        with answering(400, error_code=error_code) as (uri, _), pytest.raises(error):
+            Mirror(folder, uri).step()
+
+
+def test_a_server_that_hangs_costs_one_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    monkeypatch.setattr(connection, "TIMEOUT_SEC", 1)
+    import mlflow  # noqa: F401  the import is no part of the request
+
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        uri = f"http://127.0.0.1:{hanging.getsockname()[1]}"
+        folder = make_folder(tmp_path, uri)
+        for action in (Mirror(folder).step, lambda: server.check_server(uri)):
+            start = time.monotonic()
+            with pytest.raises(TrackingUnavailable):
+                action()
+            assert time.monotonic() - start < 3
+        end(folder)
+        thread = MirrorThread(folder).start()
+        thread.ended()
+        wait_for(lambda: thread.status)
+        start = time.monotonic()
+        assert not thread.close(wait_sec=0.5)
+        assert time.monotonic() - start < 3

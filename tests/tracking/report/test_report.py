@@ -1,0 +1,195 @@
+"""The report on one sweep whose runs were written by hand: every figure, the files, and what cannot be reported."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tracking.mlflow_server import answering
+from tests.tracking.studied import ONE, SWEEP, to_accuracy, write_sweep
+from tracking.__main__ import main
+from tracking.jobs import sweep_report, sync
+from tracking.report import page, report
+from tracking.report.report import Report
+from tracking.results.folder_runs import FolderRuns
+from tracking.results.mlflow_runs import MlflowRuns
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Path:
+    root = tmp_path_factory.mktemp("report")
+    shutil.copy(empty_database, root)
+    outcomes = sync.sync(write_sweep(root / "runs", f"sqlite:///{root / 'mlflow.db'}"))
+    assert {outcome.state for outcome in outcomes} == {"complete"}
+    return root
+
+
+@pytest.fixture(scope="module")
+def made(root: Path) -> Report:
+    store = FolderRuns([root / "runs"])
+    return report.make(store, [SWEEP], store.find([SWEEP]))
+
+
+def figure(made: Report, heading: str, **setting: str) -> Any:
+    found = [one for one in made.figures if one.heading == heading and setting.items() <= one.setting.items()]
+    assert len(found) == 1, [one.setting for one in found]
+    return found[0].estimate
+
+
+def test_means_are_of_the_runs_that_count_with_error_and_olympic_mean(made: Report) -> None:
+    times = [to_accuracy(step) for step in ONE]
+    one = figure(made, "time to accuracy (s)", gpus="1")
+    assert one.n == 5
+    assert one.mean == pytest.approx(statistics.fmean(times))
+    assert one.error == pytest.approx(statistics.stdev(times) / 5**0.5)
+    assert one.olympic == pytest.approx(statistics.fmean(times[1:4]))
+    two = figure(made, "time to accuracy (s)", gpus="2")
+    assert (two.n, two.olympic) == (3, None)
+    assert figure(made, "without evaluation (s)", gpus="2").mean == pytest.approx(24 * 0.06)
+    assert figure(made, "minutes an epoch", gpus="2").mean == pytest.approx(8 * 0.06 / 60)
+    rate = statistics.fmean(32 / step for step in ONE)
+    assert figure(made, "samples/s", gpus="1").mean == pytest.approx(rate)
+    assert figure(made, "cost to accuracy (USD)", gpus="2").mean == pytest.approx(0.002 * two.mean)
+
+
+def test_speed_up_and_efficiency_are_over_the_fewest_devices_with_their_error(made: Report) -> None:
+    one, two = (figure(made, "time to accuracy (s)", gpus=gpus) for gpus in ("1", "2"))
+    speed_up, efficiency = (figure(made, heading, gpus="2") for heading in ("speed-up", "efficiency"))
+    assert speed_up.mean == pytest.approx(one.mean / two.mean)
+    relative = ((one.error / one.mean) ** 2 + (two.error / two.mean) ** 2) ** 0.5
+    assert speed_up.error == pytest.approx(speed_up.mean * relative)
+    assert efficiency.mean == pytest.approx(speed_up.mean / 2)
+    assert efficiency.error == pytest.approx(speed_up.error / 2)
+    assert figure(made, "speed-up", gpus="1").text() == "1.000"
+    table = next(table for table in made.tables if table.title.startswith("Speed-ups"))
+    assert table.text() == [["vgg on digits to accuracy 0.9", "", "1.000", speed_up.text()]]
+
+
+def test_runs_that_do_not_count_are_listed_with_the_reason(made: Report) -> None:
+    whys = {run.params["seed"]: why for run, _, why in made.workloads[0].excluded}
+    assert whys == {
+        "11": "diverged: nan",
+        "12": "failed: signal:9",
+        "13": "target missed",
+        "14": "interrupted and resumed",
+    }
+    table = next(table for table in made.tables if table.title == "Not in any mean: 4 of 12 runs")
+    assert len(table.rows) == 4
+    assert "1 of 5 runs missed the target" in " ".join(made.warnings)
+    assert made.tables[0].column("n") == ["5 of 7", "3 of 5"]
+
+
+def test_missed_runs_count_for_rates_where_that_is_asked_for(root: Path) -> None:
+    store = FolderRuns([root / "runs"])
+    made = report.make(store, [SWEEP], store.find([SWEEP]), with_missed=True)
+    assert figure(made, "samples/s", gpus="2").n == 4
+    assert figure(made, "time to accuracy (s)", gpus="2").n == 3
+    assert "(n=3)" in made.tables[0].column("time to accuracy (s)")[1]
+
+
+def test_a_report_from_mlflow_is_that_from_folders(root: Path, made: Report, mlflow_environment: None) -> None:
+    store = MlflowRuns(f"sqlite:///{root / 'mlflow.db'}")
+    ours, theirs = report.make(store, [SWEEP], store.find([SWEEP])).plain(), made.plain()
+    assert ours.pop("source") != theirs.pop("source")
+    assert ours == theirs
+
+
+@pytest.fixture
+def here(root: Path, monkeypatch: pytest.MonkeyPatch, mlflow_environment: None) -> Path:
+    monkeypatch.chdir(root)
+    return root
+
+
+def test_the_command_writes_all_files_prints_the_table_and_checks_every_figure(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", SWEEP, "--out", "out", "--check"]) == 0
+    printed = capsys.readouterr().out
+    assert "5 of 7" in printed
+    assert "cannot be told apart" in printed or "better" in printed
+    assert "from 12 journals below runs: all agree" in printed
+    content = json.loads((here / "out" / "report.json").read_text())
+    with (here / "out" / "report.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["text"] for row in rows] == [one["text"] for one in content["figures"]]
+    markdown = (here / "out" / "report.md").read_text()
+    for name in re.findall(r"!\[.*?\]\((.*?)\)", markdown):
+        assert (here / "out" / name).read_bytes().startswith(b"\x89PNG")
+    names = {path.stem.removeprefix("report-") for path in (here / "out").glob("*.png")}
+    assert names == {"1-accuracy", "1-scaling", "1-throughput", "1-utilisation", "1-cost", "mean-utilisation"}
+    for text in (markdown, (here / "out" / "report.html").read_text()):
+        assert content["answer"] in text
+        assert "target missed" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["nothing"], 2, rf"nothing: no sweep.*{SWEEP}.*studies"),
+        ([SWEEP, "--by", "colour"], 2, "--by colour: no run has such a param.*there are: batch_size"),
+        ([SWEEP, "--metric", "eval/beauty"], 2, "--metric eval/beauty: no run has it; there are: .*eval/accuracy"),
+        (["vgg-digits-fp32-1gpu-seed11"], 2, r"none of 1 runs finished: nan \(1\)"),
+        ([SWEEP, "--uri", "sqlite:///none.db"], 2, r"none\.db: no such database; give --uri"),
+        ([SWEEP, "--out", "mlflow.db/x"], 2, "give --out a folder"),
+    ],
+)
+def test_what_cannot_be_reported_is_said_in_words(
+    here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, words: str
+) -> None:
+    assert main(["report", *arguments]) == code
+    assert re.search(words, capsys.readouterr().err)
+
+
+def test_a_server_that_does_not_answer_writes_no_report(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with answering(500) as (uri, _):
+        assert main(["report", SWEEP, "--uri", uri, "--out", "none"]) == 1
+    assert "No report was written: try again, or give --from-folders" in capsys.readouterr().err
+    assert not (here / "none").exists()
+
+
+def test_the_report_is_attached_to_the_sweeps_parent_run_with_the_answer(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mlflow import MlflowClient
+
+    command = ["report", SWEEP, "--out", "attached", "--attach"]
+    assert main(command) == main(command) == 0  # a second time puts it in the place of the first
+    run_id = re.findall(r"attached to the run (\w+)", capsys.readouterr().out)[-1]
+    client = MlflowClient(f"sqlite:///{here / 'mlflow.db'}")
+    parent = client.get_run(run_id)
+    assert parent.data.params == {"num_jobs": "13"}
+    answer = json.loads((here / "attached" / "report.json").read_text())["answer"]
+    assert parent.data.tags["mlflow.note.content"].count(answer) == 1
+    names = {file.path for file in client.list_artifacts(run_id)}
+    assert {"report.html", "report.md", "report.csv", "report-1-scaling.png"} <= names
+    assert main(["report", "vgg-digits-fp32-1gpu-seed1", "--from-folders", "--attach"]) == 2
+    assert "leave --from-folders out" in capsys.readouterr().err
+
+
+def test_a_sweep_ends_with_its_report_in_its_folder(tmp_path: Path) -> None:
+    folder, *_ = write_sweep(tmp_path, "sqlite:///none.db")
+    note = sweep_report.write(folder, "`launch.py -m gpus=1,2`")
+    assert "8 of 12 runs" in (folder / "report.md").read_text()
+    assert (folder / "report.html").exists()
+    assert "better than the only other" in note
+    assert note.endswith("`launch.py -m gpus=1,2`")
+
+
+def test_a_report_that_cannot_be_made_leaves_the_sweep_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, *_ = write_sweep(tmp_path, "sqlite:///none.db")
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("no font")
+
+    monkeypatch.setattr(page, "write", broken)
+    assert sweep_report.write(folder, "as it was") == "as it was"
+    assert (folder / "report.failed.txt").read_text() == "RuntimeError: no font\n"

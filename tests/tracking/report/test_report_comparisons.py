@@ -1,0 +1,236 @@
+"""Reports on a few runs each: which settings are told apart, and what else differs between them is named."""
+
+from __future__ import annotations
+
+import functools
+import html.parser
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tracking import studied
+from tests.tracking.studied import CLOCKS, SWEEP, to_accuracy
+from tracking.audit.audit import recheck
+from tracking.report import page, report
+from tracking.report.report import Report
+from tracking.results.folder_runs import FolderRuns
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., Report]:
+    return functools.partial(written, tmp_path)
+
+
+def written(root: Path, runs: list[dict[str, Any]], **options: Any) -> Report:
+    """A report on runs given as (options of make_run) each, in folders of their own below `root`."""
+    sweep = studied.make_sweep(root, SWEEP, "sqlite:///none.db", len(runs))
+    for run in runs:
+        config = studied.config(**run.pop("config"))
+        studied.make_run(sweep, config, "sqlite:///none.db", **({"fingerprint": CLOCKS} | run))
+    store = FolderRuns([root])
+    return report.make(store, [SWEEP], store.find([SWEEP]), **options)
+
+
+def repeated(**options: Any) -> list[dict[str, Any]]:
+    """A setting's runs, a seed for each of `steps`."""
+    steps = options.pop("steps")
+    config = options.pop("config", {})
+    return [{"config": config | {"seed": seed}, "step_sec": step, **options} for seed, step in enumerate(steps, 1)]
+
+
+def test_settings_that_differ_are_ranked_and_those_that_do_not_are_not(make: Callable[..., Report]) -> None:
+    runs = repeated(config={"precision": "fp32"}, steps=(0.100, 0.101, 0.102))
+    runs += repeated(config={"precision": "bf16"}, steps=(0.050, 0.051, 0.052))
+    runs += repeated(config={"precision": "fp16"}, steps=(0.049, 0.051, 0.0535))
+    made = make(runs)
+    assert made.axes == ["precision"]
+    (told,) = [table for table in made.tables if table.title.endswith("which differ")]
+    so = {frozenset(row[:2]): row[-1] for row in told.rows}
+    assert re.fullmatch(
+        r"cannot be told apart; [\d,]+ runs a side would tell|cannot be told apart",
+        str(so[frozenset({"precision=bf16", "precision=fp16"})]),
+    )
+    assert str(so[frozenset({"precision=bf16", "precision=fp32"})]).startswith("precision=bf16 is better")
+    assert "cannot be told apart from precision=fp16" in made.answer
+    raw, corrected = told.column("p"), told.column("p, corrected")
+    assert sorted(corrected)[0] == pytest.approx(3 * min(raw))  # type: ignore[type-var, arg-type]
+
+
+def test_it_says_how_many_runs_would_tell_and_the_check_recomputes_it(
+    make: Callable[..., Report], tmp_path: Path
+) -> None:
+    runs = repeated(config={"precision": "fp32"}, steps=(0.100, 0.104, 0.108))
+    made = make(runs + repeated(config={"precision": "bf16"}, steps=(0.097, 0.101, 0.105)))
+    (told,) = [table for table in made.tables if table.title.endswith("which differ")]
+    said = re.fullmatch(r"cannot be told apart; (\d+) runs a side would tell", str(told.rows[0][-1]))
+    assert said
+    # Without the t distribution's tails: two variances, and the quantiles of 97.5 % and 80 % over the distance.
+    apart = to_accuracy(0.104) - to_accuracy(0.101)
+    scatter = (to_accuracy(0.108) - to_accuracy(0.100)) / 2
+    expected = 2 * (scatter * (1.95996 + 0.84162) / apart) ** 2
+    assert expected <= int(said[1]) <= expected + 3
+    plain = made.plain()
+    assert recheck(plain, [tmp_path]).differences == []
+    (table,) = [table for table in plain["tables"] if table["kind"] == "pairs"]
+    for wrong in (int(said[1]) - 1, int(said[1]) + 1, 2):
+        table["rows"][0][-1] = f"cannot be told apart; {wrong} runs a side would tell"
+        assert recheck(plain, [tmp_path]).differences, wrong
+
+
+def test_runs_that_would_tell_what_no_number_of_them_does_are_found(tmp_path: Path) -> None:
+    """A report that was tampered with does not stop the check: of one run a side, and of runs that do not scatter."""
+    sides = [((0.1,), (0.05, 0.06)), ((0.1, 0.1), (0.05, 0.05)), ((0.1, 0.101), (0.05, 0.051))]
+    for number, (slow, fast) in enumerate(sides):
+        runs = repeated(config={"precision": "fp32"}, steps=slow) + repeated(config={"precision": "bf16"}, steps=fast)
+        root = tmp_path / str(number)
+        plain = written(root, runs).plain()
+        assert recheck(plain, [root]).differences == []
+        (table,) = [table for table in plain["tables"] if table["kind"] == "pairs"]
+        table["rows"][0][-1] += "; 3 runs a side would tell"
+        assert any("runs that would tell" in one for one in recheck(plain, [root]).differences), slow
+
+
+def test_one_run_a_side_cannot_be_told_apart(make: Callable[..., Report]) -> None:
+    made = make([{"config": {"gpus": 1}}, {"config": {"gpus": 2}, "step_sec": 0.01}])
+    (pair,) = [pair for _, pair in made.comparisons]
+    assert (pair.p, pair.told_apart) == (None, False)
+    assert "one run of gpus=2 and of gpus=1; repeat it with other seeds" in pair.verdict()
+    assert "cannot be told apart from gpus=1" in made.answer
+
+
+def test_settings_that_are_equal_are_never_better_than_one_another(make: Callable[..., Report]) -> None:
+    """By epochs, which are whole numbers, many are."""
+    runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11)) + repeated(config={"gpus": 2}, steps=(0.05, 0.06))
+    runs += repeated(config={"gpus": 4}, steps=(0.03, 0.04), accuracies=(0.1, 0.2, 0.3, 0.95))
+    made = make(runs, metric="epochs/to_accuracy")
+    assert "3.000 ± 0.000 (n = 2) with gpus=1, the best mean, but it cannot be told apart from gpus=2." in made.answer
+
+
+def test_of_a_loss_less_is_better(make: Callable[..., Report]) -> None:
+    runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11)) + repeated(config={"gpus": 2}, steps=(0.05, 0.06))
+    for place, run in enumerate(runs):
+        run["losses"] = (0.9, 0.5, 0.1 + place)
+    assert "eval/loss is 0.60 ± 0.50 (n = 2) with gpus=1" in make(runs, metric="eval/loss").answer
+
+
+def test_where_no_run_reached_its_target_the_report_says_so(make: Callable[..., Report]) -> None:
+    made = make(repeated(steps=(0.1, 0.11), accuracies=(0.1, 0.2)))
+    assert made.answer.startswith("vgg on digits to accuracy 0.9: no run counts that has time/to_accuracy_sec")
+    assert "none of 2 runs counts" in " ".join(made.warnings)
+    assert made.figures == []
+    assert page.html(made)
+
+
+def test_what_differs_beside_the_axis_is_named(make: Callable[..., Report]) -> None:
+    other = {"used": [{"uuid": "b"}], "gpus": [{"uuid": "b", "application_sm_clock_mhz": 1200}], "environment": {}}
+    runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11))
+    runs += repeated(
+        config={"gpus": 2, "batch_size": 64, "log_every_n_steps": 7},
+        steps=(0.1, 0.11),
+        tags={"env.driver": "590.2", "git.commit": "c2", "git.dirty": "true", "env.gpu_count": "2"},
+        fingerprint=other,
+    )
+    found = " | ".join(make(runs, by=["gpus"]).warnings)
+    for key in ("env.driver", "git.commit", "batch_size", "application_sm_clock_mhz", "log_every_n_steps"):
+        assert f"differ in {key} too" in found, key
+    assert "580.1 in 2 (gpus=1), 590.2 in 2 (gpus=2)" in found
+    assert "2 of 4 runs are of code with uncommitted changes" in found
+    for key in ("env.gpu_count", "global_batch_size", "seed", "config_hash"):  # what more GPUs and repeats bring along
+        assert f" {key} " not in found
+
+
+@pytest.mark.parametrize(
+    ("axis", "values", "confounds"), [("gpus", (1, 2), False), ("precision", ("tf32", "bf16"), True)]
+)
+def test_threads_follow_from_the_number_of_processes_alone(
+    make: Callable[..., Report], axis: str, values: tuple[Any, Any], confounds: bool
+) -> None:
+    runs = []
+    for threads, value in zip(("16", "8"), values, strict=True):
+        fingerprint = {"used": [], "gpus": [], "environment": {"OMP_NUM_THREADS": threads}}
+        runs += repeated(config={axis: value}, steps=(0.1, 0.11), fingerprint=fingerprint)
+    found = " ".join(make(runs, by=[axis]).warnings)
+    assert ("differ in environment.OMP_NUM_THREADS too" in found) == confounds
+
+
+def test_other_data_confound(make: Callable[..., Report]) -> None:
+    runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11), tags={"data.version": "a1"})
+    runs += repeated(config={"gpus": 2}, steps=(0.1, 0.11), tags={"data.version": "b2"})
+    assert "differ in data.version too: a1 in 2 (gpus=1), b2 in 2 (gpus=2)" in " ".join(make(runs).warnings)
+
+
+def test_another_version_of_the_data_confounds(make: Callable[..., Report]) -> None:
+    from conf.schema import DatasetConfig
+
+    runs = repeated(config={"gpus": 1, "dataset": DatasetConfig("digits", year=2014)}, steps=(0.1, 0.11))
+    runs += repeated(config={"gpus": 2, "dataset": DatasetConfig("digits", year=2017)}, steps=(0.1, 0.11))
+    assert "differ in dataset.year too: 2014 in 2 (gpus=1), 2017 in 2 (gpus=2)" in " ".join(make(runs).warnings)
+
+
+def test_equal_runs_get_no_warning_and_those_without_fingerprint_do(make: Callable[..., Report]) -> None:
+    runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11)) + repeated(config={"gpus": 2}, steps=(0.1, 0.11))
+    runs[-1]["fingerprint"] = None
+    (warning,) = make(runs).warnings
+    assert "1 of 4 runs (vgg-digits-fp32-2gpu-seed2) have no fingerprint.json" in warning
+    assert "`python -m tracking sync --again FOLDER` uploads it" in warning
+
+
+def test_stacks_are_compared_as_best_and_worst_with_a_curve_a_cuda_version(make: Callable[..., Report]) -> None:
+    runs = []
+    for driver, cuda, fast in (("580.1", "12.8", 0.10), ("590.2", "12.8", 0.09), ("590.2", "13.0", 0.07)):
+        steps = [fast + 0.0001 * place for place in range(3)]
+        runs += repeated(steps=steps, tags={"env.driver": driver, "env.cuda": cuda})
+    made = make(runs, by=["driver", "cuda"])
+    (stacks,) = [table for table in made.tables if table.title.endswith("best and worst stack")]
+    best, worst, gap = stacks.rows
+    assert (best[1], worst[1]) == ("driver=590.2 cuda=13.0", "driver=580.1 cuda=12.8")
+    expected = to_accuracy(0.1001) / to_accuracy(0.0701) - 1
+    assert gap[1] == f"{100 * expected:.1f} %"
+    assert str(gap[2]).startswith("more than the noise")
+    assert "1-stacks" in [plot.name for plot in made.plots]
+    assert not any("env.driver too" in warning for warning in made.warnings)
+
+
+def test_any_key_of_the_config_can_be_the_axis(make: Callable[..., Report]) -> None:
+    runs = repeated(config={"log_every_n_steps": 10}, steps=(0.1, 0.11))
+    made = make(runs + repeated(config={"log_every_n_steps": 50}, steps=(0.1, 0.11)), by=["log_every_n_steps"])
+    assert [dict(setting.labels) for setting in made.workloads[0].settings] == [
+        {"log_every_n_steps": "10"},
+        {"log_every_n_steps": "50"},
+    ]
+
+
+def test_workloads_are_never_compared_with_one_another(make: Callable[..., Report]) -> None:
+    runs = repeated(config={"model": "vgg"}, steps=(0.1, 0.11)) + repeated(config={"model": "res"}, steps=(0.2, 0.21))
+    made = make(runs)
+    assert [workload.title.split()[0] for workload in made.workloads] == ["res", "vgg"]
+    assert made.comparisons == []
+    assert "2 workloads, compared within each and never with one another" in made.warnings[0]
+
+
+class Page(html.parser.HTMLParser):
+    """Every tag and attribute of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def test_the_page_needs_nothing_else_and_holds_no_markup_of_a_run(make: Callable[..., Report]) -> None:
+    runs = repeated(config={"model": "<script>alert(1)<b2>"}, steps=(0.1, 0.11), tags={"env.driver": "<iframe src=x>"})
+    text = page.html(make(runs, by=["env.driver"]))
+    found = Page(text).found
+    assert not [tag for tag, _ in found if tag in ("script", "link", "iframe", "b2")]
+    assert "<script>" not in text
+    assert "&lt;script&gt;alert(1)" in text
+    sources = [str(attributes["src"]) for tag, attributes in found if tag == "img"]
+    assert sources
+    assert all(source.startswith("data:image/png;base64,") for source in sources)
+    assert "http" not in re.sub(r'src="[^"]*"', "", text)

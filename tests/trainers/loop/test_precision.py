@@ -1,0 +1,130 @@
+"""A precision takes effect: seen in the dtype and the value of a matrix product, not in a flag."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import pytorch_lightning as pl
+import torch
+import yaml
+from torch._dynamo.utils import counters
+
+from conf.schema import PrecisionConfig, from_dict
+from trainers.loop import precision
+
+CONF = Path(__file__).resolve().parents[3] / "conf/precision"
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+
+
+def config(name: str) -> PrecisionConfig:
+    return from_dict(PrecisionConfig, yaml.safe_load((CONF / f"{name}.yaml").read_text()))
+
+
+@pytest.fixture(autouse=True)
+def restore() -> Iterator[None]:
+    matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    tag = torch.compiler.config.cache_key_tag
+    yield
+    torch.compiler.config.cache_key_tag = tag
+    os.environ.pop("TORCH_COMPILE_CACHE_KEY_TAG", None)
+    torch.set_float32_matmul_precision(matmul)
+    torch.backends.cudnn.allow_tf32 = cudnn
+
+
+def observed(name: str, device: str) -> str:
+    chosen = config(name)
+    precision.apply(chosen)
+    accelerator = "gpu" if device == "cuda" else "cpu"
+    trainer = pl.Trainer(accelerator=accelerator, devices=1, precision=chosen.trainer, barebones=True)  # type: ignore[arg-type]
+    precision.check(trainer, chosen, torch.device(device))
+    with trainer.precision_plugin.train_step_context():
+        return precision.observe(torch.device(device))
+
+
+@pytest.mark.parametrize("name", ["fp32", "bf16"])
+def test_on_a_cpu(name: str) -> None:
+    assert observed(name, "cpu") == name
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("name", ["fp32", "tf32", "bf16", "fp16"])
+def test_on_a_gpu(name: str) -> None:
+    assert observed(name, "cuda") == name
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize(("name", "kept"), [("fp32", True), ("tf32", False)])
+def test_convolutions_too(name: str, kept: bool) -> None:
+    precision.apply(config(name))
+    value = 1 + 2.0**-12  # needs 12 bits of mantissa; tf32 has 10
+    images = torch.full((8, 64, 16, 16), value, device="cuda")
+    weight = torch.zeros(64, 64, 3, 3, device="cuda")
+    weight[:, 0, 1, 1] = 1.0
+    result = torch.nn.functional.conv2d(images, weight, padding=1)
+    assert bool((result == value).all()) == kept
+
+
+def compiled_steps(name: str, device: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[torch.dtype, int]:
+    """The dtype that a compiled product of fp32 runs in, and how many of its steps came out of the cache."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(cache / "triton"))
+    torch._dynamo.reset()  # as in a new process
+    counters.clear()
+    chosen = config(name)
+    precision.apply(chosen)
+    trainer = pl.Trainer(
+        accelerator="gpu" if device == "cuda" else "cpu",
+        devices=1,
+        precision=chosen.trainer,
+        barebones=True,  # type: ignore[arg-type]
+    )
+    matrix = torch.ones(8, 8, device=device)
+    with trainer.precision_plugin.train_step_context():
+        product = torch.compile(torch.matmul)(matrix, matrix)
+    return product.dtype, counters["aot_autograd"]["autograd_cache_hit"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler's own imports
+@pytest.mark.parametrize(
+    ("device", "names"),
+    [
+        ("cpu", ["fp32", "tf32", "fp32"]),  # nothing but the name tells these two apart on a CPU
+        pytest.param("cuda", ["bf16", "fp16", "bf16"], marks=[pytest.mark.gpu, needs_gpu]),
+    ],
+)
+def test_a_compiled_step_is_not_taken_over_from_another_precision(
+    device: str, names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [compiled_steps(name, device, tmp_path, monkeypatch) for name in names]
+    dtypes = {"bf16": torch.bfloat16, "fp16": torch.float16}
+    assert [dtype for dtype, _ in found] == [dtypes.get(name, torch.float32) for name in names]
+    assert [hits for _, hits in found] == [0, 0, 1]  # the cache works: the third finds the first
+
+
+def test_the_compilers_processes_keep_their_measurements_under_the_precisions_name() -> None:
+    """Where the tags differ, kernels are tuned again at every start: 7 s of Mask R-CNN's on an H200."""
+    script = """
+import yaml, torch
+from conf.schema import PrecisionConfig, from_dict
+from trainers.loop import precision
+precision.apply(from_dict(PrecisionConfig, yaml.safe_load(open("conf/precision/bf16.yaml"))))
+from torch._inductor.async_compile import AsyncCompile
+if __name__ == "__main__":
+    asked = AsyncCompile.process_pool().submit(eval, "__import__('torch').compiler.config.cache_key_tag")
+    print(torch.compiler.config.cache_key_tag, asked.result())
+"""
+    found = subprocess.run([sys.executable, "-c", script], cwd=CONF.parents[1], capture_output=True, text=True)
+    assert found.stdout.split() == ["bf16", "bf16"], found.stderr
+
+
+def test_a_precision_that_did_not_take_effect_is_noticed() -> None:
+    trainer = pl.Trainer(accelerator="cpu", devices=1, barebones=True)
+    with pytest.raises(AssertionError, match=r"precision=bf16 was asked for.*run in fp32"):
+        precision.check(trainer, config("bf16"), torch.device("cpu"))

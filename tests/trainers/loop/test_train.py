@@ -1,0 +1,45 @@
+"""What a training takes for granted, and what it does not."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+import torch.distributed as dist
+from pytorch_lightning.loops.training_epoch_loop import _TrainingEpochLoop
+from pytorch_lightning.strategies import DDPStrategy
+
+from conf.schema import RunConfig
+from trainers.loop.train import data_version, join
+
+
+def test_lightning_still_has_what_is_switched_off() -> None:
+    assert callable(_TrainingEpochLoop._broadcast_sigterm_tensor)
+    assert callable(DDPStrategy._setup_model)
+
+
+@pytest.mark.parametrize("asked", [1, 2])
+def test_the_world_is_counted_and_must_be_as_large_as_asked(monkeypatch: pytest.MonkeyPatch, asked: int) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    environment = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    try:
+        if asked == 1:
+            assert join(RunConfig(gpus=0)).world_size == 1
+        else:
+            with pytest.raises(AssertionError, match="1 processes take part; 2 were asked for"):
+                join(RunConfig(gpus=0, cpu_processes=asked))
+    finally:
+        dist.destroy_process_group()
+
+
+def test_data_tell_their_version_where_they_can() -> None:
+    class Versioned:
+        def version(self) -> str:
+            return "c0ffee"
+
+    assert data_version(Versioned()) == {"data.version": "c0ffee"}  # type: ignore[arg-type]
+    assert data_version(object()) == {}  # type: ignore[arg-type]

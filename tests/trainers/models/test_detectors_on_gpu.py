@@ -1,0 +1,105 @@
+"""Detectors on a GPU: in a step the host never waits, and compiled steps find and learn what others do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.composing import composed
+from tests.trainers import synchronization
+from trainers.loop.train import make_data, make_module
+from trainers.models.maskrcnn import rpn
+from trainers.models.maskrcnn.module import MaskRcnn
+from trainers.workload import Batch, load_workload
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),  # of the compiler's own imports
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),  # its looking at inputs
+    pytest.mark.filterwarnings("ignore:The CUDA Graph is empty"),  # PyTorch's own, when it sets its graphs up
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning"),  # the compiler's advice; fp32 is meant
+    pytest.mark.filterwarnings("ignore:(?s).*Online softmax is disabled:UserWarning"),  # the compiler's own
+]
+DEVICE = torch.device("cuda")
+OPTIONS = ["dataset=synthetic", "dataset.num_classes=3", "dataset.num_objects=8", "batch_size=2", "gpus=1"]
+
+
+def made(model: str) -> tuple[Any, list[Batch]]:
+    """A small module on the device, and a batch of each canvas that it may come to see."""
+    config = composed([f"model={model}", f"recipe={model}_cpu", *OPTIONS])
+    workload = load_workload(config)
+    data = make_data(workload, config.dataset)
+    torch.manual_seed(1)
+    module: Any = make_module(workload, data, config)
+    batches = []
+    for canvas in module.data.view.canvases:
+        module.data.canvas = canvas
+        batches.append(module.data.batch(2, DEVICE, 0))
+    return module.to(DEVICE), batches
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("model", ["ssd", "maskrcnn"])
+def test_a_step_never_waits_for_the_gpu(model: str, compiled: bool) -> None:
+    module, batches = made(model)
+    if compiled:
+        module.compile_hot_path()
+        batches = batches[:2]  # each canvas has graphs of its own, and their compiling takes long
+    optimizer = module.configure_optimizers()
+
+    def steps() -> None:
+        for batch in batches:
+            with torch.autocast("cuda", torch.bfloat16):
+                module.train().training_step(batch, 0).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                with torch.no_grad():
+                    module.eval().validation_step(batch, 0)
+
+    for _ in range(3):  # compiles, allocates, records graphs
+        steps()
+    with synchronization.refused():
+        for _ in range(3):
+            steps()
+
+
+def losses_and_gradients(module: MaskRcnn, batch: Batch) -> tuple[dict[str, float], torch.Tensor]:
+    torch.manual_seed(3)  # draws the same regions
+    module.zero_grad()
+    losses = module.losses(batch)
+    torch.stack([*losses.values()]).sum().backward()
+    gradients = [one.grad.flatten() for one in module.parameters() if one.grad is not None]
+    return {name: float(loss.detach()) for name, loss in losses.items()}, torch.cat(gradients)
+
+
+def test_compiled_steps_of_mask_rcnn_learn_what_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two canvases in turns, the third time as what was recorded of them.
+
+    All learn from the same proposals: which of two nearly equal ones is the better is decided by the last bits.
+    """
+    module, batches = made("maskrcnn")
+    module.train()
+    proposals: dict[int, Any] = {}  # by canvas
+    propose = rpn.propose
+
+    def propose_once(logits: Any, deltas: Any, level_anchors: Any, sizes: torch.Tensor, *nums: int) -> Any:
+        canvas = id(level_anchors[0])
+        if canvas not in proposals:
+            proposals[canvas] = propose(logits, deltas, level_anchors, sizes, *nums)
+        return proposals[canvas]
+
+    monkeypatch.setattr(rpn, "propose", propose_once)
+    with (
+        torch.backends.cudnn.flags(enabled=True, allow_tf32=False),
+        torch._inductor.config.patch(fallback_random=True),
+    ):
+        expected = [losses_and_gradients(module, batch) for batch in batches[:2]]
+        module.compile_hot_path()
+        for _ in range(3):
+            for batch, (losses, gradients) in zip(batches, expected, strict=False):
+                found, others = losses_and_gradients(module, batch)
+                assert found == pytest.approx(losses, rel=0.02)
+                assert torch.nn.functional.cosine_similarity(others, gradients, dim=0) > 0.98

@@ -1,0 +1,50 @@
+"""The command and environment of the worker."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conf.schema import RunConfig, StackConfig
+from trainers.stack.command import ROOT, worker_command
+
+
+def test_the_worker_inherits_all_but_mlflows_variables(tmp_path: Path) -> None:
+    environ = {
+        "HOME": "/home/me",
+        "PYTHONPATH": "/mine",
+        "MLFLOW_TRACKING_URI": "http://me:hunter2@localhost",
+        "MLFLOW_TRACKING_PASSWORD": "hunter2",
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # which the mirror sets
+    }
+    command = worker_command(RunConfig(), tmp_path, environ)
+    assert command.argv == [sys.executable, "-P", "-m", "trainers.loop.worker", str(tmp_path)]
+    assert command.env == {
+        "HOME": "/home/me",
+        "PYTHONPATH": f"{ROOT}{os.pathsep}/mine",
+        "PYTHONUNBUFFERED": "1",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "TIMETRIAL_LAUNCHER": str(os.getpid()),
+    }
+
+
+def test_a_process_with_the_workers_environment_sees_no_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "hunter2")  # the environment is read when the command is built
+    env = worker_command(RunConfig(), tmp_path).env
+    code = "import os; print(*(f'{name}={value}' for name, value in os.environ.items()), sep='\\n')"
+    printed = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
+    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in printed.splitlines()
+    assert "MLFLOW_" not in printed
+    assert "hunter2" not in printed
+
+
+def test_what_the_user_sets_for_the_worker_reaches_it(tmp_path: Path) -> None:
+    config = RunConfig(stack=StackConfig(env={"OMP_NUM_THREADS": "3", "PYTHONUNBUFFERED": "", "MLFLOW_MINE": "yes"}))
+    env = worker_command(config, tmp_path, {"OMP_NUM_THREADS": "8", "MLFLOW_MINE": "no"}).env
+    assert (env["OMP_NUM_THREADS"], env["PYTHONUNBUFFERED"], env["MLFLOW_MINE"]) == ("3", "", "yes")

@@ -1,0 +1,223 @@
+"""The tables of a report as they are printed, cell by cell, against the journals."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tracking.audit.evidence import (
+    Evidence,
+    Labels,
+    Outcome,
+    computable,
+    moments,
+    name_of,
+    printed,
+    ratio,
+    rest,
+    significant,
+    tolerance,
+    would_tell,
+)
+from tracking.audit.run_figures import Journaled
+
+FACTS = {"global batch": "global_batch_size", "precision": "precision"}  # heading: param
+QUANTITIES = {  # heading: metric, and the factor to the unit in the heading
+    "minutes an epoch": ("time/epoch_sec", 1 / 60),
+    "epochs": ("epochs/to_accuracy", 1.0),
+    "time to accuracy (s)": ("time/to_accuracy_sec", 1.0),
+    "time to accuracy (min)": ("time/to_accuracy_sec", 1 / 60),
+    "without evaluation (s)": ("time/to_accuracy_train_sec", 1.0),
+    "samples/s": ("throughput/samples_per_sec", 1.0),
+    "samples/s a device": ("throughput/samples_per_sec_per_device", 1.0),
+    "tokens/s": ("throughput/tokens_per_sec", 1.0),
+    "cost to accuracy (USD)": ("cost/to_accuracy_usd", 1.0),
+    "cost of a run (USD)": ("cost/usd", 1.0),
+}
+RATIOS = {  # heading: metric, and whether it is divided by the growth of the devices
+    "speed-up": ("time/to_accuracy_sec", False),
+    "efficiency": ("time/to_accuracy_sec", True),
+    "speed-up of the rate": ("throughput/samples_per_sec", False),
+    "efficiency of the rate": ("throughput/samples_per_sec", True),
+}
+Row = Mapping[str, str]
+Claims = Iterator[tuple[str, str, bool]]  # what of which cell, as printed, and whether the journals say so
+
+
+def check(evidence: Evidence, outcome: Outcome) -> None:
+    """Compare every cell that holds a figure; a table of a kind that is not known here is a difference."""
+    for table in evidence.report["tables"]:
+        if table["kind"] == "published":
+            continue
+        if table["kind"] not in CHECKS:
+            outcome.note(False, f"{table['title']}: a table of this kind cannot be recomputed")
+            continue
+        rows = [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
+        for what, claimed, good in CHECKS[table["kind"]](evidence, table, rows):
+            outcome.note(good, f"{table['title']}: {what}: printed as {claimed!r}, and the journals do not say so")
+
+
+def settings(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> Claims:
+    workload, axes = table["about"], evidence.report["by"]
+    shown = [{axis: row[axis] for axis in axes} for row in rows]
+    there = evidence.settings(workload)
+    yield "its rows", f"{len(rows)} settings", len(rows) == len(there) and all(one in there for one in shown)
+    for setting, row in zip(shown, rows, strict=True):
+        counting, every = list(evidence.counting(workload, setting).values()), evidence.all_of(workload, setting)
+        for heading, text in row.items():
+            if heading in axes:
+                continue
+            if heading == "n":
+                good = text == f"{len(counting)} of {len(every)}"
+            elif heading == "devices":
+                good = set(filter(None, text.split(", "))) == {f"{run.devices():g}" for run in counting}
+            elif heading in FACTS:
+                good = _says_param(text, counting, FACTS[heading])
+            elif heading in RATIOS:
+                good = _says_ratio(evidence, workload, setting, shown, RATIOS[heading], text)
+            else:
+                good = _says_mean(evidence, workload, setting, heading, text)
+            yield f"{name_of(setting)}, {heading}", text, good
+
+
+def _says_param(text: str, runs: Sequence[Journaled], key: str) -> bool:
+    return set(filter(None, text.split(", "))) == {str(run.params[key]) for run in runs if key in run.params}
+
+
+def _says_mean(evidence: Evidence, workload: str, setting: Labels, heading: str, text: str) -> bool:
+    key, scale = QUANTITIES[heading]
+    values = evidence.values(workload, setting, key)
+    expected = moments([scale * value for value in values.values()])[1:] if values else ()
+    return _says(text, len(values), expected, tolerance(key))
+
+
+def _says_ratio(
+    evidence: Evidence, workload: str, setting: Labels, shown: Sequence[Labels], which: tuple[str, bool], text: str
+) -> bool:
+    key, of_growth = which
+    base = evidence.base(workload, setting, shown)
+    values = evidence.values(workload, setting, key)
+    over = evidence.values(workload, base, key) if base is not None else {}
+    if not values or not over or base is None:
+        return not text
+    own, other = (evidence.devices(workload, one) for one in (setting, base))
+    assert own
+    assert other
+    expected = ratio(key, values, over, own / other if of_growth else 1.0)
+    return _says(text, expected[0], expected[1:], tolerance(key))
+
+
+def _says(text: str, n: int, numbers: Sequence[float | None], near: float) -> bool:
+    """Whether a cell says these numbers; where it says of how many runs, whether those are n."""
+    words, _, of = text.partition(" (n=")
+    return (not of or of == f"{n})") and printed(words, numbers, near)
+
+
+def pairs(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> Claims:
+    """All pairs; or, of many, each with the best mean."""
+    metric = evidence.report["metric"]
+    settings = evidence.settings(table["about"])
+    expected = evidence.pairs(table["about"], settings)
+    values = {name_of(one): [*evidence.values(table["about"], one, metric).values()] for one in settings}
+    names = {name for pair in expected for name in pair}
+    yield "its rows", f"{len(rows)} pairs", len(rows) in (len(expected), len(names) - 1)
+    for row in rows:
+        better, worse = row["better mean"], row["worse mean"]
+        pair = expected.get(frozenset((better, worse)))
+        if pair is None or not computable(metric):
+            yield f"{better} against {worse}", metric, False
+            continue
+        near = max(tolerance(metric), 1e-6)
+        for heading, number, digits in (
+            ("factor", pair.factor, 3), ("p", pair.p, 2), ("p, corrected", pair.corrected, 2)
+        ):  # fmt: skip
+            good = significant(row[heading], number, digits, near)
+            yield f"{better} against {worse}, {heading}", row[heading], good
+        so = f"{pair.better} is better by a factor of {row['factor']}" if pair.told_apart else "cannot be told apart"
+        good = row["so"].startswith(so) and (better == pair.better or pair.factor - 1 <= near)
+        yield f"{better} against {worse}", row["so"], good
+        if said := re.search(r"; (\d+) runs a side would tell", row["so"]):
+            num_tested = sum(one.p is not None for one in expected.values())
+            good = not pair.told_apart and would_tell(int(said[1]), values[better], values[worse], num_tested)
+            yield f"{better} against {worse}, runs that would tell", said[1], good
+
+
+def stacks(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> Claims:
+    workload, key = table["about"], evidence.report["metric"]
+    known = {name_of(one): evidence.values(workload, one, key) for one in evidence.settings(workload)}
+    means = {name: moments([*values.values()])[1] for name, values in known.items() if values}
+    best, worst, gap = rows
+    ordered = sorted(means.values(), reverse=key.startswith("throughput"))
+    for row, extreme in ((best, ordered[0]), (worst, ordered[-1])):
+        values = known.get(row["stack"], {})
+        good = bool(values) and means[row["stack"]] == extreme
+        good = good and row["n"] == str(len(values))
+        numbers = moments([*values.values()])[1:] if values else ()
+        yield f"{row['']} stack", row[key], good and printed(row[key], numbers, tolerance(key))
+    every = evidence.pairs(workload, evidence.settings(workload))
+    pair = every.get(frozenset((best["stack"], worst["stack"])))
+    if pair is None:
+        yield "gap", f"{best['stack']} and {worst['stack']}", False
+        return
+    near = max(tolerance(key), 1e-6)
+    off = near * pair.factor / (pair.factor - 1) if pair.factor > 1 else near  # of the factor, not of the gap
+    yield "gap", gap["stack"], printed(gap["stack"], [100 * (pair.factor - 1)], off)
+    told = "more than the noise" if pair.told_apart else "not more than the noise"
+    numbers_said = re.findall(r"p = (\S+), corrected for (\d+) pairs?", gap[key])
+    good = gap[key].startswith(f"{told} (") and bool(numbers_said) == (pair.corrected is not None)
+    for p, count in numbers_said:
+        good = good and significant(p, pair.corrected, 2, near) and count == str(len(every))
+    yield "gap", gap[key], good
+
+
+def speed_ups(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> Claims:
+    to_accuracy = evidence.report["metric"].startswith("time/to_accuracy")
+    which = ("time/to_accuracy_sec" if to_accuracy else "throughput/samples_per_sec", False)
+    for row in rows:
+        workload, name = row["workload"], row["setting"]
+        there = [one for one in evidence.settings(workload) if name_of(rest(one)) == name]
+        for heading, text in row.items():
+            if not heading.endswith(" devices"):
+                continue
+            count = float(heading.removesuffix(" devices"))
+            of = [one for one in there if evidence.devices(workload, one) == count]
+            good = any(_says_ratio(evidence, workload, one, there, which, text) for one in of) if of else not text
+            yield f"{workload} {name}, {heading}", text, good
+
+
+def excluded(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> Claims:
+    listed = {row["id"] for row in rows}
+    words = f"Not in any mean: {len(listed)} of {len(evidence.claimed)} runs"
+    yield "how many", table["title"], table["title"] == words
+    for run_id, run in evidence.runs.items():
+        yield (
+            run.folder.name,
+            "in no mean" if run_id in listed else "in a mean",
+            evidence.counts(run) != (run_id in listed),
+        )
+
+
+def beside(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> Claims:
+    """The rows of one's own; the published ones come from no journal."""
+    workload = table["about"]
+    for setting in evidence.settings(workload):
+        counting = list(evidence.counting(workload, setting).values())
+        name = f"yours: {name_of(setting)} (n={len(counting)})"
+        own = [row for row in rows if row[""] == name]
+        yield "its rows", name, len(own) == bool(counting)
+        for heading, text in own[0].items() if own else ():
+            if heading in QUANTITIES:
+                yield f"{name}, {heading}", text, _says_mean(evidence, workload, setting, heading, text)
+            elif heading in ("GPUs", *FACTS):
+                yield f"{name}, {heading}", text, _says_param(text, counting, FACTS.get(heading, "gpus"))
+
+
+CHECKS: dict[str, Callable[[Evidence, Mapping[str, Any], Sequence[Row]], Claims]] = {
+    "settings": settings,
+    "pairs": pairs,
+    "stacks": stacks,
+    "speed-ups": speed_ups,
+    "excluded": excluded,
+    "beside": beside,
+}

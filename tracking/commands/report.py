@@ -1,0 +1,135 @@
+"""python -m tracking report: write the report of a sweep, an experiment or runs, and print its tables."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tracking.mirror import TrackingRefused, TrackingUnavailable
+from tracking.published import studies
+from tracking.results import make_console, store_options
+
+if TYPE_CHECKING:
+    from tracking.report import Report
+    from tracking.results import Runs
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "selectors", nargs="*", metavar="RUNS", help="a sweep, an experiment, a run's id, name or folder"
+    )
+    parser.add_argument(
+        "--by", type=_keys, default=[], metavar="KEY[,KEY...]",
+        help="axes: params, tags (env.driver) or keys of config.yaml; default: the params in which the runs differ",
+    )  # fmt: skip
+    parser.add_argument("--metric", help="what settings are compared by; default: time/to_accuracy_sec where there is")
+    parser.add_argument("--with-missed", action="store_true", help="average rates of runs that missed the target, too")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where files go; default: reports/<RUNS>")
+    store_options.add_arguments(parser)
+    parser.add_argument("--attach", action="store_true", help="add the report to the sweep's parent run in MLflow")
+    parser.add_argument("--reference", type=_keys, default=[], metavar="STUDY[,STUDY...]", help=studies.HELP)
+    parser.add_argument("--reference-only", type=_keys, metavar="STUDY[,STUDY...]", help="print these studies alone")
+    parser.add_argument("--check", action="store_true", help="recompute every figure from the run folders' journals")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit code 0; 1 where --check finds a difference or the server stops; 2 where the request cannot be met."""
+    try:
+        return _report(arguments) if arguments.reference_only is None else _reference_only(arguments.reference_only)
+    except (ValueError, TrackingRefused) as error:
+        print(error, file=sys.stderr)
+        return 2
+    except TrackingUnavailable as error:
+        print(f"{error}. No report was written: {store_options.AGAIN}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"{error.filename}: {error.strerror}; give --out a folder that you can write to", file=sys.stderr)
+        return 2
+
+
+def _reference_only(names: Sequence[str]) -> int:
+    from tracking.published import tables
+
+    console = make_console()
+    for table in tables.reference_tables(names):
+        console.print(table.rich())
+    return 0
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from tracking.jobs import sweep_report
+    from tracking.published import comparison
+    from tracking.report import page
+    from tracking.results import MlflowRuns
+
+    if not arguments.selectors:
+        raise ValueError("report: name a sweep, an experiment or runs; or give --reference-only for published figures")
+    if arguments.reference:
+        studies.check(arguments.reference)
+    store = store_options.open_runs(arguments)
+    if arguments.attach and not isinstance(store, MlflowRuns):
+        raise ValueError("--attach writes to MLflow: leave --from-folders out")
+    made = _make(store, arguments)
+    comparison.add(made, arguments.reference)
+    folder = arguments.out or Path("reports") / re.sub(r"[^\w.-]+", "-", "-".join(arguments.selectors))[:100]
+    written = page.write(made, folder)
+    console = make_console()
+    show(console, made)
+    console.print(f"written: {written[0]} and {len(written) - 1} files beside it", markup=False, soft_wrap=True)
+    if isinstance(store, MlflowRuns) and arguments.attach:
+        console.print(f"attached to the run {sweep_report.attach(store, made, written)}", soft_wrap=True)
+    roots = [arguments.runs_dir, *(Path(one) for one in arguments.selectors if Path(one).is_dir())]
+    return check(console, made, roots) if arguments.check else 0
+
+
+def _make(store: Runs, arguments: argparse.Namespace) -> Report:
+    """Read the runs and make the report, with progress bars."""
+    from tracking.report import report
+
+    with _progress() as progress:
+        reading = progress.add_task("reading runs", total=None)
+        runs = store.find(arguments.selectors, lambda number: progress.update(reading, completed=number))
+        progress.update(reading, total=len(runs), completed=len(runs))
+        rest = progress.add_task("files, histories and figures", total=None)
+        return report.make(
+            store, arguments.selectors, runs, arguments.by, arguments.metric, arguments.with_missed,
+            lambda: progress.advance(rest),
+        )  # fmt: skip
+
+
+def show(console: Console, made: Report) -> None:
+    for table in made.tables:
+        console.print(table.rich() if table.rows else table.note, markup=bool(table.rows))
+    for warning in made.warnings:
+        console.print(f"careful: {warning}", markup=False, soft_wrap=True)
+    console.print(made.answer, markup=False, soft_wrap=True, style="bold")
+
+
+def check(console: Console, made: Report, roots: Sequence[Path]) -> int:
+    from tracking.audit import audit
+
+    found = audit.recheck(made.plain(), roots)
+    for sentence in found.differences:
+        console.print(f"differs: {sentence}", markup=False, soft_wrap=True)
+    end = "all agree" if not found.differences else f"{len(found.differences)} do not agree"
+    where = ", ".join(map(str, roots))
+    done = f"recomputed {found.num_figures} figures from {found.num_runs} journals below {where}: {end}"
+    console.print(done, markup=False, soft_wrap=True)
+    return 1 if found.differences else 0
+
+
+def _keys(text: str) -> list[str]:
+    return [key.strip() for key in text.split(",") if key.strip()]
+
+
+def _progress() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

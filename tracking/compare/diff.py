@@ -1,0 +1,140 @@
+"""python -m tracking diff: what differs between runs, in configuration, environment and results, and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from conf.schema import NOT_MEASURED
+from tracking.compare.confounding import FIND_IT, has_environment
+from tracking.results import NONE, Cell, Run, Runs, Table, differing, flat, make_console, relative_change, store_options
+from tracking.run import run_folder
+
+MOST_RUNS = 8  # columns that can be read beside each other
+LONGEST = 60  # characters of a value, such as an uncommitted diff
+
+
+@dataclass(frozen=True)
+class Group:
+    """Keys in which runs differ: the value of each run, biggest relative change first."""
+
+    name: str
+    rows: Sequence[tuple[str, Sequence[Any]]]
+
+    def table(self, names: Sequence[str]) -> Table:
+        rows: list[list[Cell]] = [
+            [key, *(shown(value) for value in values), change_words(values)] for key, values in self.rows
+        ]
+        return Table(self.name, {"": "", **dict.fromkeys(names, ""), "change": ""}, rows)
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser("diff", help="what differs between runs, and nothing else")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="ids, names or folders of runs, or a sweep of a few")
+    store_options.add_arguments(parser)
+    parser.set_defaults(command_function=command)
+
+
+def command(arguments: argparse.Namespace) -> int:
+    """Print the differences; exit code 2 where the runs cannot be compared or read."""
+    from tracking.mirror import TrackingRefused, TrackingUnavailable
+
+    try:
+        store = store_options.open_runs(arguments)
+        runs = chosen(store, arguments.runs)
+        groups, notes = differences(store, runs)
+    except TrackingUnavailable as error:
+        print(f"refused: {error}; {store_options.AGAIN}", file=sys.stderr)
+        return 2
+    except (ValueError, TrackingRefused) as error:
+        print(f"refused: {error}", file=sys.stderr)
+        return 2
+    console = make_console()
+    for group in groups:
+        if group.rows:
+            console.print(group.table(headings(runs)).rich())
+        else:
+            console.print(f"{group.name}: no difference")
+    for note in notes:
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
+    return 0
+
+
+def chosen(store: Runs, selectors: Sequence[str]) -> list[Run]:
+    """The runs in the order in which they were named. Raises ValueError for one alone, or more than can be read."""
+    runs = {run.id: run for selector in selectors for run in store.find([selector])}
+    if len(runs) < 2:
+        raise ValueError(f"{' '.join(selectors)}: names {len(runs)} run, and a difference takes two; give another one")
+    if len(runs) > MOST_RUNS:
+        raise ValueError(
+            f"{' '.join(selectors)}: names {len(runs)} runs, and up to {MOST_RUNS} can be read beside each other; give"
+            f" the ids of a few, such as {' '.join(list(runs)[:2])}"
+        )
+    return list(runs.values())
+
+
+def headings(runs: Sequence[Run]) -> list[str]:
+    """The runs' names, with the beginning of the id where the name is not of one run alone."""
+    names = [run.name for run in runs]
+    return [run.name if names.count(run.name) == 1 else f"{run.name} {run.id[:8]}" for run in runs]
+
+
+def differences(store: Runs, runs: Sequence[Run]) -> tuple[list[Group], list[str]]:
+    """The groups, those without a difference too, and notes on what could not be read."""
+    notes: list[str] = []
+    config = documents(store, runs, run_folder.CONFIG, notes)
+    for one in config or ():
+        for key in NOT_MEASURED:
+            one.pop(key, None)
+    fingerprints = documents(store, runs, run_folder.FINGERPRINT, notes)
+    blank = [run.name for run in runs if not has_environment(run)]
+    if blank and fingerprints is None:
+        notes.append(f"{', '.join(blank)}: no env.* tags either, so that it is not known what this ran on")
+    params = [dict(run.params) for run in runs]
+    tags = [{key: value for key, value in run.tags.items() if key.startswith(("env.", "git."))} for run in runs]
+    data = [{key: value for key, value in run.tags.items() if key.startswith("data.")} for run in runs]
+    surroundings = [flat(one, into_lists=True) for one in fingerprints or tags]
+    metrics = [{"status": run.status, "failure": run.failure, **run.metrics} for run in runs]
+    own = [{key: value for key, value in one.items() if not key.startswith("system/")} for one in metrics]
+    system = [{key: value for key, value in one.items() if key.startswith("system/")} for one in metrics]
+    return [
+        Group("configuration", differing([flat(one, into_lists=True) for one in config or params])),
+        Group("environment", differing([one | other for one, other in zip(surroundings, data, strict=True)])),
+        Group("results", differing(own)),
+        Group("system metrics, last values", differing(system)),
+    ], notes
+
+
+def documents(store: Runs, runs: Sequence[Run], name: str, notes: list[str]) -> list[dict[str, Any]] | None:
+    """A file of each run, parsed; None, and a note, where one has none: then all are read from what all have."""
+    found = []
+    for run in runs:
+        try:
+            text = store.text(run, name)
+            found.append(json.loads(text) if name.endswith(".json") else yaml.safe_load(text))
+        except (FileNotFoundError, json.JSONDecodeError, yaml.YAMLError) as error:
+            less = "params" if name == run_folder.CONFIG else "tags"
+            has = "has no" if isinstance(error, FileNotFoundError) else "has a damaged"
+            notes.append(f"{run.name} {has} {name}; compared by {less} instead, which hold less. {FIND_IT}")
+            return None
+    return found
+
+
+def change_words(values: Sequence[Any]) -> str:
+    change = relative_change(values)
+    if change is None:
+        return ""
+    return "from 0" if change == float("inf") else f"{change:+.1%}"
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    text = NONE if value is None else " ".join(str(value).split())
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

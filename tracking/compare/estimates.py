@@ -1,0 +1,198 @@
+"""Means of repeated runs with their uncertainty, speed-ups, and which settings can be told apart. Pure arithmetic."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from tracking.compare.grouping import DEVICES, Setting, Workload
+from tracking.compare.metric_direction import higher_is_better
+from tracking.compare.statistics import holm, mean_and_standard_error, olympic_mean, repeats_to_tell, welch
+
+ALPHA = 0.05
+POWER = 0.8
+OLYMPIC_FROM = 5  # runs, as in MLPerf's vision benchmarks
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A figure that is read off runs: `scale` times the metric `key`."""
+
+    heading: str  # with the unit
+    key: str
+    scale: float = 1.0
+
+
+QUANTITIES = (
+    Quantity("minutes an epoch", "time/epoch_sec", 1 / 60),
+    Quantity("epochs", "epochs/to_accuracy"),
+    Quantity("time to accuracy (s)", "time/to_accuracy_sec"),
+    Quantity("without evaluation (s)", "time/to_accuracy_train_sec"),
+    Quantity("samples/s", "throughput/samples_per_sec"),
+    Quantity("cost to accuracy (USD)", "cost/to_accuracy_usd"),
+    Quantity("cost of a run (USD)", "cost/usd"),
+)
+# heading of the speed-up, of the efficiency: the metric they follow from
+RATIOS = {
+    "time/to_accuracy_sec": ("speed-up", "efficiency"),
+    "throughput/samples_per_sec": ("speed-up of the rate", "efficiency of the rate"),
+}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean of `n` runs, its standard error (None for one run), and from five runs on MLPerf's olympic mean."""
+
+    mean: float
+    error: float | None
+    n: int
+    olympic: float | None = None
+
+    def text(self, row_n: int | None = None) -> str:
+        """To two digits of the error; with n where it is not that of the row."""
+        decimals = self.decimals()
+        shown = f"{self.mean:,.{decimals}f}"
+        if self.error is not None:
+            shown += f" ± {self.error:,.{decimals}f}"
+        if self.olympic is not None:
+            shown += f" (olympic {self.olympic:,.{decimals}f})"
+        return shown if row_n is None or row_n == self.n else f"{shown} (n={self.n})"
+
+    def decimals(self) -> int:
+        digits = 3 - _magnitude(self.mean)  # four digits of the mean where there is no error to go by
+        if self.error:
+            digits = min(1 - _magnitude(self.error), 5 - _magnitude(self.mean))
+        return max(0, digits)
+
+
+def _magnitude(value: float) -> int:
+    return math.floor(math.log10(abs(value))) if value and math.isfinite(value) else 0
+
+
+def estimate(values: Sequence[float], scale: float = 1.0) -> Estimate | None:
+    scaled = [scale * value for value in values if math.isfinite(value)]
+    if not scaled:
+        return None
+    olympic = olympic_mean(scaled) if len(scaled) >= OLYMPIC_FROM else None
+    return Estimate(*mean_and_standard_error(scaled), len(scaled), olympic)
+
+
+def ratio(top: Estimate, bottom: Estimate) -> Estimate | None:
+    """The ratio of two means; its standard error by first-order propagation of theirs, where both have one."""
+    if not bottom.mean or not top.mean:
+        return None
+    value = top.mean / bottom.mean
+    error = None
+    if top.error is not None and bottom.error is not None:
+        error = abs(value) * math.hypot(top.error / top.mean, bottom.error / bottom.mean)
+    return Estimate(value, error, min(top.n, bottom.n))
+
+
+def base_of(setting: Setting, settings: Sequence[Setting]) -> Setting | None:
+    """The setting of the fewest devices that is otherwise the same; None where no other count is there."""
+    others = {key: value for key, value in setting.labels.items() if key not in DEVICES}
+    same = [
+        one
+        for one in settings
+        if one.devices and {key: value for key, value in one.labels.items() if key not in DEVICES} == others
+    ]
+    if setting.devices is None or len({one.devices for one in same}) < 2:
+        return None
+    return min(same, key=lambda one: one.devices or 0)
+
+
+def speed_up(setting: Setting, base: Setting, key: str) -> tuple[Estimate, Estimate] | None:
+    """Speed-up over the base setting by this metric, and efficiency: the speed-up over the growth of the devices.
+
+    The base is 1 by definition, without an error.
+    """
+    own, of_base = estimate(setting.values(key)), estimate(base.values(key))
+    if own is None or of_base is None or not setting.devices or not base.devices:
+        return None
+    if setting is base:
+        return Estimate(1.0, None, own.n), Estimate(1.0, None, own.n)
+    found = ratio(own, of_base) if higher_is_better(key) else ratio(of_base, own)
+    if found is None:
+        return None
+    growth = setting.devices / base.devices
+    error = None if found.error is None else found.error / growth
+    return found, Estimate(found.mean / growth, error, found.n)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two settings by one metric: `better` is the one with the better mean; p-values of Welch's t-test.
+
+    `factor` is how many times better its mean is, 1 at least; p is None where a side has one run.
+    """
+
+    better: Setting
+    worse: Setting
+    factor: float
+    p: float | None
+    adjusted: float | None = None  # by Holm, over all pairs of the workload
+
+    @property
+    def told_apart(self) -> bool:
+        return self.adjusted is not None and self.adjusted < ALPHA
+
+    def verdict(self) -> str:
+        if self.adjusted is None:
+            few = [one.name for one in (self.better, self.worse) if len(one.runs) < 2]
+            return f"cannot be told apart: one run of {' and of '.join(few)}; repeat it with other seeds"
+        if self.told_apart:
+            return f"{self.better.name} is better by a factor of {self.factor:.3g}"
+        return "cannot be told apart"
+
+
+def compare(workload: Workload, key: str) -> list[Comparison]:
+    """All pairs of settings that have this metric, in order of the settings, with corrected p-values."""
+    settings = [setting for setting in workload.settings if estimate(setting.values(key))]
+    pairs: list[Comparison] = []
+    for first, second in combinations(settings, 2):
+        one, two = estimate(first.values(key)), estimate(second.values(key))
+        assert one is not None
+        assert two is not None
+        if one.mean == two.mean or (one.mean > two.mean) == higher_is_better(key):  # of equals the first, as in `best`
+            better, worse, means = first, second, (one.mean, two.mean)
+        else:
+            better, worse, means = second, first, (two.mean, one.mean)
+        factor = max(means) / min(means) if min(means) > 0 else math.inf
+        pairs.append(Comparison(better, worse, factor, welch(first.values(key), second.values(key))))
+    tested = [pair for pair in pairs if pair.p is not None]
+    adjusted = dict(zip(map(id, tested), holm([pair.p for pair in tested if pair.p is not None]), strict=True))
+    return [Comparison(pair.better, pair.worse, pair.factor, pair.p, adjusted.get(id(pair))) for pair in pairs]
+
+
+def repeats(pair: Comparison, key: str, num_pairs: int) -> int | None:
+    """How many runs a side would tell a pair that is not told apart, if it truly differs as much as it seems to.
+
+    With probability POWER, by the spread observed, at the level of the hardest of so many corrected tests. None where
+    a side has one run, where the means are equal, and where it would take more runs than anybody makes.
+    """
+    if pair.told_apart or pair.p is None or not math.isfinite(pair.factor):
+        return None
+    low, high = sorted((pair.better.values(key), pair.worse.values(key)), key=statistics.fmean)
+    found = repeats_to_tell(high, low, 1.0, pair.factor, 1 - ALPHA / (2 * num_pairs), POWER)
+    return None if found is None else max(found, 1 + min(len(low), len(high)))
+
+
+def best(workload: Workload, key: str) -> Setting | None:
+    """The setting with the best mean of this metric; whether it can be told from the next is another question."""
+    means = {setting.name: found.mean for setting in workload.settings if (found := estimate(setting.values(key)))}
+    if not means:
+        return None
+    chosen = (max if higher_is_better(key) else min)(means, key=lambda name: means[name])
+    return next(setting for setting in workload.settings if setting.name == chosen)
+
+
+def main_metric(workloads: Sequence[Workload]) -> str:
+    """What settings are compared by: time to accuracy where a run has it, else the rate, else the training time."""
+    keys = ("time/to_accuracy_sec", "throughput/samples_per_sec", "time/train_sec")
+    there: Mapping[str, bool] = {
+        key: any(setting.values(key) for workload in workloads for setting in workload.settings) for key in keys
+    }
+    return next((key for key in keys if there[key]), keys[0])

@@ -1,0 +1,166 @@
+"""Runs put into workloads and settings: what was trained, and the values of the axes that a report compares by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import yaml
+
+from tracking.results import NONE, REPEATS, WORKLOAD, Run, Runs, words
+
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML was built with it
+DEVICES = ("gpus", "nodes", "cpu_processes")
+SHORT = {"topology": "env.topology", "hardware": "env.gpu", "driver": "env.driver", "cuda": "env.cuda"}
+STACK_AXES = {"stack", "stack.name", "env.stack_id", "env.image"} | {
+    f"env.{key}" for key in ("driver", "cuda", "cudnn", "nccl", "torch", "python")
+}
+# The axes that are tried where none are asked for, in this order; other params follow by name.
+LIKELY = ("gpus", "nodes", "cpu_processes", "precision", "stack", "instance", "batch_size")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Runs that have the same values of the axes: `runs` are averaged, of `total` with those that are not."""
+
+    labels: Mapping[str, str]
+    runs: Sequence[Run]
+    total: int
+
+    @property
+    def name(self) -> str:
+        return " ".join(f"{key}={value}" for key, value in self.labels.items()) or "all"
+
+    def values(self, key: str) -> list[float]:
+        return [run.metrics[key] for run in self.runs if key in run.metrics]
+
+    @property
+    def devices(self) -> float | None:
+        """The measured world size, where all its runs had the same."""
+        found = set(self.values("world_size"))
+        return found.pop() if len(found) == 1 else None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One model on one dataset to one target, its settings in order, and the runs that are averaged nowhere."""
+
+    title: str
+    settings: Sequence[Setting]
+    excluded: Sequence[tuple[Run, str, str]] = field(default_factory=list)  # run, setting, why
+
+    @property
+    def runs(self) -> list[Run]:
+        return [run for setting in self.settings for run in setting.runs]
+
+
+def why_excluded(run: Run, with_missed: bool = False) -> str | None:
+    """Why a run is in no average; None where it counts. `with_missed`: a missed target alone does not exclude it."""
+    if run.status == "RUNNING":
+        return "not ended"
+    if run.failure:
+        return {"nan": "diverged: nan"}.get(run.failure, f"failed: {run.failure}")
+    if run.resumed:
+        return "interrupted and resumed"
+    return "target missed" if run.missed and not with_missed else None
+
+
+def group(runs: Sequence[Run], axes: Sequence[str], values: Values, with_missed: bool = False) -> list[Workload]:
+    """The workloads in order of their names, each with its settings in order of the axes' values."""
+    found: dict[str, dict[tuple[str, ...], list[Run]]] = {}
+    for run in runs:
+        labels = tuple(values(run, axis) for axis in axes)
+        found.setdefault(title(run), {}).setdefault(labels, []).append(run)
+    return [_workload(name, axes, found[name], with_missed) for name in sorted(found)]
+
+
+def _workload(
+    name: str, axes: Sequence[str], members: Mapping[tuple[str, ...], list[Run]], with_missed: bool
+) -> Workload:
+    settings, excluded = [], []
+    for labels in sorted(members, key=lambda labels: [in_order(value) for value in labels]):
+        runs = members[labels]
+        good = [run for run in runs if why_excluded(run, with_missed) is None]
+        settings.append(Setting(dict(zip(axes, labels, strict=True)), good, len(runs)))
+        reasons = [(run, why_excluded(run, with_missed)) for run in runs]
+        excluded += [(run, settings[-1].name, reason) for run, reason in reasons if reason]
+    return Workload(name, settings, excluded)
+
+
+def title(run: Run) -> str:
+    model, dataset, metric, value = (run.params.get(key) for key in WORKLOAD)
+    targets = zip((metric or "").split(","), (value or "").split(","), strict=False)
+    target = " and ".join(f"{one} {number}" for one, number in targets if one)
+    return f"{model or '?'} on {dataset or '?'}" + (f" to {target}" if target else ", no target")
+
+
+def in_order(value: str) -> tuple[int, float, str]:
+    """Sorts numbers by value and before words."""
+    try:
+        return 0, float(value), ""
+    except ValueError:
+        return 1, 0.0, value
+
+
+def is_stack(axis: str) -> bool:
+    """Whether an axis is of the software that a run is computed with."""
+    return SHORT.get(axis, axis) in STACK_AXES
+
+
+class Values:
+    """The value of an axis for a run: a param, a tag, or a key of config.yaml, which is read only where it must be."""
+
+    def __init__(self, store: Runs, runs: Sequence[Run]) -> None:
+        self._store = store
+        self._configs: dict[str, dict[str, str]] = {}
+        self._known = {key for run in runs for key in (*run.params, *run.tags)}
+
+    def __call__(self, run: Run, axis: str) -> str:
+        key = self.key(axis)
+        if key in self._known:
+            return run.params.get(key) or run.tags.get(key) or NONE
+        return self.config(run).get(axis, NONE)
+
+    def key(self, axis: str) -> str:
+        """The param or tag that an axis stands for: env.driver for driver, optimizer/lr for model.optimizer.lr."""
+        param = axis.removeprefix("model.").replace(".", "/")
+        return next((key for key in (axis, SHORT.get(axis, axis), param) if key in self._known), axis)
+
+    def config(self, run: Run) -> dict[str, str]:
+        """Every key of the run's config.yaml, dotted; empty where it has none that can be read."""
+        if run.id not in self._configs:
+            try:
+                self._configs[run.id] = words(yaml.load(self._store.text(run, "config.yaml"), LOADER))
+            except (FileNotFoundError, yaml.YAMLError):
+                self._configs[run.id] = {}
+        return self._configs[run.id]
+
+    def check(self, axes: Sequence[str], runs: Sequence[Run]) -> None:
+        """Raise ValueError for an axis of which no run has a value."""
+        for axis in axes:
+            if self.key(axis) not in self._known and all(axis not in self.config(run) for run in runs):
+                shown = sorted(key for key in self._known if not key.startswith(("mlflow.", "timetrial.")))
+                raise ValueError(
+                    f"--by {axis}: no run has such a param, tag or key of config.yaml; there are: {', '.join(shown)}"
+                )
+
+
+def likely_axes(runs: Sequence[Run]) -> list[str]:
+    """The params in which runs of a workload differ; one that tells no more settings apart than those before is not
+    taken (a learning rate that follows from the number of GPUs)."""
+    differing = [key for key in sorted({key for run in runs for key in run.params}) if _differs(runs, key)]
+    candidates = [key for key in LIKELY if key in differing]
+    candidates += [key for key in differing if key not in (*LIKELY, *WORKLOAD, *REPEATS)]
+    axes: list[str] = []
+    for key in candidates:
+        if _num_settings(runs, [*axes, key]) > _num_settings(runs, axes):
+            axes.append(key)
+    return axes or ["gpus"]
+
+
+def _differs(runs: Sequence[Run], key: str) -> bool:
+    return _num_settings(runs, [key]) > _num_settings(runs, [])
+
+
+def _num_settings(runs: Sequence[Run], axes: Sequence[str]) -> int:
+    return len({(title(run), *(run.params.get(axis) for axis in axes)) for run in runs})

@@ -1,0 +1,14 @@
+"""What a run is computed on: GPUs, driver, libraries, topology, CPU, kernel, and their use over time.
+
+The fingerprint is taken once in every worker and becomes the run's tags. System metrics are sampled beside the
+worker, never in it. What a machine does not tell is absent from both.
+"""
+
+from __future__ import annotations
+
+from tracking.environment import fingerprint, nvml
+from tracking.environment.cache_folder import cache
+from tracking.environment.fingerprint import Collector, format_table
+from tracking.environment.system_metrics import SystemMetricsThread
+
+__all__ = ["Collector", "SystemMetricsThread", "cache", "fingerprint", "format_table", "nvml"]

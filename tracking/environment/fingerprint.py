@@ -1,0 +1,229 @@
+"""The environment that produced a number: `python -m tracking fingerprint`, and the same from inside every run.
+
+A fingerprint is a plain dict that JSON can hold. A value that cannot be measured is left out, never guessed.
+
+    gpus         every GPU of the machine by nvidia-smi index: index name uuid architecture pci_bus_id vbios
+                 memory_bytes power_limit_watts default_power_limit_watts [max_]{sm,memory}_clock_mhz
+                 application_{sm,memory}_clock_mhz compute_mode persistence_mode ecc mig ("Enabled" | "Disabled")
+                 [max_]pcie_generation [max_]pcie_width (lanes) nvlink_links (active) nvlink_gb_per_sec (of one link in
+                 one direction) mig_devices (index gpu_instance compute_instance memory_bytes multiprocessors name
+                 uuid). Left out where nvidia-smi gave no answer
+    used         the GPUs in use: index name uuid memory_bytes; [] on a CPU; left out where they cannot be told
+    topology     class (of the GPUs in use; see tracking.environment.topology) links cpu_affinity numa_node
+    software     driver driver_cuda (newest CUDA of that driver) python packages {name: version}; and, where torch has
+                 been imported, as loaded: torch cuda cudnn nccl
+    host         node kernel os architecture cpu sockets cores threads usable_threads numa_nodes memory_bytes
+                 container image
+    git          commit branch dirty diff diff_truncated untracked, of the repository that holds this code
+    environment  the variables that change how a run computes
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from conf.schema import ConfigError
+from tracking.environment import host, nvml, topology
+from tracking.run import run_folder
+
+Fingerprint = dict[str, Any]
+
+COMMANDS = {
+    "query": ("nvidia-smi", "-q", "-x"),
+    "list": ("nvidia-smi", "-L"),  # alone in naming MIG devices
+    "topology": ("nvidia-smi", "topo", "-m"),
+    "nvlink": ("nvidia-smi", "nvlink", "-s"),
+    "lscpu": ("lscpu",),
+    **host.GIT_COMMANDS,
+}
+EXPECTABLE = ("torch", "cuda", "cudnn", "nccl", "driver", "python")
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+class Collector:
+    """Starts the slow commands (nvidia-smi takes seconds) when it is made; `finish` waits for them.
+
+    A worker makes one before it imports torch, and finishes it afterwards at no added latency.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str] = os.environ,
+        start: Callable[[Sequence[str], Path | None], host.Output] = host.start,
+        repository: Path = REPOSITORY,
+    ) -> None:
+        self._environ = dict(environ)
+        self._outputs = {name: start(command, repository) for name, command in COMMANDS.items()}
+
+    def finish(self, torch_module: Any = None, gpu_indices: Sequence[int | str] | None = None) -> Fingerprint:
+        """The fingerprint.
+
+        `torch_module` is torch where the caller has imported it, else None; it is asked for versions only, which does
+        not initialize CUDA, so that the caller can still fork. `gpu_indices` are the GPUs in use, as
+        CUDA's indices (the first of CUDA_VISIBLE_DEVICES is 0) or as UUIDs; [] = none; None = all that CUDA shows.
+        """
+        text = {name: output() for name, output in self._outputs.items()}
+        driver = nvml.parse_gpus(text["query"] or "", text["list"] or "")
+        gpus = driver.pop("gpus", None)
+        for index, links in topology.parse_nvlink(text["nvlink"] or "").items():
+            if gpus and index < len(gpus):
+                gpus[index] |= links
+        used = _used(gpus or [], self._environ.get("CUDA_VISIBLE_DEVICES"), gpu_indices)
+        matrix = topology.parse_matrix(text["topology"] or "")
+        if used is not None:
+            found = topology.classify(matrix.get("links", {}), [gpu.get("index") for gpu in used])
+            matrix |= {"class": found} if found else {}
+        software = driver | host.loaded_versions(torch_module)
+        parts = {
+            "gpus": gpus,
+            "used": used,
+            "topology": matrix or None,
+            "software": software | {"python": platform.python_version(), "packages": host.packages()},
+            "host": host.describe(text["lscpu"] or "", self._environ),
+            "git": host.parse_git(*(text[name] for name in host.GIT_COMMANDS)) or None,
+            "environment": host.environment(self._environ),
+        }
+        return {name: part for name, part in parts.items() if part is not None}
+
+
+def collect(torch_module: Any = None, gpu_indices: Sequence[int | str] | None = None) -> Fingerprint:
+    """Take the fingerprint of this process's environment now; see Collector.finish."""
+    return Collector().finish(torch_module, gpu_indices)
+
+
+def _used(
+    gpus: list[dict[str, Any]], visible: str | None, wanted: Sequence[int | str] | None
+) -> list[dict[str, Any]] | None:
+    machine = nvml.devices(gpus)
+    shown = nvml.select(machine, visible)
+    if wanted is None:
+        return [_plain(gpu) for gpu in shown]
+    used = []
+    for item in wanted:
+        if isinstance(item, int):
+            matches = shown[item : item + 1]
+        else:
+            matches = [device for devices in machine for device in devices if device.uuid == item]
+        if len(matches) != 1:
+            return None
+        used.append(_plain(matches[0]))
+    return used
+
+
+def _plain(gpu: nvml.Gpu) -> dict[str, Any]:
+    return {key: value for key, value in vars(gpu).items() if value is not None}
+
+
+def tags(fingerprint: Fingerprint, image: str | None = None) -> dict[str, str]:
+    """MLflow tags of a run; what is unknown is left out. `image` is the container image that the stack asked for.
+
+    `env.stack_id` needs a loaded torch, `env.hardware_id` the GPUs, their class and the CPU: a hash over unknowns would
+    call different things equal.
+    """
+    software, machine = fingerprint["software"], fingerprint["host"]
+    git, used = fingerprint.get("git", {}), fingerprint.get("used")
+    values: dict[str, Any] = {
+        **{f"env.{key}": software.get(key) for key in EXPECTABLE},
+        **{f"env.{key}": machine.get(key) for key in ("cpu", "kernel", "node")},
+        "env.image": image or machine.get("image"),
+        "env.topology": fingerprint.get("topology", {}).get("class"),
+        "git.commit": git.get("commit"),
+    }
+    if used is not None:
+        values["env.gpu"] = " + ".join(sorted({gpu["name"] for gpu in used})) if used else "none"
+        values["env.gpu_count"] = str(len(used))
+    if "dirty" in git:
+        values["git.dirty"] = "true" if git["dirty"] else "false"
+    if values["env.torch"]:
+        values["env.stack_id"] = _hash(values, "driver", "cuda", "cudnn", "nccl", "torch", "image")
+    if all(values.get(f"env.{key}") for key in ("gpu", "gpu_count", "topology", "cpu")):
+        values["env.hardware_id"] = _hash(values, "gpu", "gpu_count", "topology", "cpu")
+    return {key: value for key, value in values.items() if value}
+
+
+def taken(folder: Path) -> list[Fingerprint]:
+    """The fingerprints of a run's attempts, the last of which is the one under way."""
+    paths = [*run_folder.kept(folder, run_folder.FINGERPRINT), folder / run_folder.FINGERPRINT]
+    return [run_folder.read_json(path) for path in paths]
+
+
+def changes(taken: Sequence[Fingerprint]) -> list[str]:
+    """The tags in which fingerprints differ; not the hashes, which only sum up others."""
+    every = [tags(one) for one in taken]
+    keys = {key for one in every for key in one} - {"env.stack_id", "env.hardware_id"}
+    return sorted(key for key in keys if len({one.get(key) for one in every}) > 1)
+
+
+def _hash(values: Mapping[str, Any], *keys: str) -> str:
+    return hashlib.sha256(json.dumps([values.get(f"env.{key}") for key in keys]).encode()).hexdigest()[:12]
+
+
+def mismatches(fingerprint: Fingerprint, expect: Mapping[str, str]) -> list[str]:
+    """One sentence for each version that is not what was expected: the version itself, or a dotted prefix of it.
+
+    Raises ConfigError for a key that is not in EXPECTABLE.
+    """
+    sentences = []
+    for key, expected in expect.items():
+        if key not in EXPECTABLE:
+            raise ConfigError(f"stack.expect.{key}: no such key; allowed here: {', '.join(EXPECTABLE)}")
+        found = fingerprint["software"].get(key)
+        if found != expected and not (found or "").startswith((f"{expected}.", f"{expected}+")):
+            sentences.append(f"stack.expect.{key}: expected {expected}, found {found or 'none'}")
+    return sentences
+
+
+def requirements(fingerprint: Fingerprint) -> str:
+    """The Python packages as a requirements file."""
+    return "".join(sorted(f"{name}=={version}\n" for name, version in fingerprint["software"]["packages"].items()))
+
+
+def format_table(fingerprint: Fingerprint) -> str:
+    """The fingerprint for a terminal, without packages, diff and environment variables."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE, show_header=False)
+    for name, value in _rows(fingerprint):
+        table.add_row(name, value)
+    console = Console(file=io.StringIO(), width=120, color_system=None)
+    console.print(table, markup=False)
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().strip("\n").splitlines()) + "\n"
+
+
+def _rows(fingerprint: Fingerprint) -> Iterator[tuple[str, str]]:
+    software, machine, git = (fingerprint.get(part, {}) for part in ("software", "host", "git"))
+    in_use = {gpu.get("index") for gpu in fingerprint.get("used", [])}
+    for gpu in fingerprint.get("gpus", []):
+        facts = [gpu.get("name", "unknown")]
+        facts += [f"{gpu['memory_bytes'] / 2**30:.1f} GiB"] if "memory_bytes" in gpu else []
+        facts += [f"{gpu['power_limit_watts']:.0f} W"] if "power_limit_watts" in gpu else []
+        facts += [f"{gpu['max_sm_clock_mhz']} MHz"] if "max_sm_clock_mhz" in gpu else []
+        facts += [f"{gpu['nvlink_links']} NVLinks"] if "nvlink_links" in gpu else []
+        facts += [f"{len(gpu['mig_devices'])} MIG devices"] if "mig_devices" in gpu else []
+        yield f"GPU {gpu['index']}", ", ".join(facts) + (" (in use)" if gpu["index"] in in_use else "")
+    if not fingerprint.get("gpus"):
+        yield "GPUs", "none" if fingerprint.get("used") == [] else "unknown"
+    if "class" in fingerprint.get("topology", {}):
+        yield "topology", fingerprint["topology"]["class"]
+    for key in ("driver", "driver_cuda", "torch", "cuda", "cudnn", "nccl", "python"):
+        if key in software:
+            yield key.replace("_", " "), software[key]
+    for key in ("node", "cpu", "sockets", "cores", "threads", "numa_nodes", "os", "kernel", "container", "image"):
+        if key in machine:
+            yield key.replace("_", " "), str(machine[key])
+    if "memory_bytes" in machine:
+        yield "memory", f"{machine['memory_bytes'] / 2**30:.1f} GiB"
+    if git:
+        dirty = {True: " (dirty)", False: ""}.get(git.get("dirty"), " (dirty or not: unknown)")
+        yield "git", f"{git['commit']} {git.get('branch', '')}".strip() + dirty
+    yield "packages", str(len(software.get("packages", {})))

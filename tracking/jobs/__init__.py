@@ -1,0 +1,14 @@
+"""What the launcher does: it plans jobs, runs them one after the other, mirrors them beside it, and shows how they
+go.
+
+A job is a run folder and the process that trains in it; a sweep is a folder of them. What was cut off is repaired or
+resumed from here.
+"""
+
+from __future__ import annotations
+
+from tracking.jobs import resume, sweep, sweep_report, sync
+from tracking.jobs.launcher import Launcher
+from tracking.jobs.sync import MirrorThread, Outcome
+
+__all__ = ["Launcher", "MirrorThread", "Outcome", "resume", "sweep", "sweep_report", "sync"]

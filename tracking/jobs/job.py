@@ -1,0 +1,236 @@
+"""One run from its folder's making to its result: spawn the worker, watch it, mirror it, and never leave it behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+import psutil
+import yaml
+
+from conf import schema
+from conf.schema import RunConfig
+from tracking.environment import SystemMetricsThread
+from tracking.run import Failure, Journal, Record, Result, RunInfo, WorkerLog, failures, journal, run_folder
+
+POLL_SEC = 0.1
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+GRACE_SEC = 5.0  # between asking a worker to end and killing it
+KILL_SEC = 30.0  # for a killed process to be gone; one that waits for a driver can stay for ever
+
+
+class Interrupted(KeyboardInterrupt):
+    """The launcher was told to stop (Ctrl-C, SIGTERM, a closed terminal); no library's `except Exception` stops it."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signal.Signals(signum).name)
+        self.signum = signum
+
+
+class TimedOut(Exception):
+    """The run took longer than timeout_sec."""
+
+
+def raise_on_signals() -> None:
+    """Turn the next signal to stop into Interrupted, wherever the main thread is.
+
+    Those that follow are ignored until this is called again: what cleans up is short, and must not be cut off.
+    """
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        for number in STOPPING:
+            if signal.getsignal(number) is interrupt:
+                signal.signal(number, ignore)
+        raise Interrupted(signum)
+
+    def ignore(signum: int, frame: FrameType | None) -> None:
+        """Not SIG_IGN, which tells a signal that the user's shell has us ignore (nohup)."""
+
+    for number in STOPPING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
+
+
+IN_RUN_NAME = ("model", "dataset", "precision", "gpus", "cpu_processes", "seed")  # keys of a config
+
+
+def run_name(config: RunConfig, varied: str = "") -> str:
+    """A name that tells a runs table what it was: `vgg-digits-bf16-2gpu-seed1`; and `varied`, where that is not all."""
+    devices = f"{config.gpus}gpu" if config.on_gpu() else f"{config.cpu_processes}cpu"
+    name = f"{config.model.name}-{config.dataset.name}-{config.precision.name}-{devices}-seed{config.seed}"
+    return f"{name}-{varied}" if varied else name
+
+
+def make_folder(name: str, root: Path, sweep: Path | None = None) -> Path:
+    """Make the folder of the run of this name, empty. Raises OSError."""
+    prefix = "" if sweep else time.strftime("%Y%m%d-%H%M%S-")
+    return run_folder.create(root, prefix + name)
+
+
+def prepare(
+    folder: Path, name: str, config: RunConfig, overrides: Sequence[str], uri: str, sweep: Path | None = None
+) -> None:
+    """Fill a new folder with all that the worker and the mirror need. Raises OSError."""
+    run_folder.reserve(folder)
+    run_folder.write_text(folder / run_folder.OVERRIDES, yaml.safe_dump(list(overrides)))
+    parent = os.path.relpath(sweep, folder) if sweep else None
+    info = RunInfo(name, config.tracking.experiment, uri, parent=parent)
+    run_folder.write_json(folder / run_folder.RUN, info)
+    log = Journal(folder / run_folder.JOURNAL)
+    log.params(params(config))
+    log.tags({"config_hash": config.config_hash()} | ({"sweep": sweep.name} if sweep else {}))
+    log.close()
+    schema.save(config, folder / run_folder.CONFIG)
+
+
+def params(config: RunConfig) -> dict[str, journal.Scalar]:
+    """What MLflow shows and compares as params; the worker adds what only it knows (max_epochs)."""
+    optimizer = config.model.optimizer
+    targets = config.targets()
+    found: dict[str, journal.Scalar] = {
+        "model": config.model.name,
+        "dataset": config.dataset.name,
+        "precision": config.precision.name,
+        "stack": config.stack.name,
+        "instance": config.instance.name,
+        "gpus": config.gpus,
+        "nodes": config.nodes,
+        "cpu_processes": config.cpu_processes if not config.on_gpu() else None,
+        "seed": config.seed,
+        "target_metric": ",".join(targets) or None,
+        "target_value": ",".join(f"{value:g}" for value in targets.values()) or None,
+        "batch_size": config.device_batch_size(),
+        "global_batch_size": config.global_batch_size(),
+        "limit_train_batches": config.limit_train_batches,
+        "compile": config.compiled(),
+        "optimizer/lr": optimizer.lr,
+        "optimizer/lr_scaling": optimizer.lr_scaling,
+        "optimizer/weight_decay": optimizer.weight_decay,
+    }
+    found |= {f"hparams/{key}": str(value) for key, value in config.model.hparams.items()}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def run_job(
+    folder: Path, config: RunConfig, argv: Sequence[str], env: dict[str, str], gpu_uuids: list[str],
+    on_record: Callable[[Record], None], started: float, held: int,
+) -> Result:  # fmt: skip
+    """Train the run in `folder` and return its result, whichever it is.
+
+    `started` is when the job began on the monotonic clock; `on_record` is shown every record as it is written; `held`
+    is the descriptor of `owner.hold`. Raises Interrupted when no process is left; the result is then the caller's.
+    """
+    try:
+        failure = supervise(folder, config, argv, env, gpu_uuids, on_record, started, held)
+    except TimedOut as error:
+        failure = Failure("timeout", str(error))
+    except Exception as error:  # a full disk, a bug of ours: what comes after this job can still go
+        failure = failures.trouble(error)
+    return end(folder, failure)
+
+
+def supervise(
+    folder: Path, config: RunConfig, argv: Sequence[str], env: dict[str, str], gpu_uuids: list[str],
+    on_record: Callable[[Record], None], started: float, held: int,
+) -> Failure | None:  # fmt: skip
+    """Run the worker to its end; the failure that it could not report itself. Leaves no process behind."""
+    log = Journal(folder / run_folder.JOURNAL)
+    offset, samples = position(folder / run_folder.JOURNAL)
+    log.event("init_start", since_command_sec=time.monotonic() - started)
+    printed = WorkerLog(folder / run_folder.WORKER_LOG)
+    with printed as output:
+        # A session of its own: Ctrl-C reaches the launcher alone, which then ends the worker in good order.
+        process = subprocess.Popen(
+            argv, env=env, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
+            pass_fds=[held],
+        )  # fmt: skip
+    sensors = None
+    try:
+        if config.tracking.system_metrics_interval_sec:
+            interval_sec = config.tracking.system_metrics_interval_sec
+            sensors = SystemMetricsThread(log, gpu_uuids, folder, interval_sec, first_step=samples)
+            sensors.start()
+        watch(process, folder / run_folder.JOURNAL, config.timeout_sec, on_record, offset)
+    finally:
+        stop(process)
+        printed.close()
+        if sensors is not None:
+            sensors.close()
+    log.close()
+    return failures.unexplained(folder, process)
+
+
+def position(path: Path) -> tuple[int, int]:
+    """Bytes and samples of system metrics that a journal holds, of attempts before this one."""
+    offset = samples = 0
+    for record, end in journal.read(path):
+        offset = end
+        samples += record.kind == "metrics" and any(key.startswith("system/") for key in record.values)
+    return offset, samples
+
+
+def watch(
+    process: subprocess.Popen[bytes],
+    path: Path,
+    timeout_sec: float | None,
+    on_record: Callable[[Record], None],
+    offset: int = 0,
+) -> None:
+    """Show the records from byte `offset` on until the worker ends. Raises TimedOut."""
+    deadline = time.monotonic() + timeout_sec if timeout_sec else float("inf")
+    running = True
+    while running:
+        running = process.poll() is None
+        for record, position in journal.read(path, offset):
+            offset = position
+            on_record(record)
+        if time.monotonic() > deadline:
+            raise TimedOut(f"the run took longer than timeout_sec={timeout_sec:g}")
+        if running:
+            time.sleep(POLL_SEC)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End the worker and every process it started, kindly first."""
+    for signum, patience in ((signal.SIGTERM, GRACE_SEC), (signal.SIGKILL, KILL_SEC)):
+        with suppress(ProcessLookupError):  # the whole group is gone
+            os.killpg(process.pid, signum)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(patience)
+    # What is killed can take seconds to give a GPU's memory back, and the next job is to find it free.
+    deadline = time.monotonic() + KILL_SEC
+    while process.returncode is not None and alive(process.pid) and time.monotonic() < deadline:
+        time.sleep(POLL_SEC)
+
+
+def alive(group: int) -> list[int]:
+    """The processes of a group, except those that have ended and whose parent has not asked how."""
+    found = []
+    for one in psutil.process_iter():
+        with suppress(psutil.Error, ProcessLookupError):
+            if os.getpgid(one.pid) == group and one.status() != psutil.STATUS_ZOMBIE:
+                found.append(one.pid)
+    return found
+
+
+def stopped(folder: Path, error: Interrupted) -> Result:
+    """The result of a run that the launcher was told to stop."""
+    return end(folder, Failure(f"signal:{error.signum}", f"stopped by {error}", failures.last_words(folder)))
+
+
+def end(folder: Path, failure: Failure | None) -> Result:
+    """The run's result, written where there is none. What a worker has finished stays finished."""
+    found = run_folder.read_result(folder)
+    if found is not None and (failure is None or found.status == "finished"):
+        return found
+    assert failure is not None
+    result = Result("killed" if failure.kind.startswith("signal:") else "failed", failure=failure)
+    with suppress(OSError):  # no room even for that: `sync` ends the run when there is
+        run_folder.write_result(folder, result)
+    return result

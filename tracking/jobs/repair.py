@@ -1,0 +1,66 @@
+"""Ends runs that nobody could end: their launcher was killed, or the machine went down under them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from tracking.jobs import job, sweep
+from tracking.run import Journal, failures, journal, run_folder, run_lock
+
+PATIENCE, RETRY_SEC = 4, 0.25  # another `sync` holds a folder for as long as it takes to end it
+KILLED = 9  # what no launcher survives to report; the kernel then kills its worker in the same way
+
+
+def repair(folder: Path, ended: bool = False) -> bool:
+    """Give a run, or a sweep and its jobs, a result where nobody will any more; whether one was missing.
+
+    The result is dated to the last sign of life. Raises owner.Running where somebody runs the folder, or may; with
+    `ended`, the caller answers for what cannot be known from here.
+    """
+    for _ in range(PATIENCE):
+        if run_folder.read_result(folder) is not None:
+            return False
+        try:
+            return _repair(folder, ended)
+        except run_lock.Running:
+            time.sleep(RETRY_SEC)
+    return _repair(folder, ended)
+
+
+def _repair(folder: Path, ended: bool) -> bool:
+    with run_lock.hold_abandoned(folder, ended):
+        if run_folder.read_result(folder) is not None:  # somebody else was faster
+            return False
+        if run_folder.read_info(folder).kind == "sweep":
+            end_sweep(folder, ended)
+        else:
+            end_run(folder)
+    return True
+
+
+def end_run(folder: Path) -> None:
+    Journal(folder / run_folder.JOURNAL).close()  # a last line that lacks its newline alone is whole with it
+    job.end(folder, failures.killed(folder, KILLED, words("worker", last_sign_ms(folder)), last_sign_ms(folder)))
+
+
+def end_sweep(folder: Path, ended: bool) -> None:
+    jobs = [path.parent for path in sorted(folder.glob(f"*/{run_folder.RUN}"))]
+    for one in jobs:
+        repair(one, ended)
+    last_ms = max(map(last_sign_ms, [folder, *jobs]))
+    message = f"{words('sweep', last_ms)}; continue it with launch.py sweep.resume={folder.name}"
+    sweep.finish(folder, sweep.read(folder), failures.killed(folder, KILLED, message, last_ms))
+
+
+def words(what: str, last_ms: int) -> str:
+    last = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(last_ms / 1000))
+    return f"the launcher was killed, or the machine went down, and the {what} with it; last sign of life: {last}"
+
+
+def last_sign_ms(folder: Path) -> int:
+    """When the run was last heard of."""
+    result = run_folder.read_result(folder)
+    failed_ms = result.failure.time_ms if result and result.failure else 0
+    records = [record.time_ms for record, _ in journal.read(folder / run_folder.JOURNAL)]
+    return max(run_folder.read_info(folder).created_ms, failed_ms, *records)

@@ -1,0 +1,134 @@
+"""Continues an interrupted run: which can be, with what configuration, and what is written before it goes on."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import yaml
+
+from conf import schema
+from conf.schema import ConfigError, RunConfig
+from tracking.jobs.sweep import DEFINITION, Job
+from tracking.mirror import NOTE_TAG, server
+from tracking.run import Checkpoint, Journal, Record, attempts, checkpoints, journal, run_folder, run_lock
+
+# What may be given beside `resume`; the rest is that of the run's folder.
+ALLOWED = (
+    "resume", "dry_run", "timeout_sec", "tracking.offline", "tracking.upload_wait_sec",
+    "tracking.system_metrics_interval_sec",
+)  # fmt: skip
+
+
+def job(asked: Job, multirun: bool) -> Job:
+    """The job that continues the run in the folder `asked.config.resume`, with the configuration that it has.
+
+    Raises ConfigError where there is nothing to continue, or where something else was asked for than the run's rest.
+    """
+    given = f"resume={asked.config.resume}"
+    folder = Path(str(asked.config.resume)).expanduser().resolve()
+    keys = [one.partition("=")[0].lstrip("+~") for one in asked.overrides]
+    if multirun:
+        raise ConfigError(f"{given}: continues one run; leave -m out, or continue a sweep with sweep.resume=<id>")
+    if foreign := [key for key in keys if key not in ALLOWED]:
+        raise ConfigError(
+            f"{given} {foreign[0]}=...: a run goes on as it began, with the configuration in its folder; beside resume"
+            f" only these can be given: {', '.join(ALLOWED[1:])}"
+        )
+    check_interrupted(folder, given)
+    config = schema.load(folder / run_folder.CONFIG)
+    for key in keys:
+        override(config, asked.config, key)
+    stored = run_folder.read_info(folder).tracking_uri
+    # As it was; but where the environment names the same server, it may hold the credentials that the folder does not.
+    config.tracking.uri = None if server.strip_credentials(server.default_uri()) == stored else stored
+    config.sweep.resume = None  # how the job came into its sweep
+    overrides = yaml.safe_load((folder / run_folder.OVERRIDES).read_text())
+    check_unchanged(folder, given, config)
+    return Job(config, overrides, checkpoint=usable_checkpoint(folder, given, overrides))
+
+
+def check_interrupted(folder: Path, given: str) -> None:
+    """Raise ConfigError where the folder holds no run, one that has finished, or one that is running."""
+    if (folder / DEFINITION).exists():
+        raise ConfigError(f"{given}: is a sweep; continue it with sweep.resume={folder.name}")
+    if not (folder / run_folder.CONFIG).exists():
+        raise ConfigError(f"{given}: is no run's folder (there is no {run_folder.CONFIG} in it); give one of runs_dir")
+    result = run_folder.read_result(folder)
+    if result is not None and result.status == "finished":
+        raise ConfigError(f"{given}: has finished, nothing is left to do; its result is in {run_folder.RESULT}")
+    try:
+        with run_lock.hold_abandoned(folder, ended=result is not None):
+            pass
+    except run_lock.Running as error:
+        end_it = (
+            "" if error.certain else f", or end it with: python -m tracking sync --ended {shlex.quote(str(folder))}"
+        )
+        raise ConfigError(f"{given}: {error}; stop it, or wait for its end{end_it}") from error
+
+
+def check_unchanged(folder: Path, given: str, config: RunConfig) -> None:
+    """Raise ConfigError where the configuration is not the one that the run began with."""
+    rows = (row for row, _ in journal.read(folder / run_folder.JOURNAL) if row.kind == "tags")
+    began = next((row.values["config_hash"] for row in rows if "config_hash" in row.values), None)
+    if began != config.config_hash():
+        raise ConfigError(
+            f"{given}: its configuration is not what it began with (config_hash {config.config_hash()}, then {began}):"
+            f" {run_folder.CONFIG} was changed, or this version has other options; put it back, or run anew"
+        )
+
+
+def usable_checkpoint(folder: Path, given: str, overrides: list[str]) -> Checkpoint:
+    """The newest whole checkpoint. Raises ConfigError where there is none."""
+    newest = checkpoints.newest(folder)
+    if newest is None:
+        damaged = ", ".join(one.path.name for one in checkpoints.found(folder))
+        why = f"damaged: {damaged}" if damaged else "checkpoint_every_epochs was not set, or the first was not reached"
+        anew = shlex.join(["launch.py", *overrides])
+        raise ConfigError(f"{given}: there is no checkpoint to continue from ({why}); run it anew: {anew}")
+    return newest
+
+
+def override(config: RunConfig, asked: RunConfig, key: str) -> None:
+    """Take the value of a dotted key over from what was asked."""
+    *groups, name = key.split(".")
+    target, source = config, asked
+    for group in groups:
+        target, source = getattr(target, group), getattr(source, group)
+    setattr(target, name, getattr(source, name))
+
+
+def reopen(folder: Path, checkpoint: Checkpoint) -> None:
+    """Set the earlier attempt's files aside, and journal that and from where the run goes on.
+
+    The caller holds the folder, whose run has a result. What the journal, and MLflow, have beyond the checkpoint stays
+    there: rows of an earlier time than the `resume` event, at steps above its `from_step`. Raises OSError.
+    """
+    events = journal.events(folder / run_folder.JOURNAL)
+    before = [event for event in events if event.key == attempts.RESUME]
+    number = len(before) + 1
+    result = run_folder.read_result(folder)
+    after = result.failure.kind if result is not None and result.failure else "unknown"
+    run_folder.reserve(folder)
+    checkpoints.prune(folder)
+    run_folder.keep_attempt(folder, number)
+    here = Record("event", 0, 0.0, attempts.RESUME, values={"epoch_num": checkpoint.epoch_num})
+    from_step = attempts.last_step([events[place] for place in attempts.surviving([*events, here])])
+    log = Journal(folder / run_folder.JOURNAL)
+    log.event(
+        attempts.RESUME,
+        epoch_num=checkpoint.epoch_num,
+        from_step=from_step,
+        checkpoint=str(checkpoint.path.relative_to(folder)),
+        after=after,
+    )
+    log.metrics({"resume/count": number}, from_step)
+    log.tags(
+        {
+            "resumed": number,
+            "resumed.after": ",".join([*(event.values["after"] for event in before), after]),
+            NOTE_TAG: f"Interrupted ({after}) and resumed after epoch {checkpoint.epoch_num}: no time to"
+            " accuracy of an uninterrupted run.",
+        }
+    )
+    log.close()

@@ -1,0 +1,185 @@
+"""A sweep is a folder too: its definition, its jobs' folders inside it, and a journal that becomes the parent run."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from conf import schema
+from conf.schema import NOT_MEASURED, ConfigError, RunConfig
+from tracking.jobs import sweep_cost, sweep_summary, sweep_view
+from tracking.jobs.job import run_name
+from tracking.mirror import NOTE_TAG, shortened
+from tracking.run import Checkpoint, Failure, Journal, Result, RunInfo, checkpoints, run_folder
+
+DEFINITION = "sweep.json"
+MAX_TITLE = 120  # characters
+MAX_VARIED = 60  # characters
+
+
+@dataclass
+class Job:
+    """One job of a sweep: what it runs, and its newest folder and result, if there are any.
+
+    With a `checkpoint`, it goes on in the folder of that, rather than from the start in a new one.
+    """
+
+    config: RunConfig
+    overrides: list[str]
+    folder: Path | None = None
+    result: Result | None = None
+    checkpoint: Checkpoint | None = None
+    varied: str = ""  # what its name tells besides
+
+    @property
+    def name(self) -> str:
+        return run_name(self.config, self.varied)
+
+    @property
+    def finished(self) -> bool:
+        return self.result is not None and self.result.status == "finished"
+
+
+def create(jobs: Sequence[Job], argv: Sequence[str], uri: str) -> Path:
+    """Make a sweep's folder. Raises ConfigError where it cannot be made, or two jobs would measure the same."""
+    hashes = [job.config.config_hash() for job in jobs]
+    twice = next((job for job in jobs if hashes.count(job.config.config_hash()) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"{' '.join(twice.overrides)}: twice in this sweep; give repeats other seeds: seed=1,2,3")
+    config = jobs[0].config
+    sweep_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{config.model.name}-{secrets.token_hex(2)}"
+    try:
+        folder = run_folder.create(Path(config.runs_dir), sweep_id)
+        run_folder.reserve(folder)
+        write_definition(folder, jobs, argv)
+        info = RunInfo(title(jobs), config.tracking.experiment, uri, kind="sweep")
+        run_folder.write_json(folder / run_folder.RUN, info)
+        log = Journal(folder / run_folder.JOURNAL)
+        study = {"study": config.study.name} if config.study.name else {}
+        log.tags({**study, "sweep": folder.name, NOTE_TAG: note(argv)})
+        log.params(
+            {"num_jobs": len(jobs)} | {key: ",".join(values) for key, values in sweep_summary.grid(jobs).items()}
+        )
+        log.close()
+    except OSError as error:
+        raise ConfigError(f"runs_dir={config.runs_dir}: {error}; give a folder that you can write to") from error
+    return folder
+
+
+def title(jobs: Sequence[Job]) -> str:
+    """The parent run's name: what is swept, by which a runs table of narrow columns can be read too."""
+    study, differing = jobs[0].config.study.name, sweep_summary.grid(jobs)
+    models = differing.pop("model", [jobs[0].config.model.name])
+    start = f"{study} study {','.join(models)}" if study else f"{','.join(models)} sweep"
+    return shortened(" ".join([start, *(f"{key}={','.join(values)}" for key, values in differing.items())]), MAX_TITLE)
+
+
+def name_jobs(jobs: Sequence[Job]) -> None:
+    """Have the names of a sweep's jobs tell in what they differ, as far as there is room for it."""
+    for one, varied in zip(jobs, sweep_summary.varied(jobs), strict=True):
+        one.varied = re.sub(r"[^\w.,=+-]", "_", varied, flags=re.ASCII)[:MAX_VARIED]  # a folder's name, of 255 bytes
+
+
+def write_definition(folder: Path, jobs: Sequence[Job], argv: Sequence[str]) -> None:
+    name_jobs(jobs)
+    definition = [{"overrides": job.overrides, "config": dataclasses.asdict(job.config)} for job in jobs]
+    run_folder.write_json(folder / DEFINITION, {"argv": list(argv), "jobs": definition})
+    sweep_view.write(folder, [job.config for job in jobs], [job.name for job in jobs], list(sweep_summary.grid(jobs)))
+
+
+def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -> tuple[Path, list[Job]]:
+    """The folder of a sweep and all its jobs, each with its newest result or the checkpoint that it can go on from.
+
+    With -m, the jobs `asked` for that the sweep has not got are added to it; without, only where it is recorded can
+    be given. Raises ConfigError for that and for an unknown sweep.
+    """
+    changed = [one for one in asked[0].overrides if one.split("=")[0].split(".")[0] not in NOT_MEASURED]
+    if changed and not multirun:
+        raise ConfigError(
+            f"sweep.resume={sweep_id} {' '.join(changed)}: the sweep's jobs are resumed as they were; leave"
+            f" {changed[0].split('=')[0]} out, or add jobs to the sweep with -m"
+        )
+    folder = Path(runs_dir).resolve() / sweep_id
+    if not (folder / DEFINITION).exists():
+        there = ", ".join(sorted(path.parent.name for path in Path(runs_dir).glob(f"*/{DEFINITION}"))) or "none"
+        raise ConfigError(f"sweep.resume={sweep_id}: no such sweep in runs_dir={runs_dir}; there are: {there}")
+    jobs = read(folder)
+    known = {job.config.config_hash() for job in jobs}
+    added = [job for job in asked if multirun and job.config.config_hash() not in known]
+    if added:
+        jobs += added
+        write_definition(folder, jobs, run_folder.read_json(folder / DEFINITION)["argv"])
+    name_jobs(jobs)
+    folders = folders_by_hash(folder)
+    for job in jobs:
+        if not job.finished:
+            job.checkpoint = checkpoints.newest_of(folders.get(job.config.config_hash(), []))
+    return folder, jobs
+
+
+def read(folder: Path) -> list[Job]:
+    """All jobs of a sweep, each with the folder in which it finished, or its newest that has a result."""
+    definition = run_folder.read_json(folder / DEFINITION)
+    jobs = [Job(schema.from_dict(RunConfig, row["config"]), row["overrides"]) for row in definition["jobs"]]
+    folders = folders_by_hash(folder)
+    for job in jobs:
+        for one in folders.get(job.config.config_hash(), []):
+            result = run_folder.read_result(one)
+            if result is not None and not job.finished:  # it may have finished in an older folder than its newest
+                job.folder, job.result = one, result
+    return jobs
+
+
+def folders_by_hash(folder: Path) -> dict[str, list[Path]]:
+    """The folders of a sweep's jobs by what they measure, oldest first."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(folder.glob(f"*/{run_folder.CONFIG}"), key=lambda path: path.stat().st_mtime):
+        found.setdefault(schema.load(path).config_hash(), []).append(path.parent)
+    return found
+
+
+def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None) -> Result:
+    """Write the sweep's summary and result: finished when every job is, else failed, or `killed`. Raises OSError."""
+    bad = [sweep_summary.status(job) for job in jobs if not job.finished]
+    metrics = {"num_finished": float(len(jobs) - len(bad))}
+    if (usd := sweep_cost.spent_usd(folder)) is not None:
+        metrics["cost/sweep_usd"] = usd
+    result = Result("finished", metrics=metrics)
+    if bad:
+        words = f"{len(bad)} of {len(jobs)} jobs did not finish: {', '.join(bad)}"
+        failure = Failure("error", words)
+        if killed:
+            failure = dataclasses.replace(killed, message=f"{killed.message}; {words}")
+        result = Result("killed" if killed else "failed", metrics=metrics, failure=failure)
+    try:
+        log = Journal(folder / run_folder.JOURNAL)
+        time_ms = killed.time_ms if killed else None
+        text = note(run_folder.read_json(folder / DEFINITION)["argv"], result.failure)
+        if not killed and all(job.result is not None for job in jobs):  # not stopped: nobody waits for the end of it
+            from tracking.jobs import sweep_report
+
+            text = sweep_report.write(folder, text, jobs[0].config.study)
+        log.tags({NOTE_TAG: text}, time_ms)
+        log.metrics(metrics, time_ms=time_ms)  # as the last record, it ends the parent run
+        log.close()
+        sweep_summary.write(folder, jobs)
+    finally:
+        run_folder.write_result(folder, result)  # there is room for it on a full disk too
+    return result
+
+
+def note(argv: Sequence[str], failure: Failure | None = None) -> str:
+    """What MLflow shows as the parent run's description."""
+    command = f"`launch.py {' '.join(argv)}`"
+    return f"{command}\n\n{failure.message}" if failure else command
+
+
+def reopen(folder: Path) -> None:
+    """Take a sweep up again that has ended: its result and summary are to come. Raises OSError."""
+    run_folder.reserve(folder)
+    (folder / run_folder.RESULT).unlink(missing_ok=True)

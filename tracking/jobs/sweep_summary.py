@@ -1,0 +1,139 @@
+"""The table of a sweep: in what its jobs differ, how each ended, and what repeats with other seeds come to."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from conf.schema import NOT_MEASURED, RunConfig
+from tracking.compare import mean_and_standard_error
+from tracking.jobs.job import IN_RUN_NAME
+from tracking.results import flat_keys
+from tracking.run import run_folder
+
+if TYPE_CHECKING:
+    from tracking.jobs.sweep import Job
+
+COLUMNS = {  # of the summary: MLflow key, heading, format
+    "time/to_accuracy_sec": ("time to accuracy (s)", "{:.2f}"),
+    "time/to_accuracy_train_sec": ("without evaluation (s)", "{:.2f}"),
+    "epochs/to_accuracy": ("epochs", "{:.3g}"),
+    "throughput/samples_per_sec": ("samples/s", "{:,.0f}"),
+    "world_size": ("world size", "{:.0f}"),
+}
+
+
+def grid(jobs: Sequence[Job]) -> dict[str, list[str]]:
+    """The keys in which the jobs differ, with their values in order of appearance; a group (model, ...) by name."""
+    found: dict[str, dict[str, None]] = {}
+    for job in jobs:
+        for key, value in flat(job.config).items():
+            found.setdefault(key, {})[value] = None
+    names = {key.partition(".")[0] for key, values in found.items() if key.endswith(".name") and len(values) > 1}
+    return {
+        key.removesuffix(".name"): list(values)
+        for key, values in found.items()
+        if len(values) > 1 and (key.endswith(".name") or key.partition(".")[0] not in names)
+    }
+
+
+def varied(jobs: Sequence[Job]) -> list[str]:
+    """For each job, the values of the keys in which the jobs differ and which no run's name tells: `batch_size=64`."""
+    keys = [key for key in grid(jobs) if key not in IN_RUN_NAME]
+    return [",".join(f"{key.rpartition('.')[2]}={value_of(job, key)}" for key in keys) for job in jobs]
+
+
+def value_of(job: Job, key: str) -> str:
+    values = flat(job.config)
+    return values.get(f"{key}.name", values.get(key, ""))
+
+
+def flat(config: RunConfig) -> dict[str, str]:
+    """Every value of a config that decides what is measured, by its dotted key."""
+    content = dataclasses.asdict(config)
+    for key in NOT_MEASURED:
+        del content[key]
+    return flat_keys.words(content)
+
+
+def summary(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """A row a job, then, where a setting was repeated with other seeds, a row a setting with mean and standard error.
+
+    Failed jobs are listed with their cause and averaged nowhere. Values are (mean, standard error or None).
+    """
+    keys = list(grid(jobs))
+    settings: dict[tuple[str, ...], list[Job]] = {}
+    rows = []
+    for job in jobs:
+        labels = {key: value_of(job, key) for key in keys}
+        settings.setdefault(tuple(value for key, value in labels.items() if key != "seed"), []).append(job)
+        metrics = job.result.metrics if job.result else {}
+        values = {key: (metrics[key], None) for key in COLUMNS if key in metrics}
+        rows.append({"labels": labels, "n": "", "status": status(job), "values": values})
+    if "seed" in keys and len(jobs) > len(settings):
+        for setting, members in settings.items():
+            values_of = iter(setting)
+            labels = {key: "all" if key == "seed" else next(values_of) for key in keys}  # in order of the columns
+            rows.append({"labels": labels, **pooled(members)})
+    return rows
+
+
+def pooled(members: Sequence[Job]) -> dict[str, Any]:
+    good = [job.result.metrics for job in members if job.result is not None and job.finished]
+    reached = sum(metrics.get("target_reached") == 1.0 for metrics in good)
+    values = {
+        key: mean_and_standard_error([metrics[key] for metrics in good if key in metrics])
+        for key in COLUMNS
+        if any(key in metrics for metrics in good)
+    }
+    n = f"{len(good)} of {len(members)}"
+    resumed = sum(bool(job.result and job.result.resumes) for job in members if job.finished)
+    note = f", {resumed} resumed" if resumed else ""
+    return {"n": n, "status": f"{reached} reached the target{note}", "values": values}
+
+
+def status(job: Job) -> str:
+    if job.result is None:
+        return "not run"
+    if job.result.failure is not None:
+        return f"{job.result.status}: {job.result.failure.kind}"
+    missed = bool(job.result.targets) and not job.result.metrics["target_reached"]
+    return ("target missed" if missed else "finished") + (", resumed" if job.result.resumes else "")
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """A row of the summary as text."""
+    shown = []
+    for key, (_, pattern) in COLUMNS.items():
+        mean, error = row["values"].get(key, (None, None))
+        text = "" if mean is None else pattern.format(mean)
+        shown.append(text if error is None else f"{text} ± {pattern.format(error)}")
+    return [*row["labels"].values(), row["n"], row["status"], *shown]
+
+
+def headings(jobs: Sequence[Job]) -> list[str]:
+    return [*grid(jobs), "n", "status", *(heading for heading, _ in COLUMNS.values())]
+
+
+def table(name: str, jobs: Sequence[Job]) -> Table:
+    """All jobs of a sweep, and the mean ± standard error of repeated settings."""
+    drawn = Table(title=f"sweep {name}", title_justify="left", caption="±: standard error of the mean over seeds")
+    for heading in headings(jobs):
+        drawn.add_column(heading)
+    for row in summary(jobs):
+        drawn.add_row(*cells(row), style="bold" if row["n"] else "")
+    return drawn
+
+
+def write(folder: Path, jobs: Sequence[Job]) -> None:
+    text = io.StringIO()
+    csv.writer(text).writerows([headings(jobs), *map(cells, summary(jobs))])
+    run_folder.write_text(folder / "summary.csv", text.getvalue())
+    rows = [headings(jobs), ["---"] * len(headings(jobs)), *map(cells, summary(jobs))]
+    run_folder.write_text(folder / "summary.md", "".join(f"| {' | '.join(row)} |\n" for row in rows))

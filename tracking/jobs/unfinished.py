@@ -1,0 +1,62 @@
+"""Runs that MLflow may lack something of: a mark beside the run folders, so that nobody has to look into thousands."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from tracking.jobs.repair import repair
+from tracking.mirror import Mirror
+from tracking.run import Running, run_folder, run_lock
+
+MARKS = ".unfinished"  # a folder in runs_dir: an empty file a run or sweep, by its folder's name
+MAX_LOOKED_AT = 50  # each costs some milliseconds where files are far away
+SILENT_SEC = 600.0  # after which a run of another machine is taken for one that may have ended
+
+
+def mark(folder: Path) -> None:
+    with suppress(OSError):  # a reminder is worth no run
+        (folder.parent / MARKS).mkdir(exist_ok=True)
+        (folder.parent / MARKS / folder.name).touch()
+
+
+def unmark(folder: Path) -> None:
+    with suppress(OSError):
+        (folder.parent / MARKS / folder.name).unlink(missing_ok=True)
+
+
+def look_back(root: Path) -> tuple[list[Path], list[Path]]:
+    """Of the runs and sweeps in `root`: those that were cut off and are ended herewith, and the others to be uploaded.
+
+    The newest marks are looked at; those of what is complete, or gone, are taken away.
+    """
+    marks = root / MARKS
+    cut_off: list[Path] = []
+    others: list[Path] = []
+    for name in sorted((path.name for path in marks.glob("*")), reverse=True)[:MAX_LOOKED_AT]:
+        folder = root / name
+        try:
+            if not (folder / run_folder.RUN).exists() or not incomplete(folder):
+                unmark(folder)
+                continue
+            with run_lock.hold_abandoned(folder):
+                pass  # its launcher may still wait for the upload
+            (cut_off if repair(folder) else others).append(folder)
+        except Running as error:
+            if not error.certain and silent_sec(folder) > SILENT_SEC:
+                others.append(folder)
+        except (OSError, ValueError, TypeError):  # what is wrong with it is told by `sync`
+            others.append(folder)
+    return cut_off, others
+
+
+def incomplete(folder: Path) -> list[Path]:
+    """The folder, and of a sweep its jobs' folders, as far as MLflow lacks something of them."""
+    return [one for one in run_folder.run_folders(folder) if not Mirror(one).complete]
+
+
+def silent_sec(folder: Path) -> float:
+    """For how long nothing has been written to a journal of the run or sweep."""
+    written = [path.stat().st_mtime for path in folder.rglob(run_folder.JOURNAL)]
+    return time.time() - max(written, default=0.0)

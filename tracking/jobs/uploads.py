@@ -1,0 +1,162 @@
+"""What a launcher does for MLflow beside its jobs: mirrors their folders, takes up what earlier ones left, says what is
+missing, and where to look."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from rich.console import Console
+
+from conf.schema import ConfigError, TrackingConfig
+from tracking.jobs import job, sweep_view, unfinished
+from tracking.jobs.job import Interrupted
+from tracking.jobs.repair import repair
+from tracking.jobs.sync import MirrorThread
+from tracking.mirror import Mirror, TrackingRefused, TrackingUnavailable, server
+from tracking.run import run_folder, run_lock
+
+MAX_COMPARED = 20  # runs that MLflow's compare page can show; it has a column a run
+
+
+class Uploads:
+    """The mirrors of one launcher's folders. `uri` is the tracking server's, without credentials."""
+
+    def __init__(self, config: TrackingConfig, console: Console) -> None:
+        self._config = config
+        self._console = console
+        self._uri = server.absolute_uri(config.uri) if config.uri else server.default_uri()
+        self.uri = server.strip_credentials(self._uri)
+        self._threads: dict[Path, MirrorThread] = {}
+        self._earlier: list[Path] = []  # folders of runs that were cut off, to be uploaded too
+
+    def check_server(self) -> None:
+        """Say so where the server does not answer. Raises ConfigError where it refuses the user."""
+        if self._config.offline:
+            return
+        try:
+            server.check_server(self._uri, self._config.experiment)
+        except TrackingRefused as error:
+            raise ConfigError(f"tracking.uri: {error}") from error
+        except TrackingUnavailable as error:
+            self._console.print(f"note: {error}. The run trains all the same and is uploaded when it answers.")
+
+    def start(self, folder: Path) -> None:
+        """Mirror a folder from now on."""
+        if not self._config.offline:
+            self._threads[folder] = MirrorThread(folder, self._uri).start()
+
+    def ended(self, folder: Path) -> None:
+        """Upload the rest of a folder, in the background."""
+        if folder in self._threads:
+            self._threads[folder].ended()
+
+    def look_back(self, root: Path) -> None:
+        """Say what MLflow lacks of earlier runs, and how to upload it; end and upload those that were cut off."""
+        if self._config.offline:
+            return
+        cut_off, others = unfinished.look_back(root)
+        if not cut_off and not others:
+            return
+        self.take_up([one for folder in cut_off for one in unfinished.incomplete(folder)])
+        num = len(cut_off) + len(others)
+        words = f" ({len(cut_off)} cut off: ended, and uploaded beside this run)" if cut_off else ""
+        self._console.print(
+            f"note: MLflow lacks something of {num} earlier run{'s' if num > 1 else ''}{words}; "
+            f"to upload it: {sync_command([*cut_off, *others])}",
+            soft_wrap=True,
+        )
+
+    def take_up(self, folders: Sequence[Path]) -> None:
+        """End those of earlier runs' folders that nobody runs any more; upload them where they are of this server."""
+        for folder in folders:
+            with suppress(run_lock.Running, OSError, ValueError, TypeError):  # `sync` says what is wrong
+                repair(folder)
+                mirror = Mirror(folder)
+                if mirror.info.tracking_uri == self.uri and not mirror.complete:
+                    self._earlier.append(folder)
+                    self.start(folder)
+                    self.ended(folder)
+
+    def wait(self, folders: Sequence[Path]) -> None:
+        """Wait, as long as the config allows, for what MLflow has not got yet; say what is left and how to send it."""
+        job.raise_on_signals()  # Ctrl-C ends the waiting
+        deadline = time.monotonic() + self._config.upload_wait_sec
+        folders = [*folders, *(folder for folder in self._earlier if folder not in folders)]
+        with suppress(Interrupted), self._console.status("uploading to MLflow"):
+            for folder in folders:
+                if folder in self._threads:
+                    self._threads[folder].close(max(0.0, deadline - time.monotonic()))
+        left = [folder for folder in folders if not Mirror(folder).complete]
+        for folder in left:
+            self._console.print(f"not uploaded: {folder}: {self._why(folder)}", soft_wrap=True)
+        if left:
+            command = sync_command([folder for folder in left if folder.parent not in left])
+            self._console.print(f"upload it with: {command}", soft_wrap=True)
+        for folder in folders:
+            if not unfinished.incomplete(folder):
+                unfinished.unmark(folder)
+            for words in Mirror(folder).state.refused:
+                self._console.print(f"left in the journal of {folder}: {words}", soft_wrap=True)
+
+    def _why(self, folder: Path) -> str:
+        if folder not in self._threads:
+            return "tracking.offline=true"
+        waited = f"not done within tracking.upload_wait_sec={self._config.upload_wait_sec:g}"
+        return self._threads[folder].status or waited
+
+    def print_link(self, folder: Path) -> None:
+        mirrored = Mirror(folder)
+        if mirrored.run_id and mirrored.experiment_id:
+            self._print_ui({"": server.run_link(self._uri, mirrored.experiment_id, mirrored.run_id)})
+
+    def print_sweep(self, folder: Path, folders: Sequence[Path]) -> None:
+        """Where a sweep's runs are: in a table by time to accuracy, in charts, side by side; and the sweep's report."""
+        mirrored = Mirror(folder)
+        found = [one.run_id for one in map(Mirror, sorted(folders, key=_seconds)) if one.run_id]
+        run_id, experiment = mirrored.run_id, mirrored.experiment_id
+        if not (run_id and experiment and found):
+            return
+        words, key = sweep_view.jobs_of(folder.name), sweep_view.SORTED_BY
+        links = {"": server.search_link(self._uri, experiment, words, key)}
+        if mirrored.state.view:
+            links = {"": server.view_link(self._uri, experiment, folder.name)}
+            links["as charts"] = server.view_link(self._uri, experiment, folder.name, charts=True)
+        if len(found) <= MAX_COMPARED:
+            links["side by side"] = server.compare_link(self._uri, experiment, found)
+        report = "report.html" if (folder / "report.html").exists() else ""
+        links["report" if report else "the sweep"] = server.run_link(self._uri, experiment, run_id, report)
+        self._print_ui(links)
+
+    def _print_ui(self, links: Mapping[str, str]) -> None:
+        """Print links with what they show; the first is the one that most will want."""
+        command = server.ui_command(self._uri)
+        if command:
+            self._console.print(f"MLflow UI: {python('mlflow')} {command.removeprefix('mlflow ')}", soft_wrap=True)
+        for what, link in links.items():
+            start = f"  {what}" if what else f"MLflow {'then open' if command else 'UI'}"
+            self._console.print(f"{start}: {link}", soft_wrap=True)
+
+
+def _seconds(folder: Path) -> float:
+    """A run's time to accuracy, by which the fastest comes first."""
+    result = run_folder.read_result(folder)
+    return result.metrics.get("time/to_accuracy_sec", math.inf) if result else math.inf
+
+
+def sync_command(folders: Sequence[Path]) -> str:
+    return f"{python('tracking')} sync {' '.join(map(os.path.relpath, folders))}"
+
+
+def python(module: str) -> str:
+    """The command that runs a module with this interpreter, from the folder where the user is."""
+    executable = Path(sys.executable)
+    shown = executable.relative_to(Path.cwd()) if executable.is_relative_to(Path.cwd()) else executable
+    root = Path(__file__).resolve().parents[2]
+    path = f"PYTHONPATH={root} " if module == "tracking" and root != Path.cwd() else ""
+    return f"{path}{shown} -m {module}"

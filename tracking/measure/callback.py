@@ -1,0 +1,213 @@
+"""The Lightning callback that measures: it keeps the clock, times windows of steps, and stops at the target."""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import torch.distributed as dist
+
+from conf.schema import RunConfig
+from tracking.measure import clock, throughput
+from tracking.measure.energy import EnergyMeter
+from tracking.measure.step_timer import Chunk, StepTimer
+from tracking.run import Journal
+
+
+class NonFiniteLoss(ArithmeticError):
+    """The loss became NaN or infinite; the message says at which step."""
+
+
+class TrialCallback(pl.Callback):
+    """Measures one run. Every rank has one; rank 0's has the journal.
+
+    `prepare(trainer)` compiles and warms up before the clock starts, `conclude(trainer)` does what comes after it while
+    the model is still on its device. The events that the clock is computed from are in the journal; `windows`,
+    `samples` and `energy` hold the rest of the summary after the fit, also of the attempts that a run continues.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        device: torch.device,
+        journal: Journal | None,
+        prepare: Callable[[pl.Trainer], None],
+        conclude: Callable[[pl.Trainer], None],
+    ) -> None:
+        self.windows: list[throughput.Window] = []
+        self.energy: dict[str, float] = {}
+        self.samples = 0  # trained over all ranks
+        self._config = config
+        self._targets = config.targets()
+        self._journal = journal
+        self._prepare = prepare
+        self._conclude = conclude
+        self._world_size = config.world_size()
+        self._timer = StepTimer(device, config.log_every_n_steps)
+        self._meter = EnergyMeter(device)
+        self._chunk: Chunk | None = None
+        self._waiting: Chunk | None = None  # full, and read when the next one is full
+        self._step = 0
+        self._epoch_samples = 0
+        self._reached = False
+        self._cold = False  # the first window of an attempt that continues another
+
+    def state_dict(self) -> dict[str, Any]:
+        """What Lightning saves in a checkpoint; the windows are in the journal. A collective call."""
+        joules = self._meter.total("joules").get("joules", math.nan)
+        counts = {"step": self._step, "samples": self.samples, "reached": self._reached}
+        return counts | {"joules": joules, "energy": dict(self.energy)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._step, self.samples, self._reached = (state_dict[key] for key in ("step", "samples", "reached"))
+        self._meter.before, self.energy = state_dict["joules"], state_dict["energy"]
+        self._cold = True
+
+    # ------------------------------------------------------------------------------------------------- the clock
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # Lightning's handler waits for the end of the batch, which never comes where a peer has died.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if self._journal is not None:  # what only the trainer knows
+            optimizer = type(trainer.optimizers[0]).__name__.lower()
+            self._journal.params(
+                {
+                    "max_epochs": trainer.max_epochs,
+                    "optimizer/name": optimizer,
+                    "optimizer/learning_rate": self._config.learning_rate(),
+                }
+            )
+        self._event("warmup_start")
+        self._prepare(trainer)
+        self._event("warmup_stop")
+        dist.barrier()
+        self._event("init_stop")
+        self._meter.start()
+        self._event("run_start", max_epochs=trainer.max_epochs, num_batches=int(trainer.num_training_batches))
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._event("epoch_start", epoch_num=trainer.current_epoch + 1)
+        self._chunk = Chunk(self._timer.mark())
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._close_epoch(trainer)
+        self._event("eval_start", epoch_num=trainer.current_epoch + 1)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        metrics: dict[str, float] = pl_module.metrics()  # type: ignore[operator]  # of a TrialModule
+        epoch = trainer.current_epoch + 1
+        value = metrics.get(next(iter(self._config.model.metrics), ""))
+        self._event("eval_accuracy", value, epoch_num=epoch, step=self._step, metrics=metrics)
+        self._event("eval_stop", epoch_num=epoch)
+        if self._journal is not None:
+            values = {f"eval/{name}": value for name, value in metrics.items()}
+            self._journal.metrics(values | {"epoch": epoch}, self._step)
+        if not self._reached and clock.reached(metrics, self._targets):
+            self._reached = True
+            self.energy |= self._meter.total("energy/to_accuracy_joules")
+            trainer.should_stop = self._config.stop_at_target
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._chunk is not None:  # there was no evaluation, before which it is closed
+            self._close_epoch(trainer)
+
+    def _close_epoch(self, trainer: pl.Trainer) -> None:
+        trained = self._read_windows()
+        self._event("epoch_stop", epoch_num=trainer.current_epoch + 1, samples=trained)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.energy |= self._meter.total("energy/joules")
+        self._event("run_stop", status="success" if self._reached or not self._targets else "aborted")
+        self._conclude(trainer)
+
+    # ----------------------------------------------------------------------------------------------- throughput
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: dict[str, Any], batch_idx: int
+    ) -> None:
+        assert self._chunk is not None
+        self._chunk.ready.append(self._timer.mark())
+        self._chunk.samples += batch["num_samples"]
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: dict[str, Any],
+        batch_idx: int,
+    ) -> None:
+        chunk = self._chunk
+        assert chunk is not None
+        chunk.losses.append(self._timer.keep(outputs["loss"]))
+        chunk.done.append(self._timer.mark())
+        self._step += 1
+        if len(chunk.done) == self._config.log_every_n_steps:
+            self._read_window(self._waiting, self._step - len(chunk.done))
+            self._waiting, self._chunk = chunk, Chunk(chunk.done[-1])
+
+    def _read_windows(self) -> int:
+        """Read what is left at the end of an epoch, waiting for the device; return the epoch's samples."""
+        assert self._chunk is not None
+        self._read_window(self._waiting, self._step - len(self._chunk.done))
+        self._read_window(self._chunk, self._step)
+        self._waiting = self._chunk = None
+        epoch_samples, self._epoch_samples = self._epoch_samples, 0
+        return epoch_samples
+
+    def _read_window(self, chunk: Chunk | None, step: int) -> None:
+        """Turn a chunk into a window, over all ranks. Raises NonFiniteLoss, on every rank alike."""
+        if chunk is None or not chunk.done:
+            return
+        ranks, samples = self._gather(self._timer.read(chunk), chunk.samples)
+        losses = ranks[:, 2]
+        if not torch.isfinite(losses).all():
+            first = int(torch.nonzero(~torch.isfinite(losses).all(dim=0))[0])
+            at = step - len(chunk.done) + first + 1
+            rank = int(torch.nonzero(~torch.isfinite(losses[:, first]))[0])
+            raise NonFiniteLoss(
+                f"the loss is {float(losses[rank, first])} at step {at} (rank {rank}); most often the learning rate,"
+                f" here up to {self._config.learning_rate():g}, is too high: give a lower model.optimizer.lr or another"
+                " model.optimizer.lr_scaling"
+            )
+        window = throughput.Window(
+            step, samples, throughput.slowest(ranks[:, 0].tolist()), throughput.slowest(ranks[:, 1].tolist())
+        )
+        self.samples += samples
+        self._epoch_samples += samples
+        if not self._cold:  # as the first window of a run, it is not steady: data is read and caches fill
+            self.windows.append(window)
+        self._cold = False
+        self._log_window(window, float(losses.mean()))
+
+    def _gather(self, own: torch.Tensor, samples: int) -> tuple[torch.Tensor, int]:
+        """The values of every rank, shape (ranks, 3, steps), and the samples of all."""
+        if self._world_size == 1:
+            return own[None], samples
+        message = torch.cat([own.flatten(), torch.tensor([float(samples)], dtype=own.dtype)])
+        # On the host, over gloo: it must not queue up behind the device's work.
+        received = [torch.empty_like(message) for _ in range(self._world_size)]
+        dist.all_gather(received, message)
+        return torch.stack([row[:-1].view_as(own) for row in received]), int(sum(row[-1] for row in received))
+
+    def _log_window(self, window: throughput.Window, loss: float) -> None:
+        if self._journal is None:
+            return
+        self._event(
+            "throughput_window",
+            step=window.step,
+            samples=window.samples,
+            step_ms=[round(1e3 * value, 4) for value in window.step_sec],
+            wait_ms=[round(1e3 * value, 4) for value in window.wait_sec],
+        )
+        if math.isfinite(loss):
+            values = {"train/loss": loss, "throughput/samples_per_sec": window.samples_per_sec}
+            self._journal.metrics(values, window.step)
+
+    def _event(self, key: str, value: float | None = None, **metadata: Any) -> None:
+        if self._journal is not None:
+            self._journal.event(key, value, **metadata)

@@ -1,0 +1,128 @@
+"""Time to accuracy from a run's events. Pure arithmetic: the same events give the same figures, now or in a report.
+
+The clock starts at `run_start`, the moment before training data is first touched, and is never paused. MLPerf's clock
+stops at the evaluation that reaches the target (github.com/mlcommons/training_policies, training_rules.adoc, section
+on run results); DAWNBench's leaves out evaluation and checkpoints (dawn.cs.stanford.edu/benchmark, "time to train").
+Neither knows of a run that was interrupted and resumed: it has times of its own, under names of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tracking.run import Record, attempts
+
+OFF_CLOCK = ("eval", "checkpoint")  # intervals that DAWNBench's clock leaves out
+
+
+def reached(metrics: Mapping[str, float], targets: Mapping[str, float]) -> bool:
+    """Whether every target is met; a metric that is missing or NaN meets nothing."""
+    return bool(targets) and all(metrics.get(name, float("nan")) >= value for name, value in targets.items())
+
+
+def first(events: Sequence[Record], key: str) -> Record | None:
+    return next((event for event in events if event.key == key), None)
+
+
+def intervals(events: Sequence[Record], name: str) -> list[tuple[float, float]]:
+    """Start and end, in seconds of the monotonic clock, of each `<name>_start` to `<name>_stop` that has both.
+
+    Raises ValueError where an end lies before its start: the clock went back, and no figure can be trusted.
+    """
+    found = []
+    start: float | None = None
+    for event in events:
+        if event.key == f"{name}_start":
+            start = event.clock_sec
+        elif event.key == f"{name}_stop" and start is not None:
+            if event.clock_sec < start:
+                raise ValueError(f"{name} ends {start - event.clock_sec:.3f} s before it starts: the clock went back")
+            found.append((start, event.clock_sec))
+            start = None
+    return found
+
+
+def summarize(events: Sequence[Record], targets: Mapping[str, float]) -> dict[str, float]:
+    """The `time/*`, `resume/*`, `epochs/to_accuracy` and `target_reached` metrics of a run, as far as it came.
+
+    `events` are in the order they happened. There is no `time/to_accuracy*` where the target was missed or the run was
+    resumed, and no `target_reached` where the run has no target.
+    """
+    if first(events, "run_start") is None:
+        return {}
+    places = attempts.surviving(events)
+    history = attempts.spliced(events, places)
+    summary = _durations(history)
+    hit = next((index for index, event in enumerate(history) if _hits(event, targets)), None)
+    if targets:
+        summary["target_reached"] = float(hit is not None)
+    if hit is not None:
+        summary["epochs/to_accuracy"] = float(history[hit].values["epoch_num"])
+    if first(events, attempts.RESUME) is not None:
+        return summary | _resumed(events, places, history, hit)
+    return summary | ({} if hit is None else _to_accuracy(history, hit))
+
+
+def _hits(event: Record, targets: Mapping[str, float]) -> bool:
+    return event.key == "eval_accuracy" and reached(event.values["metrics"], targets)
+
+
+def _durations(history: Sequence[Record]) -> dict[str, float]:
+    summary: dict[str, float] = {}
+    start, init = first(history, "run_start"), first(history, "init_start")
+    if init is not None and start is not None:
+        # The launcher says how long its own start had taken by then: the clock of the person who waits.
+        command = init.clock_sec - float(init.values.get("since_command_sec", 0.0))
+        summary["time/init_sec"] = start.clock_sec - command
+    if indexing := intervals(history, "index"):
+        summary["time/index_sec"] = _total(indexing)
+    if warmups := intervals(history, "warmup"):
+        summary["time/compile_sec"] = _total(warmups)
+    if epochs := intervals(history, "epoch"):
+        summary["time/train_sec"] = _total(epochs)
+        summary["time/epoch_sec"] = _total(epochs) / len(epochs)
+    if evaluations := intervals(history, "eval"):
+        summary["time/eval_sec"] = _total(evaluations)
+    if checkpoints := intervals(history, "checkpoint"):
+        summary["time/checkpoint_sec"] = _total(checkpoints)
+        summary["checkpoint/num_failed"] = float(sum("error" in event.values for event in history))
+    return summary
+
+
+def _to_accuracy(history: Sequence[Record], hit: int) -> dict[str, float]:
+    start = first(history, "run_start")
+    assert start is not None
+    sec = history[hit].clock_sec - start.clock_sec
+    off_clock_sec = sum(_spent(history[: hit + 1], name) for name in OFF_CLOCK)
+    return {"time/to_accuracy_sec": sec, "time/to_accuracy_train_sec": sec - off_clock_sec}
+
+
+def _resumed(
+    events: Sequence[Record], places: Sequence[int], history: Sequence[Record], hit: int | None
+) -> dict[str, float]:
+    """What takes the place of `time/to_accuracy*`, and what the interruptions cost."""
+    begin = next(place for place, event in enumerate(events) if event.key == "run_start")
+    trained = attempts.worked(events)
+    summary = {
+        "resume/count": float(len(attempts.split(events)) - 1),
+        "resume/lost_sec": trained - attempts.worked(history),
+    }
+    elapsed = attempts.elapsed(events)
+    if elapsed is not None:
+        summary["resume/down_sec"] = elapsed[-1] - elapsed[begin] - trained
+    if hit is not None:
+        summary["time/resumed_to_accuracy_train_sec"] = _to_accuracy(history, hit)["time/to_accuracy_train_sec"]
+        if elapsed is not None:
+            summary["time/resumed_to_accuracy_sec"] = elapsed[places[hit]] - elapsed[begin]
+    return summary
+
+
+def _spent(events: Sequence[Record], name: str) -> float:
+    """Seconds in intervals of this name up to the last event; one that is still open then ends there."""
+    edges = [event for event in events if event.key in (f"{name}_start", f"{name}_stop")]
+    still_open = events[-1].clock_sec - edges[-1].clock_sec if edges and edges[-1].key == f"{name}_start" else 0.0
+    return _total(intervals(events, name)) + still_open
+
+
+def _total(found: list[tuple[float, float]]) -> float:
+    return sum(end - begin for begin, end in found)

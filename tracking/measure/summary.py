@@ -1,0 +1,84 @@
+"""The summary of a run that came to its end: from the journal's events and the callback's windows to MLflow keys."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from conf.schema import RunConfig
+from tracking.environment import fingerprint
+from tracking.measure import clock, throughput
+from tracking.measure.callback import TrialCallback
+from tracking.run import Journal, Record, attempts, journal, run_folder
+
+
+def devices(config: RunConfig, callback: TrialCallback, flops_per_sample: float | None, gpu: str) -> dict[str, float]:
+    """Summary metrics that every process has a part in: rates, energy, memory. A collective call."""
+    world_size = dist.get_world_size()
+    found = throughput.summarize(callback.windows, world_size) | callback.energy
+    found["world_size"] = float(world_size)
+    if "energy/joules" in found and callback.samples:
+        found["energy/joules_per_sample"] = found["energy/joules"] / callback.samples
+    if config.on_gpu():
+        peak = torch.tensor(torch.cuda.max_memory_allocated())
+        dist.all_reduce(peak, dist.ReduceOp.MAX)
+        found["memory/peak_allocated_bytes"] = float(peak)
+    rate = found.get("throughput/samples_per_sec")
+    if flops_per_sample is not None and rate is not None:
+        utilization = throughput.model_flops_utilization(flops_per_sample, rate, gpu, world_size, config.precision.name)
+        if utilization is not None:
+            found["throughput/model_flops_utilization"] = utilization
+    return found
+
+
+def cost(config: RunConfig, events: Sequence[Record], times: dict[str, float]) -> dict[str, float]:
+    """Instance price x time x nodes, over the timed window, of each attempt; empty without a price."""
+    price = config.instance.price_per_hour
+    if price is None or clock.first(events, "run_stop") is None:
+        return {}
+    usd_per_sec = price * config.nodes / 3600
+    costs = {"cost/usd": usd_per_sec * attempts.worked(events)}
+    if "time/to_accuracy_sec" in times:
+        costs["cost/to_accuracy_usd"] = usd_per_sec * times["time/to_accuracy_sec"]
+    return costs
+
+
+def finite(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Without NaN and infinity, which JSON cannot hold: a loss may overflow in fp16 and the run still be good."""
+    return {key: value for key, value in metrics.items() if math.isfinite(value)}
+
+
+def write(
+    config: RunConfig, run_dir: Path, log: Journal, callback: TrialCallback, measured: dict[str, float], unit: str
+) -> None:
+    """Complete the summary with the clock, journal it, and write the result."""
+    events = journal.events(run_dir / run_folder.JOURNAL)
+    times = clock.summarize(events, config.targets())
+    metrics = finite(times | measured | cost(config, events, times))
+    if "resume/count" in metrics:
+        metrics.pop("energy/to_accuracy_joules", None)  # it would be compared with that of an uninterrupted run
+    # MLflow draws a figure at step 0 as a bar, beside those of other runs, and at any other as a curve of one dot. What
+    # does have a curve goes behind all of it, also of an earlier attempt: there MLflow looks for a metric's value.
+    records = (record for record, _ in journal.read(run_dir / run_folder.JOURNAL))
+    curves = {key for record in records if record.kind == "metrics" for key in record.values}
+    log.metrics({key: value for key, value in metrics.items() if key in curves}, attempts.last_step(events))
+    log.metrics({key: value for key, value in metrics.items() if key not in curves})
+    result = run_folder.Result(
+        status="finished",
+        metrics=metrics,
+        targets=config.targets(),
+        windows=throughput.spread(callback.windows),
+        evaluations=[
+            {"clock_sec": event.clock_sec, **event.values, "metrics": finite(event.values["metrics"])}
+            for event in attempts.history(events)
+            if event.key == "eval_accuracy"
+        ],
+        unit=unit,
+        resumes=[event.values | {"time_ms": event.time_ms} for event in events if event.key == attempts.RESUME],
+        changed=fingerprint.changes(fingerprint.taken(run_dir)),
+    )
+    run_folder.write_result(run_dir, result)

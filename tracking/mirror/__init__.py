@@ -1,0 +1,40 @@
+"""From a run's folder to MLflow: what is new in the journal goes up in batches, and its files when the run has ended.
+
+A mirror may be killed at any time, and another one goes on where it stopped, without a row lost or doubled. How a
+server is reached, what it refuses and why is here as well. `import mlflow` is left to the functions that upload,
+since it takes seconds.
+"""
+
+from __future__ import annotations
+
+from tracking.mirror import connection, server
+from tracking.mirror.batches import MAX_TAG_CHARS, batches, shortened
+from tracking.mirror.mirror import ENVIRONMENT, STATUS, UID_TAG, Mirror
+from tracking.mirror.mlflow_run import NOTE_TAG
+from tracking.mirror.server import (
+    TrackingRefused,
+    TrackingUnavailable,
+    absolute_uri,
+    answers,
+    default_uri,
+    strip_credentials,
+)
+
+__all__ = [
+    "ENVIRONMENT",
+    "MAX_TAG_CHARS",
+    "NOTE_TAG",
+    "STATUS",
+    "UID_TAG",
+    "Mirror",
+    "TrackingRefused",
+    "TrackingUnavailable",
+    "absolute_uri",
+    "answers",
+    "batches",
+    "connection",
+    "default_uri",
+    "server",
+    "shortened",
+    "strip_credentials",
+]

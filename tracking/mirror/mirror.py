@@ -1,0 +1,263 @@
+"""The mirror of a run's folder to MLflow: ships what is new in the journal, resumes where it stopped, never twice.
+
+The folder alone suffices: run.json says which run it is, mirror.json how far MLflow has it. MLflow is imported with
+the first request, because the import takes seconds. `tracking.jobs.sync` runs mirrors: one beside a training, or many.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracking.mirror import mlflow_run, state
+from tracking.mirror.batches import batches
+from tracking.mirror.mlflow_run import UID_TAG, VIEW_TAG
+from tracking.mirror.server import (
+    DEFAULT_TIMEOUT,
+    ENVIRONMENT,
+    TrackingRefused,
+    TrackingUnavailable,
+    absolute_uri,
+    answers,
+    patience,
+    strip_credentials,
+)
+from tracking.mirror.state import STATUS, State
+from tracking.run import Result, run_folder
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+LOCK = ".mirror.lock"
+MAX_TIMEOUT_SEC = 60.0
+STORED_BYTES_PER_SEC = 1e6  # at least, of a server that answers when a file is where it belongs
+
+
+class Mirror:
+    """Mirrors one run folder or sweep folder; two mirrors of one folder, in two processes too, take turns.
+
+    `tracking_uri` overrides the folder's, and may hold credentials: they stay in memory. Without it, credentials in
+    $MLFLOW_TRACKING_URI are used where they belong to the folder's server. A folder that was mirrored to another
+    server before is mirrored to this one from the start.
+    """
+
+    def __init__(self, folder: Path, tracking_uri: str | None = None) -> None:
+        self.folder = folder
+        self.info = run_folder.read_info(folder)
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        given = absolute_uri(os.environ.get("MLFLOW_TRACKING_URI", ""))
+        stored = self.info.tracking_uri
+        self._timeout_sec = float(DEFAULT_TIMEOUT)
+        self._refused: dict[str, tuple[list[int], str]] = {}  # files: their signature then, and the server's words
+        self._uri = tracking_uri or (given if strip_credentials(given) == stored else stored)
+        self.state = self._load()
+
+    @property
+    def run_id(self) -> str | None:
+        return self.state.run_id
+
+    @property
+    def experiment_id(self) -> str | None:
+        return self.state.experiment_id
+
+    @property
+    def complete(self) -> bool:
+        """Whether MLflow holds the whole of a run that has ended, whoever brought it there."""
+        return state.complete(self.folder, self._load())
+
+    def step(self) -> int:
+        """Ship what is new and return the number of rows: metric values, params and tags.
+
+        Raises TrackingUnavailable, TrackingRefused, and OSError where mirror.json cannot be written.
+        """
+        with self._locked():
+            return self._ship()
+
+    def finish(self) -> None:
+        """Ship the rest of an ended run, set its status and end time, and upload its files. Raises as `step` does."""
+        with self._locked():
+            result = run_folder.read_result(self.folder)
+            if result is None or self.complete:  # None: it was taken up again meanwhile
+                return
+            self._ship()
+            run_id = self._ensure_run()
+            self._end(run_id, result)
+            self._remove_doubles(run_id)
+            self._upload(run_id)
+
+    def forget(self) -> None:
+        """Have everything sent again, to the same run; for a server that has lost some of it."""
+        with self._locked():
+            self.state = State(self.state.tracking_uri, num_creations=1)
+            self._save()
+
+    def _ship(self) -> int:
+        from mlflow.entities import Metric, Param, RunTag
+
+        num_rows = 0
+        run_id = self._ensure_run()
+        if self.state.status and run_folder.read_result(self.folder) is None:
+            self._reopen(run_id)
+        path = self.folder / run_folder.JOURNAL
+        if path.exists() and path.stat().st_size < self.state.offset:
+            self.state.offset = 0  # a machine that went down lost the journal's last lines, and others took their place
+        for batch in batches(path, self.state.offset, self.state.params):
+            if len(batch):
+                with self._request():
+                    self._client.log_batch(
+                        run_id,
+                        metrics=[Metric(*metric) for metric in batch.metrics],
+                        params=[Param(*param) for param in batch.params.items()],
+                        tags=[RunTag(*tag) for tag in batch.tags.items()],
+                    )
+            num_rows += len(batch)
+            self.state.offset = batch.offset
+            self.state.params |= batch.params
+            self.state.time_ms = max(batch.time_ms, self.state.time_ms)  # a wall clock can be set back
+            self.state.refused += [words for words in batch.refused if words not in self.state.refused]
+            self._save()
+        return num_rows
+
+    def _reopen(self, run_id: str) -> None:
+        """Have a run that had ended run again: its folder was taken up once more."""
+        self._drop_failure(run_id)
+        with self._request():
+            self._client.update_run(run_id, "RUNNING")
+        self.state.status = None
+        self._save()
+
+    def _end(self, run_id: str, result: Result) -> None:
+        from mlflow.entities import RunTag
+
+        failure = result.failure
+        if failure:
+            self.state.failure = failure.kind
+            self._save()
+            tags = mlflow_run.failure_tags(failure, with_note=self.info.kind != "sweep")
+            with self._request():
+                self._client.log_batch(run_id, tags=[RunTag(*tag) for tag in tags.items()])
+        else:
+            self._drop_failure(run_id)
+        self._share_view()
+        end_ms = max(self.state.time_ms, self.info.created_ms, failure.time_ms if failure else 0)
+        with self._request():
+            self._client.set_terminated(run_id, STATUS[result.status], end_ms)
+        self.state.status = STATUS[result.status]
+        self._save()
+
+    def _share_view(self) -> None:
+        """Put a sweep's view where MLflow's UI opens it from; where the server does not take it, links go without."""
+        view = self.folder / run_folder.VIEW
+        if not view.exists():
+            return
+        assert self.state.experiment_id
+        with suppress(TrackingRefused), self._request():
+            compact = json.dumps(run_folder.read_json(view), separators=(",", ":"))
+            self._client.set_experiment_tag(self.state.experiment_id, VIEW_TAG + self.folder.name, compact)
+            self.state.view = True
+
+    def _drop_failure(self, run_id: str) -> None:
+        if self.state.failure is None:
+            return
+        with self._request():  # the answer to an earlier deletion may be lost, and a second one is an error
+            if "failure" in self._client.get_run(run_id).data.tags:
+                self._client.delete_tag(run_id, "failure")
+        self.state.failure = None
+        self._save()
+
+    def _upload(self, run_id: str) -> None:
+        """Upload the files; those that the server refuses are named when the others are there."""
+        for name, signature in state.signatures(self.folder).items():
+            if self.state.artifacts.get(name) == signature or self._refused.get(name, ([], ""))[0] == signature:
+                continue
+            try:
+                with self._request(upload_bytes=signature[0]):
+                    self._client.log_artifact(run_id, str(self.folder / name))
+            except TrackingRefused as error:  # it may be large: once is enough, for the others to get through
+                self._refused[name] = signature, f"{name} ({signature[0]:,} bytes): {error}"
+                continue
+            self._refused.pop(name, None)
+            self.state.artifacts[name] = signature
+            self._save()
+        if self._refused:
+            raise TrackingRefused("; ".join(words for _, words in self._refused.values()))
+
+    def _ensure_run(self) -> str:
+        """The run's id in MLflow, where it is created once: also when the answer to an earlier creation was lost."""
+        if self.state.run_id:
+            return self.state.run_id
+        with self._request():
+            self.state.experiment_id = mlflow_run.ensure_experiment(self._client, self._uri, self.info.experiment)
+        tags = {UID_TAG: self.info.uid, "mlflow.user": mlflow_run.owner(self.folder), **self._parent_tag()}
+        if self.state.num_creations:
+            self.state.run_id = next((run.info.run_id for run in self._runs_with_our_uid()), None)
+        if not self.state.run_id:
+            self.state.num_creations += 1
+            self._save()
+            with self._request():
+                run = self._client.create_run(self.state.experiment_id, self.info.created_ms, tags, self.info.name)
+            self.state.run_id = run.info.run_id
+        self._save()
+        assert self.state.run_id
+        return self.state.run_id
+
+    def _parent_tag(self) -> dict[str, str]:
+        parent = run_folder.parent_of(self.folder)
+        if parent is None or not (parent / run_folder.RUN).exists():  # a job's folder may have been copied alone
+            return {}
+        mirror = Mirror(parent, self._uri)
+        with mirror._locked():
+            return {"mlflow.parentRunId": mirror._ensure_run()}
+
+    def _runs_with_our_uid(self) -> list[Run]:
+        assert self.state.experiment_id
+        with self._request():
+            return mlflow_run.runs_with_uid(self._client, self.state.experiment_id, self.info.uid)
+
+    def _remove_doubles(self, run_id: str) -> None:
+        """Delete the empty run that a creation leaves when it lands after we gave it up and created another."""
+        if self.state.num_creations < 2:
+            return
+        for run in self._runs_with_our_uid():
+            if run.info.run_id != run_id and not run.data.metrics and not run.data.params:
+                with self._request():
+                    self._client.delete_run(run.info.run_id)
+
+    @cached_property
+    def _client(self) -> MlflowClient:
+        from mlflow import MlflowClient
+
+        return MlflowClient(self._uri)
+
+    @contextmanager
+    def _request(self, upload_bytes: int = 0) -> Iterator[None]:
+        """Around what talks to the server; one that was slow to answer gets more time, and one that stores a file."""
+        hint = f"{self.folder / run_folder.MIRROR} can be deleted to upload the folder as a new run"
+        try:
+            with patience(self._timeout_sec + upload_bytes / STORED_BYTES_PER_SEC), answers(self._uri, hint):
+                yield
+        except TrackingUnavailable as error:
+            if error.timed_out:
+                self._timeout_sec = min(2 * self._timeout_sec, MAX_TIMEOUT_SEC)
+            raise
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with (self.folder / LOCK).open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self.state = self._load()  # another mirror may have gone on
+            yield
+
+    def _load(self) -> State:
+        return state.load(self.folder, strip_credentials(self._uri))
+
+    def _save(self) -> None:
+        state.save(self.folder, self.state)

@@ -1,0 +1,61 @@
+"""How far MLflow has a folder: the content of its mirror.json."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from tracking.run import journal, run_folder
+
+STATUS = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}  # of a result, in MLflow's words
+
+
+@dataclass
+class State:
+    tracking_uri: str  # without credentials
+    experiment_id: str | None = None
+    run_id: str | None = None
+    num_creations: int = 0  # begun; the answer to one may be lost, so the next looks for its run first
+    offset: int = 0  # bytes of the journal that are acknowledged
+    time_ms: int = 0  # the latest of the records before the offset
+    params: dict[str, str] = field(default_factory=dict)  # that MLflow has; there they never change
+    refused: list[str] = field(default_factory=list)  # values that MLflow can never hold; they are in the journal
+    artifacts: dict[str, list[int]] = field(default_factory=dict)  # uploaded: size in bytes, modification time in ns
+    status: str | None = None  # MLflow's, once the run is terminated there
+    failure: str | None = None  # the tag, where there is one
+    view: bool = False  # whether the experiment has the sweep's view
+
+
+def load(folder: Path, tracking_uri: str) -> State:
+    """The state of a folder on a server; where nothing is known, everything is sent, which repeats nothing there."""
+    path = folder / run_folder.MIRROR
+    if not path.exists():
+        return State(tracking_uri)
+    try:
+        state = State(**run_folder.read_json(path))
+    except (ValueError, TypeError):  # what a machine that went down left of it
+        return State(tracking_uri, num_creations=1)
+    # Another server than before may have had the run even earlier: look for it there, as after a lost answer.
+    return state if state.tracking_uri == tracking_uri else State(tracking_uri, num_creations=1)
+
+
+def save(folder: Path, state: State) -> None:
+    run_folder.write_json(folder / run_folder.MIRROR, asdict(state))
+
+
+def signatures(folder: Path) -> dict[str, list[int]]:
+    """Size and modification time of every file that is to be an artifact."""
+    stats = {path.name: path.stat() for path in run_folder.artifacts(folder)}
+    return {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}
+
+
+def complete(folder: Path, state: State) -> bool:
+    """Whether MLflow holds the whole of a run that has ended."""
+    result = run_folder.read_result(folder)
+    return (
+        result is not None
+        and state.status == STATUS[result.status]
+        # Of an attempt that was resumed there are more: files that have other names since.
+        and state.artifacts.items() >= signatures(folder).items()
+        and next(journal.read(folder / run_folder.JOURNAL, state.offset), None) is None
+    )

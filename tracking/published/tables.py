@@ -1,0 +1,133 @@
+"""The tables of published studies, with what follows from their figures: `report --reference-only dgx1`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracking.published.studies import (
+    C4140,
+    DGX1,
+    FASHION_MNIST,
+    RECORDS,
+    STACKS,
+    TARGETS,
+    check,
+    minutes_to_accuracy,
+    number,
+    read,
+    usd,
+)
+from tracking.results import Cell, Table
+
+
+def reference_tables(names: Sequence[str]) -> list[Table]:
+    """The studies' tables, with what follows from their figures. Raises ConfigError for an unknown study."""
+    makers = {"dgx1": dgx1_tables, "c4140": c4140_tables, "fashion_mnist": cost_tables, "stacks": stack_tables}
+    tables = []
+    for name in check(names):
+        tables += makers[name]() if name in makers else record_tables(name)
+    return tables
+
+
+def dgx1_tables() -> list[Table]:
+    """Time to accuracy = minutes an epoch x epochs; speed-up and efficiency over the smallest count of GPUs."""
+    rows, base = read("dgx1_scaling.csv"), dict[str, dict[str, str]]()
+    scaling: list[list[Cell]] = []
+    speedups: dict[str, dict[str, float]] = {}
+    for row in rows:
+        first = base.setdefault(row["workload"], row)
+        minutes = minutes_to_accuracy(row)
+        speedup = minutes_to_accuracy(first) / minutes
+        speedups.setdefault(row["workload"], {})[row["gpus"]] = speedup
+        gpus, batch, epochs = float(row["gpus"]), float(row["global_batch_size"]), float(row["epochs"])
+        per_epoch, efficiency = float(row["minutes_per_epoch"]), speedup * float(first["gpus"]) / gpus
+        labels: list[Cell] = [row["workload"], gpus, batch, row["precision"]]
+        scaling.append([*labels, per_epoch, epochs, minutes, speedup, efficiency])
+    columns = {
+        "workload": "", "GPUs": "{:.0f}", "global batch": "{:,.0f}", "precision": "", "minutes an epoch": "{:.4g}",
+        "epochs": "{:.0f}", "time to accuracy (min)": "{:,.2f}", "speed-up": "{:.2f}", "efficiency": "{:.2f}",
+    }  # fmt: skip
+    counts = list(dict.fromkeys(row["gpus"] for row in rows))
+    over_all = {"workload": ""} | {f"{count} GPU{'s' * (count != '1')}": "{:.2f}" for count in counts}
+    note = f'Published: "{DGX1}"; V100 32 GB, MLPerf v0.5 closed division. Times and speed-ups are computed from it.'
+    return [
+        Table("DGX-1: time to accuracy", columns, scaling, note),
+        Table(
+            "DGX-1: speed-up of the time to accuracy",
+            over_all,
+            [[workload, *(found.get(count) for count in counts)] for workload, found in speedups.items()],
+            note,
+        ),
+    ]
+
+
+def c4140_tables() -> list[Table]:
+    """Speed-up as published; that of an epoch is speed-up x epochs / epochs on one node."""
+    rows = read("resnet50_c4140.csv")
+    cells: list[list[Cell]] = []
+    for row in rows:
+        nodes, epochs, speedup = float(row["nodes"]), float(row["epochs_to_accuracy"]), float(row["speedup"])
+        of_an_epoch = speedup * epochs / float(rows[0]["epochs_to_accuracy"])
+        cells.append([nodes, float(row["gpus"]), epochs, speedup, speedup / nodes, of_an_epoch])
+    columns = {
+        "nodes": "{:.0f}", "GPUs": "{:.0f}", "epochs": "{:.0f}", "speed-up": "{:.1f}", "efficiency": "{:.2f}",
+        "speed-up of an epoch": "{:.2f}",
+    }  # fmt: skip
+    note = f'Published: "{C4140}"; 4 x V100-SXM2 32 GB a node, MXNet, target top-1 0.749.'
+    return [Table("C4140: ResNet-50 over nodes", columns, cells, note)]
+
+
+def cost_tables() -> list[Table]:
+    """Cost = minutes / 60 x price an hour."""
+    cells: list[list[Cell]] = []
+    for row in read("fashion_mnist_p2_p3.csv"):
+        minutes, price = number(row["minutes"]), float(row["usd_per_hour"])
+        cost = None if minutes is None else usd(minutes, price)
+        figures = [minutes, price, cost, float(row["speedup_over_p2_cuda8"])]
+        cells.append([row["instance"], row["gpu"], row["cuda"], float(row["augmented_epochs"]), *figures])
+    columns = {
+        "instance": "", "GPU": "", "CUDA": "", "augmented epochs": "{:.0f}", "minutes": "{:.1f}",
+        "USD an hour": "{:.2f}", "cost (USD)": "{:.2f}", "speed-up over p2.xlarge, CUDA 8": "{:.1f}",
+    }  # fmt: skip
+    note = f'Published: "{FASHION_MNIST}". The cost is computed; minutes that were not published are left blank.'
+    return [Table("Fashion-MNIST on EC2's P2 and P3: cost", columns, cells, note)]
+
+
+def stack_tables() -> list[Table]:
+    cells: list[list[Cell]] = [
+        [
+            row["gpu"], float(row["spread_percent"]), stack(row["best_driver"], row["best_cuda"]),
+            stack(row["worst_driver"], row["worst_cuda"]), row["conclusion"],
+        ]
+        for row in read("maskrcnn_stacks.csv")
+    ]  # fmt: skip
+    columns = {"GPU": "", "spread of run time (%)": "{:.0f}", "best stack": "", "worst stack": "", "conclusion": ""}
+    return [Table("Mask R-CNN over stacks", columns, cells, f'Published: "{STACKS}".')]
+
+
+def stack(driver: str, cuda: str) -> str | None:
+    return ", ".join(filter(None, [driver and f"driver {driver}", cuda and f"CUDA {cuda}"])) or None
+
+
+def record_tables(name: str) -> list[Table]:
+    tables = []
+    if name == "mlperf":
+        targets: list[list[Cell]] = [
+            [row["workload"], row["dataset"], row["metric"], float(row["target"]), float(row["repeats"])]
+            for row in read("mlperf_v05_targets.csv")
+        ]
+        columns = {"workload": "", "dataset": "", "metric": "", "target": "{:g}", "repeats": "{:.0f}"}
+        tables.append(Table("MLPerf's targets", columns, targets, f"Published: {TARGETS}."))
+    cells: list[list[Cell]] = [
+        [
+            row["workload"], row["hardware"], float(row["gpus"]), row["precision"], number(row["batch"]),
+            float(row["value"]), row["unit"], row["what"], row["source"],
+        ]
+        for row in read("records.csv")
+        if row["source"].startswith(RECORDS[name])
+    ]  # fmt: skip
+    columns = {
+        "workload": "", "hardware": "", "GPUs": "{:.0f}", "precision": "", "batch": "{:,.0f}", "value": "{:,.10g}",
+        "unit": "", "what": "", "source": "",
+    }  # fmt: skip
+    return [*tables, Table(f"Published figures: {name}", columns, cells)]

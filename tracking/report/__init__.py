@@ -1,0 +1,12 @@
+"""A report of runs: its tables, its plots and its page.
+
+Numbers come from `compare`; here they are put into order and into words. Whoever recomputes them (`audit`) shares no
+code with this room.
+"""
+
+from __future__ import annotations
+
+from tracking.report import page, report
+from tracking.report.report import Report
+
+__all__ = ["Report", "page", "report"]

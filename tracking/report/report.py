@@ -1,0 +1,213 @@
+"""A report: from runs to tables with their uncertainty, an answer in two sentences, and what to be careful about."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tracking.compare import Comparison, Setting, Workload, confounding, estimate, estimates, grouping, is_stack
+from tracking.mirror import UID_TAG
+from tracking.report import tables
+from tracking.report.plots import Plot, Plotter
+from tracking.report.tables import Figure
+from tracking.results import Run, Runs, Table, need_finished
+
+
+@dataclass
+class Report:
+    """What is written: as a page, Markdown, CSV and JSON."""
+
+    title: str
+    source: str
+    axes: Sequence[str]
+    metric: str
+    workloads: Sequence[Workload]
+    runs: Sequence[Run]
+    with_missed: bool = False
+    answer: str = ""
+    warnings: list[str] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    figures: list[Figure] = field(default_factory=list)
+    comparisons: list[tuple[str, Comparison]] = field(default_factory=list)
+    plots: list[Plot] = field(default_factory=list)
+
+    def plain(self) -> dict[str, Any]:
+        """The report as JSON can hold it."""
+        return {
+            "title": self.title,
+            "source": self.source,
+            "by": list(self.axes),
+            "metric": self.metric,
+            "with_missed": self.with_missed,
+            "answer": self.answer,
+            "spent_usd": {one.title: spent(one) for one in self.workloads},
+            "warnings": self.warnings,
+            "tables": [_plain_table(table) for table in self.tables],
+            "figures": [_plain_figure(figure) for figure in self.figures],
+            "comparisons": [_plain_comparison(name, pair, self.metric) for name, pair in self.comparisons],
+            "excluded": [
+                _plain_run(run, one.title) | {"setting": name, "why": why}
+                for one in self.workloads
+                for run, name, why in one.excluded
+            ],
+            "runs": [
+                _plain_run(run, one.title) | {"setting": dict(setting.labels)}
+                for one in self.workloads
+                for setting in one.settings
+                for run in setting.runs
+            ],
+        }  # fmt: skip
+
+
+def make(
+    store: Runs, selectors: Sequence[str], runs: Sequence[Run], by: Sequence[str] = (), metric: str | None = None,
+    with_missed: bool = False, progress: Callable[[], None] = lambda: None,
+) -> Report:  # fmt: skip
+    """The report of these runs. Raises ValueError where they cannot be reported, and what `store` raises."""
+    need_finished(runs, selectors)
+    if metric and not any(metric in run.metrics for run in runs):
+        there = sorted({key for run in runs for key in run.metrics if not key.startswith("system/")})
+        raise ValueError(f"--metric {metric}: no run has it; there are: {', '.join(there)}")
+    values = grouping.Values(store, runs)
+    axes = list(by) or grouping.likely_axes(runs)
+    values.check(axes, runs)
+    workloads = grouping.group(runs, axes, values, with_missed)
+    report = Report(
+        " ".join(selectors),
+        store.source,
+        axes,
+        metric or estimates.main_metric(workloads),
+        workloads,
+        runs,
+        with_missed,
+    )
+    report.warnings = general_warnings(report)
+    for workload in workloads:
+        report.warnings += confounding.warnings(workload, axes, store, values, progress)
+        _add_workload(report, workload)
+    if speed_ups := tables.speed_up_table(workloads, report.metric):
+        report.tables.append(speed_ups)
+    report.tables.append(tables.excluded_table(workloads, len(runs)))
+    report.answer = " ".join(answer(report))
+    report.plots = list(Plotter(store, workloads, progress).plots())
+    return report
+
+
+def _add_workload(report: Report, workload: Workload) -> None:
+    table, figures = tables.settings_table(workload, report.axes)
+    report.tables.append(table)
+    report.figures += figures
+    pairs = estimates.compare(workload, report.metric)
+    report.comparisons += [(workload.title, pair) for pair in pairs]
+    if pairs:
+        report.tables.append(tables.comparison_table(workload, report.metric, pairs))
+        if any(is_stack(axis) for axis in report.axes):
+            report.tables.append(tables.stack_table(workload, report.metric, pairs))
+
+
+def general_warnings(report: Report) -> list[str]:
+    """What is to be known of all of it, before any single comparison."""
+    found = []
+    if len(report.workloads) > 1:
+        names = "; ".join(workload.title for workload in report.workloads)
+        found.append(f"{len(report.workloads)} workloads, compared within each and never with one another: {names}")
+    for workload in report.workloads:
+        for setting in workload.settings:
+            missed = sum(run.missed for run, name, _ in workload.excluded if name == setting.name)
+            if missed and setting.runs:
+                found.append(
+                    f"{workload.title}: {setting.name}: {missed} of {setting.total} runs missed the target and are not "
+                    "in its means: a setting that gets there rarely and then early looks better than it is"
+                )
+            if not setting.runs:
+                found.append(f"{workload.title}: {setting.name}: none of {setting.total} runs counts; see below")
+    if report.with_missed:
+        found.append("--with-missed: rates, epochs' times and costs are also of runs that missed the target")
+    return found
+
+
+def answer(report: Report) -> list[str]:
+    """Two sentences a workload: what is best and how sure that is; then what it costs, or what it rests on."""
+    sentences = []
+    for workload in report.workloads:
+        leader = estimates.best(workload, report.metric)
+        if leader is None:
+            sentences.append(f"{workload.title}: no run counts that has {report.metric}.")
+            continue
+        found = estimate(leader.values(report.metric))
+        assert found is not None
+        pairs = [pair for name, pair in report.comparisons if name == workload.title and pair.better == leader]
+        tied = [pair.worse.name for pair in pairs if not pair.told_apart]
+        said = f"{workload.title}: {report.metric} is {found.text()} (n = {found.n}) with {leader.name}"
+        if not pairs:
+            said += ", the only setting that has it."
+        elif tied:
+            names = ", ".join(tied[:3]) + (f" and {len(tied) - 3} more" if len(tied) > 3 else "")
+            said += f", the best mean, but it cannot be told apart from {names}."
+        else:
+            least = min(pair.factor for pair in pairs)
+            others = "the only other" if len(pairs) == 1 else f"all {len(pairs)} others"
+            said += f", better than {others} by a factor of {least:.3g}" + (" at least." if len(pairs) > 1 else ".")
+        sentences += [said, _second(workload, leader)]
+    return sentences
+
+
+def _second(workload: Workload, leader: Setting) -> str:
+    total = len(workload.runs) + len(workload.excluded)
+    cheapest = estimates.best(workload, "cost/to_accuracy_usd")
+    rests = f"this rests on {len(workload.runs)} of {total} runs"
+    if cheapest is None:
+        return f"T{rests[1:]}; in no mean: {len(workload.excluded)}."
+    price = estimate(cheapest.values("cost/to_accuracy_usd"))
+    assert price is not None
+    return (
+        f"The lowest mean cost to accuracy is {price.text()} USD, with {cheapest.name}; {rests}, which cost "
+        f"{spent(workload):,.4g} USD together on the clock."
+    )
+
+
+def spent(workload: Workload) -> float:
+    """The cost in USD of all runs that are averaged; 0 without a price."""
+    return math.fsum(run.metrics.get("cost/usd", 0.0) for run in workload.runs)
+
+
+def _plain_table(table: Table) -> dict[str, Any]:
+    about = {"title": table.title, "kind": table.kind, "about": table.about, "note": table.note}
+    return about | {"columns": list(table.columns), "rows": table.text()}
+
+
+def _plain_figure(figure: Figure) -> dict[str, Any]:
+    one = figure.estimate
+    return {
+        "workload": figure.workload,
+        "setting": dict(figure.setting),
+        "figure": figure.heading,
+        "key": figure.key,
+        "n": one.n,
+        "mean": one.mean,
+        "standard_error": one.error,
+        "olympic_mean": one.olympic,
+        "text": one.text(),
+        "runs": list(figure.runs),
+        "over": None if figure.base is None else dict(figure.base),
+    }
+
+
+def _plain_comparison(workload: str, pair: Comparison, metric: str) -> dict[str, Any]:
+    return {
+        "workload": workload,
+        "metric": metric,
+        "better": dict(pair.better.labels),
+        "worse": dict(pair.worse.labels),
+        "factor": pair.factor,
+        "p": pair.p,
+        "p_corrected": pair.adjusted,
+        "told_apart": pair.told_apart,
+        "so": pair.verdict(),
+    }
+
+
+def _plain_run(run: Run, workload: str) -> dict[str, Any]:
+    return {"id": run.id, "uid": run.tags.get(UID_TAG), "name": run.name, "workload": workload}

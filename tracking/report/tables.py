@@ -1,0 +1,158 @@
+"""The tables of a report: settings with their means, which differ, stacks, speed-ups, and what is in no mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tracking.compare import (
+    DEVICES,
+    QUANTITIES,
+    RATIOS,
+    Comparison,
+    Estimate,
+    Setting,
+    Workload,
+    estimate,
+    estimates,
+    grouping,
+)
+from tracking.results import Table
+
+MOST_PAIRS = 15  # shown; every pair is in the CSV and JSON
+FACTS = {"world_size": "devices", "global_batch_size": "global batch", "precision": "precision"}  # beside the axes
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure that is printed: what of which setting, from which runs; `base` is what a ratio is taken over."""
+
+    workload: str
+    setting: Mapping[str, str]
+    heading: str
+    key: str
+    estimate: Estimate
+    runs: Sequence[str]
+    base: Mapping[str, str] | None = None
+
+
+def settings_table(workload: Workload, axes: Sequence[str]) -> tuple[Table, list[Figure]]:
+    """A row a setting: what it was, and every quantity that a run of the workload has; and these as figures."""
+    figures: list[Figure] = []
+    quantities = [one for one in QUANTITIES if any(setting.values(one.key) for setting in workload.settings)]
+    facts = {key: heading for key, heading in FACTS.items() if key not in axes}
+    ratios = [key for key in RATIOS if any(_ratios(workload, setting, key) for setting in workload.settings)]
+    headings = [*axes, "n", *facts.values(), *(one.heading for one in quantities)]
+    headings += [heading for key in ratios for heading in RATIOS[key]]
+    rows = []
+    for setting in workload.settings:
+        cells = [*setting.labels.values(), f"{len(setting.runs)} of {setting.total}"]
+        cells += [_fact(setting, key) for key in facts]
+        for one in quantities:
+            found = estimate(setting.values(one.key), one.scale)
+            cells.append(found.text(len(setting.runs)) if found else "")
+            if found:
+                ids = [run.id for run in setting.runs if one.key in run.metrics]
+                figures.append(Figure(workload.title, setting.labels, one.heading, one.key, found, ids))
+        for key in ratios:
+            cells += _ratio_cells(figures, workload, setting, key)
+        rows.append(cells)
+    note = "n: runs averaged, of all. ±: standard error of the mean. "
+    note += "olympic: without the best and the worst run, from 5 runs on. " if "(olympic" in str(rows) else ""
+    note += "Speed-up and efficiency are over the fewest devices." if ratios else ""
+    return Table(workload.title, dict.fromkeys(headings, ""), rows, note.strip(), "settings", workload.title), figures
+
+
+def _ratios(workload: Workload, setting: Setting, key: str) -> tuple[Estimate, Estimate] | None:
+    base = estimates.base_of(setting, workload.settings)
+    return estimates.speed_up(setting, base, key) if base else None
+
+
+def _ratio_cells(figures: list[Figure], workload: Workload, setting: Setting, key: str) -> list[str]:
+    found = _ratios(workload, setting, key)
+    base = estimates.base_of(setting, workload.settings)
+    if found is None or base is None:
+        return ["", ""]
+    ids = [run.id for run in setting.runs if key in run.metrics]
+    for heading, one in zip(RATIOS[key], found, strict=True):
+        figures.append(Figure(workload.title, setting.labels, heading, key, one, ids, base.labels))
+    return [one.text(len(setting.runs)) for one in found]
+
+
+def _fact(setting: Setting, key: str) -> str:
+    found = {f"{run.metrics[key]:g}" if key in run.metrics else run.params.get(key, "") for run in setting.runs}
+    return ", ".join(sorted(found, key=grouping.in_order))
+
+
+def comparison_table(workload: Workload, metric: str, pairs: Sequence[Comparison]) -> Table:
+    """Every pair of settings, or each with the best where those are too many to read."""
+    shown, note = list(pairs), f"Welch's t-test of {metric}; Holm's correction over {counted(len(pairs))}."
+    if len(pairs) > MOST_PAIRS:
+        leader = estimates.best(workload, metric)
+        shown = [pair for pair in pairs if pair.better == leader]
+        note += " Shown: the best mean against each other; all pairs are in the JSON."
+    columns = {"better mean": "", "worse mean": "", "factor": "{:.3g}", "p": "{:.2g}", "p, corrected": "{:.2g}"}
+    num_tested = sum(pair.p is not None for pair in pairs)
+    rows: list[list[Any]] = []
+    for pair in sorted(shown, key=lambda pair: pair.factor):
+        needed = estimates.repeats(pair, metric, num_tested)
+        so = pair.verdict() + (f"; {needed} runs a side would tell" if needed else "")
+        rows.append([pair.better.name, pair.worse.name, pair.factor, pair.p, pair.adjusted, so])
+    if any(str(row[-1]).endswith("would tell") for row in rows):
+        note += f" Runs a side that would tell: a difference as large as this one, in {estimates.POWER:.0%} of cases."
+    return Table(f"{workload.title}: which differ", columns | {"so": ""}, rows, note, "pairs", workload.title)
+
+
+def counted(pairs: int) -> str:
+    return f"{pairs} pair{'s' * (pairs != 1)}"
+
+
+def stack_table(workload: Workload, metric: str, pairs: Sequence[Comparison]) -> Table:
+    """Best and worst stack, the gap between them, and whether it is more than the noise."""
+    widest = max(pairs, key=lambda pair: pair.factor)
+    rows = []
+    for role, setting in (("best", widest.better), ("worst", widest.worse)):
+        found = estimate(setting.values(metric))
+        assert found is not None
+        rows.append([role, setting.name, found.text(), f"{found.n}"])
+    p = (
+        "one run a side"
+        if widest.adjusted is None
+        else f"p = {widest.adjusted:.2g}, corrected for {counted(len(pairs))}"
+    )
+    told = "more than the noise" if widest.told_apart else "not more than the noise"
+    rows.append(["gap", f"{100 * (widest.factor - 1):.1f} %", f"{told} ({p})", ""])
+    columns = dict.fromkeys(["", "stack", metric, "n"], "")
+    return Table(f"{workload.title}: best and worst stack", columns, rows, kind="stacks", about=workload.title)
+
+
+def speed_up_table(workloads: Sequence[Workload], metric: str) -> Table | None:
+    """Speed-ups of all workloads in one table: a row a workload and setting, a column a number of devices."""
+    to_accuracy = metric.startswith("time/to_accuracy")
+    key = "time/to_accuracy_sec" if to_accuracy else "throughput/samples_per_sec"
+    rows: dict[tuple[str, str], dict[float, str]] = {}
+    for workload in workloads:
+        for setting in workload.settings:
+            found = _ratios(workload, setting, key)
+            if found and setting.devices:
+                rest = {axis: value for axis, value in setting.labels.items() if axis not in DEVICES}
+                name = " ".join(f"{axis}={value}" for axis, value in rest.items())
+                rows.setdefault((workload.title, name), {})[setting.devices] = found[0].text()
+    if not rows:
+        return None
+    counts = sorted({count for cells in rows.values() for count in cells})
+    columns = dict.fromkeys(["workload", "setting", *(f"{count:g} devices" for count in counts)], "")
+    what = "time to accuracy" if to_accuracy else "rate"
+    cells = [[*labels, *(found.get(count, "") for count in counts)] for labels, found in rows.items()]
+    return Table("Speed-ups over the fewest devices", columns, cells, f"By {what}; ±: standard error.", "speed-ups")
+
+
+def excluded_table(workloads: Sequence[Workload], num_runs: int) -> Table:
+    """Every run that is in no mean, and why."""
+    rows = [
+        [workload.title, name, run.name, run.id, why] for workload in workloads for run, name, why in workload.excluded
+    ]
+    columns = dict.fromkeys(["workload", "setting", "run", "id", "why"], "")
+    note = "" if rows else "None: every run counts."
+    return Table(f"Not in any mean: {len(rows)} of {num_runs} runs", columns, rows, note, "excluded")

@@ -1,0 +1,34 @@
+"""Runs read back: the same values from MLflow and from run folders, as flat keys and as tables.
+
+Whoever compares or reports reads runs through this room, and cannot tell from which of the two they came. It writes
+nothing.
+"""
+
+from __future__ import annotations
+
+from tracking.results import flat_keys, store_options
+from tracking.results.flat_keys import NONE, differing, flat, relative_change, words
+from tracking.results.folder_runs import FolderRuns
+from tracking.results.mlflow_runs import MlflowRuns
+from tracking.results.runs import REPEATS, WORKLOAD, Run, Runs, need_finished
+from tracking.results.table import Cell, Table, make_console
+
+__all__ = [
+    "NONE",
+    "REPEATS",
+    "WORKLOAD",
+    "Cell",
+    "FolderRuns",
+    "MlflowRuns",
+    "Run",
+    "Runs",
+    "Table",
+    "differing",
+    "flat",
+    "flat_keys",
+    "make_console",
+    "need_finished",
+    "relative_change",
+    "store_options",
+    "words",
+]

@@ -1,0 +1,87 @@
+"""Runs read from run folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tracking.mirror import STATUS, UID_TAG, batches
+from tracking.results.runs import LISTED, History, Progress, Run, nothing
+from tracking.run import run_folder
+
+
+class FolderRuns:
+    """Runs of the folders at or below `roots`, with the values that the mirror ships to MLflow."""
+
+    def __init__(self, roots: Sequence[Path]) -> None:
+        self._roots = [Path(root) for root in roots]
+        self.source = ", ".join(map(str, self._roots))
+        self._folders: dict[str, Path] = {}  # by run id
+
+    def find(self, selectors: Sequence[str], progress: Progress | None = None) -> list[Run]:
+        known: dict[Path, Run] = {}
+        roots = [*self._roots, *(Path(selector) for selector in selectors if Path(selector).is_dir())]
+        for folder in dict.fromkeys(path.resolve() for root in roots for path in run_folder.run_folders(root)):
+            if run_folder.read_info(folder).kind == "run":
+                known[folder] = self._read(folder)
+                if progress:
+                    progress(len(known))
+        found: dict[str, Run] = {}
+        for selector in selectors:
+            runs = [run for folder, run in known.items() if _names(selector, folder, run)]
+            if not runs:
+                sweeps = sorted({run.sweep for run in known.values() if run.sweep}, reverse=True)
+                experiments = sorted({run.experiment for run in known.values()})
+                raise ValueError(nothing(selector, self.source, sweeps[:LISTED], experiments))
+            found |= {run.id: run for run in runs}
+        return sorted(found.values(), key=lambda run: (run.start_ms, run.name))
+
+    def history(self, run: Run, keys: Iterable[str]) -> History:
+        asked = set(keys)
+        found: dict[str, set[tuple[int, int, float]]] = {}
+        for batch in batches(self._folders[run.id] / run_folder.JOURNAL, 0):
+            for key, value, time_ms, step in batch.metrics:
+                if key in asked:
+                    found.setdefault(key, set()).add((step, time_ms, value))
+        return {key: sorted(rows) for key, rows in found.items()}
+
+    def text(self, run: Run, name: str) -> str:
+        try:
+            return (self._folders[run.id] / name).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise FileNotFoundError(f"{run.name} has no file {name} in {self._folders[run.id]}") from None
+
+    def _read(self, folder: Path) -> Run:
+        info = run_folder.read_info(folder)
+        params: dict[str, str] = {}
+        tags = {UID_TAG: info.uid}
+        newest: dict[str, tuple[int, int, float]] = {}
+        time_ms = 0
+        try:
+            for batch in batches(folder / run_folder.JOURNAL, 0):
+                params |= batch.params
+                tags |= batch.tags
+                time_ms = batch.time_ms
+                for key, value, at_ms, step in batch.metrics:
+                    newest[key] = max(newest.get(key, (step, at_ms, value)), (step, at_ms, value))  # MLflow's "newest"
+        except ValueError as error:
+            raise ValueError(f"{folder}: {error}") from None
+        run_id, status = _identity(folder, info.uid)
+        self._folders[run_id] = folder
+        metrics = {key: value for key, (_, _, value) in newest.items()}
+        end_ms = None if status == "RUNNING" else time_ms
+        return Run(run_id, info.name, info.experiment, status, info.created_ms, end_ms, params, tags, metrics)
+
+
+def _identity(folder: Path, uid: str) -> tuple[str, str]:
+    """The run's id in MLflow, or its own where MLflow has not got it; and its status."""
+    mirrored, ended = folder / run_folder.MIRROR, folder / run_folder.RESULT
+    run_id = run_folder.read_json(mirrored).get("run_id") if mirrored.exists() else None
+    status = STATUS[run_folder.read_json(ended)["status"]] if ended.exists() else "RUNNING"
+    return run_id or uid, status
+
+
+def _names(selector: str, folder: Path, run: Run) -> bool:
+    path = Path(selector).resolve()
+    by_path = Path(selector).is_dir() and (folder == path or path in folder.parents)
+    return by_path or selector in (run.sweep, run.experiment, run.id, run.name, folder.name)

@@ -1,0 +1,26 @@
+"""Where the commands that read runs take them from: MLflow, or run folders."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tracking.results.runs import Runs
+
+
+AGAIN = "try again, or give --from-folders with --runs-dir"  # where a server does not answer
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--uri", help="MLflow tracking URI; default: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db")
+    parser.add_argument("--from-folders", action="store_true", help="read run folders and not MLflow")
+    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where run folders are (%(default)s)")
+
+
+def open_runs(arguments: argparse.Namespace) -> Runs:
+    from tracking.results.folder_runs import FolderRuns
+    from tracking.results.mlflow_runs import MlflowRuns
+
+    return FolderRuns([arguments.runs_dir]) if arguments.from_folders else MlflowRuns(arguments.uri)

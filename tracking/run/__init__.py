@@ -1,0 +1,31 @@
+"""A run on disk: its folder, its journal, who runs it, its checkpoints, its attempts and its failures.
+
+Everything else that is known of a run can be made again from this folder. What writes here replaces whole files or
+appends whole lines, so that a reader never sees half of either. This room knows neither MLflow nor PyTorch.
+"""
+
+from __future__ import annotations
+
+from tracking.run import attempts, checkpoints, failures, journal, run_folder, run_lock
+from tracking.run.checkpoints import Checkpoint
+from tracking.run.journal import Journal, Record
+from tracking.run.run_folder import Failure, Result, RunInfo
+from tracking.run.run_lock import Running
+from tracking.run.worker_log import WorkerLog
+
+__all__ = [
+    "Checkpoint",
+    "Failure",
+    "Journal",
+    "Record",
+    "Result",
+    "RunInfo",
+    "Running",
+    "WorkerLog",
+    "attempts",
+    "checkpoints",
+    "failures",
+    "journal",
+    "run_folder",
+    "run_lock",
+]

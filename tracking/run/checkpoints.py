@@ -1,0 +1,77 @@
+"""The checkpoints of a run: which there are, which are whole. Needs no torch, so that a refusal takes a second."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import zipfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tracking.run import run_folder, run_lock
+
+KEPT = 2  # the newest, and the one before for the day on which the newest is damaged
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    path: Path
+    epoch_num: int  # epochs that were complete
+
+    @property
+    def folder(self) -> Path:
+        """The run's."""
+        return self.path.parent.parent
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is as it was written. It is a zip file, whose checksums PyTorch writes and does not check."""
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                return archive.testzip() is None
+        except Exception:  # what zipfile raises depends on which bytes are wrong
+            return False
+
+
+def path_of(folder: Path, epoch_num: int) -> Path:
+    return folder / run_folder.CHECKPOINTS / f"epoch{epoch_num}.ckpt"
+
+
+def found(folder: Path) -> list[Checkpoint]:
+    """The checkpoints in a run's folder, newest first, damaged ones too."""
+    paths = (folder / run_folder.CHECKPOINTS).glob("*")
+    matches = ((path, re.fullmatch(r"epoch(\d+)\.ckpt", path.name)) for path in paths)
+    there = [Checkpoint(path, int(match[1])) for path, match in matches if match]
+    return sorted(there, key=lambda one: one.epoch_num, reverse=True)
+
+
+def newest(folder: Path) -> Checkpoint | None:
+    """The newest checkpoint that is whole."""
+    return next((one for one in found(folder) if one.whole), None)
+
+
+def newest_of(folders: Sequence[Path]) -> Checkpoint | None:
+    """The newest checkpoint of the last folder that has one and in which nobody is at work."""
+    for folder in reversed(folders):
+        with (
+            suppress(run_lock.Running),
+            run_lock.hold_abandoned(folder, ended=run_folder.read_result(folder) is not None),
+        ):
+            if checkpoint := newest(folder):
+                return checkpoint
+    return None
+
+
+def prune(folder: Path) -> None:
+    """Delete all but the newest, and what a crash left half written."""
+    kept = {one.path for one in found(folder)[:KEPT]}
+    for path in (folder / run_folder.CHECKPOINTS).glob("*"):
+        if path not in kept:
+            path.unlink()
+
+
+def remove(folder: Path) -> None:
+    """Delete all: the run has finished."""
+    shutil.rmtree(folder / run_folder.CHECKPOINTS, ignore_errors=True)

@@ -1,0 +1,56 @@
+"""What ended a run whose worker could not say it: a signal, an exit code, or trouble of the launcher's own."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import traceback
+from pathlib import Path
+
+from tracking.run import run_folder
+from tracking.run.run_folder import Failure
+
+LAST_WORDS_BYTES = 4000
+OWN_FAILURES = ("oom", "nan", "bad_input", "disk_full")  # of a rank, whatever befell the others
+
+
+def unexplained(folder: Path, process: subprocess.Popen[bytes]) -> Failure | None:
+    """The failure of a worker that left no result: it was killed, or could not even start."""
+    code = process.returncode
+    if run_folder.read_result(folder) is not None:
+        return None
+    if code is None:
+        return Failure("error", f"process {process.pid} hangs in the kernel and cannot be killed", last_words(folder))
+    if code < 0:
+        return killed(folder, -code, f"the worker was killed by {signal.Signals(-code).name}")
+    message = f"the worker ended with exit code {code} and no result"
+    return recorded(folder) or Failure("error", message, last_words(folder))
+
+
+def killed(folder: Path, signum: int, message: str, time_ms: int | None = None) -> Failure:
+    """The failure of a run that was killed, unless one of its ranks had failed for a reason of its own before."""
+    return recorded(folder) or Failure(
+        f"signal:{signum}", message, last_words(folder), time_ms=time_ms or run_folder.now_ms()
+    )
+
+
+def recorded(folder: Path) -> Failure | None:
+    """The first failure that ranks have left in files, of those that another process's end does not explain."""
+    found = [Failure(**run_folder.read_json(path)) for path in folder.glob(run_folder.FAILURE.format(rank="*"))]
+    own = [failure for failure in found if failure.kind in OWN_FAILURES]
+    return min(own, key=lambda failure: failure.time_ms, default=None)
+
+
+def last_words(folder: Path) -> str:
+    path = folder / run_folder.WORKER_LOG
+    if not path.exists():
+        return ""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - LAST_WORDS_BYTES))
+        return file.read().decode(errors="replace")
+
+
+def trouble(error: Exception) -> Failure:
+    """The failure of a job that the launcher itself could not go on with."""
+    kind = "disk_full" if run_folder.is_full(error) else "error"
+    return Failure(kind, f"the launcher: {type(error).__name__}: {error}", traceback.format_exc())

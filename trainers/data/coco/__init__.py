@@ -1,0 +1,8 @@
+"""COCO's annotations as an index of arrays, and COCO's metrics computed over any number of processes."""
+
+from __future__ import annotations
+
+from trainers.data.coco.evaluation import DetectionEvaluator, IouType
+from trainers.data.coco.index import CocoIndex, load_index
+
+__all__ = ["CocoIndex", "DetectionEvaluator", "IouType", "load_index"]

@@ -1,0 +1,208 @@
+"""Average precision of detections by COCO's protocol (https://cocodataset.org/#detection-eval), over all processes."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import numpy as np
+import torch.distributed as dist
+from faster_coco_eval import COCOeval_faster
+
+from trainers.data.coco.index import CocoIndex
+from trainers.data.coco.overlaps import MAX_DETECTIONS, IouType, Objects, silent
+
+PREFIX: dict[IouType, str] = {"bbox": "box", "segm": "mask"}
+EVERY_AREA = [0.0, 1e10]  # pixels²
+LISTED = ("images", "scores", "labels")  # of detections, beside their overlaps
+MAX_EVALUATORS = 8  # processes: each is one more gathering for all
+T = TypeVar("T")
+
+
+class DetectionEvaluator:
+    """Collects the detections of this process's images and evaluates them together with those of all others."""
+
+    def __init__(self, index: CocoIndex, iou_types: Sequence[IouType] = ("bbox",)) -> None:
+        assert set(iou_types) <= set(PREFIX), iou_types
+        self.index, self.iou_types = index, tuple(iou_types)
+        self._images: list[np.ndarray] = []
+        self._boxes: list[np.ndarray] = []
+        self._scores: list[np.ndarray] = []
+        self._labels: list[np.ndarray] = []
+        self._masks: list[bytes] = []
+        self._objects = Objects(index)
+
+    def add(
+        self,
+        image_index: np.ndarray,
+        boxes: np.ndarray,
+        scores: np.ndarray,
+        labels: np.ndarray,
+        masks: Sequence[bytes] | None = None,
+    ) -> None:
+        """Add K detections, in any order; all those of an image by the same process.
+
+        image_index: int64 [K], positions in the dataset's index. boxes: float32 [K, 4] x0 y0 x1 y1 in the image's own
+        pixels. scores: float32 [K]. labels: int64 [K], from 1 on. masks: K compressed run lengths of COCO's, for segm.
+        """
+        assert len(image_index) == len(boxes) == len(scores) == len(labels)
+        self._images.append(np.asarray(image_index, np.int64))
+        self._boxes.append(np.asarray(boxes, np.float64).reshape(-1, 4))
+        self._scores.append(np.asarray(scores, np.float64))
+        self._labels.append(np.asarray(labels, np.int64))
+        if "segm" in self.iou_types:
+            assert masks is not None, "segm needs masks"
+            assert len(masks) == len(labels)
+            self._masks.extend(masks)
+
+    def compute(self) -> dict[str, float]:
+        """The average precision over IoUs of 0.5 to 0.95, and at 0.5, of boxes and masks, on every process; empties.
+
+        `box_map` and `box_map_50` for bbox, `mask_map` and `mask_map_50` for segm; 0 where there are no detections.
+        A collective call: every process measures overlaps of its own images, and then evaluates some of the classes.
+        """
+        with _without_collector():
+            found = self._take()
+            if not any(_from_all(len(found["images"]))):
+                return {name: 0.0 for iou_type in self.iou_types for name in _names(iou_type)}
+            own = [self._evaluate(found, iou_type, turn) for turn, iou_type in enumerate(self.iou_types)]
+            metrics: dict[str, float] = {}
+            for iou_type, *parts in zip(self.iou_types, *_from_all(own), strict=True):
+                joined = {label: values for part in parts for label, values in part.items()}
+                precision = np.stack([joined[label] for label in sorted(joined)], axis=2)
+                for name, values in zip(_names(iou_type), (precision, precision[0]), strict=True):
+                    known = values[values > -1]  # of classes that have objects
+                    metrics[name] = float(known.mean()) if known.size else 0.0
+        return metrics
+
+    def _evaluate(self, found: dict[str, Any], iou_type: IouType, turn: int) -> dict[int, np.ndarray]:
+        """The precision of this process's classes by label, each float64 [IoUs, recalls]; a collective call."""
+        rank, world_size = _place()
+        num_shares = min(world_size, MAX_EVALUATORS)
+        mine: list[Any] | None = None
+        for share in range(num_shares):
+            # Kinds take turns, so that the most frequent class's boxes and masks are not the same process's.
+            part = _chosen(found, (found["labels"] + turn) % num_shares == share)
+            part = {key: part[key] for key in LISTED} | {"overlaps": self._objects.overlaps(part, iou_type)}
+            mine = _to(share, part) or mine
+        if mine is None:
+            return {}
+        labels = [label for label in range(1, 1 + len(self.index.class_ids)) if (label + turn) % num_shares == rank]
+        precision = evaluate(mine, self._objects, labels)
+        return dict(zip(labels, np.moveaxis(precision, 2, 0), strict=True))
+
+    def _take(self) -> dict[str, Any]:
+        """What was added, by image, label and falling score."""
+        images = np.concatenate([np.zeros(0, np.int64), *self._images])
+        scores = np.concatenate([np.zeros(0), *self._scores])
+        labels = np.concatenate([np.zeros(0, np.int64), *self._labels])
+        boxes = np.concatenate([np.zeros((0, 4)), *self._boxes])
+        order = np.lexsort((-scores, labels, images))
+        masks = [self._masks[at] for at in order.tolist()] if self._masks else []
+        self._images, self._boxes, self._scores, self._labels, self._masks = [], [], [], [], []
+        return {
+            "images": images[order],
+            "scores": scores[order],
+            "labels": labels[order],
+            "boxes": boxes[order],
+            "masks": masks,
+        }
+
+
+class Measured(COCOeval_faster):
+    """Evaluates overlaps that are measured already. It takes them for boxes', for which it prepares nothing."""
+
+    def __init__(
+        self, objects: Objects, detections: list[dict[str, Any]], overlaps: dict[tuple[int, int], np.ndarray]
+    ) -> None:
+        super().__init__(objects.coco, None, "bbox", print_function=silent)
+        self._detections, self._overlaps = detections, overlaps
+        self.gt_dataset = objects.dataset
+        # The other areas and numbers of detections have no part in what is reported.
+        self.params.areaRng, self.params.areaRngLbl = [EVERY_AREA], ["all"]
+        self.params.maxDets = [MAX_DETECTIONS]
+
+    def _prepare(self) -> None:
+        """What remains of the library's way here, which goes through objects and detections many times."""
+        for one in self._detections:
+            self.dt_dataset.append_ref(one["image_id"], one["category_id"], one)
+        self._nonempty_iou_pairs = set(self._overlaps)
+
+    def computeIoU(self, imgId: int, catId: int) -> np.ndarray:
+        return self._overlaps[imgId, catId]
+
+
+def evaluate(parts: list[dict[str, Any]], objects: Objects, labels: list[int]) -> np.ndarray:
+    """The precision of classes, float64 [IoUs, recalls, classes]; -1 for those without objects.
+
+    parts: what each process found in its images of these classes, what is LISTED and `overlaps`.
+    """
+    overlaps: dict[tuple[int, int], np.ndarray] = {}
+    for part in parts:
+        start = 0
+        for pair in objects.pairs(part["images"], part["labels"]):
+            end = start + pair.size()
+            overlaps[pair.key] = part["overlaps"][start:end].reshape(-1, len(pair.objects))
+            start = end
+    joined = {key: np.concatenate([part[key] for part in parts]) for key in LISTED}
+    image_ids, class_ids = objects.ids(joined["images"], joined["labels"])
+    columns = zip(image_ids.tolist(), class_ids.tolist(), joined["scores"].tolist(), strict=True)
+    detections = [  # only ranges of areas would look at the area
+        {"id": number, "image_id": image, "category_id": label, "score": score, "area": 0.0}
+        for number, (image, label, score) in enumerate(columns, start=1)
+    ]
+    evaluation = Measured(objects, detections, overlaps)
+    evaluation.params.catIds = [objects.index.class_ids[label - 1] for label in labels]
+    evaluation.evaluate()
+    evaluation.accumulate()
+    precision: np.ndarray = evaluation.eval["precision"][:, :, :, 0, 0]
+    return precision
+
+
+def _names(iou_type: IouType) -> tuple[str, str]:
+    return f"{PREFIX[iou_type]}_map", f"{PREFIX[iou_type]}_map_50"
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """The collector would go through millions of new dicts again and again, and free none."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _place() -> tuple[int, int]:
+    """This process's rank and the number of processes."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return 0, 1
+    return dist.get_rank(), dist.get_world_size()
+
+
+def _from_all(own: T) -> list[T]:
+    """What every process has, in their order."""
+    _, world_size = _place()
+    found = [own] * world_size
+    if world_size > 1:
+        dist.all_gather_object(found, own)
+    return found
+
+
+def _to(receiver: int, own: T) -> list[T] | None:
+    """What every process has, in their order, on the receiver, and None on the others."""
+    rank, world_size = _place()
+    if world_size == 1:
+        return [own]
+    found: list[Any] | None = [None] * world_size if rank == receiver else None
+    dist.gather_object(own, found, dst=receiver)
+    return found
+
+
+def _chosen(found: dict[str, Any], chosen: np.ndarray) -> dict[str, Any]:
+    masks = [found["masks"][at] for at in np.flatnonzero(chosen)] if found["masks"] else []
+    return {key: value[chosen] for key, value in found.items() if key != "masks"} | {"masks": masks}

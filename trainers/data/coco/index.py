@@ -1,0 +1,164 @@
+"""COCO's object detection datasets of 2014 and 2017, and datasets of one's own in the same layout and format.
+
+Source: T.-Y. Lin et al. 2014, arXiv:1405.0312, https://cocodataset.org/#download. The folder holds
+`annotations/instances_train2017.json` and `annotations/instances_val2017.json`, and the images in `train2017` and
+`val2017`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from conf.schema import ConfigError
+from tracking.environment import cache
+from trainers.data.coco.annotations import read_annotations
+
+Split = Literal["train", "val"]
+
+FORMAT = 1  # of the cached arrays; raise it when what `read_annotations` returns changes
+MAPPED_BYTES = 1 << 20  # arrays from this size on are mapped into memory, and so shared by a machine's processes
+NUM_NAMED = 3  # missing images that an error names
+
+
+@dataclass(frozen=True)
+class CocoIndex:
+    """What one split holds: N images, M objects and E edges of their outlines. Boxes and outlines are in pixels."""
+
+    folder: Path  # of the images
+    annotations: Path  # the JSON file
+    image_ids: np.ndarray  # int64 [N], sorted
+    file_names: np.ndarray  # str [N]
+    sizes: np.ndarray  # int32 [N, 2] height, width
+    object_start: np.ndarray  # int64 [N + 1]: image i has the objects object_start[i] to object_start[i + 1]
+    boxes: np.ndarray  # float32 [M, 4] x0 y0 x1 y1, inside the image, of some area
+    labels: np.ndarray  # int64 [M], 1 to the number of classes
+    crowd: np.ndarray  # bool [M]: a group of objects that is not to be learnt from
+    edge_start: np.ndarray  # int64 [M + 1]: object m has the edges edge_start[m] to edge_start[m + 1]
+    edges: np.ndarray  # float32 [E, 4] x0 y0 x1 y1, directed; non-zero winding is inside. Crowds have none
+    class_names: tuple[str, ...]
+    class_ids: tuple[int, ...]  # COCO's id of label l is class_ids[l - 1]
+    notes: tuple[str, ...]  # what was left out
+
+    def paths(self, images: np.ndarray) -> list[str]:
+        """The files of the images, int64 [n], positions in the index."""
+        start = f"{self.folder}{os.sep}"
+        return [start + name for name in self.file_names[images].tolist()]
+
+    def trainable(self) -> np.ndarray:
+        """Positions of the images with at least one object that is no crowd, int64, sorted."""
+        image = np.repeat(np.arange(len(self.image_ids)), np.diff(self.object_start))
+        return np.flatnonzero(np.bincount(image[~self.crowd], minlength=len(self.image_ids)))
+
+
+def load_index(path: str, split: Split, year: int | None = None, masks: bool = True) -> CocoIndex:
+    """The index of one split of the dataset in folder `path`; without `masks` nothing has edges.
+
+    The annotations are parsed once and cached in $TIMETRIAL_CACHE (default: $XDG_CACHE_HOME/timetrial, else
+    ~/.cache/timetrial); processes that start together wait for the one that parses. Raises ConfigError where files
+    are missing or are not COCO's, or where `year` is needed to tell which are meant.
+    """
+    folder, annotations = locate(path, split, year)
+    arrays: dict[str, Any] = dict(_cached(annotations, masks))
+    for name in ("class_names", "class_ids", "notes"):
+        arrays[name] = tuple(arrays[name].tolist())
+    index = CocoIndex(folder=folder, annotations=annotations, **arrays)
+    _check_images(index)
+    return index
+
+
+def locate(path: str, split: Split, year: int | None) -> tuple[Path, Path]:
+    """The folder of the split's images and its annotation file. Raises ConfigError where they are not there."""
+    root = Path(path).expanduser().resolve()
+    layout = "annotations/instances_train2017.json, annotations/instances_val2017.json, train2017/ and val2017/"
+    next_step = f"set dataset.path to a folder that holds {layout} (or the same of another year)"
+    if not root.is_dir():
+        raise ConfigError(f"dataset.path={path}: there is no folder {root}; {next_step}")
+    names = [file.name for file in (root / "annotations").glob("instances_*.json")]
+    found = [re.fullmatch(r"instances_(?:train|val)(\d{4})\.json", name) for name in names]
+    years = sorted({int(match[1]) for match in found if match})
+    if not years:
+        raise ConfigError(f"dataset.path={path}: {root} has no annotations/instances_{split}YEAR.json; {next_step}")
+    if year is None and len(years) > 1:
+        raise ConfigError(f"dataset.year: {root} holds the years {years}; set dataset.year to one of them")
+    if year is not None and year not in years:
+        raise ConfigError(f"dataset.year={year}: {root} holds the years {years}; set dataset.year to one of them")
+    name = f"{split}{years[0] if year is None else year}"
+    folder, annotations = root / name, root / "annotations" / f"instances_{name}.json"
+    missing = [str(what.relative_to(root)) for what in (annotations, folder) if not what.exists()]
+    if missing:
+        raise ConfigError(f"dataset.path={path}: {root} lacks {' and '.join(missing)}; {next_step}")
+    return folder, annotations
+
+
+def _check_images(index: CocoIndex) -> None:
+    """Raises ConfigError where images are not there. One look at the folder is enough, unless it has folders."""
+    with os.scandir(index.folder) as entries:
+        there = {entry.name for entry in entries}
+    names: list[str] = index.file_names.tolist()
+    missing = [name for name in names if name not in there and not ("/" in name and (index.folder / name).is_file())]
+    if missing:
+        some = ", ".join(missing[:NUM_NAMED]) + (", ..." if len(missing) > NUM_NAMED else "")
+        raise ConfigError(
+            f"dataset.path: {index.folder} lacks {len(missing):,} of the {len(names):,} images that"
+            f" {index.annotations.name} lists ({some}); unpack the dataset's archive of images again"
+        )
+
+
+def _cached(annotations: Path, masks: bool) -> dict[str, np.ndarray]:
+    """What `read_annotations` returns, from the cache, or into it where it can be written."""
+    stat = annotations.stat()
+    state = f"{FORMAT}-{stat.st_size}-{stat.st_mtime_ns}"
+    source = hashlib.sha256(f"{annotations}|{masks}".encode()).hexdigest()[:16]
+    parent = cache() / "coco" / f"{annotations.stem}-{source}"
+    if (arrays := _load(parent / state)) is not None:
+        return arrays
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        lock = (parent / ".lock").open("w")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    except OSError:  # no place that can be written or locked
+        return read_annotations(annotations, masks)
+    with lock:
+        if (arrays := _load(parent / state)) is not None:  # by a process that had the lock before
+            return arrays
+        arrays = read_annotations(annotations, masks)
+        return arrays if not _save(arrays, parent / state) else _load(parent / state) or arrays
+
+
+def _load(folder: Path) -> dict[str, np.ndarray] | None:
+    """Arrays that `_save` wrote; None where there are none, or where they are damaged."""
+    try:
+        files = {file.stem: file for file in folder.glob("*.npy")}
+        return {
+            name: np.load(file, mmap_mode="r" if file.stat().st_size >= MAPPED_BYTES else None)
+            for name, file in files.items()
+        } or None
+    except (OSError, ValueError, EOFError):
+        return None
+
+
+def _save(arrays: dict[str, np.ndarray], folder: Path) -> bool:
+    """Write all arrays, or none, in place of those of an earlier state of the same file."""
+    try:
+        with tempfile.TemporaryDirectory(dir=folder.parent, ignore_cleanup_errors=True) as name:
+            temporary = Path(name) / "arrays"
+            temporary.mkdir()
+            for key, array in arrays.items():
+                np.save(temporary / f"{key}.npy", array, allow_pickle=False)
+            for stale in folder.parent.iterdir():
+                if stale.is_dir() and stale != Path(name):
+                    shutil.rmtree(stale, ignore_errors=True)
+            temporary.rename(folder)
+    except OSError:  # a full disk
+        return False
+    return True

@@ -1,0 +1,117 @@
+"""How much detections overlap the objects of their image and class, as COCO's protocol measures it.
+
+Only these are measured: of the images of a process, by that process. Which detection then counts for which object is
+decided over all images, from the overlaps alone (trainers.data.coco.evaluation).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from faster_coco_eval import COCO
+from faster_coco_eval.core import mask as regions
+from faster_coco_eval.faster_eval_api_cpp import Dataset
+
+from trainers.data.coco.index import CocoIndex
+from trainers.data.coco.outlines import MIN_POINTS
+
+IouType = Literal["bbox", "segm"]
+
+MAX_DETECTIONS = 100  # an image and class, the protocol's most
+
+
+class Pair(NamedTuple):
+    """An image and a class that have both objects and detections."""
+
+    key: tuple[int, int]  # their ids in the annotations
+    detections: slice  # those that count, by falling score
+    objects: list[dict[str, Any]]  # the annotations, in their order
+
+    def size(self) -> int:
+        return (self.detections.stop - self.detections.start) * len(self.objects)
+
+
+class Objects:
+    """The annotations as they are in the file: the protocol also counts objects that are not to be learnt from.
+
+    They are read when detections are first compared with them, which the warm-up before the clock does not do.
+    """
+
+    def __init__(self, index: CocoIndex) -> None:
+        self.index = index
+        self._sizes = dict(zip(index.image_ids.tolist(), map(tuple, index.sizes.tolist()), strict=True))
+
+    @cached_property
+    def coco(self) -> COCO:
+        content = json.loads(self.index.annotations.read_bytes())
+        for number, annotation in enumerate(content["annotations"], start=1):
+            annotation["id"] = number  # the file's may be missing or the same twice, and 0 would count as unmatched
+            annotation["segmentation"] = _region(annotation.get("segmentation"), *self._sizes[annotation["image_id"]])
+        return COCO({key: content[key] for key in ("images", "annotations", "categories")}, print_function=silent)
+
+    @cached_property
+    def _by_pair(self) -> dict[tuple[int, int], list[dict[str, Any]]]:
+        found: dict[tuple[int, int], list[dict[str, Any]]] = {}
+        for annotation in self.coco.dataset["annotations"]:
+            found.setdefault((annotation["image_id"], annotation["category_id"]), []).append(annotation)
+        return found
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The same, as the library matches them."""
+        found = Dataset()
+        for annotation in self.coco.dataset["annotations"]:
+            annotation["ignore"] = int(annotation.get("iscrowd", 0))  # whatever the file says of it
+            found.append_ref(annotation["image_id"], annotation["category_id"], annotation)
+        return found
+
+    def ids(self, images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The annotations' ids of positions in the index and of labels from 1 on."""
+        return self.index.image_ids[images], np.array(self.index.class_ids)[labels - 1]
+
+    def pairs(self, images: np.ndarray, labels: np.ndarray) -> Iterator[Pair]:
+        """Of detections that are sorted by image, label and falling score: int64 [K] each."""
+        starts = np.flatnonzero(np.diff(images, prepend=-1) | np.diff(labels, prepend=-1))
+        image_ids, class_ids = self.ids(images[starts], labels[starts])
+        ends = np.minimum([*starts[1:], len(images)], starts + MAX_DETECTIONS)
+        for start, end, *key in zip(*(column.tolist() for column in (starts, ends, image_ids, class_ids)), strict=True):
+            if objects := self._by_pair.get((key[0], key[1])):
+                yield Pair((key[0], key[1]), slice(start, end), objects)
+
+    def overlaps(self, found: dict[str, Any], iou_type: IouType) -> np.ndarray:
+        """Of all pairs, one after the other, each [detections, objects] row by row: float64 [sum of the pairs' sizes].
+
+        found: `images` and `labels` as for `pairs`, `boxes` [K, 4] x0 y0 x1 y1 or `masks`, K compressed run lengths.
+        """
+        pairs = list(self.pairs(found["images"], found["labels"]))
+        if iou_type == "segm":
+            new = [one for pair in pairs for one in pair.objects if "rle" not in one]
+            regions.calculateRleForAllAnnotations(new, self._sizes, True, False, 0.0, 1)
+        parts = [np.zeros(0)]
+        for pair in pairs:
+            crowds = [int(one.get("iscrowd", 0)) for one in pair.objects]
+            if iou_type == "bbox":
+                boxes = found["boxes"][pair.detections]
+                shown = np.concatenate((boxes[:, :2], boxes[:, 2:] - boxes[:, :2]), axis=1).tolist()
+                objects = [one["bbox"] for one in pair.objects]
+            else:
+                size = self._sizes[pair.key[0]]
+                shown = [{"size": size, "counts": mask} for mask in found["masks"][pair.detections]]
+                objects = [one["rle"] for one in pair.objects]
+            parts.append(np.asarray(regions.iou(shown, objects, crowds)).ravel())
+        return np.concatenate(parts)
+
+
+def silent(*_: object) -> None:
+    pass
+
+
+def _region(segmentation: Any, height: int, width: int) -> Any:
+    """As `outlines` reads it; a region of no pixels where there is none, which the library refuses."""
+    if isinstance(segmentation, list):
+        segmentation = [part for part in segmentation if len(part) >= 2 * MIN_POINTS and len(part) % 2 == 0]
+    return segmentation or {"size": [height, width], "counts": [height * width]}

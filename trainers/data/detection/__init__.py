@@ -1,0 +1,7 @@
+"""Detection data: COCO and drawn objects from files, or generated ones, cut and resized as a detector wants them."""
+
+from __future__ import annotations
+
+from trainers.data.detection.files import DetectionData, coco, shapes
+
+__all__ = ["DetectionData", "coco", "shapes"]

@@ -1,0 +1,8 @@
+"""JPEG files decoded ahead of the training, on the CPU without Python's lock or on the GPU."""
+
+from __future__ import annotations
+
+from trainers.data.jpeg.file import decode_file, read_file
+from trainers.data.jpeg.reader import Decoded, JpegReader, generated, threads_per_process
+
+__all__ = ["Decoded", "JpegReader", "decode_file", "generated", "read_file", "threads_per_process"]

@@ -1,0 +1,168 @@
+"""Reads and decodes JPEG files of different sizes into one flat buffer on the device.
+
+By a pool of the CPU's threads or by the GPU's decoder. The latter needs room between training's kernels for its own:
+a GPU that training keeps busy is better fed by the CPU, if that has enough cores.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import chain
+from threading import Lock
+
+import numpy as np
+import torch
+
+from conf.schema import ConfigError
+from trainers.data.jpeg.file import Images, PathLike, decode_files, is_whole_jpeg, read_file
+from trainers.data.jpeg.nvjpeg import Decoder, Failed, Size, Unavailable
+from trainers.data.prefetch import prefetch
+
+log = logging.getLogger(__name__)
+
+DECODE = ("auto", "gpu", "cpu")
+GENERATED_SIZE = (96, 128)  # height and width of generated images
+FILES_A_THREAD = 32  # to read for the GPU's decoder: waking more threads costs more than it saves
+IMAGES_A_THREAD = 4  # to decode, at least, for the same reason
+ENOUGH_THREADS = 8  # decode some 5,000 images/s, about what an H200's decoder does beside training
+SPARE_CORES = 2  # for the threads that launch kernels and that put batches together
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Images of different sizes in one flat buffer, on the device.
+
+    Image i starts at offsets[i], in C order as [3, h, w] or, where `interleaved`, [h, w, 3].
+    """
+
+    pixels: torch.Tensor  # uint8 [total]
+    offsets: torch.Tensor  # int64 [n]
+    sizes: torch.Tensor  # int64 [n, 2] height, width
+    interleaved: torch.Tensor  # bool [n]
+    host_sizes: np.ndarray  # sizes, on the host
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A batch as far as the CPU brings it, by places in the batch."""
+
+    encoded: dict[int, torch.Tensor]  # the files that are the GPU's to decode
+    sizes: dict[int, Size]  # of these
+    on_cpu: Sequence[int]  # the others' places
+    images: Images  # of these
+
+
+class JpegReader:
+    """Reads files with `num_threads` threads and decodes them on `device` or on the CPU.
+
+    `decode` is gpu, cpu or auto: gpu where `device` is a GPU whose decoder works and the threads are fewer than
+    ENOUGH_THREADS, else cpu. Raises ConfigError for gpu where there is none. What the GPU cannot take (grey, CMYK,
+    progressive, another format under a JPEG's name) the CPU decodes.
+
+    Several threads may read at once, as they do where an evaluation begins before the training's files are all read.
+    """
+
+    def __init__(self, device: torch.device, num_threads: int, decode: str = "auto") -> None:
+        if decode not in DECODE:
+            raise ConfigError(f"dataset.decode={decode}: no such way to decode; allowed: {', '.join(DECODE)}")
+        if num_threads < 1:
+            raise ConfigError(f"dataset.num_threads={num_threads}: give the number of threads, 1 or more")
+        self.device = device
+        self._num_threads = num_threads
+        self._threads = ThreadPoolExecutor(num_threads, thread_name_prefix="read")
+        decode_files([], 1)  # compiles it, before the clock starts
+        self._gpu: Decoder | None = None
+        self._asking, self._decoding = Lock(), Lock()  # the GPU's decoder does each for one thread at a time
+        if decode == "gpu" or (decode == "auto" and num_threads < ENOUGH_THREADS):
+            try:
+                self._gpu = Decoder(device)
+            except Unavailable as error:
+                if decode == "gpu":
+                    raise ConfigError(
+                        f"dataset.decode=gpu: {error}; use dataset.decode=cpu, or auto to take what there is"
+                    ) from error
+
+    def read(self, paths: Sequence[PathLike]) -> Decoded:
+        """The images of the files, in their order. EXIF orientation is not applied.
+
+        Raises ConfigError that names a file which is missing, truncated or no image.
+        """
+        return self._finish(paths, self._prepare(paths))
+
+    def read_ahead(self, batches: Iterable[Sequence[PathLike]]) -> Iterator[Decoded]:
+        """`read` of each of the batches; the CPU does its part of the next meanwhile."""
+        prepared = ((paths, self._prepare(paths)) for paths in batches)
+        for paths, batch in prefetch(prepared, torch.device("cpu"), depth=1):
+            yield self._finish(paths, batch)
+
+    def _prepare(self, paths: Sequence[PathLike]) -> _Prepared:
+        if not self._gpu:
+            return self._all_on_cpu(paths)
+        shares = [paths[first : first + FILES_A_THREAD] for first in range(0, len(paths), FILES_A_THREAD)]
+        content = list(chain.from_iterable(self._threads.map(lambda share: [*map(read_file, share)], shares)))
+        with self._asking:
+            sizes = {place: size for place, one in enumerate(content) if (size := self._size(one)) is not None}
+        rest = [place for place in range(len(paths)) if place not in sizes]
+        images = self._decode([paths[place] for place in rest])
+        return _Prepared({place: content[place] for place in sizes}, sizes, rest, images)
+
+    def _all_on_cpu(self, paths: Sequence[PathLike]) -> _Prepared:
+        return _Prepared({}, {}, range(len(paths)), self._decode(paths))
+
+    def _decode(self, paths: Sequence[PathLike]) -> Images:
+        on_gpu = self.device.type == "cuda"
+        with torch.cuda.device(self.device) if on_gpu else nullcontext():  # whose driver pins the memory
+            return decode_files(paths, min(self._num_threads, -(-len(paths) // IMAGES_A_THREAD)), pin_memory=on_gpu)
+
+    def _finish(self, paths: Sequence[PathLike], batch: _Prepared) -> Decoded:
+        pixels = None
+        if self._gpu and batch.encoded:
+            try:
+                with self._decoding:
+                    pixels = self._gpu.decode(list(batch.encoded.values()), list(batch.sizes.values()))
+            except Failed as error:  # does not say which file: the CPU decodes all, or names the broken one
+                log.info("%d images are decoded on the CPU: %s", len(batch.encoded), error)
+                batch = self._all_on_cpu(paths)
+        return self._packed(batch, pixels)
+
+    def _size(self, content: torch.Tensor) -> Size | None:
+        assert self._gpu
+        return self._gpu.size(content) if is_whole_jpeg(content) else None
+
+    def _packed(self, batch: _Prepared, pixels: torch.Tensor | None) -> Decoded:
+        """All images in one buffer, first those [3, h, w] of the GPU's decoder, then those [h, w, 3] of the CPU's."""
+        sizes = np.concatenate([np.array([*batch.sizes.values()], np.int64).reshape(-1, 2), batch.images.sizes])
+        lengths = 3 * sizes.prod(axis=1)
+        offsets = np.cumsum(lengths) - lengths
+        if len(batch.on_cpu):
+            own = batch.images.pixels.to(self.device, non_blocking=True)
+            pixels = own if pixels is None else torch.cat((pixels, own))
+        assert pixels is not None
+        order = np.argsort([*batch.sizes, *batch.on_cpu])
+        by_cpu = np.arange(len(sizes)) >= len(batch.sizes)
+        table = torch.from_numpy(np.column_stack([offsets, sizes, by_cpu])[order])
+        if self.device.type == "cuda":
+            table = table.pin_memory().to(self.device, non_blocking=True)
+        return Decoded(pixels, table[:, 0].contiguous(), table[:, 1:3].contiguous(), table[:, 3] != 0, sizes[order])
+
+
+def generated(batch_size: int, device: torch.device) -> Decoded:
+    """Noise, as if it had been decoded: to warm up what comes behind the decoder."""
+    rng = np.random.RandomState(0)  # its own: warming up must not move the run's random numbers
+    sizes = np.tile(np.array(GENERATED_SIZE), (batch_size, 1))
+    length = 3 * GENERATED_SIZE[0] * GENERATED_SIZE[1]
+    pixels = torch.from_numpy(rng.randint(0, 256, batch_size * length, dtype=np.uint8)).to(device)
+    offsets = length * torch.arange(batch_size, device=device)
+    interleaved = torch.ones(batch_size, dtype=torch.bool, device=device)
+    return Decoded(pixels, offsets, torch.from_numpy(sizes).to(device), interleaved, sizes)
+
+
+def threads_per_process(num_processes: int) -> int:
+    """This machine's cores, as far as they are ours, shared by the processes; some of them are left for the rest."""
+    cores = len(os.sched_getaffinity(0)) // num_processes
+    return max(1, cores // 2, cores - SPARE_CORES)

@@ -1,0 +1,223 @@
+"""Generated data sets in COCO's and ImageNet's formats: textured shapes, drawn once into a cache, with no network.
+
+`python -m trainers.data.shapes --kind detection --size 2000` draws one and prints its folder:
+
+    detection       train2017/000000000001.jpg, val2017/..., annotations/instances_{train,val}2017.json
+    classification  train/<class>/00000000.JPEG, val/<class>/...
+
+and in both manifest.json, which says what the folder must hold. The data are the same for every user: a picture follows
+from its split and index alone (trainers.data.scenes), so that a larger set begins with the smaller ones.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from PIL import Image
+
+from conf.schema import ConfigError
+from tracking.environment import cache
+from trainers.data.shapes.coco_files import annotate, coco_file
+from trainers.data.shapes.drawing import CLASS_NAMES
+from trainers.data.shapes.scenes import SPLITS, VERSION, classification_scene, detection_scene
+from trainers.data.version import MANIFEST
+
+Kind = Literal["detection", "classification"]
+QUALITY = 90  # of the JPEG files
+MIN_VAL = 100  # validation images of a small set
+IMAGES_PER_PROCESS = 50  # that starting a process is worth
+CANNOT_WRITE = 3  # exit code of a process that draws
+# SHA-256 of the first MIN_VAL validation images' annotations and JPEG files, which are the same at every size.
+REFERENCE: dict[Kind, dict[str, str]] = {
+    "detection": {
+        "annotations": "952f8929bb1bb56eaf04a8305b3d8604fc6f157061af4e6b2143d87bdb23e4d2",
+        "images": "48d81b36fab392cbfb9c3db6d03de1d824755ab60384bc89bec6511d92dfd5bf",
+    },
+    "classification": {
+        "annotations": "c833ecfb054fd2c3af5b8b1c9b615c2fb7f61b233b5fbebd9147dd88441e5a8d",
+        "images": "aaf155876b48ae455d099f90869a147bf8dcf1ed10684e1738c5ab593784e6a9",
+    },
+}
+
+
+def ensure(kind: Kind, size: int, path: str | None = None) -> Path:
+    """The folder of the data set with `size` training images; draws it where it is missing.
+
+    It lies in `path`, else in $TIMETRIAL_CACHE, else in timetrial of the user's cache. Of the processes that ask at
+    once one draws and the others wait. Raises ConfigError where the folder cannot be written, and where one that is
+    there is not as its manifest says: it is left alone, since others may be reading it.
+    """
+    assert kind in get_args(Kind)
+    if size < 1:
+        raise ConfigError(f"the generated {kind} data set needs at least 1 training image, not {size}")
+    parent = Path(path).expanduser() if path else cache()
+    root = parent / f"shapes-v{VERSION}-{kind}-{size}"
+    if not root.exists():
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            with (parent / f".{root.name}.lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not root.exists():  # another process may have drawn it in the meantime
+                    _generate(kind, size, root, lock.fileno())
+        except OSError as error:
+            raise ConfigError(
+                f"dataset.path={path}: the generated data set cannot be written to {root} ({error}); set dataset.path"
+                " or the environment variable TIMETRIAL_CACHE to a folder that has room and can be written"
+            ) from error
+    _check(kind, root)
+    return root
+
+
+def num_images(size: int) -> dict[str, int]:
+    """By split, how many images a data set with `size` training images has."""
+    return {"train": size, "val": max(size // 8, MIN_VAL)}
+
+
+def _generate(kind: Kind, size: int, root: Path, lock: int) -> None:
+    """Draw into a folder of another name and rename it once it is whole. The caller holds the lock."""
+    partial = root.with_name(f".{root.name}.partial")
+    if partial.exists():  # whoever began it is dead, or it would hold the lock
+        shutil.rmtree(partial)
+    partial.mkdir()
+    try:
+        _draw_in_processes(kind, size, partial, lock)
+        drawn = _collect(partial)
+        _compare(kind, [record for record in drawn if record["split"] == "val"][:MIN_VAL])
+        if kind == "detection":
+            (partial / "annotations").mkdir()
+            for split in SPLITS:
+                content = coco_file([record for record in drawn if record["split"] == split], VERSION)
+                (partial / "annotations" / f"instances_{split}2017.json").write_text(content)
+        manifest = _contents(partial) | {"images": _digest(drawn, "sha256")}
+        (partial / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        partial.rename(root)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _collect(partial: Path) -> list[dict[str, Any]]:
+    """What draw_share noted, in the order of the images."""
+    drawn = []
+    for share in partial.glob("share-*.json"):
+        drawn += json.loads(share.read_text())
+        share.unlink()
+    return sorted(drawn, key=lambda record: (record["split"], record["index"]))
+
+
+def _draw_in_processes(kind: Kind, size: int, folder: Path, lock: int) -> None:
+    """One process a core: new ones, because this one may be a fork, or have a CUDA context that must not be forked."""
+    num_processes = min(len(os.sched_getaffinity(0)), -(-sum(num_images(size).values()) // IMAGES_PER_PROCESS))
+    command = [sys.executable, "-P", "-m", "trainers.data.shapes", "--kind", kind, "--size", str(size)]
+    paths = [str(Path(__file__).parents[3]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+    processes: list[subprocess.Popen[str]] = []
+    try:
+        for index in range(num_processes):
+            process = subprocess.Popen(
+                [*command, "--path", str(folder), "--share", f"{index}/{num_processes}"],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                pass_fds=[lock],  # keeps the lock until the last of them has ended, even if this process is killed
+            )
+            processes.append(process)
+        for process in processes:
+            _, errors = process.communicate()
+            if process.returncode == CANNOT_WRITE:
+                raise OSError(errors.strip())
+            if process.returncode:
+                raise RuntimeError(f"a process that draws ended with {process.returncode}: {errors}")
+    finally:
+        for process in processes:
+            process.kill()  # nothing where it has ended
+            if process.stderr and not process.stderr.closed:
+                process.communicate()
+
+
+def draw_share(kind: Kind, size: int, folder: Path, share: int, num_shares: int) -> None:
+    """Draw every `num_shares`-th image into `folder`, and note their objects and hashes in share-<n>.json there."""
+    records = []
+    parent = os.getppid()
+    for split, num in num_images(size).items():
+        for index in range(share, num, num_shares):
+            if os.getppid() != parent:
+                sys.exit("the process that wanted the images has ended")
+            scene = (detection_scene if kind == "detection" else classification_scene)(split, index)
+            if kind == "detection":
+                file = folder / f"{split}2017" / f"{index + 1:012d}.jpg"
+            else:
+                file = folder / split / CLASS_NAMES[scene.things[0].shape] / f"{index:08d}.JPEG"
+            content = io.BytesIO()
+            Image.fromarray(scene.pixels).save(content, "JPEG", quality=QUALITY)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content.getvalue())
+            digest = hashlib.sha256(content.getvalue()).hexdigest()
+            record = {"split": split, "index": index, "file": file.name, "sha256": digest}
+            records.append(record | {"size": scene.owner.shape, "annotations": annotate(scene)})
+    (folder / f"share-{share:03d}.json").write_text(json.dumps(records))
+
+
+def _compare(kind: Kind, drawn: list[dict[str, Any]]) -> None:
+    """With the reference: the annotations must be equal; pixels may differ where another libjpeg wrote the files."""
+    found = {"annotations": _digest(drawn, "annotations"), "images": _digest(drawn, "sha256")}
+    if found["annotations"] != REFERENCE[kind]["annotations"]:
+        raise ConfigError(
+            f"the generated {kind} data set has annotations with SHA-256 {found['annotations']} instead of"
+            f" {REFERENCE[kind]['annotations']}: this Python and NumPy compute otherwise than those it was made with;"
+            " draw it in another environment and copy the folder"
+        )
+    if found["images"] != REFERENCE[kind]["images"]:
+        print(
+            f"The generated {kind} images are not the reference's to the last bit, as is usual with another version of"
+            " Pillow or libjpeg. Accuracies compare all the same; copy one folder to all machines to rule it out.",
+            file=sys.stderr,
+        )
+
+
+def _digest(drawn: list[dict[str, Any]], key: str) -> str:
+    return hashlib.sha256(json.dumps([record[key] for record in drawn], sort_keys=True).encode()).hexdigest()
+
+
+def _check(kind: Kind, root: Path) -> None:
+    try:
+        expected = json.loads((root / MANIFEST).read_text())
+        found = _contents(root)
+        wrong = next((f"its {key} have changed" for key in found if found[key] != expected.get(key)), None)
+    except (OSError, ValueError, AttributeError) as error:
+        wrong = str(error)
+    if wrong:
+        raise ConfigError(
+            f"dataset.path={root.parent}: the generated {kind} data set in {root} is damaged: {wrong};"
+            " delete the folder, and it is drawn again"
+        )
+
+
+def _contents(root: Path) -> dict[str, str]:
+    """SHA-256 of the list of files with their sizes in bytes, and of the annotations."""
+    files = sorted(f"{name} {size}" for name, size in _walk(root, "") if name != MANIFEST)
+    annotated = hashlib.sha256()
+    for file in sorted((root / "annotations").glob("*.json")):
+        annotated.update(file.read_bytes())
+    listed = hashlib.sha256("\n".join(files).encode())
+    return {"files": listed.hexdigest(), "annotations": annotated.hexdigest()}
+
+
+def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, int]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _walk(Path(entry.path), f"{prefix}{entry.name}/")
+            else:
+                yield prefix + entry.name, entry.stat().st_size

@@ -1,0 +1,240 @@
+"""Train one workload to its target and measure it. Reads top to bottom; the only place that builds a Trainer."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import torch.distributed as dist
+from pytorch_lightning.profilers import PassThroughProfiler
+from pytorch_lightning.strategies import SingleDeviceStrategy, Strategy
+
+from conf.schema import ConfigError, DatasetConfig, RunConfig
+from tracking.measure import TrialCallback, summary, throughput
+from tracking.run import Journal, attempts, checkpoints, journal, run_folder
+from trainers.loop import ddp, precision
+from trainers.loop.checkpoint import CheckpointCallback
+from trainers.loop.memory import naming_the_batch_that_fits
+from trainers.loop.warmup import flops_per_sample, warm_up
+from trainers.workload import Data, Loader, Shard, TrialModule, Versioned, Workload, bind, load_workload
+
+logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+
+
+def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> None:
+    """Run this process's part of a training; torchrun has set RANK, WORLD_SIZE and the rendezvous.
+
+    `environment` is the fingerprint's tags. Rank 0 leaves result.json. Raises ConfigError for a request that cannot be
+    run, NonFiniteLoss, torch.OutOfMemoryError, and whatever the workload raises.
+    """
+    shard = join(config)
+    gpu = environment.get("env.gpu", "")
+    log = Journal(run_dir / run_folder.JOURNAL) if shard.rank == 0 else None
+    workload = load_workload(config)
+    precision.apply(config.precision)
+    pl.seed_everything(config.seed, verbose=False)
+    data = read_index(workload, config.dataset, log)
+    module = make_module(workload, data, config)
+    # The weights are the same everywhere; what is drawn from here on (augmentation, dropout) is each process's own.
+    pl.seed_everything((config.seed + (shard.rank << 20)) % 2**32, verbose=False)
+    train_loader, eval_loader, test_loader = loaders(data, config, shard)
+    flops: list[float | None] = []
+    test_metrics: dict[str, float] = {}
+
+    def prepare(trainer: pl.Trainer) -> None:  # before the clock starts
+        flops.append(get_ready(trainer, module, data, config, shard, gpu, evaluate=eval_loader is not None))
+
+    def conclude(trainer: pl.Trainer) -> None:  # after the clock has stopped
+        if test_loader is not None:
+            test_metrics.update(evaluate_test(trainer, module, test_loader))
+        if log:
+            describe(run_dir, log, data, module)
+
+    callback = TrialCallback(config, shard.device, log, prepare, conclude)
+    exchange = strategy(config, shard, environment, log)
+    trainer = make_trainer(config, exchange, module, callback, evaluate=eval_loader is not None)
+    if config.checkpoint_every_epochs:
+        # Only now: a Trainer on whose timed path is nothing that is not needed refuses to be made with it.
+        trainer.callbacks.append(CheckpointCallback(run_dir, config.checkpoint_every_epochs, shard, log))  # type: ignore[attr-defined]
+    trainer.fit(module, train_loader, eval_loader, ckpt_path=continued(run_dir, callback), weights_only=True)
+
+    measured = summary.devices(config, callback, flops[0], gpu)
+    if log:
+        summary.write(config, run_dir, log, callback, measured | test_metrics, workload.unit)
+        checkpoints.remove(run_dir)
+    dist.destroy_process_group()
+
+
+def get_ready(
+    trainer: pl.Trainer,
+    module: TrialModule,
+    data: Data,
+    config: RunConfig,
+    shard: Shard,
+    gpu: str,
+    evaluate: bool,
+) -> float | None:
+    """Check the precision, compile and warm up; returns a sample's model FLOPs, where it is known what `gpu` can do."""
+    batch_size = config.device_batch_size()
+    precision.check(trainer, config.precision, shard.device)
+    flops = None
+    if gpu in throughput.PEAK_FLOPS:
+        flops = flops_per_sample(trainer, module, data.example_batches(8, shard.device)[0])
+    if config.compiled():
+        module.compile_hot_path()
+    autocast = trainer.precision_plugin.train_step_context
+    with naming_the_batch_that_fits(module, data, batch_size, shard.device, autocast):
+        warm_up(trainer, module, data.example_batches(batch_size, shard.device), evaluate)
+    return flops
+
+
+def continued(run_dir: Path, callback: TrialCallback) -> Path | None:
+    """The checkpoint that a resumed run goes on from, once its callback has the windows of before; else None."""
+    events = journal.events(run_dir / run_folder.JOURNAL)
+    resume = attempts.newest_resume(events)
+    if resume is None:
+        return None
+    callback.windows += throughput.recorded(attempts.history(events))
+    return run_dir / resume.values["checkpoint"]
+
+
+def make_trainer(
+    config: RunConfig, strategy: Strategy, module: TrialModule, callback: TrialCallback, evaluate: bool
+) -> pl.Trainer:
+    """A Trainer with nothing on the timed path that is not needed."""
+    if not evaluate:
+        warnings.filterwarnings("ignore", ".*have no `val_dataloader`")  # on purpose
+    trainer = pl.Trainer(
+        strategy=strategy,
+        devices=config.processes_per_node(),
+        num_nodes=config.nodes,
+        accelerator="gpu" if config.on_gpu() else "cpu",
+        precision=config.precision.trainer,  # type: ignore[arg-type]
+        max_epochs=module.max_epochs if config.max_epochs is None else config.max_epochs,
+        limit_train_batches=config.limit_train_batches,
+        limit_val_batches=None if evaluate else 0,
+        callbacks=[callback],
+        inference_mode=False,  # another mode than the warm-up's would compile the evaluation again, on the clock
+        barebones=True,  # no logger, checkpoints, progress bar or sanity check on the timed path
+        use_distributed_sampler=False,  # the loaders give each process its share, and every sample once
+    )
+    trainer.profiler = NoProfiler()  # type: ignore[attr-defined]
+    # Lightning would ask all processes before every step whether one was told to stop, and wait for the device to
+    # hear the answer; here the agent stops them all (the callback leaves SIGTERM to do so).
+    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
+    return trainer
+
+
+class NoProfiler(PassThroughProfiler):
+    """Lightning enters a profiling context 46 times a step; one that does nothing can be one for all."""
+
+    _nothing: AbstractContextManager[None] = nullcontext()
+
+    def profile(self, action_name: str) -> AbstractContextManager[None]:  # type: ignore[override]
+        return self._nothing
+
+
+def join(config: RunConfig) -> Shard:
+    """Join the run's process group, also as its only process, and make sure that it is as large as was asked.
+
+    Lightning would make no group for one process; and it would trust the environment for the world size, which is
+    how a second job of a sweep can train half of the data and report twice the speed.
+    """
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if config.on_gpu() else torch.device("cpu")
+    if config.on_gpu():
+        torch.cuda.set_device(device)
+        dist.init_process_group("cpu:gloo,cuda:nccl", device_id=device)
+    else:
+        dist.init_process_group("gloo")
+    counted = torch.ones((), device=device)
+    dist.all_reduce(counted)  # each process counts once: the world as it is, not as it was announced
+    world_size = int(counted)
+    assert world_size == config.world_size(), f"{world_size} processes take part; {config.world_size()} were asked for"
+    return Shard(dist.get_rank(), world_size, device)
+
+
+def read_index(workload: Workload, config: DatasetConfig, log: Journal | None) -> Data:
+    """The dataset, whose index is read here; how long that takes is a metric of its own."""
+    if log:
+        log.event("index_start")
+    data = make_data(workload, config)
+    if log:
+        log.event("index_stop")
+    return data
+
+
+def loaders(data: Data, config: RunConfig, shard: Shard) -> tuple[Loader, Loader | None, Loader | None]:
+    """Of training, evaluation and test; the latter two are None where the data have none."""
+    batch_size = config.device_batch_size()
+    return (
+        data.train_loader(batch_size, config.seed, shard),
+        data.eval_loader(batch_size, shard),
+        data.test_loader(batch_size, shard),
+    )
+
+
+def describe(run_dir: Path, log: Journal, data: Data, module: TrialModule) -> None:
+    """Note what the data held, and plot what was found."""
+    with dispensable("data.version"):
+        log.tags(data_version(data))
+    with dispensable("plots"):
+        module.write_report(run_dir)
+
+
+def make_data(workload: Workload, config: DatasetConfig) -> Data:
+    if config.name not in workload.data:
+        raise ConfigError(f"dataset={config.name}: this workload has {', '.join(sorted(workload.data))}")
+    given = {key: value for key, value in vars(config).items() if key != "name" and value is not None}
+    data: Data = bind(workload.data[config.name], "dataset", **given)
+    return data
+
+
+@contextmanager
+def dispensable(what: str) -> Iterator[None]:
+    """What a finished training can do without: that it fails is told, and must not cost the run its result."""
+    try:
+        yield
+    except Exception as error:
+        logging.getLogger(__name__).warning("no %s: %s: %s", what, type(error).__name__, error, exc_info=True)
+
+
+def data_version(data: Data) -> dict[str, str]:
+    """The tag that says what the data held."""
+    return {"data.version": data.version()} if isinstance(data, Versioned) else {}
+
+
+def make_module(workload: Workload, data: Data, config: RunConfig) -> TrialModule:
+    module: TrialModule = bind(
+        workload.module,
+        "model.hparams",
+        data=data,
+        learning_rate=config.learning_rate(),
+        weight_decay=config.model.optimizer.weight_decay,
+        **config.model.hparams,
+    )
+    return module
+
+
+def strategy(config: RunConfig, shard: Shard, environment: Mapping[str, str], log: Journal | None) -> Strategy:
+    if shard.world_size == 1:
+        return SingleDeviceStrategy(shard.device)
+    overlap = ddp.overlaps(config.overlap_grad_reduce, environment.get("env.topology", ""))
+    if log:
+        log.tags({"overlap_grad_reduce": str(overlap).lower()})
+    return ddp.Overlapped() if overlap else ddp.AfterTheStep()
+
+
+def evaluate_test(trainer: pl.Trainer, module: TrialModule, loader: Any) -> dict[str, float]:
+    """The metrics on samples kept for it. A collective call."""
+    module.eval()
+    with torch.no_grad():
+        for index, batch in enumerate(loader):
+            trainer.strategy.validation_step(batch, index)
+    return {f"test/{name}": value for name, value in module.metrics().items()}

@@ -1,0 +1,190 @@
+"""The worker: python -m trainers.loop.worker RUN_DIR.
+
+It is torchrun's agent (through torchrun's own API), which makes one process group a run and forks one process a
+device. Forking after the imports means that Lightning is imported once, not once a process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from conf import schema
+from tracking.environment import fingerprint
+from tracking.run import Failure, Journal, Result, failures, run_folder
+from trainers.stack import LAUNCHER
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+ALL_IMPORTS = "TIMETRIAL_ALL_IMPORTS"  # set where trainers.loop.lightning_import has left out too much
+
+
+def main(run_dir: Path) -> int:
+    """Run the training in `run_dir` and return 0, or leave its failure in result.json and return 1."""
+    config = schema.load(run_dir / run_folder.CONFIG)
+    processes = config.processes_per_node()
+    # What torchrun does too: more threads than cores make every process slower. And threads that spin for long while
+    # they wait for each other are many times slower than ones that sleep, wherever something else wants a core.
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // processes)))
+    os.environ.setdefault("GOMP_SPINCOUNT", "100000")
+    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5")
+    collector = fingerprint.Collector()  # its commands run beside the imports
+
+    import_training(config, run_dir)
+    import torch
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import elastic_launch
+
+    try:
+        found = collector.finish(torch, range(processes if config.on_gpu() else 0))
+        environment = record_environment(config, run_dir, found)
+        assert not torch.cuda.is_initialized(), "a forked process cannot use CUDA once its parent has"
+        elastic_launch(torchrun(run_dir, processes), run_rank)(run_dir, environment)
+    except schema.ConfigError as error:
+        return fail(run_dir, Failure("bad_input", str(error)))
+    except ChildFailedError as error:
+        return fail(run_dir, first_failure(run_dir, error))
+    return 0
+
+
+def import_training(config: schema.RunConfig, run_dir: Path) -> None:
+    """Import, before the fork, all that the ranks need; what is slow and not needed is left out where that works."""
+    from trainers.loop import lightning_import
+
+    # A workload of the user's own may want all of torchmetrics; ours do not.
+    slow = (
+        lightning_import.SLOW if config.model.workload.startswith("trainers.") and ALL_IMPORTS not in os.environ else ()
+    )
+    try:
+        with lightning_import.as_if_missing(*slow):
+            import trainers.loop.train  # noqa: F401
+    except Exception:  # an ImportError, or what some package makes of one
+        if not slow:
+            raise
+        # Something else that is installed here needs them: start again, with them.
+        os.environ[ALL_IMPORTS] = "1"
+        os.execv(sys.executable, [sys.executable, "-P", "-m", "trainers.loop.worker", str(run_dir)])
+
+
+def torchrun(run_dir: Path, processes: int) -> LaunchConfig:
+    """What `torchrun --standalone --nproc-per-node=N --max-restarts=0` sets, but forking."""
+    from torch.distributed.launcher.api import LaunchConfig
+
+    return LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=processes,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        run_id=run_dir.name,
+        max_restarts=0,  # a restart would hide a failure inside a measured time
+        start_method="fork",
+        monitor_interval=0.1,
+    )
+
+
+def record_environment(config: schema.RunConfig, run_dir: Path, found: dict[str, Any]) -> dict[str, str]:
+    """Write the fingerprint and return its tags. Raises ConfigError where it is not what the stack promises."""
+    run_folder.write_json(run_dir / run_folder.FINGERPRINT, found)
+    run_folder.write_text(run_dir / run_folder.REQUIREMENTS, fingerprint.requirements(found))
+    tags = fingerprint.tags(found)
+    changed = fingerprint.changes(fingerprint.taken(run_dir))
+    journal = Journal(run_dir / run_folder.JOURNAL)
+    journal.tags(tags | ({"resumed.changed": ",".join(changed)} if changed else {}))
+    journal.close()
+    if wrong := fingerprint.mismatches(found, config.stack.expect):
+        raise schema.ConfigError(
+            f"stack={config.stack.name}: {'; '.join(wrong)}. Use a stack that has it, or correct stack.expect"
+        )
+    return tags
+
+
+def fail(run_dir: Path, failure: Failure) -> int:
+    status = "killed" if failure.kind.startswith("signal:") else "failed"
+    run_folder.write_result(run_dir, Result(status, failure=failure))
+    return 1
+
+
+def run_rank(run_dir: Path, environment: dict[str, str]) -> None:
+    """The entry point of one process; a failure is left as a file for the agent."""
+    agent = multiprocessing.parent_process()
+    assert agent is not None
+    die_with(int(agent.pid or 0))
+    from trainers.loop.train import train
+
+    rank = int(os.environ["RANK"])
+    config = schema.load(run_dir / run_folder.CONFIG)
+    try:
+        train(config, run_dir, environment)
+    except Exception as error:
+        kind = classify(error)
+        message = str(error) if kind == "bad_input" else f"{type(error).__name__}: {error}"
+        failure = Failure(kind, message, traceback.format_exc(), rank)
+        with suppress(OSError):  # the disk may be full: then the exit code has to say it all
+            run_folder.write_json(run_dir / run_folder.FAILURE.format(rank=rank), failure)
+        with suppress(OSError):
+            traceback.print_exc()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        if kind == "error" and config.world_size() > 1:
+            time.sleep(2)  # a peer's death may be the cause: the agent must come to see that one first
+        # Not through exit handlers: they would wait for peers that may be gone.
+        os._exit(errno.ENOSPC if kind == "disk_full" else 1)
+
+
+def classify(error: Exception) -> str:
+    """The kind of failure: oom | nan | bad_input | disk_full | error."""
+    import torch
+
+    from tracking.measure import NonFiniteLoss
+
+    if isinstance(error, schema.ConfigError):
+        return "bad_input"
+    if isinstance(error, NonFiniteLoss):
+        return "nan"
+    if run_folder.is_full(error):
+        return "disk_full"
+    # PyTorch's CPU allocator has no exception of its own.
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error):
+        return "oom"
+    return "error"
+
+
+def first_failure(run_dir: Path, error: ChildFailedError) -> Failure:
+    """What ended the first rank to fail; its peers then fail for want of it."""
+    rank, failure = error.get_first_failure()
+    if failure.exitcode < 0:
+        name = signal.Signals(-failure.exitcode).name
+        said = failures.last_words(run_dir)
+        return Failure(f"signal:{-failure.exitcode}", f"rank {rank} was killed by {name}", said, rank)
+    written = run_dir / run_folder.FAILURE.format(rank=rank)
+    if written.exists():
+        return Failure(**run_folder.read_json(written))
+    if failure.exitcode == errno.ENOSPC:
+        return Failure("disk_full", f"rank {rank} could not write: {os.strerror(errno.ENOSPC)}: {run_dir}", rank=rank)
+    said = failures.last_words(run_dir)
+    return Failure("error", f"rank {rank} ended with exit code {failure.exitcode}", said, rank)
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent dies, however the parent dies."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before that
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    die_with(int(os.environ.get(LAUNCHER, os.getppid())))
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,229 @@
+"""Mask R-CNN with a feature pyramid (K. He et al. 2017, arXiv:1703.06870).
+
+The layers are torchvision's, so that its weights fit. What lies between them, where torchvision's loops over images
+keep the GPU waiting, is ours: all images of a batch at once, in fixed shapes, and the host never waits for the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torchvision.models.detection import MaskRCNN
+
+from conf.schema import ConfigError
+from trainers.data.detection import files as detection
+from trainers.data.detection.synthetic import SyntheticDetection
+from trainers.data.detection.view import ShortEdge
+from trainers.models.maskrcnn import roi_heads, rpn
+from trainers.models.maskrcnn.masks import mask_targets, paste, rasterise
+from trainers.models.maskrcnn.network import BOX_BINS, MASK_BINS, MASK_SIZE, box_head, build_network, dense, mask_head
+from trainers.models.schedule import StepSchedule
+from trainers.ops.compiling import compiled
+from trainers.ops.roi_align import roi_align
+from trainers.workload import Batch, TrialModule, Workload
+
+OUTLINE_GRID = 56  # cells a side that an object's outline is drawn on before regions cut their masks out of it
+
+
+def rpn_losses(
+    logits: list[torch.Tensor],
+    deltas: list[torch.Tensor],
+    all_anchors: torch.Tensor,
+    boxes: torch.Tensor,
+    labels: torch.Tensor,
+    use: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    with torch.no_grad():
+        anchor_labels, matched = rpn.targets(all_anchors, boxes, labels > 0, use)
+        drawn = rpn.draw(anchor_labels)
+    return rpn.losses(torch.cat(logits, dim=1), torch.cat(deltas, dim=1), all_anchors, boxes, matched, drawn)
+
+
+def box_branch(
+    network: MaskRCNN, pooled: torch.Tensor, regions: roi_heads.Regions, boxes: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return roi_heads.box_losses(*box_head(network, pooled), regions, boxes)
+
+
+def mask_branch(network: MaskRCNN, pooled: torch.Tensor, classes: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    return roi_heads.mask_loss(mask_head(network, pooled, classes), classes, wanted)
+
+
+def mask_probabilities(network: MaskRCNN, pooled: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """float16 [P, 28, 28], of each region's own class."""
+    return mask_head(network, pooled, labels).float().sigmoid().half()
+
+
+class MaskRcnn(TrialModule):
+    """SGD with momentum, warm-up by steps, the rate divided by ten after each of `decay_epochs`.
+
+    Raises ConfigError for options that cannot be, and for a file of weights that does not fit.
+    """
+
+    def __init__(
+        self,
+        data: detection.DetectionData | SyntheticDetection,
+        learning_rate: float,
+        weight_decay: float,
+        epochs: int,
+        decay_epochs: list[float],
+        warmup_steps: int,
+        min_size: int = 800,
+        max_size: int = 1333,
+        num_proposals: int = 2000,
+        num_regions: int = 512,
+        momentum: float = 0.9,
+        backbone: str = "resnet50",
+        channels: int = 256,
+        pretrained: str | None = None,
+    ) -> None:
+        super().__init__()
+        check_sizes(min_size, max_size, num_proposals, num_regions, channels)
+        self.schedule = StepSchedule(learning_rate, epochs, list(decay_epochs), warmup_steps)
+        self.max_epochs = epochs
+        self.weight_decay, self.momentum = weight_decay, momentum
+        self.num_proposals, self.num_regions = num_proposals, num_regions
+        self.data = data
+        data.view, data.outlines = ShortEdge(min_size, max_size), True
+        self.net = build_network(data.num_classes, backbone, channels, pretrained)
+        self._dense, self._rpn_losses, self._box_head = dense, rpn_losses, box_head
+        self._box_branch, self._mask_branch, self._mask_probabilities = box_branch, mask_branch, mask_probabilities
+        self._begin_step: Callable[[], None] = lambda: None
+        self._anchors: dict[tuple[int, int], list[torch.Tensor]] = {}  # by canvas
+        self._found: list[dict[str, torch.Tensor]] = []  # detections on the device, a step of evaluation each
+        self._evaluator: Any = None
+
+    def compile_hot_path(self) -> None:
+        """Compile what has arithmetic; sampling and proposals are few small kernels and stay as they are."""
+        torch._dynamo.config.recompile_limit = 32  # every canvas, in training and in evaluation, is a graph of its own
+        self._rpn_losses = torch.compile(rpn_losses, dynamic=False)
+        # As CUDA graphs: launched one by one, their kernels keep the host longer than a small batch keeps the device.
+        for name in ("_dense", "_box_head", "_box_branch", "_mask_branch", "_mask_probabilities"):
+            setattr(self, name, compiled(getattr(self, name), self.device))
+        if self.device.type == "cuda":  # without graphs it would only load the compiler, which takes seconds
+            self._begin_step = torch.compiler.cudagraph_mark_step_begin
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        rate = self.schedule.learning_rate
+        return torch.optim.SGD(trained, lr=rate, momentum=self.momentum, weight_decay=self.weight_decay, fused=True)
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        self.schedule.apply(self.trainer, batch_idx)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
+        self._begin_step()  # what the parts give lives until the next one
+        return sum(self.losses(batch).values()) * batch["weights"].sum()  # type: ignore[no-any-return]
+
+    def losses(self, batch: Batch) -> dict[str, torch.Tensor]:
+        """The five losses, each a mean over the samples drawn from this process's images."""
+        boxes, labels, use = batch["boxes"], batch["labels"], batch["weights"] > 0
+        features, logits, deltas = self._dense(self.net, batch["images"], batch["sizes"])
+        level_anchors = self.anchors(batch["images"], features)
+        objectness, rpn_box = self._rpn_losses(logits, deltas, torch.cat(level_anchors), boxes, labels, use)
+        proposals, valid = rpn.propose(
+            logits, deltas, level_anchors, batch["sizes"], self.num_proposals, self.num_proposals
+        )
+        regions = roi_heads.sample_regions(proposals, valid, boxes, labels, use, self.num_regions)
+        pooled = self.pool(features, regions.rois, regions.valid, BOX_BINS)
+        classification, box = self._box_branch(self.net, pooled, regions, boxes)
+        return {
+            "objectness": objectness,
+            "rpn_box": rpn_box,
+            "classification": classification,
+            "box": box,
+            "mask": self.mask_loss(batch, features, regions),
+        }
+
+    def mask_loss(self, batch: Batch, features: list[torch.Tensor], regions: roi_heads.Regions) -> torch.Tensor:
+        num = int(self.num_regions * roi_heads.POSITIVE_SHARE)  # the positive ones come first
+        rois, classes, matched = regions.rois[:, :num], regions.classes[:, :num], regions.matched[:, :num]
+        pooled = self.pool(features, rois, classes > 0, MASK_BINS)
+        boxes = batch["boxes"].flatten(0, 1)
+        instance = matched + torch.arange(len(matched), device=matched.device)[:, None] * batch["boxes"].shape[1]
+        grids = rasterise(batch["edges"], batch["owner"], boxes, OUTLINE_GRID)
+        wanted = mask_targets(grids, boxes, rois.flatten(0, 1), instance.flatten(), MASK_SIZE)
+        return self._mask_branch(self.net, pooled, classes.flatten(), wanted)
+
+    def pool(self, features: list[torch.Tensor], rois: torch.Tensor, valid: torch.Tensor, bins: int) -> torch.Tensor:
+        """Features of rois [n, R, 4] from all levels but the last, which is there for anchors only."""
+        image = torch.arange(len(rois), device=rois.device).repeat_interleave(rois.shape[1])
+        return roi_align(features[:-1], rois.flatten(0, 1), image, valid.flatten(), bins, rpn.FIRST_STRIDE)
+
+    def anchors(self, images: torch.Tensor, features: list[torch.Tensor]) -> list[torch.Tensor]:
+        canvas = (images.shape[2], images.shape[3])
+        if canvas not in self._anchors:
+            shapes = [(feature.shape[2], feature.shape[3]) for feature in features]
+            self._anchors[canvas] = rpn.anchors(canvas, shapes, images.device)
+        return self._anchors[canvas]
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self._begin_step()
+        sizes, use = batch["sizes"], batch["weights"] > 0
+        features, logits, deltas = self._dense(self.net, batch["images"], sizes)
+        level_anchors = self.anchors(batch["images"], features)
+        num = self.num_proposals // 2
+        proposals, valid = rpn.propose(logits, deltas, level_anchors, sizes, num, num)
+        valid &= use[:, None]
+        class_logits, class_deltas = self._box_head(self.net, self.pool(features, proposals, valid, BOX_BINS))
+        shape = (*proposals.shape[:2], -1)
+        found = roi_heads.detect(class_logits.view(shape), class_deltas.view(shape), proposals, valid, sizes)
+        pooled = self.pool(features, found.boxes, found.scores > 0, MASK_BINS)
+        masks = self._mask_probabilities(self.net, pooled, found.labels.flatten())
+        index = batch["image_index"][:, None].expand_as(found.labels)
+        self._found.append(
+            {
+                "image": torch.where(found.scores > 0, index, -1).flatten(),
+                "boxes": to_image(found.boxes, batch).flatten(0, 1),
+                "scores": found.scores.flatten(),
+                "labels": found.labels.flatten(),
+                "masks": masks.clone(),  # theirs is the memory of a graph, which the next step writes over
+            }
+        )
+
+    def metrics(self) -> dict[str, float]:
+        """COCO's mean average precision of boxes and masks over all images; a collective call."""
+        if self._evaluator is None:
+            self._evaluator = self.data.evaluator(("bbox", "segm"))  # type: ignore[union-attr]
+        found = {key: torch.cat([step[key] for step in self._found]) for key in (self._found[0] if self._found else ())}
+        self._found.clear()
+        if found:
+            kept = found["image"] >= 0
+            found = {key: value[kept] for key, value in found.items()}
+            image = found["image"].cpu().numpy()
+            sizes = torch.from_numpy(self.data.val.sizes[image])  # type: ignore[union-attr]
+            masks = paste(found["masks"].float(), found["boxes"], sizes.to(self.device))
+            boxes, scores, labels = (found[key].cpu().numpy() for key in ("boxes", "scores", "labels"))
+            self._evaluator.add(image, boxes, scores, labels, masks)
+        metrics: dict[str, float] = self._evaluator.compute()
+        return metrics
+
+
+def to_image(boxes: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Boxes [n, K, 4] from canvas pixels to pixels of the image, where nothing is flipped."""
+    crops, sizes = batch["crops"], batch["sizes"]
+    scale = (crops[:, 2:] - crops[:, :2]) / sizes.flip(1)
+    return boxes * scale.repeat(1, 2)[:, None] + crops[:, :2].repeat(1, 2)[:, None]
+
+
+def check_sizes(min_size: Any, max_size: Any, num_proposals: Any, num_regions: Any, channels: Any) -> None:
+    for name, value, least in (
+        ("min_size", min_size, 32),
+        ("max_size", max_size, 32),
+        ("num_proposals", num_proposals, 2),
+        ("num_regions", num_regions, 4),
+        ("channels", channels, 8),
+    ):
+        if not isinstance(value, int) or value < least:
+            raise ConfigError(f"model.hparams.{name}={value}: must be a whole number of at least {least}")
+    if max_size < min_size:
+        raise ConfigError(f"model.hparams.max_size={max_size}: must not be below min_size={min_size}")
+
+
+WORKLOAD = Workload(
+    module=MaskRcnn,
+    data={"coco": detection.coco, "shapes": detection.shapes, "synthetic": SyntheticDetection},
+    unit="images",
+)

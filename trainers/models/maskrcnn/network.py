@@ -1,0 +1,95 @@
+"""Mask R-CNN's layers: torchvision's, so that its weights fit, put together anew and called in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torchvision.models.detection import MaskRCNN
+from torchvision.models.detection.backbone_utils import BackboneWithFPN
+from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
+from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
+from torchvision.models.resnet import resnet18, resnet34, resnet50
+from torchvision.ops.misc import FrozenBatchNorm2d
+
+from conf.schema import ConfigError
+from trainers.models.pretrained import load_pretrained
+from trainers.ops.space_to_depth import Stem
+
+BACKBONES: dict[str, Callable[..., nn.Module]] = {"resnet18": resnet18, "resnet34": resnet34, "resnet50": resnet50}
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's images, as the backbones' weights expect
+BOX_BINS, MASK_BINS, MASK_SIZE = 7, 14, 28
+TRAINED_STAGES = ("layer2", "layer3", "layer4")  # of a pretrained backbone; what is before them stays as it is
+
+
+def build_network(num_classes: int, backbone: str, channels: int, pretrained: str | None) -> MaskRCNN:
+    """torchvision's MaskRCNN for classes 1 to `num_classes`; its own forward is not used.
+
+    With a pretrained backbone, batch normalisation and the first two stages are frozen, as the published recipes have
+    it; without, everything is trained. `channels` is the width of the pyramid and of all that is behind it. Raises
+    ConfigError for a backbone that is not there.
+    """
+    if backbone not in BACKBONES:
+        raise ConfigError(f"model.hparams.backbone={backbone}: allowed: {', '.join(BACKBONES)}")
+    body: Any = BACKBONES[backbone](weights=None, norm_layer=FrozenBatchNorm2d if pretrained else nn.BatchNorm2d)
+    body.conv1 = Stem()
+    if pretrained:
+        plain = BACKBONES[backbone](weights=None)
+        load_pretrained(plain, pretrained, head="fc")
+        body.load_state_dict(plain.state_dict())
+    for name, parameter in body.named_parameters():
+        if pretrained and not name.startswith(TRAINED_STAGES):
+            parameter.requires_grad_(False)
+    widths = [body.inplanes // 8 << stage for stage in range(4)]
+    stages = {f"layer{stage + 1}": str(stage) for stage in range(4)}
+    network = MaskRCNN(
+        BackboneWithFPN(body, stages, widths, channels),
+        box_head=TwoMLPHead(channels * BOX_BINS**2, 4 * channels),
+        box_predictor=FastRCNNPredictor(4 * channels, num_classes + 1),
+        mask_head=MaskRCNNHeads(channels, (channels,) * 4, dilation=1),
+        mask_predictor=MaskRCNNPredictor(channels, channels, num_classes + 1),
+    )
+    for name, values in (("mean", MEAN), ("std", STD)):  # on the device already when a step needs them
+        network.register_buffer(name, torch.tensor(values).view(3, 1, 1), persistent=False)
+    return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+
+
+def dense(
+    network: MaskRCNN, images: torch.Tensor, sizes: torch.Tensor
+) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
+    """What is computed everywhere, of images uint8 [n, 3, H, W] with parts of `sizes` [n, 2].
+
+    Returns one a level: features [n, C, h, w], objectness logits [n, A] and box deltas [n, A, 4] of its anchors.
+    """
+    scaled = (images.float() * (1 / 255) - network.mean) / network.std
+    rows, columns = (torch.arange(length, device=images.device) for length in images.shape[2:])
+    inside = (rows[:, None] < sizes[:, None, None, :1]) & (columns < sizes[:, None, None, 1:])
+    features = list(network.backbone(torch.where(inside, scaled, 0.0)).values())
+    logits, deltas = network.rpn.head(features)
+    return (
+        features,
+        [one.permute(0, 2, 3, 1).flatten(1) for one in logits],
+        [one.permute(0, 2, 3, 1).reshape(len(one), -1, 4) for one in deltas],
+    )
+
+
+def box_head(network: MaskRCNN, pooled: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Class logits [R, C + 1] and deltas [R, (C + 1) * 4] of pooled features [R, channels, 7, 7]."""
+    logits, deltas = network.roi_heads.box_predictor(network.roi_heads.box_head(pooled))
+    return logits, deltas
+
+
+def mask_head(network: MaskRCNN, pooled: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+    """Mask logits [P, 28, 28], each of its region's own class int64 [P], of pooled features [P, channels, 14, 14].
+
+    The last convolution is 1x1, so one class is one product of a pixel's channels with that class's weights: the masks
+    of all other classes, which nobody reads, need not be computed.
+    """
+    predictor = network.roi_heads.mask_predictor
+    features = predictor.relu(predictor.conv5_mask(network.roi_heads.mask_head(pooled)))
+    weights = predictor.mask_fcn_logits.weight[classes, :, 0]  # [P, channels, 1]
+    pixels = features.permute(0, 2, 3, 1).flatten(1, 2)  # [P, 784, channels]
+    logits = pixels @ weights + predictor.mask_fcn_logits.bias[classes, None, None]
+    return logits.view(-1, MASK_SIZE, MASK_SIZE)

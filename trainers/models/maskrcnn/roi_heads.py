@@ -1,0 +1,116 @@
+"""The second stage of Mask R-CNN beside its layers: which regions are trained on, losses, and final detections.
+
+K. He et al. 2017 (arXiv:1703.06870), with torchvision's constants. All images of a batch at once, in fixed shapes, and
+nothing that the host would have to wait for.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+from trainers.models.maskrcnn.sampling import IGNORED, NEGATIVE, POSITIVE, sample
+from trainers.ops import boxes as box_ops
+from trainers.ops.nms import nms_mask
+
+POSITIVE_IOU = 0.5
+POSITIVE_SHARE = 0.25
+CODING = (10.0, 5.0)
+BETA = 1 / 9  # where smooth L1 turns from squared to linear
+MIN_SCORE, NMS_IOU, MAX_DETECTIONS = 0.05, 0.5, 100
+NUM_CANDIDATES = 2048  # (region, class) pairs of an image, the best of which go into non-maximum suppression
+
+
+class Regions(NamedTuple):
+    """Regions that the second stage is trained on, positive ones first; n images with R slots each."""
+
+    rois: torch.Tensor  # float32 [n, R, 4]
+    classes: torch.Tensor  # int64 [n, R], 0 = background
+    valid: torch.Tensor  # bool [n, R], false for a slot that stays empty
+    matched: torch.Tensor  # int64 [n, R], the object that the region overlaps most
+
+
+@torch.no_grad()
+def sample_regions(
+    proposals: torch.Tensor,
+    valid: torch.Tensor,
+    boxes: torch.Tensor,
+    labels: torch.Tensor,
+    use: torch.Tensor,
+    num: int,
+) -> Regions:
+    """Draw `num` regions an image from its proposals [n, K, 4] and its objects [n, G, 4], a quarter positive."""
+    candidates = torch.cat((proposals, boxes), dim=1)
+    valid = torch.cat((valid, labels > 0), dim=1) & use[:, None]
+    iou = torch.where((labels > 0)[:, None], box_ops.pairwise_iou(candidates, boxes), -1.0)
+    best, matched = iou.max(dim=2)
+    state = torch.where(valid, torch.where(best >= POSITIVE_IOU, POSITIVE, NEGATIVE), IGNORED)
+    drawn = sample(state, num, POSITIVE_SHARE)
+    matched = matched.gather(1, drawn.chosen)
+    rois = candidates.gather(1, drawn.chosen.unsqueeze(2).expand(-1, -1, 4))
+    classes = torch.where(drawn.positive, labels.gather(1, matched), 0)
+    return Regions(rois, classes, drawn.valid, matched)
+
+
+def box_losses(
+    logits: torch.Tensor, deltas: torch.Tensor, regions: Regions, boxes: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Class and box loss, means over the regions, of logits [n * R, C + 1] and deltas [n * R, (C + 1) * 4]."""
+    classes, valid = regions.classes.flatten(), regions.valid.flatten()
+    num = valid.sum().clamp(min=1)
+    classification = F.cross_entropy(logits.float(), classes, reduction="none")
+    own = deltas.view(len(classes), -1, 4).gather(1, classes[:, None, None].expand(-1, 1, 4))[:, 0]
+    wanted = boxes.gather(1, regions.matched.unsqueeze(2).expand(-1, -1, 4))
+    wanted = box_ops.encode(wanted, regions.rois, CODING).flatten(0, 1)
+    positive = classes > 0
+    wanted = torch.where(positive[:, None], wanted, 0.0)  # others may be infinite
+    off = F.smooth_l1_loss(own.float(), wanted, beta=BETA, reduction="none").sum(dim=1)
+    return (classification * valid).sum() / num, (off * positive).sum() / num
+
+
+def mask_loss(logits: torch.Tensor, classes: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    """Mean cross entropy over the pixels of the positive regions.
+
+    Args:
+        logits: [P, M, M], of the region's own class
+        classes: int64 [P], 0 where a region is not positive and does not count
+        wanted: float32 [P, M, M], shares of the object
+    """
+    losses = F.binary_cross_entropy_with_logits(logits.float(), wanted, reduction="none").mean(dim=(1, 2))
+    positive = classes > 0
+    return (losses * positive).sum() / positive.sum().clamp(min=1)
+
+
+class Detections(NamedTuple):
+    """The detections of each image in descending order of their scores; n images with D slots each."""
+
+    boxes: torch.Tensor  # float32 [n, D, 4], canvas pixels
+    scores: torch.Tensor  # float32 [n, D], 0 for a slot that stays empty
+    labels: torch.Tensor  # int64 [n, D], 1 to C
+
+
+def detect(
+    logits: torch.Tensor, deltas: torch.Tensor, rois: torch.Tensor, valid: torch.Tensor, sizes: torch.Tensor
+) -> Detections:
+    """Detections from logits [n, R, C + 1] and deltas [n, R, (C + 1) * 4] of rois [n, R, 4]."""
+    images, regions, classes = logits.shape
+    scores = logits.float().softmax(dim=2)[:, :, 1:]
+    scores = torch.where(valid[:, :, None] & (scores > MIN_SCORE), scores, 0.0).flatten(1)
+    best, index = scores.topk(min(NUM_CANDIDATES, scores.shape[1]), dim=1)
+    region, label = index // (classes - 1), index % (classes - 1) + 1
+    coded = deltas.view(images, regions * classes, 4)
+    coded = coded.gather(1, (region * classes + label).unsqueeze(2).expand(-1, -1, 4))
+    base = rois.gather(1, region.unsqueeze(2).expand(-1, -1, 4))
+    found = box_ops.clip(box_ops.decode(coded, base, CODING), sizes)
+    keep = nms_of_classes(found, label, best > 0, NMS_IOU)
+    top, index = torch.where(keep, best, 0.0).topk(min(MAX_DETECTIONS, best.shape[1]), dim=1)
+    return Detections(found.gather(1, index.unsqueeze(2).expand(-1, -1, 4)), top, label.gather(1, index))
+
+
+def nms_of_classes(boxes: torch.Tensor, labels: torch.Tensor, valid: torch.Tensor, iou: float) -> torch.Tensor:
+    """Non-maximum suppression within each class: boxes of different classes are moved apart."""
+    large = ((boxes[..., 2:] - boxes[..., :2]) >= 1e-2).all(dim=2)
+    apart = labels * (boxes.amax() + 1)
+    return nms_mask(boxes + apart.unsqueeze(2), valid & large, iou)

@@ -1,0 +1,126 @@
+"""The region proposal network's part beside its convolutions: anchors, targets, losses and proposals.
+
+S. Ren et al. 2015 (arXiv:1506.01497) on a feature pyramid (T.-Y. Lin et al. 2016, arXiv:1612.03144), with torchvision's
+constants. All images of a batch at once, in fixed shapes, and nothing that the host would have to wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+
+from trainers.models.maskrcnn.sampling import IGNORED, NEGATIVE, POSITIVE, Sample, sample
+from trainers.ops import boxes as box_ops
+from trainers.ops.nms import nms_mask
+
+ANCHOR_SIZES = (32, 64, 128, 256, 512)  # pixels, one a level
+ASPECT_RATIOS = (0.5, 1.0, 2.0)  # height to width
+FIRST_STRIDE = 4  # image pixels a cell of the first level
+POSITIVE_IOU, NEGATIVE_IOU = 0.7, 0.3
+NUM_SAMPLES, POSITIVE_SHARE = 256, 0.5
+NMS_IOU = 0.7
+MIN_SIZE = 1e-3  # pixels; smaller proposals are dropped
+CODING = (1.0, 1.0)
+BETA = 1 / 9  # where smooth L1 turns from squared to linear
+
+
+def anchors(canvas: tuple[int, int], shapes: Sequence[tuple[int, int]], device: torch.device) -> list[torch.Tensor]:
+    """The anchors of each level with maps of `shapes` (height, width): float32 [height * width * 3, 4], row by row."""
+    found = []
+    for size, (rows, columns) in zip(ANCHOR_SIZES, shapes, strict=True):
+        ratio = torch.tensor(ASPECT_RATIOS).sqrt()
+        half_height, half_width = size * ratio / 2, size / ratio / 2
+        base = torch.stack((-half_width, -half_height, half_width, half_height), dim=1).round()
+        y = torch.arange(rows) * (canvas[0] // rows)
+        x = torch.arange(columns) * (canvas[1] // columns)
+        y, x = (grid.flatten() for grid in torch.meshgrid(y, x, indexing="ij"))
+        shift = torch.stack((x, y, x, y), dim=1)
+        found.append((shift[:, None] + base).reshape(-1, 4).to(device))
+    return found
+
+
+def targets(
+    all_anchors: torch.Tensor, boxes: torch.Tensor, real: torch.Tensor, use: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The label of each anchor, int8 [n, A], and the object that it overlaps most, int64 [n, A].
+
+    Args:
+        all_anchors: float32 [A, 4]
+        boxes: float32 [n, G, 4], of which the `real` ones, bool [n, G], are objects
+        use: bool [n], false for images that only fill up the batch
+    """
+    iou = torch.where(real[:, None], box_ops.pairwise_iou(all_anchors, boxes), -1.0)
+    best, matched = iou.max(dim=2)
+    # An object that no anchor overlaps enough gets those that overlap it most, ties included. It is compared with room
+    # for rounding, because a compiler may compute the overlap anew here.
+    most = iou.amax(dim=1, keepdim=True)
+    is_most = ((iou >= most * (1 - 1e-6)) & (most > 0)).any(dim=2)
+    positive = (best >= POSITIVE_IOU) | is_most
+    label = torch.where(positive, POSITIVE, torch.where(best < NEGATIVE_IOU, NEGATIVE, IGNORED))
+    return torch.where(use[:, None], label, IGNORED).to(torch.int8), matched
+
+
+def losses(
+    logits: torch.Tensor,
+    deltas: torch.Tensor,
+    all_anchors: torch.Tensor,
+    boxes: torch.Tensor,
+    matched: torch.Tensor,
+    drawn: Sample,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Objectness and box loss, means over the drawn anchors, of logits [n, A] and deltas [n, A, 4]."""
+    num = drawn.valid.sum().clamp(min=1)
+    objectness = F.binary_cross_entropy_with_logits(
+        logits.gather(1, drawn.chosen).float(), drawn.positive.float(), reduction="none"
+    )
+    wide = drawn.chosen.unsqueeze(2).expand(-1, -1, 4)
+    object_index = matched.gather(1, drawn.chosen).unsqueeze(2).expand(-1, -1, 4)
+    wanted = box_ops.encode(boxes.gather(1, object_index), all_anchors[drawn.chosen], CODING)
+    # Padding would make infinite targets, and infinity times zero is no zero.
+    wanted = torch.where(drawn.positive.unsqueeze(2), wanted, 0.0)
+    off = F.smooth_l1_loss(deltas.gather(1, wide).float(), wanted, beta=BETA, reduction="none").sum(dim=2)
+    return (objectness * drawn.valid).sum() / num, (off * drawn.positive).sum() / num
+
+
+def draw(labels: torch.Tensor) -> Sample:
+    return sample(labels, NUM_SAMPLES, POSITIVE_SHARE)
+
+
+@torch.no_grad()
+def propose(
+    logits: Sequence[torch.Tensor],
+    deltas: Sequence[torch.Tensor],
+    level_anchors: Sequence[torch.Tensor],
+    sizes: torch.Tensor,
+    num_before: int,
+    num_after: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The best regions of each image: float32 [n, num_after, 4] and which of them are real, bool [n, num_after].
+
+    Args:
+        logits, deltas: one a level, [n, A_l] and [n, A_l, 4]
+        sizes: float32 [n, 2], height and width of each image on its canvas, to which regions are clipped
+        num_before: the best of a level and image that go into its non-maximum suppression
+        num_after: the best of an image that are left
+    """
+    scores, coded, bases = [], [], []
+    for level_logits, level_deltas, base in zip(logits, deltas, level_anchors, strict=True):
+        num = min(num_before, level_logits.shape[1])
+        best, index = level_logits.float().topk(num, dim=1)
+        wide = index.unsqueeze(2).expand(-1, -1, 4)
+        fill = num_before - num
+        scores.append(F.pad(best, (0, fill), value=-torch.inf))
+        coded.append(F.pad(level_deltas.gather(1, wide).float(), (0, 0, 0, fill)))
+        bases.append(F.pad(base[index], (0, 0, 0, fill)))
+    score, levels = torch.cat(scores, dim=1), len(scores)
+    regions = box_ops.clip(box_ops.decode(torch.cat(coded, dim=1), torch.cat(bases, dim=1), CODING), sizes)
+    large = ((regions[..., 2:] - regions[..., :2]) >= MIN_SIZE).all(dim=2)
+    valid = large & (score > -torch.inf)
+    images = len(sizes)
+    keep = nms_mask(
+        regions.view(images * levels, num_before, 4), valid.view(images * levels, num_before), NMS_IOU
+    ).view(images, -1)
+    left, index = torch.where(keep, score, -torch.inf).topk(min(num_after, score.shape[1]), dim=1)
+    return regions.gather(1, index.unsqueeze(2).expand(-1, -1, 4)), left > -torch.inf

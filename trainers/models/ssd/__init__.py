@@ -1,0 +1,7 @@
+"""SSD300 with a ResNet-34 backbone, as MLPerf trains it."""
+
+from __future__ import annotations
+
+from trainers.models.ssd.module import WORKLOAD
+
+__all__ = ["WORKLOAD"]

@@ -1,0 +1,210 @@
+"""SSD300, the light-weight detector of MLPerf Training v0.5: loss, detections and schedule.
+
+W. Liu et al. 2016 (arXiv:1512.02325). What happens from the uint8 images to the loss has fixed shapes and needs nothing
+of the host, so that it is compiled as one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from conf.schema import ConfigError
+from trainers.data.coco import DetectionEvaluator
+from trainers.data.detection import files as detection
+from trainers.data.detection.synthetic import SyntheticDetection
+from trainers.models.maskrcnn import nms_of_classes
+from trainers.models.schedule import StepSchedule
+from trainers.models.ssd.colour_jitter import NUM_DRAWS
+from trainers.models.ssd.default_boxes import CODING, IMAGE_SIZE, SsdView, match
+from trainers.models.ssd.network import BACKBONES, Ssd300, load_pretrained
+from trainers.ops.boxes import decode, encode
+from trainers.ops.compiling import compiled
+from trainers.workload import Batch, TrialModule, Workload
+
+NEGATIVES_PER_MATCH = 3
+MIN_SCORE, NMS_IOU, MAX_DETECTIONS = 0.05, 0.5, 200
+# (box, class) pairs of an image, the best of which go into non-maximum suppression. The reference takes the best 200 of
+# each class.
+NUM_CANDIDATES = 1024
+
+
+def multibox_loss(
+    deltas: torch.Tensor, logits: torch.Tensor, defaults: torch.Tensor, boxes: torch.Tensor, labels: torch.Tensor
+) -> torch.Tensor:
+    """The loss of each image, float32 [n]: errors of place and class, summed, over the number of matched default boxes.
+
+    Place counts for the matched ones, class also for the three times as many others that are most in error. An image
+    without objects has no loss.
+
+    Args:
+        deltas, logits: [n, D, 4] and [n, D, C + 1], of the network
+        defaults: float32 [D, 4]
+        boxes, labels: [n, D, 4] and [n, D], what each default box answers for
+    """
+    matched = labels > 0
+    num_matched = matched.sum(dim=1)
+    off = F.smooth_l1_loss(deltas.float(), encode(boxes, defaults, CODING), reduction="none").sum(dim=2)
+    errors = F.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape)
+    counted = matched + hard_negatives(errors.detach(), matched)
+    total = (off * matched + errors * counted).sum(dim=1)
+    return torch.where(num_matched > 0, total / num_matched.clamp(min=1), 0.0)
+
+
+def hard_negatives(errors: torch.Tensor, matched: torch.Tensor) -> torch.Tensor:
+    """How much each default box counts as a negative, float32 [n, D]: 1 or 0, or a share where several tie for the end.
+
+    A threshold for each image, at the error of the last one that counts, spares the second sort that ranks would take.
+
+    Args:
+        errors: float32 [n, D]
+        matched: bool [n, D], those that are no negatives
+    """
+    errors = torch.where(matched, 0.0, errors)
+    num = (NEGATIVES_PER_MATCH * matched.sum(dim=1, keepdim=True)).clamp(1, errors.shape[1])
+    last = errors.sort(dim=1, descending=True).values.gather(1, num - 1)
+    harder, tied = errors > last, (errors == last) & ~matched
+    share = (num - harder.sum(dim=1, keepdim=True)) / tied.sum(dim=1, keepdim=True).clamp(min=1)
+    return harder + tied * share.clamp(max=1)
+
+
+def forward_loss(
+    net: Ssd300,
+    images: torch.Tensor,
+    draws: torch.Tensor,
+    boxes: torch.Tensor,
+    labels: torch.Tensor,
+    weights: torch.Tensor,
+) -> torch.Tensor:
+    """The weighted sum of the losses of images uint8 [n, 3, 300, 300]; `draws` [4, n] change their colours."""
+    deltas, logits = net(images, draws)
+    matched_boxes, matched_labels = match(net.default_boxes, boxes, labels)
+    return (multibox_loss(deltas, logits, net.default_boxes, matched_boxes, matched_labels) * weights).sum()
+
+
+def candidates(net: Ssd300, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The best pairs of box and class: boxes [n, K, 4] in pixels, scores [n, K] in descending order, labels [n, K]."""
+    deltas, logits = net(images)
+    scores = logits.float().softmax(dim=2)[:, :, 1:]
+    num_classes = scores.shape[2]
+    scores, index = scores.flatten(1).topk(min(NUM_CANDIDATES, scores.shape[1] * num_classes), dim=1)
+    box = (index // num_classes)[..., None].expand(-1, -1, 4)
+    boxes = decode(deltas.gather(1, box), net.default_boxes.expand(len(images), -1, -1).gather(1, box), CODING)
+    return boxes.clamp(0, IMAGE_SIZE), scores, index % num_classes + 1
+
+
+def select(boxes: torch.Tensor, scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """The detections among the candidates of each image: float32 [n, 200, 6] of box, score and label; score 0: none."""
+    keep = nms_of_classes(boxes, labels, scores > MIN_SCORE, NMS_IOU)
+    scores, index = torch.where(keep, scores, 0.0).topk(min(MAX_DETECTIONS, scores.shape[1]), dim=1)
+    boxes = boxes.gather(1, index[..., None].expand(-1, -1, 4))
+    return torch.cat((boxes, scores[..., None], labels.gather(1, index)[..., None]), dim=2)
+
+
+def to_image(boxes: torch.Tensor, crops: torch.Tensor) -> torch.Tensor:
+    """Boxes [n, K, 4] from pixels of the canvas to those of the images that `crops` [n, 4] were cut from."""
+    scale = (crops[:, 2:] - crops[:, :2]) / IMAGE_SIZE
+    return boxes * scale.repeat(1, 2)[:, None] + crops[:, :2].repeat(1, 2)[:, None]
+
+
+class Ssd(TrialModule):
+    """SGD with momentum, warm-up by steps, the rate divided by ten after each of `decay_epochs`.
+
+    Raises ConfigError for options that cannot be, and for a file of weights that does not fit.
+    """
+
+    def __init__(
+        self,
+        data: detection.DetectionData | SyntheticDetection,
+        learning_rate: float,
+        weight_decay: float,
+        epochs: int,
+        decay_epochs: list[float],
+        warmup_steps: int = 0,
+        momentum: float = 0.9,
+        backbone: str = "resnet34",
+        width: float = 1.0,
+        pretrained: str | None = None,
+    ) -> None:
+        super().__init__()
+        check_options(momentum, backbone, width, pretrained)
+        self.schedule = StepSchedule(learning_rate, epochs, list(decay_epochs), warmup_steps)
+        self.max_epochs = epochs
+        self.weight_decay, self.momentum = weight_decay, momentum
+        self.data = data
+        data.view = SsdView()
+        net = Ssd300(data.num_classes, backbone, width)
+        if pretrained is not None:
+            load_pretrained(net.backbone, pretrained)
+        # What cuDNN's tensor-core kernels want; before DDP lays out its buckets.
+        self.net: Ssd300 = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._forward_loss, self._candidates = forward_loss, candidates
+        self._found: list[tuple[torch.Tensor, torch.Tensor]] = []  # detections on the device, a step of evaluation each
+        self._evaluator: DetectionEvaluator | None = None
+
+    def compile_hot_path(self) -> None:
+        """Compile from images to loss, and to candidates; non-maximum suppression has kernels of its own."""
+        self._forward_loss = compiled(forward_loss, self.device)
+        self._candidates = compiled(candidates, self.device)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        rate = self.schedule.learning_rate
+        return torch.optim.SGD(
+            self.parameters(), lr=rate, momentum=self.momentum, weight_decay=self.weight_decay, fused=True
+        )
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        self.schedule.apply(self.trainer, batch_idx)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
+        # Drawn out here: the generator that the trainer has seeded, and restores after the warm-up, is not compiled.
+        draws = torch.rand(NUM_DRAWS, len(batch["images"]), device=batch["images"].device)
+        return self._forward_loss(self.net, batch["images"], draws, batch["boxes"], batch["labels"], batch["weights"])
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        found = select(*self._candidates(self.net, batch["images"]))
+        found[..., :4] = to_image(found[..., :4], batch["crops"])
+        self._found.append((found, batch["image_index"]))
+
+    def metrics(self) -> dict[str, float]:
+        """COCO's mean average precision over all images; a collective call."""
+        if self._evaluator is None:
+            self._evaluator = self.data.evaluator(("bbox",))  # type: ignore[union-attr]
+        steps, self._found = self._found, []
+        if steps:
+            found, image = (torch.cat(column).cpu().numpy() for column in zip(*steps, strict=True))
+            kept = (found[..., 4] > 0) & (image >= 0)[:, None]
+            index = np.broadcast_to(image[:, None], kept.shape)[kept]
+            found = found[kept]
+            self._evaluator.add(index, found[:, :4], found[:, 4], found[:, 5].astype(np.int64))
+        metrics: dict[str, float] = self._evaluator.compute()
+        return metrics
+
+
+def check_options(momentum: Any, backbone: Any, width: Any, pretrained: Any) -> None:
+    """Raise ConfigError for options that cannot be."""
+
+    def is_number(value: Any) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+
+    if not is_number(momentum) or not 0 <= momentum < 1:
+        raise ConfigError(f"model.hparams.momentum={momentum}: must be a number from 0 to below 1")
+    if backbone not in BACKBONES:
+        raise ConfigError(f"model.hparams.backbone={backbone}: allowed: {', '.join(BACKBONES)}")
+    if not is_number(width) or not 0 < width <= 4:
+        raise ConfigError(f"model.hparams.width={width}: must be a factor above 0 and up to 4")
+    if pretrained is not None and width != 1:
+        raise ConfigError(
+            f"model.hparams.pretrained={pretrained}: these weights are of model.hparams.width=1, not {width}; give"
+            " width=1, or pretrained=null"
+        )
+
+
+WORKLOAD = Workload(
+    module=Ssd,
+    data={"coco": detection.coco, "shapes": detection.shapes, "synthetic": SyntheticDetection},
+    unit="images",
+)

@@ -1,0 +1,156 @@
+"""SSD300's network: ResNet-34 up to its third stage, five smaller maps behind it, and a head on each of the six maps.
+
+K. He et al. 2015 (arXiv:1512.03385) and W. Liu et al. 2016 (arXiv:1512.02325), as put together by MLPerf Training
+v0.5's reference: the third stage keeps the second's 38x38 cells.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torchvision.models.resnet import BasicBlock
+
+from conf.schema import ConfigError
+from trainers.models.pretrained import read_state
+from trainers.models.ssd.colour_jitter import ColourJitter
+from trainers.models.ssd.default_boxes import BOXES_PER_CELL, default_boxes
+from trainers.ops.space_to_depth import Stem
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's colours, which pretrained weights expect
+BACKBONES = {"resnet18": (2, 2, 2), "resnet34": (3, 4, 6)}  # blocks of the first three stages
+MAP_CHANNELS = (256, 512, 512, 256, 256, 256)
+REDUCED_CHANNELS = (256, 256, 128, 128, 128)  # between a map and the next
+STRIDED = (True, True, True, False, False)  # 38 to 19 to 10 to 5 cells by stride 2; to 3 and to 1 without padding
+CHANNEL_MULTIPLE = 8  # tensor cores' kernels want channels, of 2 bytes each, in units of 16 bytes
+
+
+class Ssd300(nn.Module):
+    """`width` multiplies the number of channels everywhere. `default_boxes` are those of the module of that name."""
+
+    default_boxes: torch.Tensor
+    mean: torch.Tensor
+    std: torch.Tensor
+
+    def __init__(self, num_classes: int, backbone: str = "resnet34", width: float = 1.0) -> None:
+        super().__init__()
+        self.backbone = build_backbone(BACKBONES[backbone], width)
+        channels = [scaled(count, width) for count in MAP_CHANNELS]
+        reduced = [scaled(count, width) for count in REDUCED_CHANNELS]
+        self.extras = nn.ModuleList(
+            build_extra(before, between, after, strided)
+            for (before, after), between, strided in zip(pairwise(channels), reduced, STRIDED, strict=True)
+        )
+        self.heads = nn.ModuleList(
+            Head(count, boxes_per_cell, num_classes + 1)
+            for count, boxes_per_cell in zip(channels, BOXES_PER_CELL, strict=True)
+        )
+        self.jitter = ColourJitter()
+        constants = {"default_boxes": default_boxes(), "mean": torch.tensor(MEAN), "std": torch.tensor(STD)}
+        for name, tensor in constants.items():  # on the device from the start
+            self.register_buffer(name, tensor, persistent=False)
+
+    def forward(self, images: torch.Tensor, draws: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Deltas [n, 8732, 4] and logits [n, 8732, num_classes + 1], class 0 being none.
+
+        Args:
+            images: uint8 [n, 3, 300, 300]
+            draws: float32 [4, n], with which the colours are changed, or None
+        """
+        pixels = images.float() * (1 / 255)
+        if draws is not None:
+            pixels = self.jitter(pixels, draws)
+        pixels = (pixels - self.mean[:, None, None]) / self.std[:, None, None]
+        maps = [self.backbone(pixels.contiguous(memory_format=torch.channels_last))]
+        for extra in self.extras:
+            maps.append(extra(maps[-1]))
+        deltas, logits = zip(*(head(features) for head, features in zip(self.heads, maps, strict=True)), strict=True)
+        return torch.cat(deltas, dim=1), torch.cat(logits, dim=1)
+
+
+class Head(nn.Module):
+    """Deltas [n, cells * boxes_per_cell, 4] and logits [n, cells * boxes_per_cell, num_logits] of one map.
+
+    One convolution for both, so that the map is read once.
+    """
+
+    def __init__(self, channels: int, boxes_per_cell: int, num_logits: int) -> None:
+        super().__init__()
+        self.parts = (boxes_per_cell * 4, boxes_per_cell * num_logits)
+        self.conv = nn.Conv2d(channels, sum(self.parts), 3, padding=1)
+        for part in self.conv.weight.split(self.parts):  # each as the convolution of its own that it is in the paper
+            nn.init.xavier_uniform_(part)
+
+    def forward(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        # Filled up with channels that nobody reads, and that are no parameters.
+        missing = -self.conv.out_channels % CHANNEL_MULTIPLE
+        assert self.conv.bias is not None
+        weight, bias = F.pad(self.conv.weight, (0, 0, 0, 0, 0, 0, 0, missing)), F.pad(self.conv.bias, (0, missing))
+        values = F.conv2d(features, weight, bias, padding=1).permute(0, 2, 3, 1)  # channels last: as it lies in memory
+        deltas, logits, _ = values.split((*self.parts, missing), dim=3)
+        num_boxes = self.parts[0] // 4 * features.shape[2] * features.shape[3]
+        return deltas.reshape(-1, num_boxes, 4), logits.reshape(len(values), num_boxes, -1)
+
+
+def scaled(channels: int, width: float) -> int:
+    return max(1, round(channels * width / CHANNEL_MULTIPLE)) * CHANNEL_MULTIPLE
+
+
+def build_backbone(num_blocks: tuple[int, int, int], width: float) -> nn.Sequential:
+    """torchvision's ResNet up to `layer3`, under the same names; float [n, 3, 300, 300] to [n, 256 * width, 38, 38]."""
+    stem = scaled(64, width)
+    layers: OrderedDict[str, nn.Module] = OrderedDict(
+        conv1=Stem(stem),
+        bn1=nn.BatchNorm2d(stem),
+        relu=nn.ReLU(inplace=True),
+        maxpool=nn.MaxPool2d(3, stride=2, padding=1),
+    )
+    before = stem
+    for index, (count, channels, stride) in enumerate(zip(num_blocks, (64, 128, 256), (1, 2, 1), strict=True)):
+        after = scaled(channels, width)
+        layers[f"layer{index + 1}"] = build_stage(before, after, count, stride)
+        before = after
+    backbone = nn.Sequential(layers)
+    for layer in backbone.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+    return backbone
+
+
+def build_stage(before: int, after: int, num_blocks: int, stride: int) -> nn.Sequential:
+    shortcut = None
+    if before != after or stride != 1:
+        shortcut = nn.Sequential(nn.Conv2d(before, after, 1, stride=stride, bias=False), nn.BatchNorm2d(after))
+    first = BasicBlock(before, after, stride, shortcut)
+    return nn.Sequential(first, *(BasicBlock(after, after) for _ in range(num_blocks - 1)))
+
+
+def build_extra(before: int, between: int, after: int, strided: bool) -> nn.Sequential:
+    """One map from the one before; without batch normalisation, as in the reference."""
+    reduce = nn.Conv2d(before, between, 1)
+    shrink = nn.Conv2d(between, after, 3, stride=2 if strided else 1, padding=1 if strided else 0)
+    for layer in (reduce, shrink):
+        nn.init.xavier_uniform_(layer.weight)
+    return nn.Sequential(reduce, nn.ReLU(inplace=True), shrink, nn.ReLU(inplace=True))
+
+
+def load_pretrained(backbone: nn.Sequential, path: str) -> None:
+    """Load torchvision's weights of a whole ResNet, of which the later stages are left out.
+
+    Raises ConfigError where the file cannot be read or is of another network.
+    """
+    own = backbone.state_dict()
+    # torchvision's older files have no counts of batches, which only a momentum of None would use.
+    counts = {name: tensor for name, tensor in own.items() if name.endswith("num_batches_tracked")}
+    state = counts | read_state(path)
+    other = [name for name, tensor in own.items() if name not in state or state[name].shape != tensor.shape]
+    if other:
+        raise ConfigError(
+            f"model.hparams.pretrained={path}: these are weights of another network: {', '.join(other[:3])}"
+            f" ({len(other)} in all) lacking or of another shape; give a file of torchvision's for"
+            " model.hparams.backbone, or null"
+        )
+    backbone.load_state_dict({name: state[name] for name in own})

@@ -1,0 +1,7 @@
+"""The VGG-like CNN of the Fashion-MNIST study."""
+
+from __future__ import annotations
+
+from trainers.models.vgg.module import WORKLOAD, Vgg, compiled, forward_loss
+
+__all__ = ["WORKLOAD", "Vgg", "compiled", "forward_loss"]

@@ -1,0 +1,157 @@
+"""A VGG-like CNN with batch normalisation, as in the Fashion-MNIST study of EC2's P2 and P3 instances.
+
+Convolutions 3x3, of 32-32-64-64, pool, 128-128-256-256-256, pool, then dense 512-512-classes. Each convolution is
+followed by batch normalisation and ReLU (K. Simonyan and A. Zisserman 2014, arXiv:1409.1556; S. Ioffe and C. Szegedy
+2015, arXiv:1502.03167).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from conf.schema import ConfigError
+from trainers.data.digits import digits
+from trainers.data.fashion_mnist import fashion_mnist
+from trainers.data.images import ImageData
+from trainers.models.vgg.augment import augment
+from trainers.ops.compiling import compiled
+from trainers.ops.confusion import ConfusionCounter, confusion_cells, plot, write_csv
+from trainers.workload import Batch, TrialModule, Workload
+
+BLOCKS = ((32, 32, 64, 64), (128, 128, 256, 256, 256))  # channels of the convolutions; a block ends in 2x2 pooling
+DENSE = (512, 512)
+
+
+def build_network(image_size: tuple[int, int], num_classes: int) -> nn.Sequential:
+    """float [n, 1, height, width] to logits [n, num_classes]; height and width must be divisible by 4.
+
+    Convolutions have no bias, which batch normalisation would remove. The dense layers have no batch normalisation:
+    the study names it for the convolutions only, and without it a batch of one can be trained.
+    """
+    layers: list[nn.Module] = []
+    channels = 1
+    for block in BLOCKS:
+        for width in block:
+            layers += [nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+            channels = width
+        layers.append(nn.MaxPool2d(2))
+    layers.append(nn.Flatten())
+    features = channels * (image_size[0] // 4) * (image_size[1] // 4)
+    for width in DENSE:
+        layers += [nn.Linear(features, width), nn.ReLU()]
+        features = width
+    layers.append(nn.Linear(features, num_classes))
+    return nn.Sequential(*layers)
+
+
+def forward_loss(
+    net: nn.Module, images: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits [n, classes] and the weighted sum of the cross entropies, a scalar, of images uint8 [n, 1, h, w].
+
+    The images become 0 to 1 here, so that the compiler fuses it; background stays zero, like the padding, and the
+    first batch normalisation does the rest.
+    """
+    logits = net(images.float() * (1 / 255))
+    losses = F.cross_entropy(logits.float(), labels, reduction="none")
+    return logits, (losses * weights).sum()
+
+
+def evaluate(
+    net: nn.Module, images: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The cell of the confusion matrix of each sample, int64 [n], and the weighted sum of losses."""
+    logits, loss = forward_loss(net, images, labels, weights)
+    return confusion_cells(logits, labels, weights), loss
+
+
+class Vgg(TrialModule):
+    """Adam; `epochs[i]` epochs at learning_rate / 10**i, then `augment_epochs` with augmentation at the last rate.
+
+    Raises ConfigError for a schedule or an image size that cannot be.
+    """
+
+    def __init__(
+        self, data: ImageData, learning_rate: float, weight_decay: float, epochs: list[int], augment_epochs: int = 0
+    ) -> None:
+        super().__init__()
+        check_schedule(epochs, augment_epochs)
+        if any(size % 4 or size <= 0 for size in data.image_size):
+            raise ConfigError(
+                f"model=vgg dataset={data.name}: images are {data.image_size[0]}x{data.image_size[1]} pixels; the two"
+                " poolings need a height and width divisible by 4: choose another dataset"
+            )
+        self.learning_rate, self.weight_decay = learning_rate, weight_decay
+        self.epochs, self.augment_epochs = list(epochs), augment_epochs
+        self.max_epochs = sum(epochs) + augment_epochs
+        self.class_names = data.class_names
+        # What cuDNN's tensor-core kernels want, and faster on a CPU too; before DDP lays out its buckets.
+        self.net = build_network(data.image_size, data.num_classes).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._forward_loss, self._evaluate = forward_loss, evaluate
+        self._counter = ConfusionCounter(data.num_classes)
+        self._matrix: np.ndarray | None = None  # of the last evaluation
+
+    def compile_hot_path(self) -> None:
+        """Compile network and loss, for training and evaluation; shapes never change, so neither do the graphs."""
+        self._forward_loss = compiled(forward_loss, self.device)
+        self._evaluate = compiled(evaluate, self.device)
+
+    def learning_rate_at(self, epoch: int) -> float:
+        """The rate of an epoch, counted from 0."""
+        ends = np.cumsum(self.epochs)
+        step = int(np.searchsorted(ends, epoch, side="right"))
+        return self.learning_rate / 10 ** min(step, len(self.epochs) - 1)
+
+    def augments_at(self, epoch: int) -> bool:
+        return epoch >= sum(self.epochs)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay, fused=True)
+
+    def on_train_epoch_start(self) -> None:
+        for optimizer in self.trainer.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = self.learning_rate_at(self.current_epoch)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
+        images = augment(batch["images"]) if self.augments_at(self.current_epoch) else batch["images"]
+        return self._forward_loss(self.net, images, batch["labels"], batch["weights"])[1]
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        # A batch for training weighs its samples otherwise; here each counts as one.
+        weights = (batch["weights"] > 0).float()
+        self._counter.add(*self._evaluate(self.net, batch["images"], batch["labels"], weights))
+
+    def metrics(self) -> dict[str, float]:
+        self._matrix, loss = self._counter.reduce()
+        total = int(self._matrix.sum())
+        return {"accuracy": int(np.trace(self._matrix)) / total, "loss": loss / total}
+
+    def write_report(self, run_dir: Path) -> None:
+        """Write the confusion matrix of the last evaluation; nothing where there was none."""
+        if self._matrix is not None:
+            write_csv(self._matrix, self.class_names, run_dir / "confusion_matrix.csv")
+            plot(self._matrix, self.class_names, run_dir / "confusion_matrix.png")
+
+
+def check_schedule(epochs: Any, augment_epochs: Any) -> None:
+    """Raise ConfigError where the schedule is not a list of counts and a count, of one epoch at least."""
+
+    def is_count(value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+    if not isinstance(epochs, list | tuple) or not epochs or not all(map(is_count, epochs)):
+        raise ConfigError(f"model.hparams.epochs={epochs}: give a list of whole numbers of epochs, such as [10, 10]")
+    if not is_count(augment_epochs):
+        raise ConfigError(f"model.hparams.augment_epochs={augment_epochs}: give a whole number of epochs, 0 or more")
+    if sum(epochs) + augment_epochs == 0:
+        raise ConfigError(f"model.hparams.epochs={list(epochs)}: trains for no epoch at all; give at least one")
+
+
+WORKLOAD = Workload(module=Vgg, data={"digits": digits, "fashion_mnist": fashion_mnist}, unit="images")

@@ -1,0 +1,35 @@
+"""Greedy non-maximum suppression of many independent problems at once, in fixed shapes.
+
+torchvision's takes one problem a call and returns as many boxes as are left, for which the host has to wait. Here all
+problems are solved side by side on the GPU and the answer is a mask: first, in parallel, one bit for each pair of boxes
+that overlap too much; then, one program a problem, the greedy pass over its boxes on these bits.
+"""
+
+from __future__ import annotations
+
+import torch
+from torchvision.ops import nms
+
+
+def nms_mask(boxes: torch.Tensor, valid: torch.Tensor, iou_threshold: float) -> torch.Tensor:
+    """Which boxes are kept: bool [B, K].
+
+    Args:
+        boxes: float32 [B, K, 4], x0 y0 x1 y1, each problem's in descending order of their scores
+        valid: bool [B, K]; the others are neither kept nor suppress any
+        iou_threshold: a box that overlaps a kept one before it by more than this is dropped
+    """
+    if not boxes.is_cuda:
+        return _on_cpu(boxes, valid, iou_threshold)
+    from trainers.ops import nms_triton
+
+    return nms_triton.keep(boxes.contiguous(), valid.contiguous(), iou_threshold)
+
+
+def _on_cpu(boxes: torch.Tensor, valid: torch.Tensor, iou_threshold: float) -> torch.Tensor:
+    keep = torch.zeros_like(valid)
+    for problem, (own, real) in enumerate(zip(boxes, valid, strict=True)):
+        index = real.nonzero()[:, 0]
+        order = torch.arange(len(index), 0, -1, dtype=torch.float32)  # already sorted
+        keep[problem, index[nms(own[index], order, iou_threshold)]] = True
+    return keep

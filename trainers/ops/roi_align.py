@@ -1,0 +1,72 @@
+"""RoIAlign over the levels of a feature pyramid (K. He et al. 2017, arXiv:1703.06870), in fixed shapes.
+
+torchvision's takes one level a call, in fp32 and with the channels apart, and the host has to wait to learn which
+regions belong to which level. Here one kernel serves all levels, reads and writes channels_last in the features' own
+type, and leaves out regions that only fill up the shape. The samples are those of torchvision with aligned=False.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torchvision
+
+SAMPLES = 2  # a bin and axis
+CANONICAL_LEVEL, CANONICAL_SIZE = 4, 224  # a region of 224 x 224 pixels belongs to level 4 (arXiv:1612.03144, eq. 1)
+
+
+def pyramid_level(rois: torch.Tensor, lowest: int, highest: int) -> torch.Tensor:
+    """The level that each of rois [R, 4] is read from: int64 [R], counted from `lowest`."""
+    area = (rois[:, 2] - rois[:, 0]) * (rois[:, 3] - rois[:, 1])
+    level = CANONICAL_LEVEL + torch.log2(area.clamp(min=1e-6).sqrt() / CANONICAL_SIZE) + 1e-6
+    return (level.floor().clamp(lowest, highest) - lowest).long()
+
+
+def roi_align(
+    features: Sequence[torch.Tensor],
+    rois: torch.Tensor,
+    image: torch.Tensor,
+    valid: torch.Tensor,
+    size: int,
+    first_stride: int,
+) -> torch.Tensor:
+    """The features of each region, [R, C, size, size] of the features' type, channels_last; zero where not valid.
+
+    Args:
+        features: one map a level, [n, C, height, width], each of half the resolution of the one before it
+        rois: float32 [R, 4], x0 y0 x1 y1 in image pixels
+        image: int64 [R], which of the n images
+        valid: bool [R]
+        size: bins a side
+        first_stride: image pixels a cell of the first level
+    """
+    lowest = int(math.log2(first_stride))
+    level = pyramid_level(rois, lowest, lowest + len(features) - 1)
+    if features[0].is_cuda:
+        from trainers.ops import roi_align_triton
+
+        pooled: torch.Tensor = roi_align_triton.RoiAlign.apply(
+            rois.detach(), image, valid, level, size, first_stride, *features
+        )
+        return pooled
+    return _on_cpu(features, rois, image, valid, level, size, first_stride)
+
+
+def _on_cpu(
+    features: Sequence[torch.Tensor],
+    rois: torch.Tensor,
+    image: torch.Tensor,
+    valid: torch.Tensor,
+    level: torch.Tensor,
+    size: int,
+    first_stride: int,
+) -> torch.Tensor:
+    boxes = torch.cat((image[:, None].float(), rois), dim=1)
+    pooled = torch.zeros(len(rois), features[0].shape[1], size, size, dtype=features[0].dtype)
+    for index, feature in enumerate(features):
+        own = (valid & (level == index)).nonzero()[:, 0]
+        found = torchvision.ops.roi_align(feature, boxes[own], size, 1 / (first_stride << index), SAMPLES)
+        pooled = pooled.index_copy(0, own, found.to(pooled.dtype))
+    return pooled.contiguous(memory_format=torch.channels_last)

@@ -1,0 +1,169 @@
+"""The GPU's side of trainers.ops.roi_align: one program a region and bin, all channels at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from trainers.ops.roi_align import SAMPLES
+
+MAX_LEVELS = 4
+
+
+@triton.jit
+def _place(level, p0, p1, p2, p3):  # type: ignore[no-untyped-def]
+    pointer = p0
+    if level == 1:
+        pointer = p1
+    elif level == 2:
+        pointer = p2
+    elif level == 3:
+        pointer = p3
+    return pointer
+
+
+@triton.jit
+def _start(rois, roi, level, stride):  # type: ignore[no-untyped-def]
+    """Corner and size of a bin of the region, in cells of its level; a region is at least one cell large."""
+    scale = 1.0 / (stride << level).to(tl.float32)
+    x0 = tl.load(rois + roi * 4) * scale
+    y0 = tl.load(rois + roi * 4 + 1) * scale
+    width = tl.maximum(tl.load(rois + roi * 4 + 2) * scale - x0, 1.0)
+    height = tl.maximum(tl.load(rois + roi * 4 + 3) * scale - y0, 1.0)
+    return x0, y0, width, height
+
+
+@triton.jit
+def _axis(position, length):  # type: ignore[no-untyped-def]
+    """The two cells between which a sample lies, the share of the second, and whether it lies on the map at all."""
+    inside = (position >= -1.0) & (position <= length)
+    position = tl.maximum(position, 0.0)
+    low = tl.minimum(position.to(tl.int32), length - 1)
+    high = tl.minimum(low + 1, length - 1)
+    share = tl.where(low >= length - 1, 0.0, position - low.to(tl.float32))
+    return low, high, share, inside
+
+
+@triton.jit
+def _forward(  # type: ignore[no-untyped-def]
+    f0, f1, f2, f3, rois, image, valid, levels, out, height, width, stride, num_channels,
+    SIZE: tl.constexpr, SAMPLES: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    roi = tl.program_id(0).to(tl.int64)
+    y_bin, x_bin = tl.program_id(1) // SIZE, tl.program_id(1) % SIZE
+    channel = tl.arange(0, CHANNELS)
+    there = channel < num_channels
+    target = out + (roi * SIZE * SIZE + tl.program_id(1)) * num_channels + channel
+    total = tl.zeros([CHANNELS], tl.float32)
+    if tl.load(valid + roi) != 0:
+        level = tl.load(levels + roi).to(tl.int32)
+        feature = _place(level, f0, f1, f2, f3)
+        rows, columns = height >> level, width >> level
+        x0, y0, roi_width, roi_height = _start(rois, roi, level, stride)
+        feature += tl.load(image + roi) * rows * columns * num_channels
+        for sample in tl.static_range(SAMPLES * SAMPLES):
+            y = y0 + roi_height / SIZE * (y_bin + (sample // SAMPLES + 0.5) / SAMPLES)
+            x = x0 + roi_width / SIZE * (x_bin + (sample % SAMPLES + 0.5) / SAMPLES)
+            y_low, y_high, y_share, y_in = _axis(y, rows)
+            x_low, x_high, x_share, x_in = _axis(x, columns)
+            weight = tl.where(y_in & x_in, 1.0 / (SAMPLES * SAMPLES), 0.0)
+            a = tl.load(feature + (y_low * columns + x_low) * num_channels + channel, there, 0.0).to(tl.float32)
+            b = tl.load(feature + (y_low * columns + x_high) * num_channels + channel, there, 0.0).to(tl.float32)
+            c = tl.load(feature + (y_high * columns + x_low) * num_channels + channel, there, 0.0).to(tl.float32)
+            d = tl.load(feature + (y_high * columns + x_high) * num_channels + channel, there, 0.0).to(tl.float32)
+            upper = a + (b - a) * x_share
+            lower = c + (d - c) * x_share
+            total += weight * (upper + (lower - upper) * y_share)
+    tl.store(target, total.to(out.dtype.element_ty), there)
+
+
+@triton.jit
+def _backward(  # type: ignore[no-untyped-def]
+    g0, g1, g2, g3, rois, image, valid, levels, gradient, height, width, stride, num_channels,
+    SIZE: tl.constexpr, SAMPLES: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    roi = tl.program_id(0).to(tl.int64)
+    if tl.load(valid + roi) != 0:
+        y_bin, x_bin = tl.program_id(1) // SIZE, tl.program_id(1) % SIZE
+        channel = tl.arange(0, CHANNELS)
+        there = channel < num_channels
+        source = gradient + (roi * SIZE * SIZE + tl.program_id(1)) * num_channels + channel
+        own = tl.load(source, there, 0.0).to(tl.float32)
+        level = tl.load(levels + roi).to(tl.int32)
+        target = _place(level, g0, g1, g2, g3)
+        rows, columns = height >> level, width >> level
+        x0, y0, roi_width, roi_height = _start(rois, roi, level, stride)
+        target += tl.load(image + roi) * rows * columns * num_channels
+        for sample in tl.static_range(SAMPLES * SAMPLES):
+            y = y0 + roi_height / SIZE * (y_bin + (sample // SAMPLES + 0.5) / SAMPLES)
+            x = x0 + roi_width / SIZE * (x_bin + (sample % SAMPLES + 0.5) / SAMPLES)
+            y_low, y_high, y_share, y_in = _axis(y, rows)
+            x_low, x_high, x_share, x_in = _axis(x, columns)
+            weight = tl.where(y_in & x_in, 1.0 / (SAMPLES * SAMPLES), 0.0)
+            upper, lower = own * (weight * (1.0 - y_share)), own * (weight * y_share)
+            row = target + y_low * columns * num_channels + channel
+            tl.atomic_add(row + x_low * num_channels, upper * (1.0 - x_share), there, sem="relaxed")
+            tl.atomic_add(row + x_high * num_channels, upper * x_share, there, sem="relaxed")
+            row = target + y_high * columns * num_channels + channel
+            tl.atomic_add(row + x_low * num_channels, lower * (1.0 - x_share), there, sem="relaxed")
+            tl.atomic_add(row + x_high * num_channels, lower * x_share, there, sem="relaxed")
+
+
+class RoiAlign(torch.autograd.Function):
+    """As trainers.ops.roi_align.roi_align; the gradients of the features are summed in fp32."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        rois: torch.Tensor,
+        image: torch.Tensor,
+        valid: torch.Tensor,
+        level: torch.Tensor,
+        size: int,
+        stride: int,
+        *features: torch.Tensor,
+    ) -> torch.Tensor:
+        features = tuple(feature.contiguous(memory_format=torch.channels_last) for feature in features)
+        _, channels, height, width = features[0].shape
+        halves = [(height >> index, width >> index) for index in range(len(features))]
+        assert [tuple(feature.shape[2:]) for feature in features] == halves, "each level has half the resolution"
+        out = torch.empty(
+            (len(rois), channels, size, size), dtype=features[0].dtype, device=rois.device,
+            memory_format=torch.channels_last,
+        )  # fmt: skip
+        ctx.save_for_backward(rois, image, valid, level)
+        ctx.size, ctx.stride = size, stride
+        ctx.shapes, ctx.dtype = [feature.shape for feature in features], features[0].dtype
+        _launch(_forward, features, (rois.contiguous(), image, valid, level), out, size, stride)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+        gradient = gradient.contiguous(memory_format=torch.channels_last)
+        sums = [
+            torch.empty(shape, device=gradient.device, memory_format=torch.channels_last).zero_()
+            for shape in ctx.shapes
+        ]
+        _launch(_backward, sums, ctx.saved_tensors, gradient, ctx.size, ctx.stride)
+        return (None,) * 6 + tuple(total.to(ctx.dtype) for total in sums)
+
+
+def _launch(
+    kernel: Any,
+    maps: tuple[torch.Tensor, ...] | list[torch.Tensor],
+    regions: tuple[torch.Tensor, ...],
+    pooled: torch.Tensor,
+    size: int,
+    stride: int,
+) -> None:
+    """`pooled` is written by the forward kernel and read by the backward one."""
+    assert 1 <= len(maps) <= MAX_LEVELS
+    _, channels, height, width = maps[0].shape
+    four = [*maps, *[maps[-1]] * (MAX_LEVELS - len(maps))]
+    kernel[(len(regions[0]), size * size)](
+        *four, *regions, pooled, height, width, stride, channels,
+        SIZE=size, SAMPLES=SAMPLES, CHANNELS=triton.next_power_of_2(channels), num_warps=2,
+    )  # fmt: skip
