@@ -119,10 +119,13 @@ def _train(
         for _ in range(2):
             step += steps
             now += steps * step_sec
-            window = throughput.Window(step, steps * asked.global_batch_size(), (step_sec,) * steps, (0.0,) * steps)
+            ranks = asked.world_size()
+            window = throughput.Window(
+                step, epoch, steps * asked.global_batch_size(), (steps * step_sec,) * ranks, (0.0,) * ranks,
+                (step_sec,) * steps, (0.0,) * steps,
+            )  # fmt: skip
             windows.append(window)
-            times = {"step_ms": [round(1e3 * step_sec, 4)] * steps, "wait_ms": [0.0] * steps}
-            log.event("throughput_window", now, step=step, samples=window.samples, **times)
+            log.event("throughput_window", now, **throughput.written(window))
             live = {"train/loss": 1 / step, "throughput/samples_per_sec": window.samples_per_sec}
             log.add("metrics", now, step=step, values=live)
             system = {"cpu_utilization_percentage": 30.0 + epoch % 9}

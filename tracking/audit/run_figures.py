@@ -124,14 +124,17 @@ class Journaled:
         return total
 
     def rate(self) -> float | None:
-        """Samples over seconds of all windows but the first; of a single one, of all steps but its first."""
+        """Samples over seconds of all windows but the first two, or where there are no more but the first.
+
+        An epoch took as long as the rank whose windows of it sum up to most.
+        """
         windows = [row["values"] for row in self.rows if row["kind"] == "event" and row["key"] == "throughput_window"]
-        if len(windows) == 1:
-            steps = windows[0]["step_ms"]
-            rest = windows[0]["samples"] * (len(steps) - 1) // len(steps)
-            return 1e3 * rest / math.fsum(steps[1:]) if len(steps) > 1 else None
-        seconds = math.fsum(step for window in windows[1:] for step in window["step_ms"]) / 1e3
-        return sum(window["samples"] for window in windows[1:]) / seconds if seconds else None
+        steady = windows[2:] if len(windows) > 2 else windows[1:]
+        milliseconds = 0.0
+        for epoch in {window["epoch_num"] for window in steady}:
+            own = [window["rank_ms"] for window in steady if window["epoch_num"] == epoch]
+            milliseconds += max(math.fsum(window[rank] for window in own) for rank in range(len(own[0])))
+        return 1e3 * sum(window["samples"] for window in steady) / milliseconds if milliseconds else None
 
     def rate_per_device(self) -> float | None:
         rate, devices = self.rate(), self.devices()

@@ -54,7 +54,8 @@ class TrialCallback(pl.Callback):
         self._step = 0
         self._epoch_samples = 0
         self._reached = False
-        self._cold = False  # the first window of an attempt that continues another
+        self._first_step = True  # of this attempt; it is a window of its own
+        self._num_cold = 0  # windows still to come that are not steady, of an attempt that continues another
 
     def state_dict(self) -> dict[str, Any]:
         """What Lightning saves in a checkpoint; the windows are in the journal. A collective call."""
@@ -65,7 +66,7 @@ class TrialCallback(pl.Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._step, self.samples, self._reached = (state_dict[key] for key in ("step", "samples", "reached"))
         self._meter.before, self.energy = state_dict["joules"], state_dict["energy"]
-        self._cold = True
+        self._num_cold = throughput.NUM_COLD
 
     # ------------------------------------------------------------------------------------------------- the clock
 
@@ -116,7 +117,7 @@ class TrialCallback(pl.Callback):
             self._close_epoch(trainer)
 
     def _close_epoch(self, trainer: pl.Trainer) -> None:
-        trained = self._read_windows()
+        trained = self._read_windows(trainer)
         self._event("epoch_stop", epoch_num=trainer.current_epoch + 1, samples=trained)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -146,20 +147,21 @@ class TrialCallback(pl.Callback):
         chunk.losses.append(self._timer.keep(outputs["loss"]))
         chunk.done.append(self._timer.mark())
         self._step += 1
-        if len(chunk.done) == self._config.log_every_n_steps:
-            self._read_window(self._waiting, self._step - len(chunk.done))
+        if self._first_step or (batch_idx + 1) % self._config.log_every_n_steps == 0:
+            self._first_step = False
+            self._read_window(trainer, self._waiting, self._step - len(chunk.done))
             self._waiting, self._chunk = chunk, Chunk(chunk.done[-1])
 
-    def _read_windows(self) -> int:
+    def _read_windows(self, trainer: pl.Trainer) -> int:
         """Read what is left at the end of an epoch, waiting for the device; return the epoch's samples."""
         assert self._chunk is not None
-        self._read_window(self._waiting, self._step - len(self._chunk.done))
-        self._read_window(self._chunk, self._step)
+        self._read_window(trainer, self._waiting, self._step - len(self._chunk.done))
+        self._read_window(trainer, self._chunk, self._step)
         self._waiting = self._chunk = None
         epoch_samples, self._epoch_samples = self._epoch_samples, 0
         return epoch_samples
 
-    def _read_window(self, chunk: Chunk | None, step: int) -> None:
+    def _read_window(self, trainer: pl.Trainer, chunk: Chunk | None, step: int) -> None:
         """Turn a chunk into a window, over all ranks. Raises NonFiniteLoss, on every rank alike."""
         if chunk is None or not chunk.done:
             return
@@ -174,14 +176,22 @@ class TrialCallback(pl.Callback):
                 f" here up to {self._config.learning_rate():g}, is too high: give a lower model.optimizer.lr or another"
                 " model.optimizer.lr_scaling"
             )
+        times, waits, _ = ranks.unbind(dim=1)
         window = throughput.Window(
-            step, samples, throughput.slowest(ranks[:, 0].tolist()), throughput.slowest(ranks[:, 1].tolist())
+            step,
+            trainer.current_epoch + 1,
+            samples,
+            tuple(times.sum(dim=1).tolist()),
+            tuple(waits.sum(dim=1).tolist()),
+            throughput.slowest(times.tolist()),
+            throughput.slowest(waits.tolist()),
         )
         self.samples += samples
         self._epoch_samples += samples
-        if not self._cold:  # as the first window of a run, it is not steady: data is read and caches fill
+        if self._num_cold:  # as the first windows of a run, it is not steady: data is read and caches fill
+            self._num_cold -= 1
+        else:
             self.windows.append(window)
-        self._cold = False
         self._log_window(window, float(losses.mean()))
 
     def _gather(self, own: torch.Tensor, samples: int) -> tuple[torch.Tensor, int]:
@@ -197,13 +207,7 @@ class TrialCallback(pl.Callback):
     def _log_window(self, window: throughput.Window, loss: float) -> None:
         if self._journal is None:
             return
-        self._event(
-            "throughput_window",
-            step=window.step,
-            samples=window.samples,
-            step_ms=[round(1e3 * value, 4) for value in window.step_sec],
-            wait_ms=[round(1e3 * value, 4) for value in window.wait_sec],
-        )
+        self._event("throughput_window", **throughput.written(window))
         if math.isfinite(loss):
             values = {"train/loss": loss, "throughput/samples_per_sec": window.samples_per_sec}
             self._journal.metrics(values, window.step)

@@ -1,14 +1,22 @@
 """Rates and step times from measured windows. Pure arithmetic; tracking.measure.callback does the measuring.
 
-A window is a run of consecutive training steps inside one epoch. Evaluation lies between windows. Over ranks the
-slowest counts: a step is over when its last rank is done.
+A window is a run of consecutive training steps inside one epoch. Evaluation lies between windows. The first step of a
+run, or of an attempt that continues it, is a window of its own.
+
+Over ranks the slowest counts, over an epoch as a whole: each rank has timed its windows by its own clock, and they lie
+end to end, so their sum is the time from the epoch's common start until that rank was done. Adding up the slowest rank
+of every single step would count a delay twice that wanders from rank to rank, since the others wait for it in the
+exchange of gradients.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 from tracking.run import Record
 
@@ -28,18 +36,24 @@ PEAK_FLOPS: dict[str, dict[str, float]] = {
 }
 
 
+NUM_COLD = 2  # windows: the first step, and those that follow it up to the next window
+
+
 @dataclass(frozen=True)
 class Window:
-    """A measured run of steps; `samples` over all ranks, `step_sec` and `wait_sec` of the slowest rank a step."""
+    """A run of steps: the samples of all ranks, each rank's time, and each step's time on its slowest rank."""
 
     step: int  # global step at its end
+    epoch_num: int  # counted from 1
     samples: int
+    rank_sec: tuple[float, ...]  # of each rank, from the window's start to its end by the rank's own clock
+    rank_wait_sec: tuple[float, ...]  # the part of it in which the rank's device waited for the loader
     step_sec: tuple[float, ...]
-    wait_sec: tuple[float, ...]  # the part of each step in which the device waited for the loader
+    wait_sec: tuple[float, ...]
 
     @property
     def seconds(self) -> float:
-        return sum(self.step_sec)
+        return max(self.rank_sec)
 
     @property
     def samples_per_sec(self) -> float:
@@ -47,19 +61,36 @@ class Window:
 
 
 def recorded(history: Sequence[Record]) -> list[Window]:
-    """The windows in the events of a run; of an attempt that continues another, all but the first."""
+    """The windows in the events of a run; of an attempt that continues another, all but the first `NUM_COLD`."""
     windows: list[Window] = []
-    cold = False
+    num_cold = 0
     for event in history:
         if event.key == "run_start":
-            cold = bool(windows)
+            num_cold = NUM_COLD if windows else 0
         elif event.key == "throughput_window":
-            values = event.values
-            steps, waits = (tuple(1e-3 * value for value in values[key]) for key in ("step_ms", "wait_ms"))
-            if not cold:
-                windows.append(Window(values["step"], values["samples"], steps, waits))
-            cold = False
+            if num_cold:
+                num_cold -= 1
+            else:
+                windows.append(_read(event.values))
     return windows
+
+
+def _read(values: Mapping[str, Any]) -> Window:
+    keys = ("rank_ms", "rank_wait_ms", "step_ms", "wait_ms")
+    times = (tuple(1e-3 * value for value in values[key]) for key in keys)
+    return Window(values["step"], values["epoch_num"], values["samples"], *times)
+
+
+def written(window: Window) -> dict[str, Any]:
+    """The metadata of a window's event, times in milliseconds to a tenth of a microsecond; `recorded` reads it."""
+    times = {
+        "rank_ms": window.rank_sec,
+        "rank_wait_ms": window.rank_wait_sec,
+        "step_ms": window.step_sec,
+        "wait_ms": window.wait_sec,
+    }
+    numbers = {"step": window.step, "epoch_num": window.epoch_num, "samples": window.samples}
+    return numbers | {key: [round(1e3 * value, 4) for value in values] for key, values in times.items()}
 
 
 def slowest(ranks: Sequence[Sequence[float]]) -> tuple[float, ...]:
@@ -74,26 +105,41 @@ def slowest(ranks: Sequence[Sequence[float]]) -> tuple[float, ...]:
 
 
 def steady(windows: Sequence[Window]) -> list[Window]:
-    """The windows that count: all but the first, in which data is read and caches fill.
+    """The windows that count: those behind the first `NUM_COLD`, in which data is read and caches fill.
 
-    Of a single window, its steps but the first, if there are more.
+    Where there are no more than those, all but the first step, which is a window of its own.
     """
-    if len(windows) != 1:
-        return list(windows[1:])
-    (only,) = windows
-    steps = len(only.step_sec)
-    if steps < 2:
-        return []
-    return [Window(only.step, only.samples * (steps - 1) // steps, only.step_sec[1:], only.wait_sec[1:])]
+    return list(windows[NUM_COLD:] or windows[1:])
+
+
+def total_sec(windows: Sequence[Window]) -> float:
+    """Seconds of the windows: of each epoch's, those of the rank that took longest for all of them together."""
+    epochs = groupby(windows, key=lambda window: window.epoch_num)
+    return math.fsum(max(_rank_totals([window.rank_sec for window in epoch])) for _, epoch in epochs)
+
+
+def wait_fraction(windows: Sequence[Window]) -> float:
+    """The share of its own time that a rank waited for data; of the rank that waited most."""
+    waited = _rank_totals([window.rank_wait_sec for window in windows])
+    seconds = _rank_totals([window.rank_sec for window in windows])
+    return max(wait / own for wait, own in zip(waited, seconds, strict=True))
+
+
+def _rank_totals(rows: Sequence[Sequence[float]]) -> list[float]:
+    """Each rank's sum over windows; `rows` has one row a window, each with one value a rank."""
+    return [math.fsum(values) for values in zip(*rows, strict=True)]
 
 
 def summarize(windows: Sequence[Window], world_size: int) -> dict[str, float]:
-    """The `throughput/*` metrics over the steady windows; empty where there are none."""
+    """The `throughput/*` metrics over the steady windows; empty where there are none.
+
+    The percentiles are of steps, each as long as its slowest rank took for it: with several ranks their sum is longer
+    than the time that passed.
+    """
     counted = steady(windows)
     if not counted:
         return {}
-    seconds = sum(window.seconds for window in counted)
-    rate = sum(window.samples for window in counted) / seconds
+    rate = sum(window.samples for window in counted) / total_sec(counted)
     milliseconds = [1e3 * value for window in counted for value in window.step_sec]
     return {
         "throughput/samples_per_sec": rate,
@@ -101,7 +147,7 @@ def summarize(windows: Sequence[Window], world_size: int) -> dict[str, float]:
         "throughput/step_ms_p50": percentile(milliseconds, 50),
         "throughput/step_ms_p90": percentile(milliseconds, 90),
         "throughput/step_ms_p99": percentile(milliseconds, 99),
-        "throughput/data_wait_fraction": sum(sum(window.wait_sec) for window in counted) / seconds,
+        "throughput/data_wait_fraction": wait_fraction(counted),
     }
 
 

@@ -14,6 +14,7 @@ from conf.schema import ConfigError
 from tests.composing import composed
 from tracking.jobs import job, resume, sweep
 from tracking.jobs.sweep import Job
+from tracking.measure import throughput
 from tracking.run import checkpoints, journal, run_folder, run_lock
 from tracking.run.journal import Journal
 from tracking.run.run_folder import Failure, Result
@@ -37,7 +38,8 @@ def interrupted(root: Path, sweep_folder: Path | None = None, epochs: tuple[int,
     log.event("run_start")
     for epoch in range(1, 6):
         log.event("epoch_start", epoch_num=epoch)
-        log.event("throughput_window", step=10 * epoch, samples=1, step_ms=[1.0], wait_ms=[0.0])
+        window = throughput.Window(10 * epoch, epoch, 1, (0.001,), (0.0,), (0.001,), (0.0,))
+        log.event("throughput_window", **throughput.written(window))
         log.metrics({"train/loss": 1.0}, 10 * epoch)
     log.close()
     for epoch in epochs:

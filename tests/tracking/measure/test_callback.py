@@ -83,9 +83,9 @@ def trained(folder: Path, module: Line, state: dict[str, Any] | None = None, **o
 
 def test_windows_end_with_the_epoch_and_hold_every_step_and_sample(tmp_path: Path) -> None:
     callback = trained(tmp_path, Line(), stop_at_target=False)
-    assert [len(window.step_sec) for window in callback.windows] == [3, 3, 1] * 3
-    assert [window.step for window in callback.windows] == [3, 6, 7, 10, 13, 14, 17, 20, 21]
-    assert [window.samples for window in callback.windows] == [30, 30, 4] * 3
+    assert [len(window.step_sec) for window in callback.windows] == [1, 2, 3, 1] + [3, 3, 1] * 2
+    assert [window.step for window in callback.windows] == [1, 3, 6, 7, 10, 13, 14, 17, 20, 21]
+    assert [window.samples for window in callback.windows] == [10, 20, 30, 4] + [30, 30, 4] * 2
     events = journal.events(tmp_path / "journal.jsonl")
     assert [event.values["samples"] for event in events if event.key == "epoch_stop"] == [64] * 3
     assert all(0 <= wait <= step for w in callback.windows for wait, step in zip(w.wait_sec, w.step_sec, strict=True))
