@@ -150,7 +150,7 @@ def tags(fingerprint: Fingerprint, image: str | None = None) -> dict[str, str]:
 
 def taken(folder: Path) -> list[Fingerprint]:
     """The fingerprints of a run's attempts, the last of which is the one under way."""
-    paths = [*run_folder.kept(folder, run_folder.FINGERPRINT), folder / run_folder.FINGERPRINT]
+    paths = [*run_folder.earlier_attempts(folder, run_folder.FINGERPRINT), folder / run_folder.FINGERPRINT]
     return [run_folder.read_json(path) for path in paths]
 
 

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from conf.secrets import redact
+from conf.secrets import may_be_secret_name, redact
 
 Output = Callable[[], str | None]
 TIMEOUT_SEC = 20.0
@@ -30,8 +30,7 @@ GIT_COMMANDS = {
     "untracked": (*_GIT, "ls-files", "--others", "--exclude-standard", "-z"),
 }
 
-_KEPT = ("CUDA_", "NCCL_", "OMP_", "GOMP_", "TORCH_", "PYTORCH_", "MKL_", "CUDNN_", "CUBLAS_", "NVIDIA_")
-_SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTH")
+COMPUTING_VARIABLES = ("CUDA_", "NCCL_", "OMP_", "GOMP_", "TORCH_", "PYTORCH_", "MKL_", "CUDNN_", "CUBLAS_", "NVIDIA_")
 
 
 def start(command: Sequence[str], folder: Path | None = None) -> Output:
@@ -130,7 +129,7 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {
         name: redact(value)
         for name, value in sorted(environ.items())
-        if name.startswith(_KEPT) and not any(word in name.upper() for word in _SECRET)
+        if name.startswith(COMPUTING_VARIABLES) and not may_be_secret_name(name)
     }
 
 

@@ -65,7 +65,7 @@ class Launcher:
             assert one.folder is not None
             assert one.result is not None
             self._console.print(console.run_table(one.name, one.folder, one.result))
-            if one.result.failure and checkpoints.found(one.folder):
+            if one.result.failure and checkpoints.in_folder(one.folder):
                 self._console.print(f"continue it with: launch.py resume={os.path.relpath(one.folder)}", soft_wrap=True)
             self._uploads.wait([one.folder])
             self._uploads.print_link(one.folder)
@@ -163,7 +163,7 @@ class Launcher:
             descriptor = held.enter_context(run_lock.hold(folder))
         except run_lock.Running as error:  # since it was looked at
             raise ConfigError(f"{folder}: {error}; wait for its end") from error
-        damaged = [other.path.name for other in checkpoints.found(folder) if other.epoch_num > checkpoint.epoch_num]
+        damaged = [other.path.name for other in checkpoints.in_folder(folder) if other.epoch_num > checkpoint.epoch_num]
         resume.reopen(folder, checkpoint)
         note = f" ({', '.join(damaged)}: damaged)" if damaged else ""
         self._console.print(f"{folder.name}: continues after epoch {checkpoint.epoch_num}{note}", soft_wrap=True)

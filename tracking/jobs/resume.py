@@ -9,6 +9,7 @@ import yaml
 
 from conf import schema
 from conf.schema import ConfigError, RunConfig
+from conf.secrets import strip_credentials
 from tracking.jobs.sweep import DEFINITION, Job
 from tracking.mirror import NOTE_TAG, server
 from tracking.run import Checkpoint, Journal, Record, attempts, checkpoints, journal, run_folder, run_lock
@@ -41,7 +42,7 @@ def job(asked: Job, multirun: bool) -> Job:
         override(config, asked.config, key)
     stored = run_folder.read_info(folder).tracking_uri
     # As it was; but where the environment names the same server, it may hold the credentials that the folder does not.
-    config.tracking.uri = None if server.strip_credentials(server.default_uri()) == stored else stored
+    config.tracking.uri = None if strip_credentials(server.default_uri()) == stored else stored
     config.sweep.resume = None  # how the job came into its sweep
     overrides = yaml.safe_load((folder / run_folder.OVERRIDES).read_text())
     check_unchanged(folder, given, config)
@@ -82,7 +83,7 @@ def usable_checkpoint(folder: Path, given: str, overrides: list[str]) -> Checkpo
     """The newest whole checkpoint. Raises ConfigError where there is none."""
     newest = checkpoints.newest(folder)
     if newest is None:
-        damaged = ", ".join(one.path.name for one in checkpoints.found(folder))
+        damaged = ", ".join(one.path.name for one in checkpoints.in_folder(folder))
         why = f"damaged: {damaged}" if damaged else "checkpoint_every_epochs was not set, or the first was not reached"
         anew = shlex.join(["launch.py", *overrides])
         raise ConfigError(f"{given}: there is no checkpoint to continue from ({why}); run it anew: {anew}")

@@ -14,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from conf.schema import ConfigError, TrackingConfig
+from conf.secrets import strip_credentials
 from tracking.jobs import job, sweep_view, unfinished
 from tracking.jobs.job import Interrupted
 from tracking.jobs.repair import repair
@@ -31,7 +32,7 @@ class Uploads:
         self._config = config
         self._console = console
         self._uri = server.absolute_uri(config.uri) if config.uri else server.default_uri()
-        self.uri = server.strip_credentials(self._uri)
+        self.uri = strip_credentials(self._uri)
         self._threads: dict[Path, MirrorThread] = {}
         self._earlier: list[Path] = []  # folders of runs that were cut off, to be uploaded too
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tracking.mirror import STATUS, UID_TAG, batches
+from tracking.mirror import STATUS, UID_TAG, log_batches
 from tracking.results.runs import LISTED, History, Progress, Run, nothing
 from tracking.run import run_folder
 
@@ -39,7 +39,7 @@ class FolderRuns:
     def history(self, run: Run, keys: Iterable[str]) -> History:
         asked = set(keys)
         found: dict[str, set[tuple[int, int, float]]] = {}
-        for batch in batches(self._folders[run.id] / run_folder.JOURNAL, 0):
+        for batch in log_batches(self._folders[run.id] / run_folder.JOURNAL, 0):
             for key, value, time_ms, step in batch.metrics:
                 if key in asked:
                     found.setdefault(key, set()).add((step, time_ms, value))
@@ -58,7 +58,7 @@ class FolderRuns:
         newest: dict[str, tuple[int, int, float]] = {}
         time_ms = 0
         try:
-            for batch in batches(folder / run_folder.JOURNAL, 0):
+            for batch in log_batches(folder / run_folder.JOURNAL, 0):
                 params |= batch.params
                 tags |= batch.tags
                 time_ms = batch.time_ms

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from conf.secrets import strip_credentials
 from tracking.mirror import (
     ENVIRONMENT,
     MAX_TAG_CHARS,
@@ -19,7 +20,6 @@ from tracking.mirror import (
     absolute_uri,
     answers,
     default_uri,
-    strip_credentials,
 )
 from tracking.results.runs import LISTED, History, Progress, Run, nothing
 from tracking.run import run_folder

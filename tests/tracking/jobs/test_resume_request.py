@@ -126,7 +126,7 @@ def test_a_run_that_goes_on_is_refused(tmp_path: Path, has_result: bool) -> None
 
 def test_a_run_that_may_go_on_elsewhere_is_refused_until_somebody_says_that_it_does_not(tmp_path: Path) -> None:
     folder = interrupted(tmp_path / "runs")
-    path = folder / run_folder.OWNER
+    path = folder / run_folder.RUN_LOCK
     path.write_text(json.dumps(json.loads(path.read_text()) | {"host": "elsewhere", "boot_id": "another"}))
     assert asked(folder).checkpoint, "it has a result: so it has ended"
     (folder / run_folder.RESULT).unlink()
@@ -184,7 +184,7 @@ def test_reopening_sets_the_files_aside_and_says_where_it_goes_on(tmp_path: Path
     for row, _ in journal.read(folder / run_folder.JOURNAL):
         tags |= row.values if row.kind == "tags" else {}
     assert (tags["resumed"], tags["resumed.after"]) == (2, "signal:15,oom")
-    assert [path.name for path in run_folder.kept(folder, "fingerprint.json")] == [
+    assert [path.name for path in run_folder.earlier_attempts(folder, "fingerprint.json")] == [
         "fingerprint.1.json",
         "fingerprint.2.json",
     ]

@@ -69,13 +69,13 @@ def test_sending_again_after_a_doubt_changes_nothing(server: MlflowServer, tmp_p
 def test_a_run_is_created_once_when_the_answer_is_lost(server: MlflowServer, tmp_path: Path) -> None:
     folder = make_folder(tmp_path, server.uri)
     shipper = Mirror(folder)
-    create = shipper._client.create_run
+    create = shipper._client.mlflow.create_run
 
     def lose_the_answer(*arguments: object) -> None:
         create(*arguments)
         raise ConnectionResetError("lost")
 
-    shipper._client.create_run = lose_the_answer  # type: ignore[method-assign, assignment]
+    shipper._client.mlflow.create_run = lose_the_answer  # type: ignore[method-assign, assignment]
     with pytest.raises(TrackingUnavailable, match="lost"):
         shipper.step()
     assert Mirror(folder).run_id is None
@@ -90,7 +90,7 @@ def test_a_creation_that_lands_late_is_removed_at_the_end(server: MlflowServer, 
     shipper.state.num_creations = 1
     shipper._save()
     shipper.step()
-    late = shipper._client.create_run(shipper.experiment_id or "", tags={UID_TAG: shipper.info.uid})
+    late = shipper._client.mlflow.create_run(shipper.experiment_id or "", tags={UID_TAG: shipper.info.uid})
     end(folder)
     write_rows(folder, range(1))
     shipper.finish()

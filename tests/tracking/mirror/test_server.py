@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from conf.secrets import strip_credentials
 from tests.tracking.folders import end, make_folder, wait_for
 from tests.tracking.mlflow_server import answering
 from tracking.jobs.sync import MirrorThread
@@ -70,7 +71,7 @@ def test_uris(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "sqlite:////a@b/mlflow.db": "sqlite:////a@b/mlflow.db",
         "databricks": "databricks",
     }.items():
-        assert server.strip_credentials(uri) == stripped
+        assert strip_credentials(uri) == stripped
 
 
 @pytest.mark.parametrize(
