@@ -32,7 +32,7 @@ WORDS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTI
 SHORT_WORDS = ("PASS", "PWD", "PAT")
 NAME = re.compile(rf"(^|_)({'|'.join(WORDS + SHORT_WORDS)})S?(_|$)|PASSWORD|PASSWD|SECRET|APIKEY", re.IGNORECASE)
 URL_PASSWORD = re.compile(r"://[^/\s:@]*:([^\s@]+)@")
-QUERY_CREDENTIAL = re.compile(r"user|pass|token", re.IGNORECASE)  # beside secret names, in the query of a URI
+QUERY_CREDENTIAL = re.compile(r"user|pass|token", re.IGNORECASE)  # a URI's query may hold a user, too
 
 LOOKS = re.compile(
     r"""(?P<before>://)[^/\s@?\#'"<>]+(?P<after>@)                      # the user and password of a URL
@@ -66,7 +66,7 @@ def known(environ: Mapping[str, str] = os.environ) -> frozenset[str]:
     files = (
         home / ".mlflow/credentials",
         Path(environ.get("AWS_SHARED_CREDENTIALS_FILE") or home / ".aws/credentials"),
-        Path(environ.get("NETRC") or home / ".netrc"),  # which requests reads by itself
+        Path(environ.get("NETRC") or home / ".netrc"),  # requests reads it by itself
     )
     return _known(frozenset(environ.items()), tuple((path, _changed_ns(path)) for path in files))
 

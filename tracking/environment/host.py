@@ -193,12 +193,12 @@ def library_version(name: str, function: str, maps: Path = Path("/proc/self/maps
         return None
     if name.startswith("libnccl"):  # ncclResult_t ncclGetVersion(int*)
         code = ctypes.c_int()
-        return None if ask(ctypes.byref(code)) else dotted(code.value)
+        return None if ask(ctypes.byref(code)) else version_of(code.value)
     ask.restype = ctypes.c_size_t  # size_t cudnnGetVersion(void)
-    return dotted(ask())
+    return version_of(ask())
 
 
-def dotted(code: int) -> str:
+def version_of(code: int) -> str:
     """The version in a number of cuDNN or NCCL: 91002 is 9.10.2, 22803 is 2.28.3, and before the change of scheme
     (cuDNN 9, NCCL 2.9) 8902 is 8.9.2 and 2708 is 2.7.8."""
     major = 10_000 if code >= 10_000 else 1_000

@@ -11,14 +11,7 @@ from tracking.mirror import connection, server
 from tracking.mirror.log_batches import MAX_TAG_CHARS, log_batches, shortened
 from tracking.mirror.mirror import Mirror
 from tracking.mirror.mlflow_run import NOTE_TAG, UID_TAG
-from tracking.mirror.server import (
-    ENVIRONMENT,
-    TrackingRefused,
-    TrackingUnavailable,
-    absolute_uri,
-    answers,
-    default_uri,
-)
+from tracking.mirror.server import ENVIRONMENT, TrackingRefused, TrackingUnavailable
 from tracking.mirror.state import STATUS
 
 __all__ = [
@@ -30,10 +23,7 @@ __all__ = [
     "Mirror",
     "TrackingRefused",
     "TrackingUnavailable",
-    "absolute_uri",
-    "answers",
     "connection",
-    "default_uri",
     "log_batches",
     "server",
     "shortened",

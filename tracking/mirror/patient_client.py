@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 MAX_TIMEOUT_SEC = 60.0
-STORED_BYTES_PER_SEC = 1e6  # at least, of a server that answers when a file is where it belongs
+STORED_BYTES_PER_SEC = 1e6  # the slowest store that is waited for: servers answer when a file is where it belongs
 
 
 class PatientClient:

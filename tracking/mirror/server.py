@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from conf.secrets import redact, strip_credentials
 from tracking.mirror import connection, permissions
 
-MODEL_TRAINING = "workflowType=machine_learning"  # the half of MLflow's UI that runs are in; it starts in the other
+MODEL_TRAINING = "workflowType=machine_learning"  # the half of MLflow's UI that shows runs; it starts in the other
 LOCAL_UI = "http://127.0.0.1:5000"  # where `ui_command` serves a database
 REQUEST_TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"  # seconds, read by MLflow at every request
 DEFAULT_TIMEOUT = "15"  # MLflow's own, 120 s, is long to find out that nobody is there

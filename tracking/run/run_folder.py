@@ -27,7 +27,7 @@ WORKER_LOG = "worker.log"
 RESULT = "result.json"
 FAILURE = "failure.rank{rank}.json"  # a file for each failed rank; the launcher folds the first into the result
 VIEW = "view.json"  # how MLflow's UI shows a sweep (see sweep_view); never an artifact
-MIRROR = "mirror.json"  # how far MLflow has it; never an artifact
+MIRROR = "mirror.json"  # how far MLflow has the folder; never an artifact
 CHECKPOINTS = "checkpoints"  # a folder; never an artifact
 RUN_LOCK = ".owner"  # who runs the folder; locked while somebody does (see run_lock)
 RESERVE = ".result.reserve"  # room for result.json where the disk is full; gone when there is a result
@@ -53,7 +53,7 @@ class RunInfo:
     experiment: str
     tracking_uri: str  # without credentials
     kind: str = "run"
-    uid: str = field(default_factory=lambda: uuid.uuid4().hex)  # finds the MLflow run again after a lost answer
+    uid: str = field(default_factory=lambda: uuid.uuid4().hex)  # by which the MLflow run is found after a lost answer
     parent: str | None = None  # path of the parent's folder, relative to this one
     created_ms: int = field(default_factory=now_ms)
 

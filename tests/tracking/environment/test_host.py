@@ -124,7 +124,7 @@ def test_any_text_is_taken(text: str) -> None:
     [(91002, "9.10.2"), (8902, "8.9.2"), (90100, "9.1.0"), (22803, "2.28.3"), (20905, "2.9.5"), (2708, "2.7.8")],
 )
 def test_version_numbers_of_cudnn_and_nccl(code: int, version: str) -> None:
-    assert host.dotted(code) == version
+    assert host.version_of(code) == version
 
 
 def torch_stub(version: str, cuda: str | None) -> SimpleNamespace:

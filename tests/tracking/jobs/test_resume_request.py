@@ -12,7 +12,7 @@ import yaml
 
 from conf.schema import ConfigError
 from tests.composing import composed
-from tracking.jobs import job, resume, sweep
+from tracking.jobs import resume, run_setup, sweep
 from tracking.jobs.sweep import Job
 from tracking.run import checkpoints, journal, run_folder, run_lock
 from tracking.run.journal import Journal
@@ -30,9 +30,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def interrupted(root: Path, sweep_folder: Path | None = None, epochs: tuple[int, ...] = (2, 4)) -> Path:
     """The folder of a run that was told to stop in its fifth epoch."""
     config = composed(GIVEN)
-    folder = job.make_folder(job.run_name(config), root, sweep_folder)
+    folder = run_setup.make_folder(run_setup.run_name(config), root, sweep_folder)
     with run_lock.hold(folder):
-        job.prepare(folder, job.run_name(config), config, GIVEN, "sqlite:////some/where.db", sweep_folder)
+        run_setup.prepare(folder, run_setup.run_name(config), config, GIVEN, "sqlite:////some/where.db", sweep_folder)
     log = Journal(folder / run_folder.JOURNAL)
     log.event("run_start")
     for epoch in range(1, 6):
@@ -55,7 +55,7 @@ def save(folder: Path, epoch: int) -> None:
 
 def asked(folder: Path, *overrides: str, multirun: bool = False) -> Job:
     given = [f"resume={folder}", *overrides]
-    return resume.job(Job(composed(given), given), multirun)
+    return resume.resumed_job(Job(composed(given), given), multirun)
 
 
 def refused(folder: Path, *overrides: str, multirun: bool = False) -> str:

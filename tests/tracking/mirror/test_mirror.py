@@ -16,7 +16,8 @@ from conf.secrets import strip_credentials
 from tests.tracking.folders import end, make_folder, wait_for, write_rows
 from tests.tracking.mlflow_server import MlflowServer, answering
 from tests.tracking.rows import expected_rows, query, runs_with_uid, stored_rows, tags_of
-from tracking.jobs.sync import MirrorThread, sync
+from tracking.jobs.mirror_thread import MirrorThread
+from tracking.jobs.sync import sync
 from tracking.mirror.log_batches import log_batches
 from tracking.mirror.mirror import Mirror
 from tracking.mirror.server import TrackingUnavailable, check_server

@@ -12,7 +12,8 @@ import pytest
 from tests.tracking.folders import end, make_folder, wait_for, write_rows
 from tests.tracking.mlflow_server import MlflowServer
 from tests.tracking.rows import expected_rows, query, runs_with_uid, stored_rows, tags_of
-from tracking.jobs.sync import MirrorThread, sync
+from tracking.jobs.mirror_thread import MirrorThread
+from tracking.jobs.sync import sync
 from tracking.measure import clock
 from tracking.mirror.mirror import UID_TAG, Mirror
 from tracking.mirror.server import TrackingUnavailable

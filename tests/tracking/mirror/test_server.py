@@ -11,7 +11,7 @@ import pytest
 from conf.secrets import strip_credentials
 from tests.tracking.folders import end, make_folder, wait_for
 from tests.tracking.mlflow_server import answering
-from tracking.jobs.sync import MirrorThread
+from tracking.jobs.mirror_thread import MirrorThread
 from tracking.mirror import connection, mlflow_run, server
 from tracking.mirror.mirror import Mirror
 from tracking.mirror.server import TrackingRefused, TrackingUnavailable

@@ -12,7 +12,7 @@ from tests.tracking.folders import end, make_folder, wait_for, write_rows
 from tests.tracking.mlflow_server import MlflowServer
 from tests.tracking.rows import expected_rows, runs_with_uid, status_of, stored_rows
 from tracking.jobs import sync
-from tracking.jobs.sync import MirrorThread
+from tracking.jobs.mirror_thread import MirrorThread
 from tracking.mirror.mirror import Mirror
 from tracking.mirror.server import TrackingUnavailable, _retry_after_sec
 
