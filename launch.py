@@ -69,10 +69,12 @@ def launch(started: float) -> int:
     from trainers.stack import worker_command
 
     gpus = nvml.visible_gpus()
-    jobs = [sweep.Job(checks.check_job(*one, gpus), one[1]) for one in asked]
+    jobs = [
+        sweep.Job(checks.check_job(config, overrides, params, gpus), overrides) for config, overrides, params in asked
+    ]
     if jobs[0].config.resume:
-        jobs = [resume.job(jobs[0], multirun)]
-        checks.check(jobs[0].config, gpus)
+        jobs = [resume.resumed_job(jobs[0], multirun)]
+        checks.check_run(jobs[0].config, gpus)
     config, folder = jobs[0].config, None
     if config.sweep.resume:
         folder, jobs = sweep.resume(config.runs_dir, config.sweep.resume, jobs, multirun)

@@ -23,7 +23,7 @@ class Gpu(Protocol):
     def compute_capability(self) -> float | None: ...
 
 
-def check(config: RunConfig, gpus: Sequence[Gpu]) -> RunConfig:
+def check_run(config: RunConfig, gpus: Sequence[Gpu]) -> RunConfig:
     """Return the config with `gpus` as a number. Raises ConfigError for what cannot be run on these GPUs."""
     check_finite("", dataclasses.asdict(config))
     check_secrets("", dataclasses.asdict(config))
@@ -209,7 +209,7 @@ def check_study(study: StudyConfig, overrides: Sequence[str], params: Iterable[s
     `overrides` are those of one job, `params` the keys of the grid: Hydra turns the second into the first only with -m,
     and only for one study at a time.
     """
-    if study.name and not all(any(one.startswith(f"{key}=") for one in overrides) for key in params):
+    if study.name and not all(any(override.startswith(f"{key}=") for override in overrides) for key in params):
         raise ConfigError(
             f"+study={study.name}: a study is a sweep, and one at a time: launch.py -m +study={study.name}"
             " (dry_run=true shows its jobs)"
@@ -217,10 +217,13 @@ def check_study(study: StudyConfig, overrides: Sequence[str], params: Iterable[s
 
 
 def check_job(config: RunConfig, overrides: Sequence[str], params: Iterable[str], gpus: Sequence[Gpu]) -> RunConfig:
-    """As `check`, and that a study is run as one; the refusal of a study's job says how to cut the study down."""
+    """Check a job as `check_run` does, and that a study is run as one.
+
+    The refusal of a study's job says how to cut the study down.
+    """
     check_study(config.study, overrides, params)
     try:
-        return check(config, gpus)
+        return check_run(config, gpus)
     except ConfigError as error:
         if not config.study.smaller:
             raise

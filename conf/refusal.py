@@ -15,14 +15,14 @@ HELP = "See python launch.py --help, or docs/configuration.md."
 
 def options(cls: type = RunConfig, prefix: str = "") -> dict[str, Any]:
     """Every key of the schema, dotted, with its type."""
-    found: dict[str, Any] = {}
+    types: dict[str, Any] = {}
     hints = typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):
         if dataclasses.is_dataclass(hints[field.name]):
-            found |= options(hints[field.name], f"{prefix}{field.name}.")
+            types |= options(hints[field.name], f"{prefix}{field.name}.")
         else:
-            found[prefix + field.name] = hints[field.name]
-    return found
+            types[prefix + field.name] = hints[field.name]
+    return types
 
 
 def explain(error: Exception) -> str:

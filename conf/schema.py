@@ -32,12 +32,12 @@ class OptimizerConfig:
     lr: float = REQUIRED  # type: ignore[assignment]  # learning rate at base_batch_size (see lr_scaling)
     lr_scaling: str = "none"  # none | linear | sqrt: lr times global batch / base_batch_size, or times its square root
     base_batch_size: int = 0  # the global batch that lr was chosen for; needed by linear and sqrt
-    weight_decay: float = 0.0  # as the model's optimizer applies it
+    weight_decay: float = 0.0  # strength, as the model's optimizer applies it
 
 
 @dataclass
 class ModelConfig:
-    name: str = REQUIRED  # as runs and reports show it
+    name: str = REQUIRED  # what runs and reports show
     workload: str = REQUIRED  # package.module:NAME of a trainers.workload.Workload
     batch_size: int = REQUIRED  # type: ignore[assignment]  # samples a device and step; the root's batch_size overrides
     metrics: dict[str, list[float]] = field(default_factory=dict)  # metric: [lowest, highest possible value]
@@ -53,11 +53,11 @@ class DatasetConfig:
     path: str | None = None  # folder of the files, for datasets that are read from disk
     download: bool | None = None  # fetch the files into path where they are missing and the network allows
     size: int | None = None  # number of training images, for datasets that are generated
-    num_classes: int | None = None  # of synthetic data; default: 1,000 as ImageNet, 80 as COCO
-    num_objects: int | None = None  # that an image of synthetic data has room for; default: 96, COCO's most
+    num_classes: int | None = None  # classes of synthetic data; default: 1,000 as ImageNet, 80 as COCO
+    num_objects: int | None = None  # room for objects in an image of synthetic data; default: 96, COCO's most
     year: int | None = None  # 2014 or 2017, for COCO where path holds both
     decode: str | None = None  # where JPEG files are decoded: auto | gpu | cpu
-    num_threads: int | None = None  # that read and decode, a process; default: its share of the cores, less two
+    num_threads: int | None = None  # threads a process that read and decode; default: its share of cores, less two
 
 
 @dataclass
@@ -66,12 +66,12 @@ class PrecisionConfig:
     trainer: str = REQUIRED  # Lightning's precision argument
     tf32: bool = False  # matrix units may round fp32 inputs to tf32 (10 bits of mantissa)
     needs_gpu: bool = False  # CPUs are refused
-    min_compute_capability: float = 0.0  # of an NVIDIA GPU
+    min_compute_capability: float = 0.0  # the lowest that an NVIDIA GPU must have
 
 
 @dataclass
 class StackConfig:
-    name: str = REQUIRED  # as runs and reports show it
+    name: str = REQUIRED  # what runs and reports show
     kind: str = "native"  # native: this interpreter, as it is
     env: dict[str, str] = field(default_factory=dict)  # environment variables set for the worker
     # What the worker must find, by fingerprint key (torch, cuda, cudnn, nccl, driver, python): a version or its
@@ -81,11 +81,11 @@ class StackConfig:
 
 @dataclass
 class InstanceConfig:
-    name: str = "none"  # as runs and reports show it
-    price_per_hour: float | None = None  # of one node; the root's price_per_hour overrides
-    currency: str = "USD"  # of the price; USD is what costs are reported in
-    region: str = ""  # for which the price holds
-    date: str = ""  # on which the price was read
+    name: str = "none"  # what runs and reports show
+    price_per_hour: float | None = None  # price of a node; the root's price_per_hour overrides
+    currency: str = "USD"  # currency of the price; costs are reported in USD
+    region: str = ""  # where the price holds
+    date: str = ""  # when the price was read
     source: str = ""  # where the price was read
 
 
@@ -106,7 +106,7 @@ class SweepConfig:
 
 @dataclass
 class StudyConfig:
-    name: str = ""  # of the file in conf/study; empty where the run is of no study
+    name: str = ""  # name of the file in conf/study; empty where the run is of no study
     by: list[str] = field(default_factory=list)  # axes of its report
     reference: list[str] = field(default_factory=list)  # published figures that its report shows beside
     smaller: str = ""  # overrides that cut it down to two CPU cores and minutes
@@ -125,7 +125,7 @@ class RunConfig:
     gpus: int | str = "auto"  # GPUs a node; 0 = CPU; auto = 1 where one is visible and cpu_processes is 1, else 0
     nodes: int = 1  # machines; this version runs on one
     cpu_processes: int = 1  # data-parallel processes over gloo when gpus=0
-    seed: int = 1  # of the weights, the order of the samples, augmentation and dropout
+    seed: int = 1  # decides the weights, the order of the samples, augmentation and dropout
     target: float | None = None  # overrides the workload's target on this dataset
     stop_at_target: bool = True  # false: train all epochs and only note when the target was reached
     max_epochs: int | None = None  # default: the length of the model's schedule
@@ -136,7 +136,7 @@ class RunConfig:
     overlap_grad_reduce: bool | None = None
     log_every_n_steps: int = 50  # length of a measured window, in steps
     checkpoint_every_epochs: int | None = None  # save what an interrupted run can continue from; default: never
-    price_per_hour: float | None = None  # USD, of one node; default: the instance's
+    price_per_hour: float | None = None  # USD for a node; default: the instance's
     timeout_sec: float | None = None  # stop the run, as failed, after this long
     resume: str | None = None  # folder of an interrupted run: continue it after its newest checkpoint, as it was
     runs_dir: str = "runs"  # where run folders are made

@@ -3,7 +3,7 @@
 A secret is known by its value, where the environment has it, or the credentials files of MLflow, AWS and netrc; or by
 its look: the user and password of a URL, tokens of well-known forms, and what is assigned to a name that speaks of a
 secret. What is known by neither, such as somebody else's password in the middle of a sentence, is not recognised; nor
-is one that is a single word or number.
+is one that is a single word or number. All of timetrial asks here, so that there is one rule.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 REDACTED = "***"
 MIN_CHARS = 6
 COMMON = re.compile(r"[a-z]{1,15}|[A-Z]{1,15}|\d{1,15}")  # words and numbers, which stand everywhere
-_WORDS = "TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|PASS|PWD|PAT|CREDENTIAL|AUTH"
-NAME = re.compile(rf"(^|_)({_WORDS})S?(_|$)|PASSWORD|PASSWD|SECRET|APIKEY", re.IGNORECASE)
+# The words by which a name speaks of a secret. Shorter ones are parts of others (PATH), so they have to stand alone.
+WORDS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "AUTH")
+SHORT_WORDS = ("PASS", "PWD", "PAT")
+NAME = re.compile(rf"(^|_)({'|'.join(WORDS + SHORT_WORDS)})S?(_|$)|PASSWORD|PASSWD|SECRET|APIKEY", re.IGNORECASE)
 URL_PASSWORD = re.compile(r"://[^/\s:@]*:([^\s@]+)@")
-QUERY_SECRET = re.compile(r"user|pass|token|secret", re.IGNORECASE)
+QUERY_CREDENTIAL = re.compile(r"user|pass|token", re.IGNORECASE)  # a URI's query may hold a user, too
 
 LOOKS = re.compile(
     r"""(?P<before>://)[^/\s@?\#'"<>]+(?P<after>@)                      # the user and password of a URL
@@ -39,18 +41,23 @@ LOOKS = re.compile(
     |\bhf_[A-Za-z0-9]{30,}|\bsk-[\w-]{20,}|\bxox[a-z]-[\w-]{10,}        # Hugging Face, OpenAI, Slack
     |\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*    # AWS, JSON web tokens
     |-----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----[\s\S]*?(?:-----END[ ][A-Z ]*PRIVATE[ ]KEY-----|\Z)
-    |(?P<name>\b[A-Z0-9_]*(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?)["']?\s*[=:]\s*["']?)[^\s,;}"']{6,}
+    |(?P<name>\b[A-Z0-9_]*(?:WORDS)S?["']?\s*[=:]\s*["']?)[^\s,;}"']{6,}
     |(?P<option>(?i:\b(?:\w+_)?(?:password|passwd|(?:secret|access)_key|api_?key|(?:access|auth)_token)["']?\s*[=:]\s*["']?))
         [^\s,;}"']{6,}
-    """,
+    """.replace("WORDS", "|".join(WORDS)),
     re.VERBOSE,
 )  # fmt: skip
 
 
 @cache
 def is_secret_name(name: str) -> bool:
-    """Whether an environment variable of this name holds a secret."""
+    """Whether what has this name, as an environment variable or an option, is a secret."""
     return NAME.search(name) is not None
+
+
+def may_be_secret_name(name: str) -> bool:
+    """Whether a name has such a word anywhere in it: what is published unasked goes by this rule."""
+    return is_secret_name(name) or any(word in name.upper() for word in WORDS)
 
 
 def known(environ: Mapping[str, str] = os.environ) -> frozenset[str]:
@@ -59,23 +66,23 @@ def known(environ: Mapping[str, str] = os.environ) -> frozenset[str]:
     files = (
         home / ".mlflow/credentials",
         Path(environ.get("AWS_SHARED_CREDENTIALS_FILE") or home / ".aws/credentials"),
-        Path(environ.get("NETRC") or home / ".netrc"),  # which requests reads by itself
+        Path(environ.get("NETRC") or home / ".netrc"),  # requests reads it by itself
     )
     return _known(frozenset(environ.items()), tuple((path, _changed_ns(path)) for path in files))
 
 
 @lru_cache(maxsize=8)
 def _known(environ: frozenset[tuple[str, str]], files: tuple[tuple[Path, int], ...]) -> frozenset[str]:
-    found = {value for path, changed_ns in files if changed_ns for value in _stored(path)}
+    values = {value for path, changed_ns in files if changed_ns for value in _stored(path)}
     user = dict(environ).get("MLFLOW_TRACKING_USERNAME", "")
     for name, value in environ:
         if "://" in value:
-            found |= {form for password in URL_PASSWORD.findall(value) for form in (password, unquote(password))}
+            values |= {form for password in URL_PASSWORD.findall(value) for form in (password, unquote(password))}
         elif is_secret_name(name) and not _is_path(value):  # such as SSH_AUTH_SOCK
-            found |= set(value.splitlines())
-    # As an Authorization header has them (RFC 7617).
-    found |= {base64.b64encode(f"{user}:{password}".encode()).decode() for password in found} if user else set()
-    return frozenset(value for value in found if len(value) >= MIN_CHARS and not COMMON.fullmatch(value))
+            values |= set(value.splitlines())
+    if user:  # the form in which an Authorization header has them (RFC 7617)
+        values |= {base64.b64encode(f"{user}:{password}".encode()).decode() for password in values}
+    return frozenset(value for value in values if len(value) >= MIN_CHARS and not COMMON.fullmatch(value))
 
 
 def redact(text: str, environ: Mapping[str, str] = os.environ) -> str:
@@ -94,6 +101,11 @@ def redacted(value: Any) -> Any:
     return [redacted(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
+def is_credential(key: str) -> bool:
+    """Whether a key in the query of a URI gives a user or a secret."""
+    return is_secret_name(key) or QUERY_CREDENTIAL.search(key) is not None
+
+
 def strip_credentials(uri: str) -> str:
     """The URI without user, password and token: fit to be written and printed."""
     parts = urlsplit(uri)
@@ -101,7 +113,7 @@ def strip_credentials(uri: str) -> str:
         uri = f"{parts.scheme}://{uri.rpartition('@')[2]}"
         parts = urlsplit(uri)
     pairs = parse_qsl(parts.query)
-    query = [(key, value) for key, value in pairs if not QUERY_SECRET.search(key)]
+    query = [(key, value) for key, value in pairs if not is_credential(key)]
     if "@" in parts.netloc or len(query) < len(pairs):
         parts = parts._replace(netloc=parts.netloc.rpartition("@")[2], query=urlencode(query))
         return urlunsplit(parts)

@@ -43,14 +43,14 @@ def test_every_choice_composes_with_every_model_and_passes_the_checks(model: str
         pytest.skip(f"{model} is not trained on {choice}")
     config = composed(overrides(model, f"{group}={choice}"))
     assert getattr(config, group).name == choice  # the name that runs are found by is the file's
-    assert checks.check(config, EIGHT_GPUS).gpus == 1
+    assert checks.check_run(config, EIGHT_GPUS).gpus == 1
     if not config.precision.needs_gpu:
-        assert checks.check(config, []).gpus == 0
+        assert checks.check_run(config, []).gpus == 0
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_model_binds_to_its_workload(model: str) -> None:
-    config = checks.check(composed(overrides(model)), [])
+    config = checks.check_run(composed(overrides(model)), [])
     workload = load_workload(config)
     assert config.model.name == model
     assert set(config.model.targets) == set(workload.data)
@@ -77,8 +77,8 @@ def test_the_learning_rate_follows_the_global_batch(scaling: str, rate: float) -
 def test_a_recipe_binds_to_the_model_it_is_named_after(recipe: str) -> None:
     model, _, dataset = recipe.partition("_")
     chosen = [f"recipe={recipe}"] if dataset == "cpu" else [f"dataset={dataset}"]
-    config = checks.check(composed([f"model={model}", *chosen]), [])
-    plain = checks.check(composed([f"model={model}", f"dataset={config.dataset.name}", "~recipe"]), [])
+    config = checks.check_run(composed([f"model={model}", *chosen]), [])
+    plain = checks.check_run(composed([f"model={model}", f"dataset={config.dataset.name}", "~recipe"]), [])
     assert config.model != plain.model
     assert config.model.hparams.keys() == plain.model.hparams.keys()  # it changes options and adds none
     assert set(config.targets()) == set(plain.targets())

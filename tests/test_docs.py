@@ -16,7 +16,7 @@ from conf import checks
 from docs import generate_configuration
 from tests.composing import EIGHT_GPUS, ROOT, composed, jobs
 from tracking.environment.fingerprint import EXPECTABLE
-from tracking.jobs.job import params
+from tracking.jobs.run_setup import params
 from tracking.run import run_folder
 
 DOCS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
@@ -99,7 +99,7 @@ def test_launch_commands_compose_and_pass_the_checks(file: str, words: list[str]
     asked = list(jobs(overrides))
     assert len(asked) == 1 or multirun
     for one in asked:
-        checks.check(composed(one, config_dir), EIGHT_GPUS)
+        checks.check_run(composed(one, config_dir), EIGHT_GPUS)
 
 
 def test_there_are_commands_to_check() -> None:
@@ -179,7 +179,7 @@ def test_the_table_of_metrics_is_that_of_the_code() -> None:
 
 
 def test_the_lists_of_params_tags_and_failures_are_those_of_the_code() -> None:
-    config = checks.check(composed(["limit_train_batches=1"]), [])
+    config = checks.check_run(composed(["limit_train_batches=1"]), [])
     documented = section("Params")
     assert {key for key in params(config) if not key.startswith("hparams/")} <= documented
     assert {f"env.{key}" for key in EXPECTABLE} <= section("Tags")

@@ -34,6 +34,7 @@ CONTROL_SIDE = {"hydra", "omegaconf", "mlflow"}  # which a worker's environment 
 WITH_MLFLOW = {
     "tracking/commands/doctor.py",
     "tracking/mirror/mirror.py",
+    "tracking/mirror/patient_client.py",
     "tracking/results/mlflow_runs.py",
     "tracking/mirror/server.py",
     "tracking/environment/system_metrics.py",

@@ -93,8 +93,8 @@ def interrupted_twice(cwd: Path, reference: Path) -> Pair:
     wait_for(lambda: mlflow(cwd).get_run(run_id).info.status == "RUNNING")  # the mirror may lag behind the worker
     seen["running"] = mlflow(cwd).get_run(run_id)
     kill_everything(second)
-    seen["left"] = [one.path.name for one in checkpoints.found(folder)]
-    newest = checkpoints.found(folder)[0].path
+    seen["left"] = [one.path.name for one in checkpoints.in_folder(folder)]
+    newest = checkpoints.in_folder(folder)[0].path
     newest.write_bytes(newest.read_bytes()[:-1000])
     return uninterrupted, launch(cwd, f"resume={folder.relative_to(cwd)}", **ONE_THREAD), seen
 

@@ -40,7 +40,7 @@ def test_a_secret_on_the_command_line_is_refused_and_not_repeated(tmp_path: Path
             override = override.replace("$WANDB_API_KEY", "secret-4711")
             config = composed([f"+{override}" if override.startswith("stack.env") else override])
             with pytest.raises(ConfigError) as refused:
-                checks.check(config, [])
+                checks.check_run(config, [])
             assert words in refusal.explain(refused.value)
             assert "secret-4711" not in str(refused.value)
     finally:
@@ -55,16 +55,16 @@ def test_a_secret_on_the_command_line_is_refused_and_not_repeated(tmp_path: Path
 def test_nobody_is_asked_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     from conf import checks
     from tests.composing import composed
-    from tracking.jobs import job
+    from tracking.jobs import supervision
     from tracking.jobs.launcher import Launcher
     from trainers.stack.command import worker_command
 
-    monkeypatch.setattr(job, "raise_on_signals", lambda: None)
+    monkeypatch.setattr(supervision, "raise_on_signals", lambda: None)
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "nobody")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "wrong")
     with answering(401) as (uri, asked):
         for offline in (False, True):
-            config = checks.check(composed([f"tracking.uri={uri}", f"tracking.offline={offline}"]), [])
+            config = checks.check_run(composed([f"tracking.uri={uri}", f"tracking.offline={offline}"]), [])
             launcher = Launcher(config, [], worker_command, 0.0)
             if offline:
                 launcher.check_server()
@@ -83,7 +83,7 @@ def test_options_that_only_sound_like_secrets_pass() -> None:
         "+stack.env.NCCL_DEBUG=INFO",
         "tracking.uri=postgresql://me@host/db",
     ]
-    checks.check(composed(harmless), [])
+    checks.check_run(composed(harmless), [])
     assert not is_secret_name("TOKENIZERS_PARALLELISM")
     assert not is_secret_name("MONKEY")
     for text in (

@@ -17,8 +17,7 @@ from conf.schema import ConfigError
 from tests.commands import Launched, launch
 from tests.composing import EIGHT_GPUS, ROOT, composed, jobs
 from tracking.__main__ import main
-from tracking.jobs.sweep_cost import job_usd
-from tracking.jobs.sweep_summary import flat
+from tracking.jobs.sweep_summary import flat, job_usd
 from tracking.published import studies
 
 STUDIES = sorted(path.stem for path in (ROOT / "conf/study").glob("*.yaml"))
@@ -47,7 +46,7 @@ def test_there_is_one_for_each_question() -> None:
 def test_the_whole_grid_composes_and_passes_the_checks_on_eight_gpus(name: str, number: int) -> None:
     asked = jobs([f"+study={name}"])
     assert len(asked) == number
-    configs = [checks.check(composed(one), EIGHT_GPUS) for one in asked]
+    configs = [checks.check_run(composed(one), EIGHT_GPUS) for one in asked]
     assert len({config.config_hash() for config in configs}) == number  # or the sweep would be refused
     assert {config.study.name for config in configs} == {name}
     # The repeats are the slowest to change: what drifts while the sweep runs falls on all settings alike.
@@ -63,7 +62,7 @@ def test_what_a_study_says_of_its_report_and_of_being_cut_down_holds(name: str) 
     if about.get("reference"):
         assert studies.check(about["reference"])
     small = shlex.split(about["smaller"])
-    configs = [checks.check(composed(one), []) for one in jobs([f"+study={name}", *small])]
+    configs = [checks.check_run(composed(one), []) for one in jobs([f"+study={name}", *small])]
     assert 1 <= len(configs) <= 4
     for axis in about["by"]:
         assert axis.startswith("env.") or axis in flat(configs[0]) or f"{axis}.name" in flat(configs[0]), axis
@@ -105,14 +104,14 @@ def test_a_study_that_cannot_run_as_asked_is_refused(tmp_path: Path, arguments: 
 
 
 def test_a_price_given_goes_before_that_of_the_instance() -> None:
-    config = checks.check(composed(["instance=p3_2xlarge", "price_per_hour=2.5"]), [])
+    config = checks.check_run(composed(["instance=p3_2xlarge", "price_per_hour=2.5"]), [])
     assert (config.instance.name, config.instance.price_per_hour) == ("p3_2xlarge", 2.5)
     assert config.instance.source == "price_per_hour"  # and no longer the study that the other price was read in
-    assert checks.check(composed(["instance=p3_2xlarge"]), []).instance.price_per_hour == 3.06
+    assert checks.check_run(composed(["instance=p3_2xlarge"]), []).instance.price_per_hour == 3.06
     with pytest.raises(ConfigError, match="price_per_hour=-1"):
-        checks.check(composed(["price_per_hour=-1"]), [])
+        checks.check_run(composed(["price_per_hour=-1"]), [])
     with pytest.raises(ConfigError, match=r"instance\.currency=EUR.*convert"):
-        checks.check(composed(["instance.currency=EUR"]), [])
+        checks.check_run(composed(["instance.currency=EUR"]), [])
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "conf/instance").glob("*.yaml")), ids=lambda path: path.stem)
@@ -145,7 +144,7 @@ def trained(request: pytest.FixtureRequest, cut_down: dict[str, list[str]], tmp_
 
 def test_a_study_trains_its_jobs_and_costs_what_they_took(trained: Launched, cut_down: dict[str, list[str]]) -> None:
     name = study_of(trained)
-    expected = sorted(checks.check(composed(one), []).config_hash() for one in jobs(cut_down[name][1:]))
+    expected = sorted(checks.check_run(composed(one), []).config_hash() for one in jobs(cut_down[name][1:]))
     assert sorted(schema.load(folder / "config.yaml").config_hash() for folder in trained.folders) == expected
     results = [json.loads((folder / "result.json").read_text()) for folder in trained.folders]
     assert {result["status"] for result in results} == {"finished"}

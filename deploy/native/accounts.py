@@ -19,18 +19,18 @@ from urllib.parse import urlencode, urlsplit
 from deploy.native.services import UnixConnection
 from deploy.native.settings import ServerError
 
-WORKSPACE = "default"  # the only one of a server without workspaces
+WORKSPACE = "default"  # what a server without workspaces calls its only one
 GRANTABLE = ("READ", "EDIT", "MANAGE", "DENY")
 MIN_PASSWORD_CHARS = 12  # mlflow.utils.validation._validate_password
 
 
 def over_socket(socket: Path, admin_password: str) -> Accounts:
-    """Of a server on this machine, as its administrator, past the proxy."""
+    """The accounts of a server on this machine, as its administrator, past the proxy."""
     return Accounts(lambda: UnixConnection(socket), "admin", admin_password)
 
 
 def over_https(uri: str) -> Accounts:
-    """Of any server, as the user of MLflow's environment variables, who has to be an administrator for most of it."""
+    """The accounts of any server, as the user of MLflow's variables, who has to be an administrator for most of it."""
     user, password = (os.environ.get(f"MLFLOW_TRACKING_{name}") for name in ("USERNAME", "PASSWORD"))
     parts = urlsplit(uri)
     if parts.scheme != "https" or not parts.hostname or not user or not password:
@@ -107,7 +107,8 @@ class Accounts:
 
     def teams(self) -> dict[str, dict[str, Any]]:
         roles = self.call("GET", "roles/list", "3.0", workspace=WORKSPACE)["roles"]
-        return {role["name"]: role for role in roles if not role["name"].startswith("__")}  # those are of one user
+        # A role whose name begins with underscores holds what was granted to a single user.
+        return {role["name"]: role for role in roles if not role["name"].startswith("__")}
 
     def _team(self, name: str) -> dict[str, Any]:
         teams = self.teams()
@@ -169,7 +170,7 @@ class Accounts:
 
     def table(self) -> list[str]:
         """A line a user, and a line a team with its members and permissions."""
-        names = {str(one["experiment_id"]): one["name"] for one in self.experiments()} | {"*": "*"}
+        names = {str(experiment["experiment_id"]): experiment["name"] for experiment in self.experiments()} | {"*": "*"}
         users = self.users()
         lines = []
         for user in users:
@@ -179,7 +180,7 @@ class Accounts:
             shown = [f"teams: {', '.join(teams)}"] if teams else []
             lines.append("; ".join([f"user {user['username']}{' (admin)' if user['is_admin'] else ''}", *shown, *own]))
         for name, role in sorted(self.teams().items()):
-            members = sorted(user["username"] for user in users if name in {one["name"] for one in user["roles"]})
+            members = sorted(user["username"] for user in users if name in {role["name"] for role in user["roles"]})
             lines.append("; ".join([f"team {name}: {', '.join(members) or 'nobody'}", *_grants(role, names)]))
         return lines
 

@@ -16,7 +16,7 @@ from deploy.native.postgresql import DATABASES, ROLE
 from deploy.native.services import Server
 from deploy.native.settings import ServerError, Settings, find_postgresql, load
 
-IDENTITY = ("settings.json", "secrets.json", "server.env", "tls")  # of HOME
+IDENTITY = ("settings.json", "secrets.json", "server.env", "tls")  # what of HOME makes a server itself
 ARTIFACTS = "artifacts.tar"
 MANIFEST = "manifest.json"
 

@@ -14,7 +14,7 @@ from deploy.native.settings import ServerError, Settings, load_secrets, private_
 
 DATABASES = ("tracking", "auth")
 ROLE, SUPERUSER = "mlflow", "postgres"
-START_TIMEOUT_SEC = 300  # after a crash it reads its log first
+START_TIMEOUT_SEC = 300  # it reads its log first where it has crashed
 
 CONFIGURATION = """
 # Written by python -m deploy.native init

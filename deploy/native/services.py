@@ -15,7 +15,7 @@ from deploy.native.postgresql import PostgreSQL
 from deploy.native.process import Group, wait_until
 from deploy.native.settings import ServerError, Settings, load_secrets, server_environment, write_private
 
-START_TIMEOUT_SEC = 300  # of MLflow, which makes or checks its tables first
+START_TIMEOUT_SEC = 300  # MLflow makes or checks its tables first
 TEMPLATE = Path(__file__).parent.parent / "nginx.conf.template"
 
 AUTH_INI = """[mlflow]
@@ -113,7 +113,7 @@ class MLflow:
             **self._database.environment,
             "MLFLOW_BACKEND_STORE_URI": self._database.uri("tracking"),  # not an argument, which all users can see
             "MLFLOW_AUTH_CONFIG_PATH": str(ini),
-            "MLFLOW_AUTH_ADMIN_PASSWORD": self._secrets["admin_password"],  # for the first start; see set-password
+            "MLFLOW_AUTH_ADMIN_PASSWORD": self._secrets["admin_password"],  # read at the first start alone
             "MLFLOW_FLASK_SERVER_SECRET_KEY": self._secrets["flask_secret_key"],
             "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # seven processes that a tracking server does without
             "MLFLOW_DISABLE_TELEMETRY": "true",

@@ -44,10 +44,10 @@ def machine_names() -> list[str]:
 @dataclass
 class Settings:
     home: Path
-    names: list[str] = field(default_factory=machine_names)  # by which users call the server: in the certificate
-    listen: str = "127.0.0.1:8443"  # of nginx; nothing else listens on a port
+    names: list[str] = field(default_factory=machine_names)  # what users call the server; they stand in the certificate
+    listen: str = "127.0.0.1:8443"  # where nginx listens; nothing else does on a port
     artifacts: str = ""  # a folder or s3://BUCKET/PREFIX; empty = HOME/artifacts
-    default_permission: str = "READ"  # of every user, on every experiment
+    default_permission: str = "READ"  # what every user may do with every experiment
     workers: int = field(default_factory=lambda: max(2, min(8, os.cpu_count() or 2)))
     python: str = sys.executable
     postgresql_bin: str = field(default_factory=lambda: find_postgresql())
@@ -101,10 +101,10 @@ def check(settings: Settings) -> None:
     if shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") is None:
         raise ServerError("nginx is not installed; on Debian: apt-get install nginx")
     program = "import importlib.util as u, sys; sys.exit(' '.join(m for m in sys.argv[1:] if not u.find_spec(m)) or 0)"
-    found = subprocess.run([settings.python, "-c", program, *MODULES], capture_output=True, text=True)
-    if found.returncode:
+    answer = subprocess.run([settings.python, "-c", program, *MODULES], capture_output=True, text=True)
+    if answer.returncode:
         raise ServerError(
-            f"{settings.python} lacks {found.stderr.strip()}; install them with:"
+            f"{settings.python} lacks {answer.stderr.strip()}; install them with:"
             f" {settings.python} -m pip install -r deploy/requirements.txt"
         )
 
@@ -144,13 +144,13 @@ def belong(path: Path) -> None:
 def load_secrets(home: Path) -> dict[str, str]:
     """The server's secrets; those that are missing are generated and kept."""
     path = home / "secrets.json"
-    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     names = ("admin_password", "database_password", "superuser_password", "flask_secret_key")
-    missing = {name: secrets.token_urlsafe(24) for name in names if name not in found}
+    missing = {name: secrets.token_urlsafe(24) for name in names if name not in stored}
     if missing:
-        found |= missing
-        write_private(path, json.dumps(found, indent=2) + "\n")
-    return found
+        stored |= missing
+        write_private(path, json.dumps(stored, indent=2) + "\n")
+    return stored
 
 
 def server_environment(home: Path) -> dict[str, str]:

@@ -30,7 +30,8 @@ from tests.tracking.faulty_proxy import FAULTS, FaultyProxy
 from tests.tracking.folders import end, make_folder, wait_for
 from tests.tracking.mlflow_server import MlflowServer
 from tests.tracking.rows import Row, as_stored, expected_rows, runs_with_uid, stored_rows
-from tracking.jobs.sync import MirrorThread, sync
+from tracking.jobs.mirror_thread import MirrorThread
+from tracking.jobs.sync import sync
 from tracking.mirror.mirror import ENVIRONMENT, Mirror
 from tracking.run import run_folder
 from tracking.run.journal import Journal

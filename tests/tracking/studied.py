@@ -9,7 +9,7 @@ from typing import Any
 
 from conf import schema
 from conf.schema import InstanceConfig, ModelConfig, RunConfig
-from tracking.jobs import job
+from tracking.jobs import run_setup
 from tracking.measure import clock, throughput
 from tracking.run import journal, run_folder
 from tracking.run.journal import Record
@@ -79,7 +79,7 @@ def make_run(
     The accuracies are of the first target metric; further ones follow it in proportion to their targets. Where the
     folder `sweep` is none of a sweep, it is a single run. A tag of None is one that the run has not got.
     """
-    name = job.run_name(asked)
+    name = run_setup.run_name(asked)
     folder = run_folder.create(sweep, name)
     parent = {"sweep": sweep.name} if (sweep / run_folder.RUN).exists() else {}
     info = RunInfo(name, "studies", uri, parent=".." if parent else None, created_ms=start_ms)
@@ -88,7 +88,7 @@ def make_run(
     if fingerprint is not None:
         run_folder.write_json(folder / run_folder.FINGERPRINT, fingerprint)
     log = Writer(folder / run_folder.JOURNAL, start_ms)
-    params = job.params(asked) | {"max_epochs": max_epochs, "optimizer/learning_rate": asked.learning_rate()}
+    params = run_setup.params(asked) | {"max_epochs": max_epochs, "optimizer/learning_rate": asked.learning_rate()}
     log.add("params", 0.0, values=params)
     env = {"env.gpu": "NVIDIA H200", "env.gpu_count": str(asked.gpus), "env.driver": "580.1", "env.cuda": "13.0"}
     about = {"config_hash": asked.config_hash(), **parent, "git.dirty": "false", "git.commit": "c1"}

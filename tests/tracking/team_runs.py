@@ -72,7 +72,7 @@ def _jobs(root: Path, planned: Planned) -> list[Job]:
         groups = tuple(f"{key}={value}" for key, value in values.items())
         config = copy.deepcopy(_composed((*groups, *common)))  # composing each job would take most of the time
         config.gpus, config.seed = gpus, seed
-        found.append(Job(checks.check(config, EIGHT_GPUS), overrides))
+        found.append(Job(checks.check_run(config, EIGHT_GPUS), overrides))
     return found
 
 

@@ -139,7 +139,7 @@ def nccl(stack: dict[str, Any]) -> Finding:
 
 
 def tracking_server(asked: Asked) -> Iterator[Finding]:
-    shown = server.strip_credentials(asked.uri)
+    shown = secrets.strip_credentials(asked.uri)
     if asked.uri.startswith("sqlite:") and not Path(asked.uri.partition("///")[2]).exists():
         yield Finding("server", f"none: runs go to {shown}, which the first run makes")
         return
@@ -154,7 +154,7 @@ def tracking_server(asked: Asked) -> Iterator[Finding]:
 
 
 def version(uri: str) -> Finding:
-    shown = server.strip_credentials(uri)
+    shown = secrets.strip_credentials(uri)
     try:
         text = connection.request(uri, "GET", "version").text.strip()
     except (connection.Misconfigured, OSError) as error:
@@ -181,7 +181,7 @@ def upload(asked: Asked) -> Finding:
     experiment = "-".join(filter(None, ("doctor", connection.user(asked.uri))))
     with tempfile.TemporaryDirectory() as scratch:
         folder = run_folder.create(Path(scratch), "doctor")
-        info = RunInfo("doctor", experiment, server.strip_credentials(asked.uri))
+        info = RunInfo("doctor", experiment, secrets.strip_credentials(asked.uri))
         run_folder.write_json(folder / run_folder.RUN, info)
         run_folder.write_text(folder / "doctor.txt", info.uid)
         journal = Journal(folder / run_folder.JOURNAL)

@@ -18,7 +18,7 @@ from rich.console import Console
 from tracking.compare import confounding
 from tracking.compare.grouping import LIKELY, Values
 from tracking.compare.metric_direction import has_slowdown
-from tracking.compare.non_inferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, Verdict, check_metric, decide, side
+from tracking.compare.non_inferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, Verdict, check_metric, decide, side_of
 from tracking.results import NONE, REPEATS, WORKLOAD, Run, Runs, differing, make_console, store_options
 
 
@@ -101,7 +101,7 @@ def judge(arguments: argparse.Namespace) -> Verdict:
             wanted = " ".join(f"{key}={value}" for key, value in arguments.where)
             raise ValueError(f"--{name} {' '.join(selectors)}: none of {len(found)} runs has {wanted}")
     check_sides(sides, arguments.metric)
-    baseline, candidate = (side(found, arguments.metric) for found in sides.values())
+    baseline, candidate = (side_of(runs, arguments.metric) for runs in sides.values())
     verdict = decide(baseline, candidate, arguments.metric, arguments.max_slowdown, arguments.confidence)
     notes = [*verdict.notes, *confounds(store, sides)]
     return replace(verdict, notes=notes)

@@ -21,7 +21,7 @@ from tracking.results import Cell, Run, Table
 
 NOT_SLOWER, SLOWER, CANNOT_TELL = 0, 1, 2
 WORDS = {NOT_SLOWER: "not slower", SLOWER: "slower", CANNOT_TELL: "cannot tell"}
-POWER = 0.8  # with which the repeats that are advised would tell
+POWER = 0.8  # the probability with which the repeats that are advised would tell
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Side:
 
     values: Sequence[float]
     num_finished: int  # trained to the end, target reached or not
-    missed: int = 0  # of these, without reaching the target
-    failed: dict[str, int] = field(default_factory=dict)  # kind: number
+    missed: int = 0  # the finished ones that did not reach the target
+    failed: dict[str, int] = field(default_factory=dict)  # by kind of failure: how many
     running: int = 0
 
     @property
@@ -76,7 +76,7 @@ def check_metric(metric: str) -> None:
         )
 
 
-def side(runs: Sequence[Run], metric: str) -> Side:
+def side_of(runs: Sequence[Run], metric: str) -> Side:
     """What runs say of a metric. A failed run is counted and never averaged in, whatever it logged before."""
     finished = [run for run in runs if run.finished]
     running = [run for run in runs if run.status == "RUNNING"]
@@ -96,31 +96,31 @@ def decide(baseline: Side, candidate: Side, metric: str, margin: float, confiden
     """
     check_metric(metric)
     slow, fast = (baseline, candidate) if higher_is_better(metric) else (candidate, baseline)
-    told: dict[str, Any] = {"notes": remarks(baseline, candidate, metric), "sides": (baseline, candidate)}
+    details: dict[str, Any] = {"notes": remarks(baseline, candidate, metric), "sides": (baseline, candidate)}
     if "to_accuracy" in metric and candidate.missed * baseline.num_finished > baseline.missed * candidate.num_finished:
-        missed = f"the candidate missed its target in {of(candidate.missed, candidate)}"
-        return Verdict(SLOWER, metric, f"{missed}, the baseline in {of(baseline.missed, baseline)}", **told)
+        missed = f"the candidate missed its target in {of_finished(candidate.missed, candidate)}"
+        return Verdict(SLOWER, metric, f"{missed}, the baseline in {of_finished(baseline.missed, baseline)}", **details)
     if min(len(slow.values), len(fast.values)) < 2:
         counts = f"{len(baseline.values)} of the baseline and {len(candidate.values)} of the candidate"
         why = f"there are values of {counts}, and a spread takes two of each; run more seeds (seed=1,2,3,4,5)"
-        return Verdict(CANNOT_TELL, metric, why, **told)
+        return Verdict(CANNOT_TELL, metric, why, **details)
     bounds = ratio_bounds(slow.values, fast.values, confidence)
     assert bounds is not None
     low, high = (f"{bound - 1:+z.1%}" for bound in bounds)
     observed = statistics.fmean(slow.values) / statistics.fmean(fast.values) - 1
-    told["slowdown"] = (bounds[0] - 1, observed, bounds[1] - 1)
+    details["slowdown"] = (bounds[0] - 1, observed, bounds[1] - 1)
     shown, sure = f"slowdown {observed:+z.1%}, allowed {percent(margin)}", f"at a confidence of {confidence:.3g}"
     code = compared(slow.values, fast.values, 1 + margin, confidence)
     if code == SLOWER:
-        return Verdict(code, metric, f"{shown}; at least {low} {sure}", **told)
+        return Verdict(code, metric, f"{shown}; at least {low} {sure}", **details)
     if code == CANNOT_TELL:
         advice = advised(slow.values, fast.values, margin, confidence)
-        return Verdict(code, metric, f"{shown}; between {low} and {high} {sure}. {advice}", **told)
+        return Verdict(code, metric, f"{shown}; between {low} and {high} {sure}. {advice}", **details)
     if candidate.num_failed * baseline.num_ended > baseline.num_failed * candidate.num_ended:
         failed = f"{candidate.num_failed} of {candidate.num_ended} runs of the candidate failed"
         why = f"{failed} ({kinds(candidate.failed)}), of the baseline {baseline.num_failed} of {baseline.num_ended}"
-        return Verdict(CANNOT_TELL, metric, f"{why}; of those that did not: {shown}. Mend and repeat them", **told)
-    return Verdict(code, metric, f"{shown}; at most {high} {sure}", **told)
+        return Verdict(CANNOT_TELL, metric, f"{why}; of those that did not: {shown}. Mend and repeat them", **details)
+    return Verdict(code, metric, f"{shown}; at most {high} {sure}", **details)
 
 
 def compared(slow: Sequence[float], fast: Sequence[float], limit: float, confidence: float) -> int:
@@ -151,19 +151,19 @@ def remarks(baseline: Side, candidate: Side, metric: str) -> list[str]:
     """What is to be said of runs that the means leave out."""
     notes = []
     to_accuracy = "to_accuracy" in metric
-    for name, one in (("baseline", baseline), ("candidate", candidate)):
-        if one.num_failed:
+    for name, side in (("baseline", baseline), ("candidate", candidate)):
+        if side.num_failed:
             notes.append(
-                f"{name}: {one.num_failed} of {one.num_ended} runs failed, and count nowhere: {kinds(one.failed)}"
+                f"{name}: {side.num_failed} of {side.num_ended} runs failed, and count nowhere: {kinds(side.failed)}"
             )
-        if one.missed:
+        if side.missed:
             rest = "; the mean is of the others" if to_accuracy else ""
-            notes.append(f"{name}: {of(one.missed, one)} missed the target{rest}")
-        without = one.num_finished - len(one.values) - (one.missed if to_accuracy else 0)
-        if without:
-            notes.append(f"{name}: {of(without, one)} have no {metric}")
-        if one.running:
-            notes.append(f"{name}: {one.running} still running, and left out")
+            notes.append(f"{name}: {of_finished(side.missed, side)} missed the target{rest}")
+        num_without = side.num_finished - len(side.values) - (side.missed if to_accuracy else 0)
+        if num_without:
+            notes.append(f"{name}: {of_finished(num_without, side)} have no {metric}")
+        if side.running:
+            notes.append(f"{name}: {side.running} still running, and left out")
     return notes
 
 
@@ -171,8 +171,8 @@ def percent(share: float) -> str:
     return f"{100 * share:+.3g}%"
 
 
-def of(count: int, one: Side) -> str:
-    return f"{count} of {one.num_finished} finished runs"
+def of_finished(count: int, side: Side) -> str:
+    return f"{count} of {side.num_finished} finished runs"
 
 
 def kinds(failed: dict[str, int]) -> str:

@@ -78,8 +78,8 @@ class Collector:
         used = _used(gpus or [], self._environ.get("CUDA_VISIBLE_DEVICES"), gpu_indices)
         matrix = topology.parse_matrix(text["topology"] or "")
         if used is not None:
-            found = topology.classify(matrix.get("links", {}), [gpu.get("index") for gpu in used])
-            matrix |= {"class": found} if found else {}
+            link_class = topology.classify(matrix.get("links", {}), [gpu.get("index") for gpu in used])
+            matrix |= {"class": link_class} if link_class else {}
         software = driver | host.loaded_versions(torch_module)
         parts = {
             "gpus": gpus,
@@ -150,15 +150,15 @@ def tags(fingerprint: Fingerprint, image: str | None = None) -> dict[str, str]:
 
 def taken(folder: Path) -> list[Fingerprint]:
     """The fingerprints of a run's attempts, the last of which is the one under way."""
-    paths = [*run_folder.kept(folder, run_folder.FINGERPRINT), folder / run_folder.FINGERPRINT]
+    paths = [*run_folder.earlier_attempts(folder, run_folder.FINGERPRINT), folder / run_folder.FINGERPRINT]
     return [run_folder.read_json(path) for path in paths]
 
 
 def changes(taken: Sequence[Fingerprint]) -> list[str]:
     """The tags in which fingerprints differ; not the hashes, which only sum up others."""
-    every = [tags(one) for one in taken]
-    keys = {key for one in every for key in one} - {"env.stack_id", "env.hardware_id"}
-    return sorted(key for key in keys if len({one.get(key) for one in every}) > 1)
+    tags_of_each = [tags(fingerprint) for fingerprint in taken]
+    keys = set().union(*tags_of_each) - {"env.stack_id", "env.hardware_id"}
+    return sorted(key for key in keys if len({values.get(key) for values in tags_of_each}) > 1)
 
 
 def _hash(values: Mapping[str, Any], *keys: str) -> str:
@@ -174,9 +174,9 @@ def mismatches(fingerprint: Fingerprint, expect: Mapping[str, str]) -> list[str]
     for key, expected in expect.items():
         if key not in EXPECTABLE:
             raise ConfigError(f"stack.expect.{key}: no such key; allowed here: {', '.join(EXPECTABLE)}")
-        found = fingerprint["software"].get(key)
-        if found != expected and not (found or "").startswith((f"{expected}.", f"{expected}+")):
-            sentences.append(f"stack.expect.{key}: expected {expected}, found {found or 'none'}")
+        actual = fingerprint["software"].get(key)
+        if actual != expected and not (actual or "").startswith((f"{expected}.", f"{expected}+")):
+            sentences.append(f"stack.expect.{key}: expected {expected}, found {actual or 'none'}")
     return sentences
 
 

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from conf.secrets import redact
+from conf.secrets import may_be_secret_name, redact
 
 Output = Callable[[], str | None]
 TIMEOUT_SEC = 20.0
@@ -30,8 +30,7 @@ GIT_COMMANDS = {
     "untracked": (*_GIT, "ls-files", "--others", "--exclude-standard", "-z"),
 }
 
-_KEPT = ("CUDA_", "NCCL_", "OMP_", "GOMP_", "TORCH_", "PYTORCH_", "MKL_", "CUDNN_", "CUBLAS_", "NVIDIA_")
-_SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTH")
+COMPUTING_VARIABLES = ("CUDA_", "NCCL_", "OMP_", "GOMP_", "TORCH_", "PYTORCH_", "MKL_", "CUDNN_", "CUBLAS_", "NVIDIA_")
 
 
 def start(command: Sequence[str], folder: Path | None = None) -> Output:
@@ -130,7 +129,7 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {
         name: redact(value)
         for name, value in sorted(environ.items())
-        if name.startswith(_KEPT) and not any(word in name.upper() for word in _SECRET)
+        if name.startswith(COMPUTING_VARIABLES) and not may_be_secret_name(name)
     }
 
 
@@ -194,12 +193,12 @@ def library_version(name: str, function: str, maps: Path = Path("/proc/self/maps
         return None
     if name.startswith("libnccl"):  # ncclResult_t ncclGetVersion(int*)
         code = ctypes.c_int()
-        return None if ask(ctypes.byref(code)) else dotted(code.value)
+        return None if ask(ctypes.byref(code)) else version_of(code.value)
     ask.restype = ctypes.c_size_t  # size_t cudnnGetVersion(void)
-    return dotted(ask())
+    return version_of(ask())
 
 
-def dotted(code: int) -> str:
+def version_of(code: int) -> str:
     """The version in a number of cuDNN or NCCL: 91002 is 9.10.2, 22803 is 2.28.3, and before the change of scheme
     (cuDNN 9, NCCL 2.9) 8902 is 8.9.2 and 2708 is 2.7.8."""
     major = 10_000 if code >= 10_000 else 1_000

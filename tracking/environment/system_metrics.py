@@ -33,7 +33,7 @@ class SystemMetrics:
     """
 
     def __init__(self, gpu_uuids: list[str], disk_path: Path, node: str = "", infiniband: Path = INFINIBAND) -> None:
-        self.failures: dict[str, str] = {}  # sensor: what it said last
+        self.failures: dict[str, str] = {}  # by sensor: what it said last
         self._prefix = f"system/{node}/" if node else "system/"
         self._rates = Rates()
         self._sensors: dict[str, Sensor] = {
@@ -104,7 +104,7 @@ def _network_megabytes() -> dict[str, float]:
 
 
 def _disk_space(path: Path) -> dict[str, float]:
-    """As MLflow's DiskMonitor, which knows no disk but the root's."""
+    """The metrics of MLflow's DiskMonitor, which knows no disk but the root's."""
     usage = psutil.disk_usage(str(path))
     return {
         "disk_usage_percentage": usage.percent,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tracking.jobs import resume, sweep, sweep_report, sync
 from tracking.jobs.launcher import Launcher
-from tracking.jobs.sync import MirrorThread, Outcome
+from tracking.jobs.mirror_thread import MirrorThread
+from tracking.jobs.sync import Outcome
 
 __all__ = ["Launcher", "MirrorThread", "Outcome", "resume", "sweep", "sweep_report", "sync"]

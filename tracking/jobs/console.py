@@ -60,7 +60,7 @@ class SafeConsole(Console):
     """Prints texts without the secrets in them."""
 
     def print(self, *objects: Any, **options: Any) -> None:
-        super().print(*(redact(one) if isinstance(one, str) else one for one in objects), **options)
+        super().print(*(redact(text) if isinstance(text, str) else text for text in objects), **options)
 
 
 def make_console() -> Console:
@@ -135,7 +135,7 @@ class RunProgress:
 
 
 def run_table(name: str, folder: Path, result: Result) -> Table:
-    """What a run found, or why it failed."""
+    """What a run measured, or why it failed."""
     table = Table(title=name, show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column()
@@ -188,7 +188,7 @@ def resumed_rows(result: Result) -> list[tuple[str, str]]:
     if not result.resumes:
         return []
     metrics = result.metrics
-    after = ", ".join(f"epoch {one['epoch_num']} ({one['after']})" for one in result.resumes)
+    after = ", ".join(f"epoch {resume['epoch_num']} ({resume['after']})" for resume in result.resumes)
     rows = [("resumed after", after)]
     if "time/resumed_to_accuracy_train_sec" in metrics:
         in_all = seconds(metrics, "time/resumed_to_accuracy_sec")
@@ -207,7 +207,7 @@ def best(result: Result) -> str:
         return "no evaluation"
     names = list(result.targets) or list(result.evaluations[0]["metrics"])[:1]
     values = {name: [row["metrics"][name] for row in result.evaluations if name in row["metrics"]] for name in names}
-    return ", ".join(f"{name} {max(found):.4g}" for name, found in values.items() if found)
+    return ", ".join(f"{name} {max(numbers):.4g}" for name, numbers in values.items() if numbers)
 
 
 def seconds(metrics: Mapping[str, float], key: str) -> str:

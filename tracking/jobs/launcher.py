@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from conf.schema import ConfigError, RunConfig
-from tracking.jobs import console, job, resume, sweep, sweep_cost, sweep_summary, unfinished
-from tracking.jobs.job import Interrupted
+from tracking.jobs import console, resume, run_setup, supervision, sweep, sweep_summary, unfinished
 from tracking.jobs.repair import repair
+from tracking.jobs.supervision import Interrupted
 from tracking.jobs.sweep import Job
 from tracking.jobs.uploads import Uploads, python
 from tracking.run import Checkpoint, Result, checkpoints, failures, run_folder, run_lock
@@ -36,14 +36,14 @@ class Launcher:
         self._started = started
         self._console = console.make_console()
         self._uploads = Uploads(config.tracking, self._console)
-        job.raise_on_signals()
+        supervision.raise_on_signals()
 
     def dry_run(self, jobs: Sequence[Job]) -> int:
         sweep.name_jobs(jobs)
-        for number, one in enumerate(jobs, 1):
-            new = Path(one.config.runs_dir).resolve() / one.name
-            command = self._command(one.config, one.checkpoint.folder if one.checkpoint else new)
-            self._console.print(f"job {number} of {len(jobs)}: {' '.join(one.overrides) or 'defaults'}", style="bold")
+        for number, job in enumerate(jobs, 1):
+            new = Path(job.config.runs_dir).resolve() / job.name
+            command = self._command(job.config, job.checkpoint.folder if job.checkpoint else new)
+            self._console.print(f"job {number} of {len(jobs)}: {' '.join(job.overrides) or 'defaults'}", style="bold")
             self._console.print(f"  {command}", soft_wrap=True)
         self._console.print(f"{len(jobs)} checked; nothing was trained (dry_run=true)")
         return 0
@@ -52,24 +52,24 @@ class Launcher:
         """Say so where the server does not answer. Raises ConfigError where it refuses the user."""
         self._uploads.check_server()
 
-    def run_single(self, one: Job) -> int:
-        root = Path(one.config.runs_dir)
+    def run_single(self, job: Job) -> int:
+        root = Path(job.config.runs_dir)
         with ExitStack() as held:
             try:
-                self._run(one, root, None, held)
+                self._run(job, root, None, held)
             except OSError as error:
                 raise ConfigError(f"runs_dir={root}: {error}; give a folder that you can write to") from error
             except Interrupted:
-                if one.folder is None:
+                if job.folder is None:
                     return 1  # stopped before anything was there to show
-            assert one.folder is not None
-            assert one.result is not None
-            self._console.print(console.run_table(one.name, one.folder, one.result))
-            if one.result.failure and checkpoints.found(one.folder):
-                self._console.print(f"continue it with: launch.py resume={os.path.relpath(one.folder)}", soft_wrap=True)
-            self._uploads.wait([one.folder])
-            self._uploads.print_link(one.folder)
-        return exit_code([one])
+            assert job.folder is not None
+            assert job.result is not None
+            self._console.print(console.run_table(job.name, job.folder, job.result))
+            if job.result.failure and checkpoints.in_folder(job.folder):
+                self._console.print(f"continue it with: launch.py resume={os.path.relpath(job.folder)}", soft_wrap=True)
+            self._uploads.wait([job.folder])
+            self._uploads.print_link(job.folder)
+        return exit_code([job])
 
     def run_sweep(self, jobs: list[Job], argv: Sequence[str], folder: Path | None = None) -> int:
         """Run the jobs that have not finished, in a new sweep or in that of `folder`."""
@@ -95,62 +95,62 @@ class Launcher:
                 self._console.print(f"the sweep's summary is not written: {error}", soft_wrap=True)
             self._console.print(sweep_summary.table(folder.name, jobs))
             self._console.print(f"sweep folder: {folder}", soft_wrap=True)
-            if (usd := sweep_cost.spent_usd(folder)) is not None:
+            if (usd := sweep_summary.spent_usd(folder)) is not None:
                 self._console.print(f"cost of the sweep: {usd:,.2f} USD, of every job from its start to its end")
-            folders = [folder, *(one.folder for one in jobs if one.folder is not None)]
+            folders = [folder, *(job.folder for job in jobs if job.folder is not None)]
             self._uploads.wait(folders)
             self._uploads.print_sweep(folder, folders[1:])
             self._print_report(folder, jobs[0].config)
         return exit_code(jobs)
 
     def _run_jobs(self, jobs: Sequence[Job], folder: Path) -> None:
-        todo = [one for one in jobs if not one.finished]
+        todo = [job for job in jobs if not job.finished]
         self._console.print(f"sweep {folder.name}: {len(todo)} of {len(jobs)} jobs to run", style="bold")
         try:
-            for number, one in enumerate(todo, 1):
-                self._console.print(f"job {number} of {len(todo)}: {' '.join(one.overrides)}", soft_wrap=True)
-                one.folder, one.result = None, None
+            for number, job in enumerate(todo, 1):
+                self._console.print(f"job {number} of {len(todo)}: {' '.join(job.overrides)}", soft_wrap=True)
+                job.folder, job.result = None, None
                 try:
                     with ExitStack() as held:
-                        self._run(one, folder, folder, held)
+                        self._run(job, folder, folder, held)
                 except OSError as error:  # the disk is full: it may have room again for the next job
-                    one.result = Result("failed", failure=failures.trouble(error))
-                assert one.result is not None
-                if one.result.failure:
-                    self._console.print(f"  {sweep_summary.status(one)}: {one.result.failure.message}", soft_wrap=True)
+                    job.result = Result("failed", failure=failures.trouble(error))
+                assert job.result is not None
+                if job.result.failure:
+                    self._console.print(f"  {sweep_summary.status(job)}: {job.result.failure.message}", soft_wrap=True)
                 self._started = time.monotonic()
         except Interrupted as error:
             self._console.print(f"stopped by {error}; continue with: launch.py sweep.resume={folder.name}")
 
-    def _run(self, one: Job, root: Path, parent: Path | None, held: ExitStack) -> None:
+    def _run(self, job: Job, root: Path, parent: Path | None, held: ExitStack) -> None:
         """Run a job in a folder that is `held` from its making or reopening on. Raises OSError where that cannot be."""
-        if one.checkpoint is None:
-            folder, descriptor = self._make_folder(one, root, parent, held)
+        if job.checkpoint is None:
+            folder, descriptor = self._make_folder(job, root, parent, held)
         else:
-            folder, descriptor = one.checkpoint.folder, self._reopen(one.checkpoint, held)
-        one.folder = folder
+            folder, descriptor = job.checkpoint.folder, self._reopen(job.checkpoint, held)
+        job.folder = folder
         try:
             if parent is None:
                 self._look_back(root)
                 self._mark(folder)
             self._uploads.start(folder)
-            command = self._command(one.config, folder)
-            uuids = [gpu.uuid for gpu in self._gpus[: int(one.config.gpus)]]
-            with console.RunProgress(self._console, one.name) as progress:
-                one.result = job.run_job(
-                    folder, one.config, command.argv, command.env, uuids, progress.update, self._started, descriptor
+            command = self._command(job.config, folder)
+            uuids = [gpu.uuid for gpu in self._gpus[: int(job.config.gpus)]]
+            with console.RunProgress(self._console, job.name) as progress:
+                job.result = supervision.run_job(
+                    folder, job.config, command.argv, command.env, uuids, progress.update, self._started, descriptor
                 )
         except Interrupted as error:
-            one.result = job.stopped(folder, error)
+            job.result = supervision.stopped(folder, error)
             raise
         finally:
             self._uploads.ended(folder)
 
-    def _make_folder(self, one: Job, root: Path, parent: Path | None, held: ExitStack) -> tuple[Path, int]:
-        folder = job.make_folder(one.name, root, parent)
+    def _make_folder(self, job: Job, root: Path, parent: Path | None, held: ExitStack) -> tuple[Path, int]:
+        folder = run_setup.make_folder(job.name, root, parent)
         try:
             descriptor = held.enter_context(run_lock.hold(folder))
-            job.prepare(folder, one.name, one.config, one.overrides, self._uploads.uri, parent)
+            run_setup.prepare(folder, job.name, job.config, job.overrides, self._uploads.uri, parent)
         except (OSError, Interrupted):
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -161,9 +161,9 @@ class Launcher:
         try:
             repair(folder)  # so that it has a result, which says what ended it
             descriptor = held.enter_context(run_lock.hold(folder))
-        except run_lock.Running as error:  # since it was looked at
+        except run_lock.Running as error:  # somebody took it up since it was looked at
             raise ConfigError(f"{folder}: {error}; wait for its end") from error
-        damaged = [other.path.name for other in checkpoints.found(folder) if other.epoch_num > checkpoint.epoch_num]
+        damaged = [other.path.name for other in checkpoints.in_folder(folder) if other.epoch_num > checkpoint.epoch_num]
         resume.reopen(folder, checkpoint)
         note = f" ({', '.join(damaged)}: damaged)" if damaged else ""
         self._console.print(f"{folder.name}: continues after epoch {checkpoint.epoch_num}{note}", soft_wrap=True)
@@ -174,7 +174,7 @@ class Launcher:
             unfinished.mark(folder)
 
     def _look_back(self, root: Path) -> None:
-        with suppress(OSError):  # it is of other runs, and hinders none
+        with suppress(OSError):  # what is wrong with other runs hinders none
             self._uploads.look_back(root)
 
     def _print_report(self, folder: Path, config: RunConfig) -> None:
@@ -193,7 +193,7 @@ class Launcher:
 
 def exit_code(jobs: Sequence[Job]) -> int:
     """0 = all ran, 1 = one failed, 2 = none could be run as asked."""
-    kinds = [one.result.failure.kind if one.result and one.result.failure else "" for one in jobs]
+    kinds = [job.result.failure.kind if job.result and job.result.failure else "" for job in jobs]
     if all(kind == "bad_input" for kind in kinds):
         return 2
-    return 0 if all(one.finished for one in jobs) else 1
+    return 0 if all(job.finished for job in jobs) else 1

@@ -5,20 +5,20 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tracking.jobs import job, sweep
+from tracking.jobs import supervision, sweep
 from tracking.run import Journal, failures, journal, run_folder, run_lock
 
-PATIENCE, RETRY_SEC = 4, 0.25  # another `sync` holds a folder for as long as it takes to end it
+NUM_RETRIES, RETRY_SEC = 4, 0.25  # another `sync` holds a folder for as long as it takes to end it
 KILLED = 9  # what no launcher survives to report; the kernel then kills its worker in the same way
 
 
 def repair(folder: Path, ended: bool = False) -> bool:
     """Give a run, or a sweep and its jobs, a result where nobody will any more; whether one was missing.
 
-    The result is dated to the last sign of life. Raises owner.Running where somebody runs the folder, or may; with
+    The result is dated to the last sign of life. Raises run_lock.Running where somebody runs the folder, or may; with
     `ended`, the caller answers for what cannot be known from here.
     """
-    for _ in range(PATIENCE):
+    for _ in range(NUM_RETRIES):
         if run_folder.read_result(folder) is not None:
             return False
         try:
@@ -41,19 +41,20 @@ def _repair(folder: Path, ended: bool) -> bool:
 
 def end_run(folder: Path) -> None:
     Journal(folder / run_folder.JOURNAL).close()  # a last line that lacks its newline alone is whole with it
-    job.end(folder, failures.killed(folder, KILLED, words("worker", last_sign_ms(folder)), last_sign_ms(folder)))
+    last_ms = last_sign_ms(folder)
+    supervision.end(folder, failures.killed(folder, KILLED, cut_off_message("worker", last_ms), last_ms))
 
 
 def end_sweep(folder: Path, ended: bool) -> None:
     jobs = [path.parent for path in sorted(folder.glob(f"*/{run_folder.RUN}"))]
-    for one in jobs:
-        repair(one, ended)
+    for job in jobs:
+        repair(job, ended)
     last_ms = max(map(last_sign_ms, [folder, *jobs]))
-    message = f"{words('sweep', last_ms)}; continue it with launch.py sweep.resume={folder.name}"
+    message = f"{cut_off_message('sweep', last_ms)}; continue it with launch.py sweep.resume={folder.name}"
     sweep.finish(folder, sweep.read(folder), failures.killed(folder, KILLED, message, last_ms))
 
 
-def words(what: str, last_ms: int) -> str:
+def cut_off_message(what: str, last_ms: int) -> str:
     last = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(last_ms / 1000))
     return f"the launcher was killed, or the machine went down, and the {what} with it; last sign of life: {last}"
 

@@ -9,6 +9,7 @@ import yaml
 
 from conf import schema
 from conf.schema import ConfigError, RunConfig
+from conf.secrets import strip_credentials
 from tracking.jobs.sweep import DEFINITION, Job
 from tracking.mirror import NOTE_TAG, server
 from tracking.run import Checkpoint, Journal, Record, attempts, checkpoints, journal, run_folder, run_lock
@@ -20,14 +21,14 @@ ALLOWED = (
 )  # fmt: skip
 
 
-def job(asked: Job, multirun: bool) -> Job:
+def resumed_job(asked: Job, multirun: bool) -> Job:
     """The job that continues the run in the folder `asked.config.resume`, with the configuration that it has.
 
     Raises ConfigError where there is nothing to continue, or where something else was asked for than the run's rest.
     """
     given = f"resume={asked.config.resume}"
     folder = Path(str(asked.config.resume)).expanduser().resolve()
-    keys = [one.partition("=")[0].lstrip("+~") for one in asked.overrides]
+    keys = [override.partition("=")[0].lstrip("+~") for override in asked.overrides]
     if multirun:
         raise ConfigError(f"{given}: continues one run; leave -m out, or continue a sweep with sweep.resume=<id>")
     if foreign := [key for key in keys if key not in ALLOWED]:
@@ -38,11 +39,11 @@ def job(asked: Job, multirun: bool) -> Job:
     check_interrupted(folder, given)
     config = schema.load(folder / run_folder.CONFIG)
     for key in keys:
-        override(config, asked.config, key)
+        take_over(config, asked.config, key)
     stored = run_folder.read_info(folder).tracking_uri
     # As it was; but where the environment names the same server, it may hold the credentials that the folder does not.
-    config.tracking.uri = None if server.strip_credentials(server.default_uri()) == stored else stored
-    config.sweep.resume = None  # how the job came into its sweep
+    config.tracking.uri = None if strip_credentials(server.default_uri()) == stored else stored
+    config.sweep.resume = None  # it says only how the job came into its sweep
     overrides = yaml.safe_load((folder / run_folder.OVERRIDES).read_text())
     check_unchanged(folder, given, config)
     return Job(config, overrides, checkpoint=usable_checkpoint(folder, given, overrides))
@@ -82,20 +83,20 @@ def usable_checkpoint(folder: Path, given: str, overrides: list[str]) -> Checkpo
     """The newest whole checkpoint. Raises ConfigError where there is none."""
     newest = checkpoints.newest(folder)
     if newest is None:
-        damaged = ", ".join(one.path.name for one in checkpoints.found(folder))
+        damaged = ", ".join(checkpoint.path.name for checkpoint in checkpoints.in_folder(folder))
         why = f"damaged: {damaged}" if damaged else "checkpoint_every_epochs was not set, or the first was not reached"
         anew = shlex.join(["launch.py", *overrides])
         raise ConfigError(f"{given}: there is no checkpoint to continue from ({why}); run it anew: {anew}")
     return newest
 
 
-def override(config: RunConfig, asked: RunConfig, key: str) -> None:
+def take_over(config: RunConfig, asked: RunConfig, key: str) -> None:
     """Take the value of a dotted key over from what was asked."""
     *groups, name = key.split(".")
-    target, source = config, asked
+    section, asked_section = config, asked
     for group in groups:
-        target, source = getattr(target, group), getattr(source, group)
-    setattr(target, name, getattr(source, name))
+        section, asked_section = getattr(section, group), getattr(asked_section, group)
+    setattr(section, name, getattr(asked_section, name))
 
 
 def reopen(folder: Path, checkpoint: Checkpoint) -> None:

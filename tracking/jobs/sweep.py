@@ -12,8 +12,8 @@ from pathlib import Path
 
 from conf import schema
 from conf.schema import NOT_MEASURED, ConfigError, RunConfig
-from tracking.jobs import sweep_cost, sweep_summary, sweep_view
-from tracking.jobs.job import run_name
+from tracking.jobs import sweep_summary, sweep_view
+from tracking.jobs.run_setup import run_name
 from tracking.mirror import NOTE_TAG, shortened
 from tracking.run import Checkpoint, Failure, Journal, Result, RunInfo, checkpoints, run_folder
 
@@ -34,7 +34,7 @@ class Job:
     folder: Path | None = None
     result: Result | None = None
     checkpoint: Checkpoint | None = None
-    varied: str = ""  # what its name tells besides
+    varied: str = ""  # what its name tells beside what every run's name does
 
     @property
     def name(self) -> str:
@@ -81,8 +81,8 @@ def title(jobs: Sequence[Job]) -> str:
 
 def name_jobs(jobs: Sequence[Job]) -> None:
     """Have the names of a sweep's jobs tell in what they differ, as far as there is room for it."""
-    for one, varied in zip(jobs, sweep_summary.varied(jobs), strict=True):
-        one.varied = re.sub(r"[^\w.,=+-]", "_", varied, flags=re.ASCII)[:MAX_VARIED]  # a folder's name, of 255 bytes
+    for job, varied in zip(jobs, sweep_summary.varied(jobs), strict=True):
+        job.varied = re.sub(r"[^\w.,=+-]", "_", varied, flags=re.ASCII)[:MAX_VARIED]  # a folder's name, of 255 bytes
 
 
 def write_definition(folder: Path, jobs: Sequence[Job], argv: Sequence[str]) -> None:
@@ -98,7 +98,7 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
     With -m, the jobs `asked` for that the sweep has not got are added to it; without, only where it is recorded can
     be given. Raises ConfigError for that and for an unknown sweep.
     """
-    changed = [one for one in asked[0].overrides if one.split("=")[0].split(".")[0] not in NOT_MEASURED]
+    changed = [word for word in asked[0].overrides if word.split("=")[0].split(".")[0] not in NOT_MEASURED]
     if changed and not multirun:
         raise ConfigError(
             f"sweep.resume={sweep_id} {' '.join(changed)}: the sweep's jobs are resumed as they were; leave"
@@ -128,33 +128,33 @@ def read(folder: Path) -> list[Job]:
     jobs = [Job(schema.from_dict(RunConfig, row["config"]), row["overrides"]) for row in definition["jobs"]]
     folders = folders_by_hash(folder)
     for job in jobs:
-        for one in folders.get(job.config.config_hash(), []):
-            result = run_folder.read_result(one)
+        for path in folders.get(job.config.config_hash(), []):
+            result = run_folder.read_result(path)
             if result is not None and not job.finished:  # it may have finished in an older folder than its newest
-                job.folder, job.result = one, result
+                job.folder, job.result = path, result
     return jobs
 
 
 def folders_by_hash(folder: Path) -> dict[str, list[Path]]:
     """The folders of a sweep's jobs by what they measure, oldest first."""
-    found: dict[str, list[Path]] = {}
+    folders: dict[str, list[Path]] = {}
     for path in sorted(folder.glob(f"*/{run_folder.CONFIG}"), key=lambda path: path.stat().st_mtime):
-        found.setdefault(schema.load(path).config_hash(), []).append(path.parent)
-    return found
+        folders.setdefault(schema.load(path).config_hash(), []).append(path.parent)
+    return folders
 
 
 def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None) -> Result:
     """Write the sweep's summary and result: finished when every job is, else failed, or `killed`. Raises OSError."""
-    bad = [sweep_summary.status(job) for job in jobs if not job.finished]
-    metrics = {"num_finished": float(len(jobs) - len(bad))}
-    if (usd := sweep_cost.spent_usd(folder)) is not None:
+    unfinished = [sweep_summary.status(job) for job in jobs if not job.finished]
+    metrics = {"num_finished": float(len(jobs) - len(unfinished))}
+    if (usd := sweep_summary.spent_usd(folder)) is not None:
         metrics["cost/sweep_usd"] = usd
     result = Result("finished", metrics=metrics)
-    if bad:
-        words = f"{len(bad)} of {len(jobs)} jobs did not finish: {', '.join(bad)}"
-        failure = Failure("error", words)
+    if unfinished:
+        message = f"{len(unfinished)} of {len(jobs)} jobs did not finish: {', '.join(unfinished)}"
+        failure = Failure("error", message)
         if killed:
-            failure = dataclasses.replace(killed, message=f"{killed.message}; {words}")
+            failure = dataclasses.replace(killed, message=f"{killed.message}; {message}")
         result = Result("killed" if killed else "failed", metrics=metrics, failure=failure)
     try:
         log = Journal(folder / run_folder.JOURNAL)

@@ -7,12 +7,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from conf.schema import StudyConfig
+from tracking.mirror import NOTE_TAG
 from tracking.published import comparison
 from tracking.report import Report, page, report
 from tracking.results import FolderRuns, MlflowRuns
 from tracking.run import run_folder
 
-NOTE_TAG = "mlflow.note.content"
 WHY_NONE = "report.failed.txt"  # among the sweep's files where a report could not be made
 BETWEEN = "\n\n---\n\n"  # the answer and what the note was before
 

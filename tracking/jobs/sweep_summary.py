@@ -1,26 +1,29 @@
-"""The table of a sweep: in what its jobs differ, how each ended, and what repeats with other seeds come to."""
+"""The table of a sweep: in what its jobs differ, how each ended, what repeats of other seeds come to, and costs."""
 
 from __future__ import annotations
 
 import csv
 import dataclasses
 import io
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from conf import schema
 from conf.schema import NOT_MEASURED, RunConfig
 from tracking.compare import mean_and_standard_error
-from tracking.jobs.job import IN_RUN_NAME
-from tracking.results import flat_keys
-from tracking.run import run_folder
+from tracking.jobs.run_setup import IN_RUN_NAME
+from tracking.results import words
+from tracking.run import journal, run_folder
 
 if TYPE_CHECKING:
     from tracking.jobs.sweep import Job
 
-COLUMNS = {  # of the summary: MLflow key, heading, format
+# The summary's columns by MLflow key: heading and format.
+COLUMNS = {
     "time/to_accuracy_sec": ("time to accuracy (s)", "{:.2f}"),
     "time/to_accuracy_train_sec": ("without evaluation (s)", "{:.2f}"),
     "epochs/to_accuracy": ("epochs", "{:.3g}"),
@@ -31,14 +34,14 @@ COLUMNS = {  # of the summary: MLflow key, heading, format
 
 def grid(jobs: Sequence[Job]) -> dict[str, list[str]]:
     """The keys in which the jobs differ, with their values in order of appearance; a group (model, ...) by name."""
-    found: dict[str, dict[str, None]] = {}
+    values_of: dict[str, dict[str, None]] = {}  # by key, in order of appearance
     for job in jobs:
         for key, value in flat(job.config).items():
-            found.setdefault(key, {})[value] = None
-    names = {key.partition(".")[0] for key, values in found.items() if key.endswith(".name") and len(values) > 1}
+            values_of.setdefault(key, {})[value] = None
+    names = {key.partition(".")[0] for key, values in values_of.items() if key.endswith(".name") and len(values) > 1}
     return {
         key.removesuffix(".name"): list(values)
-        for key, values in found.items()
+        for key, values in values_of.items()
         if len(values) > 1 and (key.endswith(".name") or key.partition(".")[0] not in names)
     }
 
@@ -59,7 +62,7 @@ def flat(config: RunConfig) -> dict[str, str]:
     content = dataclasses.asdict(config)
     for key in NOT_MEASURED:
         del content[key]
-    return flat_keys.words(content)
+    return words(content)
 
 
 def summary(jobs: Sequence[Job]) -> list[dict[str, Any]]:
@@ -78,21 +81,21 @@ def summary(jobs: Sequence[Job]) -> list[dict[str, Any]]:
         rows.append({"labels": labels, "n": "", "status": status(job), "values": values})
     if "seed" in keys and len(jobs) > len(settings):
         for setting, members in settings.items():
-            values_of = iter(setting)
-            labels = {key: "all" if key == "seed" else next(values_of) for key in keys}  # in order of the columns
+            labelled = iter(setting)  # in the order of the columns
+            labels = {key: "all" if key == "seed" else next(labelled) for key in keys}
             rows.append({"labels": labels, **pooled(members)})
     return rows
 
 
 def pooled(members: Sequence[Job]) -> dict[str, Any]:
-    good = [job.result.metrics for job in members if job.result is not None and job.finished]
-    reached = sum(metrics.get("target_reached") == 1.0 for metrics in good)
+    finished = [job.result.metrics for job in members if job.result is not None and job.finished]
+    reached = sum(metrics.get("target_reached") == 1.0 for metrics in finished)
     values = {
-        key: mean_and_standard_error([metrics[key] for metrics in good if key in metrics])
+        key: mean_and_standard_error([metrics[key] for metrics in finished if key in metrics])
         for key in COLUMNS
-        if any(key in metrics for metrics in good)
+        if any(key in metrics for metrics in finished)
     }
-    n = f"{len(good)} of {len(members)}"
+    n = f"{len(finished)} of {len(members)}"
     resumed = sum(bool(job.result and job.result.resumes) for job in members if job.finished)
     note = f", {resumed} resumed" if resumed else ""
     return {"n": n, "status": f"{reached} reached the target{note}", "values": values}
@@ -137,3 +140,24 @@ def write(folder: Path, jobs: Sequence[Job]) -> None:
     run_folder.write_text(folder / "summary.csv", text.getvalue())
     rows = [headings(jobs), ["---"] * len(headings(jobs)), *map(cells, summary(jobs))]
     run_folder.write_text(folder / "summary.md", "".join(f"| {' | '.join(row)} |\n" for row in rows))
+
+
+def spent_usd(sweep: Path) -> float | None:
+    """What a sweep cost, in USD: price an hour x nodes x time from first to last record of every job's journal.
+
+    The machine is paid for while a job fails, compiles or is stopped, too: failed jobs count, and so do all attempts of
+    jobs that were resumed. None where no job has a price.
+    """
+    costs = [job_usd(path.parent) for path in sorted(sweep.glob(f"*/{run_folder.CONFIG}"))]
+    known = [cost for cost in costs if cost is not None]
+    return math.fsum(known) if known else None
+
+
+def job_usd(folder: Path) -> float | None:
+    """The cost of one attempt; None without a price."""
+    config = schema.load(folder / run_folder.CONFIG)
+    if config.instance.price_per_hour is None:
+        return None
+    clock_sec = [record.clock_sec for record, _ in journal.read(folder / run_folder.JOURNAL, 0)]
+    seconds = max(clock_sec) - min(clock_sec) if clock_sec else 0.0
+    return seconds / 3600 * config.instance.price_per_hour * config.nodes

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from conf.schema import RunConfig
-from tracking.jobs import job
+from tracking.jobs import run_setup
 from tracking.run import run_folder
 
 SORTED_BY = "metrics.`time/to_accuracy_sec`"
@@ -22,9 +22,9 @@ METRICS = (
 )  # fmt: skip
 COST = "cost/to_accuracy_usd"
 NAME = "attributes.`Run Name`"
-CHARACTER_PIXELS = 6.4  # of the UI's font, on average
+CHARACTER_PIXELS = 6.4  # the width of a character of the UI's font, on average
 NAME_BORDER_PIXELS, HEADING_BORDER_PIXELS = 60, 30
-MAX_PARAMS = 12  # columns of them; MLflow 3.5 takes tags of 5,000 characters
+MAX_PARAMS = 12  # shown as columns; MLflow 3.5 takes tags of 5,000 characters
 MAX_CURVES = 2  # charts of accuracies: a workload has one or two
 # What MLflow's UI starts from (createExperimentPageUIState): MLflow 3.5 takes a view for the whole of it.
 UNCHANGED: Mapping[str, Any] = {
@@ -49,14 +49,14 @@ def write(folder: Path, configs: Sequence[RunConfig], names: Sequence[str], axes
 
 def state(sweep: str, configs: Sequence[RunConfig], names: Sequence[str], axes: Sequence[str]) -> dict[str, Any]:
     """The view's state, as the UI has it."""
-    known = {key for config in configs for key in job.params(config)}
+    known = {key for config in configs for key in run_setup.params(config)}
     named = (axis.removeprefix("model.").replace(".", "/") for axis in axes)
     params = [key for key in named if key in known][:MAX_PARAMS]
     metrics = [*METRICS, *([COST] if any(config.instance.price_per_hour for config in configs) else [])]
     accuracies = list(dict.fromkeys(metric for config in configs for metric in config.targets()))
     columns = [f"metrics.`{key}`" for key in metrics] + [f"params.`{key}`" for key in params] + ["tags.`failure`"]
     name_pixels = NAME_BORDER_PIXELS + CHARACTER_PIXELS * max(map(len, names))
-    widths = {one: HEADING_BORDER_PIXELS + CHARACTER_PIXELS * len(one.split("`")[1]) for one in columns}
+    widths = {column: HEADING_BORDER_PIXELS + CHARACTER_PIXELS * len(column.split("`")[1]) for column in columns}
     return {
         "searchFilter": jobs_of(sweep),
         "orderByKey": SORTED_BY if accuracies else "metrics.`throughput/samples_per_sec`",

@@ -11,8 +11,8 @@ from tracking.mirror import Mirror
 from tracking.run import Running, run_folder, run_lock
 
 MARKS = ".unfinished"  # a folder in runs_dir: an empty file a run or sweep, by its folder's name
-MAX_LOOKED_AT = 50  # each costs some milliseconds where files are far away
-SILENT_SEC = 600.0  # after which a run of another machine is taken for one that may have ended
+MAX_LOOKED_AT = 50  # marks; each costs some milliseconds where files are far away
+SILENT_SEC = 600.0  # a run of another machine that is silent for longer may have ended
 
 
 def mark(folder: Path) -> None:
@@ -27,7 +27,7 @@ def unmark(folder: Path) -> None:
 
 
 def look_back(root: Path) -> tuple[list[Path], list[Path]]:
-    """Of the runs and sweeps in `root`: those that were cut off and are ended herewith, and the others to be uploaded.
+    """The runs and sweeps in `root` that were cut off, and are ended herewith, and the others to be uploaded.
 
     The newest marks are looked at; those of what is complete, or gone, are taken away.
     """
@@ -53,10 +53,10 @@ def look_back(root: Path) -> tuple[list[Path], list[Path]]:
 
 def incomplete(folder: Path) -> list[Path]:
     """The folder, and of a sweep its jobs' folders, as far as MLflow lacks something of them."""
-    return [one for one in run_folder.run_folders(folder) if not Mirror(one).complete]
+    return [path for path in run_folder.run_folders(folder) if not Mirror(path).complete]
 
 
 def silent_sec(folder: Path) -> float:
-    """For how long nothing has been written to a journal of the run or sweep."""
+    """How long ago something was last written to a journal of the run or sweep."""
     written = [path.stat().st_mtime for path in folder.rglob(run_folder.JOURNAL)]
     return time.time() - max(written, default=0.0)

@@ -14,10 +14,11 @@ from pathlib import Path
 from rich.console import Console
 
 from conf.schema import ConfigError, TrackingConfig
-from tracking.jobs import job, sweep_view, unfinished
-from tracking.jobs.job import Interrupted
+from conf.secrets import strip_credentials
+from tracking.jobs import supervision, sweep_view, unfinished
+from tracking.jobs.mirror_thread import MirrorThread
 from tracking.jobs.repair import repair
-from tracking.jobs.sync import MirrorThread
+from tracking.jobs.supervision import Interrupted
 from tracking.mirror import Mirror, TrackingRefused, TrackingUnavailable, server
 from tracking.run import run_folder, run_lock
 
@@ -31,7 +32,7 @@ class Uploads:
         self._config = config
         self._console = console
         self._uri = server.absolute_uri(config.uri) if config.uri else server.default_uri()
-        self.uri = server.strip_credentials(self._uri)
+        self.uri = strip_credentials(self._uri)
         self._threads: dict[Path, MirrorThread] = {}
         self._earlier: list[Path] = []  # folders of runs that were cut off, to be uploaded too
 
@@ -63,7 +64,7 @@ class Uploads:
         cut_off, others = unfinished.look_back(root)
         if not cut_off and not others:
             return
-        self.take_up([one for folder in cut_off for one in unfinished.incomplete(folder)])
+        self.take_up([run for folder in cut_off for run in unfinished.incomplete(folder)])
         num = len(cut_off) + len(others)
         words = f" ({len(cut_off)} cut off: ended, and uploaded beside this run)" if cut_off else ""
         self._console.print(
@@ -85,7 +86,7 @@ class Uploads:
 
     def wait(self, folders: Sequence[Path]) -> None:
         """Wait, as long as the config allows, for what MLflow has not got yet; say what is left and how to send it."""
-        job.raise_on_signals()  # Ctrl-C ends the waiting
+        supervision.raise_on_signals()  # Ctrl-C ends the waiting
         deadline = time.monotonic() + self._config.upload_wait_sec
         folders = [*folders, *(folder for folder in self._earlier if folder not in folders)]
         with suppress(Interrupted), self._console.status("uploading to MLflow"):
@@ -111,26 +112,27 @@ class Uploads:
         return self._threads[folder].status or waited
 
     def print_link(self, folder: Path) -> None:
-        mirrored = Mirror(folder)
-        if mirrored.run_id and mirrored.experiment_id:
-            self._print_ui({"": server.run_link(self._uri, mirrored.experiment_id, mirrored.run_id)})
+        mirror = Mirror(folder)
+        if mirror.run_id and mirror.experiment_id:
+            self._print_ui({"": server.run_link(self._uri, mirror.experiment_id, mirror.run_id)})
 
     def print_sweep(self, folder: Path, folders: Sequence[Path]) -> None:
         """Where a sweep's runs are: in a table by time to accuracy, in charts, side by side; and the sweep's report."""
-        mirrored = Mirror(folder)
-        found = [one.run_id for one in map(Mirror, sorted(folders, key=_seconds)) if one.run_id]
-        run_id, experiment = mirrored.run_id, mirrored.experiment_id
-        if not (run_id and experiment and found):
+        mirror = Mirror(folder)
+        jobs = map(Mirror, sorted(folders, key=_time_to_accuracy_sec))
+        run_ids = [job.run_id for job in jobs if job.run_id]
+        parent_id, experiment = mirror.run_id, mirror.experiment_id
+        if not (parent_id and experiment and run_ids):
             return
-        words, key = sweep_view.jobs_of(folder.name), sweep_view.SORTED_BY
-        links = {"": server.search_link(self._uri, experiment, words, key)}
-        if mirrored.state.view:
+        search, key = sweep_view.jobs_of(folder.name), sweep_view.SORTED_BY
+        links = {"": server.search_link(self._uri, experiment, search, key)}
+        if mirror.state.view:
             links = {"": server.view_link(self._uri, experiment, folder.name)}
             links["as charts"] = server.view_link(self._uri, experiment, folder.name, charts=True)
-        if len(found) <= MAX_COMPARED:
-            links["side by side"] = server.compare_link(self._uri, experiment, found)
+        if len(run_ids) <= MAX_COMPARED:
+            links["side by side"] = server.compare_link(self._uri, experiment, run_ids)
         report = "report.html" if (folder / "report.html").exists() else ""
-        links["report" if report else "the sweep"] = server.run_link(self._uri, experiment, run_id, report)
+        links["report" if report else "the sweep"] = server.run_link(self._uri, experiment, parent_id, report)
         self._print_ui(links)
 
     def _print_ui(self, links: Mapping[str, str]) -> None:
@@ -143,7 +145,7 @@ class Uploads:
             self._console.print(f"{start}: {link}", soft_wrap=True)
 
 
-def _seconds(folder: Path) -> float:
+def _time_to_accuracy_sec(folder: Path) -> float:
     """A run's time to accuracy, by which the fastest comes first."""
     result = run_folder.read_result(folder)
     return result.metrics.get("time/to_accuracy_sec", math.inf) if result else math.inf

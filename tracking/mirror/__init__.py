@@ -8,17 +8,11 @@ since it takes seconds.
 from __future__ import annotations
 
 from tracking.mirror import connection, server
-from tracking.mirror.batches import MAX_TAG_CHARS, batches, shortened
-from tracking.mirror.mirror import ENVIRONMENT, STATUS, UID_TAG, Mirror
-from tracking.mirror.mlflow_run import NOTE_TAG
-from tracking.mirror.server import (
-    TrackingRefused,
-    TrackingUnavailable,
-    absolute_uri,
-    answers,
-    default_uri,
-    strip_credentials,
-)
+from tracking.mirror.log_batches import MAX_TAG_CHARS, log_batches, shortened
+from tracking.mirror.mirror import Mirror
+from tracking.mirror.mlflow_run import NOTE_TAG, UID_TAG
+from tracking.mirror.server import ENVIRONMENT, TrackingRefused, TrackingUnavailable
+from tracking.mirror.state import STATUS
 
 __all__ = [
     "ENVIRONMENT",
@@ -29,12 +23,8 @@ __all__ = [
     "Mirror",
     "TrackingRefused",
     "TrackingUnavailable",
-    "absolute_uri",
-    "answers",
-    "batches",
     "connection",
-    "default_uri",
+    "log_batches",
     "server",
     "shortened",
-    "strip_credentials",
 ]

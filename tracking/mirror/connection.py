@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 TIMEOUT_SEC = 5
 CERTIFICATE = "MLFLOW_TRACKING_SERVER_CERT_PATH"
 
-# Of OpenSSL, of urllib3 and requests, and of nginx.
-TLS_WORDS = {
+# What messages of OpenSSL, of urllib3 and requests, and of nginx mean.
+TLS_PROBLEMS = {
     "self[- ]signed certificate|unable to get (local )?issuer": (
         "its TLS certificate is not trusted here: put the path of the certificate, or of that of the authority which"
         f" signed it, into {CERTIFICATE}"
@@ -40,8 +40,8 @@ TLS_WORDS = {
     ),
 }
 
-
-OUTAGES = {  # of urllib3 and requests
+# What messages of urllib3 and requests mean where there is no answer.
+OUTAGES = {
     "Connection refused": "nobody listens there: is it running, and are host and port right?",
     "Name or service not known|nodename nor servname|name resolution|NameResolutionError": "there is no such host name",
     "timed out|Timeout": f"no answer within {TIMEOUT_SEC} s",
@@ -79,7 +79,7 @@ def request(uri: str, method: str, path: str, **options: Any) -> Response:
             cert=os.environ.get("MLFLOW_TRACKING_CLIENT_CERT_PATH"),
             **options,
         )
-    except OSError as error:  # requests raises its own, and a plain one for a certificate's path
+    except OSError as error:  # requests' own errors, and a plain OSError for a certificate's path
         if words := tls_problem(str(error)):
             raise Misconfigured(words) from None
         raise
@@ -90,13 +90,13 @@ def request(uri: str, method: str, path: str, **options: Any) -> Response:
 
 def tls_problem(text: str) -> str | None:
     """What an error message means that speaks of TLS, and what to do; None for another one."""
-    words = next((words for pattern, words in TLS_WORDS.items() if re.search(pattern, text)), None)
+    words = next((words for pattern, words in TLS_PROBLEMS.items() if re.search(pattern, text)), None)
     path = os.environ.get(CERTIFICATE)
     return words.replace(CERTIFICATE, f"{CERTIFICATE}={path}") if words and path and "names a file" in words else words
 
 
 def outage(error: object) -> str:
-    """Why there was no answer, shortly where the reason is known."""
+    """Why there was no answer: in a few words where the reason is known, else in the error's own."""
     text = str(error)
     return next((words for pattern, words in OUTAGES.items() if re.search(pattern, text)), text)
 
@@ -111,12 +111,12 @@ def authorization() -> dict[str, str]:
 
 
 def user(uri: str) -> str | None:
-    """Who asks: the user in the URI, or of the environment or MLflow's credentials file."""
+    """Who asks: the user in the URI, or the one of the environment or of MLflow's credentials file."""
     return urlsplit(uri).username or credentials()[0]
 
 
 def credentials() -> tuple[str | None, str | None]:
-    """User and password, of the environment or MLflow's credentials file."""
+    """User and password from the environment or MLflow's credentials file."""
     parser = configparser.ConfigParser(interpolation=None)
     parser.read(Path("~/.mlflow/credentials").expanduser())
     stored: Mapping[str, str] = parser["mlflow"] if parser.has_section("mlflow") else {}

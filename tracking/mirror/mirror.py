@@ -11,33 +11,22 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from conf.secrets import strip_credentials
 from tracking.mirror import mlflow_run, state
-from tracking.mirror.batches import batches
+from tracking.mirror.log_batches import log_batches
 from tracking.mirror.mlflow_run import UID_TAG, VIEW_TAG
-from tracking.mirror.server import (
-    DEFAULT_TIMEOUT,
-    ENVIRONMENT,
-    TrackingRefused,
-    TrackingUnavailable,
-    absolute_uri,
-    answers,
-    patience,
-    strip_credentials,
-)
+from tracking.mirror.patient_client import PatientClient
+from tracking.mirror.server import ENVIRONMENT, TrackingRefused, absolute_uri
 from tracking.mirror.state import STATUS, State
 from tracking.run import Result, run_folder
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient
-    from mlflow.entities import Run
+    from mlflow.entities import Run as MlflowRun
 
 LOCK = ".mirror.lock"
-MAX_TIMEOUT_SEC = 60.0
-STORED_BYTES_PER_SEC = 1e6  # at least, of a server that answers when a file is where it belongs
 
 
 class Mirror:
@@ -55,9 +44,10 @@ class Mirror:
             os.environ.setdefault(name, value)
         given = absolute_uri(os.environ.get("MLFLOW_TRACKING_URI", ""))
         stored = self.info.tracking_uri
-        self._timeout_sec = float(DEFAULT_TIMEOUT)
-        self._refused: dict[str, tuple[list[int], str]] = {}  # files: their signature then, and the server's words
-        self._uri = tracking_uri or (given if strip_credentials(given) == stored else stored)
+        self._refused: dict[str, tuple[list[int], str]] = {}  # by file: its signature then, and the server's words
+        uri = tracking_uri or (given if strip_credentials(given) == stored else stored)
+        hint = f"{folder / run_folder.MIRROR} can be deleted to upload the folder as a new run"
+        self._client = PatientClient(uri, hint)
         self.state = self._load()
 
     @property
@@ -85,7 +75,7 @@ class Mirror:
         """Ship the rest of an ended run, set its status and end time, and upload its files. Raises as `step` does."""
         with self._locked():
             result = run_folder.read_result(self.folder)
-            if result is None or self.complete:  # None: it was taken up again meanwhile
+            if result is None or self.complete:  # without a result, it was taken up again meanwhile
                 return
             self._ship()
             run_id = self._ensure_run()
@@ -109,10 +99,10 @@ class Mirror:
         path = self.folder / run_folder.JOURNAL
         if path.exists() and path.stat().st_size < self.state.offset:
             self.state.offset = 0  # a machine that went down lost the journal's last lines, and others took their place
-        for batch in batches(path, self.state.offset, self.state.params):
+        for batch in log_batches(path, self.state.offset, self.state.params):
             if len(batch):
-                with self._request():
-                    self._client.log_batch(
+                with self._client.request() as client:
+                    client.log_batch(
                         run_id,
                         metrics=[Metric(*metric) for metric in batch.metrics],
                         params=[Param(*param) for param in batch.params.items()],
@@ -129,8 +119,8 @@ class Mirror:
     def _reopen(self, run_id: str) -> None:
         """Have a run that had ended run again: its folder was taken up once more."""
         self._drop_failure(run_id)
-        with self._request():
-            self._client.update_run(run_id, "RUNNING")
+        with self._client.request() as client:
+            client.update_run(run_id, "RUNNING")
         self.state.status = None
         self._save()
 
@@ -142,14 +132,14 @@ class Mirror:
             self.state.failure = failure.kind
             self._save()
             tags = mlflow_run.failure_tags(failure, with_note=self.info.kind != "sweep")
-            with self._request():
-                self._client.log_batch(run_id, tags=[RunTag(*tag) for tag in tags.items()])
+            with self._client.request() as client:
+                client.log_batch(run_id, tags=[RunTag(*tag) for tag in tags.items()])
         else:
             self._drop_failure(run_id)
         self._share_view()
         end_ms = max(self.state.time_ms, self.info.created_ms, failure.time_ms if failure else 0)
-        with self._request():
-            self._client.set_terminated(run_id, STATUS[result.status], end_ms)
+        with self._client.request() as client:
+            client.set_terminated(run_id, STATUS[result.status], end_ms)
         self.state.status = STATUS[result.status]
         self._save()
 
@@ -159,17 +149,18 @@ class Mirror:
         if not view.exists():
             return
         assert self.state.experiment_id
-        with suppress(TrackingRefused), self._request():
+        with suppress(TrackingRefused), self._client.request() as client:
             compact = json.dumps(run_folder.read_json(view), separators=(",", ":"))
-            self._client.set_experiment_tag(self.state.experiment_id, VIEW_TAG + self.folder.name, compact)
+            client.set_experiment_tag(self.state.experiment_id, VIEW_TAG + self.folder.name, compact)
             self.state.view = True
 
     def _drop_failure(self, run_id: str) -> None:
         if self.state.failure is None:
             return
-        with self._request():  # the answer to an earlier deletion may be lost, and a second one is an error
-            if "failure" in self._client.get_run(run_id).data.tags:
-                self._client.delete_tag(run_id, "failure")
+        # The answer to an earlier deletion may be lost, and a second deletion is an error.
+        with self._client.request() as client:
+            if "failure" in client.get_run(run_id).data.tags:
+                client.delete_tag(run_id, "failure")
         self.state.failure = None
         self._save()
 
@@ -179,8 +170,8 @@ class Mirror:
             if self.state.artifacts.get(name) == signature or self._refused.get(name, ([], ""))[0] == signature:
                 continue
             try:
-                with self._request(upload_bytes=signature[0]):
-                    self._client.log_artifact(run_id, str(self.folder / name))
+                with self._client.request(upload_bytes=signature[0]) as client:
+                    client.log_artifact(run_id, str(self.folder / name))
             except TrackingRefused as error:  # it may be large: once is enough, for the others to get through
                 self._refused[name] = signature, f"{name} ({signature[0]:,} bytes): {error}"
                 continue
@@ -194,16 +185,16 @@ class Mirror:
         """The run's id in MLflow, where it is created once: also when the answer to an earlier creation was lost."""
         if self.state.run_id:
             return self.state.run_id
-        with self._request():
-            self.state.experiment_id = mlflow_run.ensure_experiment(self._client, self._uri, self.info.experiment)
-        tags = {UID_TAG: self.info.uid, "mlflow.user": mlflow_run.owner(self.folder), **self._parent_tag()}
+        with self._client.request() as client:
+            self.state.experiment_id = mlflow_run.ensure_experiment(client, self._client.uri, self.info.experiment)
+        tags = {UID_TAG: self.info.uid, "mlflow.user": mlflow_run.folder_owner(self.folder), **self._parent_tag()}
         if self.state.num_creations:
             self.state.run_id = next((run.info.run_id for run in self._runs_with_our_uid()), None)
         if not self.state.run_id:
             self.state.num_creations += 1
             self._save()
-            with self._request():
-                run = self._client.create_run(self.state.experiment_id, self.info.created_ms, tags, self.info.name)
+            with self._client.request() as client:
+                run = client.create_run(self.state.experiment_id, self.info.created_ms, tags, self.info.name)
             self.state.run_id = run.info.run_id
         self._save()
         assert self.state.run_id
@@ -213,14 +204,14 @@ class Mirror:
         parent = run_folder.parent_of(self.folder)
         if parent is None or not (parent / run_folder.RUN).exists():  # a job's folder may have been copied alone
             return {}
-        mirror = Mirror(parent, self._uri)
+        mirror = Mirror(parent, self._client.uri)
         with mirror._locked():
             return {"mlflow.parentRunId": mirror._ensure_run()}
 
-    def _runs_with_our_uid(self) -> list[Run]:
+    def _runs_with_our_uid(self) -> list[MlflowRun]:
         assert self.state.experiment_id
-        with self._request():
-            return mlflow_run.runs_with_uid(self._client, self.state.experiment_id, self.info.uid)
+        with self._client.request() as client:
+            return mlflow_run.runs_with_uid(client, self.state.experiment_id, self.info.uid)
 
     def _remove_doubles(self, run_id: str) -> None:
         """Delete the empty run that a creation leaves when it lands after we gave it up and created another."""
@@ -228,26 +219,8 @@ class Mirror:
             return
         for run in self._runs_with_our_uid():
             if run.info.run_id != run_id and not run.data.metrics and not run.data.params:
-                with self._request():
-                    self._client.delete_run(run.info.run_id)
-
-    @cached_property
-    def _client(self) -> MlflowClient:
-        from mlflow import MlflowClient
-
-        return MlflowClient(self._uri)
-
-    @contextmanager
-    def _request(self, upload_bytes: int = 0) -> Iterator[None]:
-        """Around what talks to the server; one that was slow to answer gets more time, and one that stores a file."""
-        hint = f"{self.folder / run_folder.MIRROR} can be deleted to upload the folder as a new run"
-        try:
-            with patience(self._timeout_sec + upload_bytes / STORED_BYTES_PER_SEC), answers(self._uri, hint):
-                yield
-        except TrackingUnavailable as error:
-            if error.timed_out:
-                self._timeout_sec = min(2 * self._timeout_sec, MAX_TIMEOUT_SEC)
-            raise
+                with self._client.request() as client:
+                    client.delete_run(run.info.run_id)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -257,7 +230,7 @@ class Mirror:
             yield
 
     def _load(self) -> State:
-        return state.load(self.folder, strip_credentials(self._uri))
+        return state.load(self.folder, strip_credentials(self._client.uri))
 
     def _save(self) -> None:
         state.save(self.folder, self.state)

@@ -5,18 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracking.mirror.batches import MAX_TAG_CHARS, shortened
-from tracking.mirror.server import TrackingRefused, artifact_root, strip_credentials
+from conf.secrets import strip_credentials
+from tracking.mirror.log_batches import MAX_TAG_CHARS, shortened
+from tracking.mirror.server import TrackingRefused, artifact_root
 from tracking.run import Failure
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Run
+    from mlflow.entities import Run as MlflowRun
 
 UID_TAG = "timetrial.uid"
 NOTE_TAG = "mlflow.note.content"
-VIEW_TAG = "mlflow.sharedViewState."  # of an experiment, before a view's name
-KIND = {"mlflow.experimentKind": "custom_model_development"}  # else MLflow's UI guesses, and asks whether it is right
+VIEW_TAG = "mlflow.sharedViewState."  # starts an experiment's tag, and a view's name ends it
+# Without it, MLflow's UI guesses of what kind an experiment is, and asks whether that is right.
+EXPERIMENT_KIND = {"mlflow.experimentKind": "custom_model_development"}
 LAST_WORDS_CHARS = 4000
 
 
@@ -25,7 +27,7 @@ def ensure_experiment(client: MlflowClient, uri: str, name: str) -> str:
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         try:
-            return str(client.create_experiment(name, artifact_root(uri), tags=KIND))
+            return str(client.create_experiment(name, artifact_root(uri), tags=EXPERIMENT_KIND))
         except Exception as error:  # narrowed at once: MLflow's classes are not importable at the top
             if getattr(error, "error_code", "") != "RESOURCE_ALREADY_EXISTS":
                 raise
@@ -39,7 +41,7 @@ def ensure_experiment(client: MlflowClient, uri: str, name: str) -> str:
     return str(experiment.experiment_id)
 
 
-def runs_with_uid(client: MlflowClient, experiment_id: str, uid: str) -> list[Run]:
+def runs_with_uid(client: MlflowClient, experiment_id: str, uid: str) -> list[MlflowRun]:
     """Every run that was made for a folder, the one that holds metrics first."""
     runs = client.search_runs([experiment_id], f"tags.`{UID_TAG}` = '{uid}'", max_results=100)
     return sorted(runs, key=lambda run: (not run.data.metrics, run.info.run_id))
@@ -55,7 +57,7 @@ def failure_tags(failure: Failure, with_note: bool) -> dict[str, str]:
     return tags
 
 
-def owner(folder: Path) -> str:
+def folder_owner(folder: Path) -> str:
     """The user whose folder it is."""
     try:
         return folder.owner()

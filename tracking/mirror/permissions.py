@@ -12,9 +12,9 @@ from typing import Any
 
 from tracking.mirror import connection
 
-WRITING = ("EDIT", "MANAGE")
-WORKSPACE = "default"  # of a server without workspaces
-OF_ONE_USER = re.compile(r"__user_(\d+)__")  # the role that holds what was granted to one user alone
+MAY_WRITE = ("EDIT", "MANAGE")
+WORKSPACE = "default"  # what a server without workspaces calls its only one
+ROLE_OF_A_USER = re.compile(r"__user_(\d+)__")  # the role that holds what was granted to a user alone
 
 
 def ask(uri: str, route: str, **query: str) -> tuple[int, dict[str, Any]]:
@@ -32,15 +32,15 @@ def problem(uri: str, experiment: str) -> str | None:
     if status != 200 or "user" not in me or me["user"]["is_admin"]:
         return None
     user = me["user"]["username"]
-    status, found = ask(uri, "2.0/mlflow/experiments/get-by-name", experiment_name=experiment)
+    status, known = ask(uri, "2.0/mlflow/experiments/get-by-name", experiment_name=experiment)
     if status == 403:
         return _sentence(uri, user, "no permission", experiment, None)
     if status != 200:  # the experiment will be made
         return None
-    experiment_id = str(found["experiment"]["experiment_id"])
-    what = {"username": user, "resource_type": "experiment", "resource_id": experiment_id}
-    status, answer = ask(uri, "3.0/mlflow/users/permissions/get", **what)
-    if status != 200 or answer.get("permission") in WRITING:
+    experiment_id = str(known["experiment"]["experiment_id"])
+    query = {"username": user, "resource_type": "experiment", "resource_id": experiment_id}
+    status, answer = ask(uri, "3.0/mlflow/users/permissions/get", **query)
+    if status != 200 or answer.get("permission") in MAY_WRITE:
         return None
     return _sentence(uri, user, answer["permission"], experiment, experiment_id)
 
@@ -57,18 +57,18 @@ def _sentence(uri: str, user: str, permission: str, experiment: str, experiment_
 def who_can_grant(uri: str, experiment_id: str | None) -> list[str]:
     """The users who can, as far as this one may know: those with MANAGE on the experiment, then administrators."""
     users = ask(uri, "2.0/mlflow/users/list")[1].get("users", [])
-    names = {one["id"]: one["username"] for one in users}
-    admins = [one["username"] for one in users if one["is_admin"]]
+    names = {user["id"]: user["username"] for user in users}
+    admins = [user["username"] for user in users if user["is_admin"]]
     roles = ask(uri, "3.0/mlflow/roles/list", workspace=WORKSPACE)[1].get("roles", []) if experiment_id else []
     managers = []
     for role in roles:
-        if any(_manages(row, experiment_id) for row in role["permissions"]):
-            own = OF_ONE_USER.fullmatch(role["name"])
-            managers.append(names.get(int(own[1]), "") if own else f"a member of the team {role['name']}")
-    of_it = [f"{name} (MANAGE on it)" for name in managers if name and name not in admins]
-    return of_it + [f"{name} (administrator)" for name in admins]
+        if any(_manages(permission, experiment_id) for permission in role["permissions"]):
+            match = ROLE_OF_A_USER.fullmatch(role["name"])
+            managers.append(names.get(int(match[1]), "") if match else f"a member of the team {role['name']}")
+    managers = [f"{name} (MANAGE on it)" for name in managers if name and name not in admins]
+    return managers + [f"{name} (administrator)" for name in admins]
 
 
-def _manages(row: dict[str, Any], experiment_id: str | None) -> bool:
-    of = (row["resource_type"], row["resource_pattern"])
-    return row["permission"] == "MANAGE" and of in {("experiment", experiment_id), ("experiment", "*")}
+def _manages(permission: dict[str, Any], experiment_id: str | None) -> bool:
+    resource = (permission["resource_type"], permission["resource_pattern"])
+    return permission["permission"] == "MANAGE" and resource in {("experiment", experiment_id), ("experiment", "*")}

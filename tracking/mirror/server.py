@@ -16,10 +16,10 @@ from urllib.parse import quote, urlencode, urlsplit
 from conf.secrets import redact, strip_credentials
 from tracking.mirror import connection, permissions
 
-MODEL_TRAINING = "workflowType=machine_learning"  # the half of MLflow's UI that runs are in; it starts in the other
+MODEL_TRAINING = "workflowType=machine_learning"  # the half of MLflow's UI that shows runs; it starts in the other
 LOCAL_UI = "http://127.0.0.1:5000"  # where `ui_command` serves a database
 REQUEST_TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"  # seconds, read by MLflow at every request
-DEFAULT_TIMEOUT = "15"  # of ours; MLflow's own, 120 s, is long to find out that nobody is there
+DEFAULT_TIMEOUT = "15"  # MLflow's own, 120 s, is long to find out that nobody is there
 
 # One request, one answer: the mirror's caller decides when to try again. MLflow's own defaults (7 retries, doubling
 # from 2 s, 120 s a request) block a refused call for 246 s. What the user has set wins.
@@ -64,19 +64,19 @@ def absolute_uri(uri: str) -> str:
 def run_link(uri: str, experiment_id: str, run_id: str, artifact: str = "") -> str:
     """The page of a run in MLflow's UI, or of one of its artifacts; for a database, where `ui_command` serves it."""
     path = f"/artifacts/{quote(artifact)}" if artifact else ""
-    return f"{_ui(uri)}/#/experiments/{experiment_id}/runs/{run_id}{path}?{MODEL_TRAINING}"
+    return f"{_ui_root(uri)}/#/experiments/{experiment_id}/runs/{run_id}{path}?{MODEL_TRAINING}"
 
 
 def view_link(uri: str, experiment_id: str, view: str, charts: bool = False) -> str:
     """The runs of an experiment as a view has them that is stored there (see sweep_view), as a table or as charts."""
     mode = "&compareRunsMode=CHART" if charts else ""
-    return f"{_ui(uri)}/#/experiments/{experiment_id}/runs?viewStateShareKey={quote(view)}{mode}&{MODEL_TRAINING}"
+    return f"{_ui_root(uri)}/#/experiments/{experiment_id}/runs?viewStateShareKey={quote(view)}{mode}&{MODEL_TRAINING}"
 
 
-def search_link(uri: str, experiment_id: str, words: str, sorted_by: str) -> str:
+def search_link(uri: str, experiment_id: str, search: str, sorted_by: str) -> str:
     """The runs of an experiment that a filter finds, sorted, in the columns that the user had last."""
-    query = urlencode({"searchFilter": words, "orderByKey": sorted_by, "orderByAsc": "true"}, quote_via=quote)
-    return f"{_ui(uri)}/#/experiments/{experiment_id}/runs?{query}&{MODEL_TRAINING}"
+    query = urlencode({"searchFilter": search, "orderByKey": sorted_by, "orderByAsc": "true"}, quote_via=quote)
+    return f"{_ui_root(uri)}/#/experiments/{experiment_id}/runs?{query}&{MODEL_TRAINING}"
 
 
 def compare_link(uri: str, experiment_id: str, run_ids: list[str]) -> str:
@@ -84,7 +84,7 @@ def compare_link(uri: str, experiment_id: str, run_ids: list[str]) -> str:
     runs, experiments = (
         quote(json.dumps(ids, separators=(",", ":")), safe="") for ids in (list(run_ids), [experiment_id])
     )
-    return f"{_ui(uri)}/#/compare-runs?runs={runs}&experiments={experiments}&{MODEL_TRAINING}"
+    return f"{_ui_root(uri)}/#/compare-runs?runs={runs}&experiments={experiments}&{MODEL_TRAINING}"
 
 
 def ui_command(uri: str) -> str | None:
@@ -107,7 +107,7 @@ def artifact_root(uri: str) -> str | None:
     return folder.as_uri()
 
 
-def _ui(uri: str) -> str:
+def _ui_root(uri: str) -> str:
     return strip_credentials(uri).rstrip("/") if urlsplit(uri).scheme in ("http", "https") else LOCAL_UI
 
 
@@ -130,39 +130,23 @@ def check_server(uri: str, experiment: str | None = None) -> None:
             raise TrackingRefused(_refusal(uri, f"HTTP {response.status_code}"))
         if response.status_code != 200:
             text = _message(uri, f"HTTP {response.status_code} {response.text[:200].strip()}")
-            raise TrackingUnavailable(text, _seconds(response.headers.get("Retry-After", "")))
-        words = permissions.problem(uri, experiment) if experiment else None
+            raise TrackingUnavailable(text, _retry_after_sec(response.headers.get("Retry-After", "")))
+        problem = permissions.problem(uri, experiment) if experiment else None
     except connection.Misconfigured as error:
         raise TrackingRefused(f"{strip_credentials(uri)}: {error}; or train now with tracking.offline=true") from None
-    except OSError as error:  # those of requests among them
+    except OSError as error:  # the exceptions of requests are among them
         raise TrackingUnavailable(_message(uri, connection.outage(error))) from None
-    if words:
-        raise TrackingRefused(f"{strip_credentials(uri)}: {words}")
+    if problem:
+        raise TrackingRefused(f"{strip_credentials(uri)}: {problem}")
 
 
-def _seconds(retry_after: str) -> float:
+def _retry_after_sec(header: str) -> float:
     """A Retry-After header, in seconds or as a date (RFC 9110, section 10.2.3); 0 where there is none."""
     with suppress(ValueError):
-        return max(0.0, float(retry_after))
+        return max(0.0, float(header))
     with suppress(ValueError, TypeError):
-        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
+        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
     return 0.0
-
-
-@contextmanager
-def patience(sec: float) -> Iterator[None]:
-    """Let the requests of the block take longer than our default, unless the user has said how long they may.
-
-    MLflow knows one timeout for all requests of a process: another thread's request may wait as long meanwhile.
-    """
-    if os.environ.get(REQUEST_TIMEOUT) != DEFAULT_TIMEOUT:
-        yield
-        return
-    os.environ[REQUEST_TIMEOUT] = str(max(int(sec), int(DEFAULT_TIMEOUT)))
-    try:
-        yield
-    finally:
-        os.environ[REQUEST_TIMEOUT] = DEFAULT_TIMEOUT
 
 
 @contextmanager
@@ -178,8 +162,8 @@ def answers(uri: str, hint: str) -> Iterator[None]:
     except (TrackingUnavailable, TrackingRefused):
         raise
     except MlflowException as error:
-        if words := connection.tls_problem(str(error)):
-            raise TrackingRefused(f"{strip_credentials(uri)}: {words}") from None
+        if problem := connection.tls_problem(str(error)):
+            raise TrackingRefused(f"{strip_credentials(uri)}: {problem}") from None
         status = error.get_http_status_code()
         if status == 403:
             raise TrackingRefused(_forbidden(uri, error)) from None
@@ -188,8 +172,8 @@ def answers(uri: str, hint: str) -> Iterator[None]:
         # MLflow says BAD_REQUEST, with status 400, of a database whose connection is gone (mlflow/store/db/utils.py).
         if status in (400, 404) and error.error_code != "BAD_REQUEST":
             raise TrackingRefused(f"{_message(uri, error)}. {hint}") from None
-        foreign = "error_code" not in getattr(error, "json", {"error_code": ""})
-        if foreign or re.search(r"too many (429|503) error responses", str(error)):
+        not_of_mlflow = "error_code" not in getattr(error, "json", {"error_code": ""})
+        if not_of_mlflow or re.search(r"too many (429|503) error responses", str(error)):
             check_server(uri)  # MLflow drops a proxy's HTTP status, and Retry-After: ask for them
         raise TrackingUnavailable(_message(uri, error), timed_out="Read timed out" in str(error)) from None
     except Exception as error:  # SQLAlchemy, requests and the artifact stores' SDKs raise classes of their own

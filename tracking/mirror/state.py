@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tracking.run import journal, run_folder
 
-STATUS = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}  # of a result, in MLflow's words
+# The status of a result, and what MLflow calls it.
+STATUS = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
 
 
 @dataclass
@@ -15,14 +16,16 @@ class State:
     tracking_uri: str  # without credentials
     experiment_id: str | None = None
     run_id: str | None = None
-    num_creations: int = 0  # begun; the answer to one may be lost, so the next looks for its run first
-    offset: int = 0  # bytes of the journal that are acknowledged
-    time_ms: int = 0  # the latest of the records before the offset
-    params: dict[str, str] = field(default_factory=dict)  # that MLflow has; there they never change
+    # How often a creation of the run was begun: its answer may have been lost, so the next looks for the run first.
+    num_creations: int = 0
+    offset: int = 0  # bytes of the journal that MLflow has acknowledged
+    time_ms: int = 0  # time of the latest record before the offset
+    params: dict[str, str] = field(default_factory=dict)  # what MLflow has of them; there they never change
     refused: list[str] = field(default_factory=list)  # values that MLflow can never hold; they are in the journal
-    artifacts: dict[str, list[int]] = field(default_factory=dict)  # uploaded: size in bytes, modification time in ns
-    status: str | None = None  # MLflow's, once the run is terminated there
-    failure: str | None = None  # the tag, where there is one
+    # The files that were uploaded, each with its size in bytes and its modification time in ns.
+    artifacts: dict[str, list[int]] = field(default_factory=dict)
+    status: str | None = None  # MLflow's status, once the run is terminated there
+    failure: str | None = None  # the tag `failure`, where the run has it
     view: bool = False  # whether the experiment has the sweep's view
 
 
@@ -55,7 +58,7 @@ def complete(folder: Path, state: State) -> bool:
     return (
         result is not None
         and state.status == STATUS[result.status]
-        # Of an attempt that was resumed there are more: files that have other names since.
+        # A run that was resumed has more artifacts: its earlier attempts' files have other names since.
         and state.artifacts.items() >= signatures(folder).items()
         and next(journal.read(folder / run_folder.JOURNAL, state.offset), None) is None
     )

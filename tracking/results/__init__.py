@@ -6,7 +6,7 @@ nothing.
 
 from __future__ import annotations
 
-from tracking.results import flat_keys, store_options
+from tracking.results import store_options
 from tracking.results.flat_keys import NONE, differing, flat, relative_change, words
 from tracking.results.folder_runs import FolderRuns
 from tracking.results.mlflow_runs import MlflowRuns
@@ -25,7 +25,6 @@ __all__ = [
     "Table",
     "differing",
     "flat",
-    "flat_keys",
     "make_console",
     "need_finished",
     "relative_change",

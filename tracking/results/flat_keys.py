@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-NONE = "(none)"  # of a key that one has not got, or that holds nothing
+NONE = "(none)"  # the value of a key that is not there, or that holds nothing
 
-Values = Mapping[str, Any]  # dotted key: number, word or None
+Values = Mapping[str, Any]  # by dotted key: a number, a word or None
 
 
 def flat(value: Any, prefix: str = "", into_lists: bool = False) -> dict[str, Any]:
-    """Every value by its dotted key; a list is one value, or with `into_lists` one a place (`gpus.0.name`)."""
+    """Every value by its dotted key; a list is a value, or with `into_lists` each of its places (`gpus.0.name`)."""
     parts = dict(enumerate(value)) if into_lists and isinstance(value, list) else value
     if not isinstance(parts, Mapping) or not parts:
         return {prefix: NONE if isinstance(parts, Mapping) else value} if prefix else {}
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, inner in parts.items():
-        found |= flat(inner, f"{prefix}.{key}" if prefix else str(key), into_lists)
-    return found
+        values |= flat(inner, f"{prefix}.{key}" if prefix else str(key), into_lists)
+    return values
 
 
 def words(value: Any) -> dict[str, str]:
@@ -41,13 +41,13 @@ def relative_change(values: Sequence[Any]) -> float | None:
     if first is None:
         return None
     changes = []
-    for one in numbers[1:]:
-        if one is None:
+    for other in numbers[1:]:
+        if other is None:
             return None
-        changes.append(0.0 if one == first else (one - first) / abs(first) if first else float("inf"))
+        changes.append(0.0 if other == first else (other - first) / abs(first) if first else float("inf"))
     return max(changes, key=abs)
 
 
 def number(value: Any) -> float | None:
-    """A number as one; words, which versions are, and truth values are none."""
+    """The value as a number; None for words, which versions are too, and for truth values."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

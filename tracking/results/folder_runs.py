@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tracking.mirror import STATUS, UID_TAG, batches
-from tracking.results.runs import LISTED, History, Progress, Run, nothing
+from tracking.mirror import STATUS, UID_TAG, log_batches
+from tracking.results.runs import MAX_LISTED, History, Progress, Run, names_nothing
 from tracking.run import run_folder
 
 
@@ -26,24 +26,24 @@ class FolderRuns:
                 known[folder] = self._read(folder)
                 if progress:
                     progress(len(known))
-        found: dict[str, Run] = {}
+        selected: dict[str, Run] = {}  # by run id
         for selector in selectors:
             runs = [run for folder, run in known.items() if _names(selector, folder, run)]
             if not runs:
                 sweeps = sorted({run.sweep for run in known.values() if run.sweep}, reverse=True)
                 experiments = sorted({run.experiment for run in known.values()})
-                raise ValueError(nothing(selector, self.source, sweeps[:LISTED], experiments))
-            found |= {run.id: run for run in runs}
-        return sorted(found.values(), key=lambda run: (run.start_ms, run.name))
+                raise ValueError(names_nothing(selector, self.source, sweeps[:MAX_LISTED], experiments))
+            selected |= {run.id: run for run in runs}
+        return sorted(selected.values(), key=lambda run: (run.start_ms, run.name))
 
     def history(self, run: Run, keys: Iterable[str]) -> History:
         asked = set(keys)
-        found: dict[str, set[tuple[int, int, float]]] = {}
-        for batch in batches(self._folders[run.id] / run_folder.JOURNAL, 0):
+        rows: dict[str, set[tuple[int, int, float]]] = {}  # by key, each once
+        for batch in log_batches(self._folders[run.id] / run_folder.JOURNAL, 0):
             for key, value, time_ms, step in batch.metrics:
                 if key in asked:
-                    found.setdefault(key, set()).add((step, time_ms, value))
-        return {key: sorted(rows) for key, rows in found.items()}
+                    rows.setdefault(key, set()).add((step, time_ms, value))
+        return {key: sorted(values) for key, values in rows.items()}
 
     def text(self, run: Run, name: str) -> str:
         try:
@@ -58,7 +58,7 @@ class FolderRuns:
         newest: dict[str, tuple[int, int, float]] = {}
         time_ms = 0
         try:
-            for batch in batches(folder / run_folder.JOURNAL, 0):
+            for batch in log_batches(folder / run_folder.JOURNAL, 0):
                 params |= batch.params
                 tags |= batch.tags
                 time_ms = batch.time_ms
@@ -74,10 +74,10 @@ class FolderRuns:
 
 
 def _identity(folder: Path, uid: str) -> tuple[str, str]:
-    """The run's id in MLflow, or its own where MLflow has not got it; and its status."""
-    mirrored, ended = folder / run_folder.MIRROR, folder / run_folder.RESULT
-    run_id = run_folder.read_json(mirrored).get("run_id") if mirrored.exists() else None
-    status = STATUS[run_folder.read_json(ended)["status"]] if ended.exists() else "RUNNING"
+    """The run's id in MLflow, or its own where MLflow has not got it, and its status."""
+    mirror, result = folder / run_folder.MIRROR, folder / run_folder.RESULT
+    run_id = run_folder.read_json(mirror).get("run_id") if mirror.exists() else None
+    status = STATUS[run_folder.read_json(result)["status"]] if result.exists() else "RUNNING"
     return run_id or uid, status
 
 

@@ -11,23 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from tracking.mirror import (
-    ENVIRONMENT,
-    MAX_TAG_CHARS,
-    TrackingRefused,
-    TrackingUnavailable,
-    absolute_uri,
-    answers,
-    default_uri,
-    strip_credentials,
-)
-from tracking.results.runs import LISTED, History, Progress, Run, nothing
+from conf.secrets import strip_credentials
+from tracking.mirror import ENVIRONMENT, MAX_TAG_CHARS, TrackingRefused, TrackingUnavailable, server
+from tracking.results.runs import MAX_LISTED, History, Progress, Run, names_nothing
 from tracking.run import run_folder
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-PAGE = 200  # runs a request: a run of 60 metrics is some 10 KB of JSON
+PAGE = 200  # runs in a request: a run of 60 metrics is some 10 KB of JSON
 
 
 class MlflowRuns:
@@ -37,7 +29,7 @@ class MlflowRuns:
     """
 
     def __init__(self, uri: str | None = None) -> None:
-        self._uri = absolute_uri(uri) if uri else default_uri()
+        self._uri = server.absolute_uri(uri) if uri else server.default_uri()
         self.source = strip_credentials(self._uri)
         if self._uri.startswith("sqlite:///") and not Path(urlsplit(self._uri).path[1:]).exists():
             raise ValueError(
@@ -49,26 +41,26 @@ class MlflowRuns:
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 
     def find(self, selectors: Sequence[str], progress: Progress | None = None) -> list[Run]:
-        found: dict[str, Run] = {}
+        selected: dict[str, Run] = {}  # by run id
         for selector in selectors:
             runs = self._select(selector, progress or (lambda _: None))
             if not runs:
                 raise ValueError(self._unknown(selector))
-            found |= {run.id: run for run in runs}
-        return sorted(found.values(), key=lambda run: (run.start_ms, run.name))
+            selected |= {run.id: run for run in runs}
+        return sorted(selected.values(), key=lambda run: (run.start_ms, run.name))
 
     def history(self, run: Run, keys: Iterable[str]) -> History:
-        found: History = {}
+        history: History = {}
         for key in keys:
             if key in run.metrics:
                 with self._answers():
                     rows = self._client.get_metric_history(run.id, key)
-                found[key] = sorted((row.step, row.timestamp, row.value) for row in rows)
-        return found
+                history[key] = sorted((row.step, row.timestamp, row.value) for row in rows)
+        return history
 
     def text(self, run: Run, name: str) -> str:
         root = urlsplit(self._artifact_uris.get(run.id, ""))
-        if root.scheme == "file" and not self._uri.startswith("http"):  # beside a database, which need not be asked
+        if root.scheme == "file" and not self._uri.startswith("http"):  # beside a database: it need not be asked
             try:
                 return (Path(unquote(root.path)) / name).read_text(encoding="utf-8")
             except FileNotFoundError:
@@ -85,8 +77,8 @@ class MlflowRuns:
 
     def parent(self, sweep: str) -> Run | None:
         """The parent run of a sweep, or None where there is none."""
-        found = self._search(list(self._experiments), f"tags.sweep = '{sweep}'", lambda _: None)
-        return next((run for run in found if _is_parent(run)), None)
+        runs = self._search(list(self._experiments), f"tags.sweep = '{sweep}'", lambda _: None)
+        return next((run for run in runs if _is_parent(run)), None)
 
     def attach(self, run: Run, files: Iterable[Path], tags: Mapping[str, str]) -> None:
         """Upload files to a run as artifacts, and set tags: the one thing here that writes."""
@@ -97,14 +89,14 @@ class MlflowRuns:
                 self._client.set_tag(run.id, key, value[:MAX_TAG_CHARS])
 
     def _select(self, selector: str, progress: Progress) -> list[Run]:
-        name = Path(selector).name  # of a folder, too: that of a sweep is named by its id
+        name = Path(selector).name  # also of a folder: a sweep's is named by its id
         if runs := self._jobs("tags.sweep", name, progress):
             return runs
         if selector in self._experiments.values():
             ids = [key for key, value in self._experiments.items() if value == selector]
             return [run for run in self._search(ids, "", progress) if not _is_parent(run)]
-        mirrored = Path(selector) / run_folder.MIRROR
-        run_id = run_folder.read_json(mirrored)["run_id"] if mirrored.exists() else selector
+        mirror = Path(selector) / run_folder.MIRROR
+        run_id = run_folder.read_json(mirror)["run_id"] if mirror.exists() else selector
         return self._jobs("attributes.run_id", run_id, progress) or self._jobs("attributes.run_name", name, progress)
 
     def _jobs(self, attribute: str, value: str, progress: Progress) -> list[Run]:
@@ -118,13 +110,22 @@ class MlflowRuns:
         return [run for run in runs if not _is_parent(run)]
 
     def _search(
-        self, ids: list[str], words: str, progress: Progress, limit: int | None = None, order: str = "start_time ASC"
+        self,
+        experiment_ids: list[str],
+        search: str,
+        progress: Progress,
+        limit: int | None = None,
+        order: str = "start_time ASC",
     ) -> Iterator[Run]:
         token, number = None, 0
-        while ids and (limit is None or number < limit):
+        while experiment_ids and (limit is None or number < limit):
             with self._answers():
                 page = self._client.search_runs(
-                    ids, words, max_results=limit or PAGE, order_by=[f"attributes.{order}"], page_token=token
+                    experiment_ids,
+                    search,
+                    max_results=limit or PAGE,
+                    order_by=[f"attributes.{order}"],
+                    page_token=token,
                 )
             number += len(page)
             progress(number)
@@ -133,8 +134,8 @@ class MlflowRuns:
             if not token:
                 return
 
-    def _run(self, row: Any) -> Run:
-        info, data = row.info, row.data
+    def _run(self, mlflow_run: Any) -> Run:
+        info, data = mlflow_run.info, mlflow_run.data
         self._artifact_uris[info.run_id] = info.artifact_uri
         return Run(
             info.run_id,
@@ -155,23 +156,23 @@ class MlflowRuns:
                 f"tracking.experiment={selector}, upload folders with `python -m tracking sync`, or give another"
             )
         parents = self._search(
-            list(self._experiments), "params.num_jobs LIKE '%'", lambda _: None, LISTED, "start_time DESC"
+            list(self._experiments), "params.num_jobs LIKE '%'", lambda _: None, MAX_LISTED, "start_time DESC"
         )
         sweeps = [run.sweep for run in parents if run.sweep]
-        return nothing(selector, self.source, sweeps, sorted(self._experiments.values()))
+        return names_nothing(selector, self.source, sweeps, sorted(self._experiments.values()))
 
     @cached_property
     def _experiments(self) -> dict[str, str]:
-        """Name by id."""
-        found: dict[str, str] = {}
+        """The names of the experiments, by their ids."""
+        names: dict[str, str] = {}
         token = None
         while True:
             with self._answers():
                 page = self._client.search_experiments(max_results=1000, page_token=token)
-            found |= {experiment.experiment_id: experiment.name for experiment in page}
+            names |= {experiment.experiment_id: experiment.name for experiment in page}
             token = page.token
             if not token:
-                return found
+                return names
 
     @cached_property
     def _client(self) -> MlflowClient:
@@ -181,7 +182,7 @@ class MlflowRuns:
             return MlflowClient(self._uri)
 
     def _answers(self) -> AbstractContextManager[None]:
-        return answers(self._uri, "Start again: what was asked for may have been deleted meanwhile")
+        return server.answers(self._uri, "Start again: what was asked for may have been deleted meanwhile")
 
 
 def _is_parent(run: Run) -> bool:

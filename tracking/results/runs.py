@@ -1,5 +1,5 @@
-"""Runs as reports, diffs and gates read them: the same values from MLflow (runs_in_mlflow) and from run folders
-(runs_in_folders).
+"""Runs as reports, diffs and gates read them: the same values from MLflow (mlflow_runs) and from run folders
+(folder_runs).
 
 store = MlflowRuns("http://mlflow:5000")          # or FolderRuns([Path("runs")])
 runs = store.find(["20261121-080925-vgg-8b31"])   # a sweep, an experiment, a run's id, name or folder
@@ -17,8 +17,8 @@ from typing import Protocol
 # What makes runs comparable at all: the same task to the same target.
 WORKLOAD = ("model", "dataset", "target_metric", "target_value")
 REPEATS = ("seed",)  # a setting is repeated with these
-LISTED = 10  # of what there is, where something unknown was asked for
-History = dict[str, list[tuple[int, int, float]]]  # key: (step, time in ms, value), by step and time
+MAX_LISTED = 10  # sweeps that are named where something unknown was asked for
+History = dict[str, list[tuple[int, int, float]]]  # by key: (step, time in ms, value), in order of step and time
 Progress = Callable[[int], None]  # told how many runs of a selector were read so far
 
 
@@ -89,8 +89,8 @@ def need_finished(runs: Sequence[Run], selectors: Sequence[str]) -> None:
         )
 
 
-def nothing(selector: str, source: str, sweeps: Sequence[str], experiments: Sequence[str]) -> str:
-    """That a selector names nothing, and what there is instead."""
+def names_nothing(selector: str, source: str, sweeps: Sequence[str], experiments: Sequence[str]) -> str:
+    """Says that a selector names nothing, and what there is instead."""
     return (
         f"{selector}: no sweep, experiment or run of this name or id in {source}. There are the sweeps "
         f"{', '.join(sweeps) or '(none)'} and the experiments {', '.join(experiments) or '(none)'}"

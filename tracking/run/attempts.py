@@ -17,12 +17,12 @@ RESUME = "resume"
 
 def split(events: Sequence[Record]) -> list[list[Record]]:
     """The events of each attempt, in order; one list where the run was never resumed."""
-    found: list[list[Record]] = [[]]
+    attempts: list[list[Record]] = [[]]
     for event in events:
         if event.key == RESUME:
-            found.append([])
-        found[-1].append(event)
-    return found
+            attempts.append([])
+        attempts[-1].append(event)
+    return attempts
 
 
 def surviving(events: Sequence[Record]) -> list[int]:
@@ -32,7 +32,7 @@ def surviving(events: Sequence[Record]) -> list[int]:
     `run_start` on: importing and compiling again is no part of the training.
     """
     kept: list[int] = []
-    starting = False  # a later attempt, before its run_start
+    starting = False  # whether a later attempt has not come to its run_start yet
     for place, event in enumerate(events):
         if event.key == RESUME:
             epoch = event.values["epoch_num"]
@@ -48,15 +48,15 @@ def surviving(events: Sequence[Record]) -> list[int]:
 
 def spliced(events: Sequence[Record], places: Sequence[int]) -> list[Record]:
     """The events at `places` on one clock that stands still between one attempt's last and the next one's first."""
-    numbers = _numbers(events)
-    history: list[Record] = []
+    attempt = _attempt_of_each(events)
+    records: list[Record] = []
     shift = 0.0
     for before, place in zip([None, *places], places, strict=False):
         clock_sec = events[place].clock_sec
-        if before is not None and numbers[before] != numbers[place]:
-            shift = history[-1].clock_sec - clock_sec
-        history.append(replace(events[place], clock_sec=clock_sec + shift))
-    return history
+        if before is not None and attempt[before] != attempt[place]:
+            shift = records[-1].clock_sec - clock_sec
+        records.append(replace(events[place], clock_sec=clock_sec + shift))
+    return records
 
 
 def history(events: Sequence[Record]) -> list[Record]:
@@ -75,24 +75,24 @@ def elapsed(events: Sequence[Record]) -> list[float] | None:
     Within an attempt by the monotonic clock; between two by the wall clock, since the machine may have been started
     anew. None where the wall clock went back between two: then nobody knows.
     """
-    found = [0.0]
+    seconds = [0.0]
     for before, event in pairwise(events):
-        apart = event.clock_sec - before.clock_sec
+        apart_sec = event.clock_sec - before.clock_sec
         if event.key == RESUME:
-            apart = (event.time_ms - before.time_ms) / 1e3
-            if apart < 0:
+            apart_sec = (event.time_ms - before.time_ms) / 1e3
+            if apart_sec < 0:
                 return None
-        found.append(found[-1] + apart)
-    return found
+        seconds.append(seconds[-1] + apart_sec)
+    return seconds
 
 
 def worked(events: Sequence[Record]) -> float:
     """Seconds from `run_start` to the last event, summed over the attempts: all that was trained, kept or lost."""
-    total = 0.0
+    total_sec = 0.0
     for attempt in split(events):
         start = next((event for event in attempt if event.key == "run_start"), None)
-        total += attempt[-1].clock_sec - start.clock_sec if start is not None else 0.0
-    return total
+        total_sec += attempt[-1].clock_sec - start.clock_sec if start is not None else 0.0
+    return total_sec
 
 
 def last_step(events: Sequence[Record]) -> int:
@@ -100,6 +100,6 @@ def last_step(events: Sequence[Record]) -> int:
     return max((int(event.values["step"]) for event in events if event.key == "throughput_window"), default=0)
 
 
-def _numbers(events: Sequence[Record]) -> list[int]:
+def _attempt_of_each(events: Sequence[Record]) -> list[int]:
     """The attempt of each event, counted from 0."""
     return list(accumulate(int(event.key == RESUME) for event in events))

@@ -12,17 +12,17 @@ from pathlib import Path
 
 from tracking.run import run_folder, run_lock
 
-KEPT = 2  # the newest, and the one before for the day on which the newest is damaged
+NUM_KEPT = 2  # the newest, and the one before for the day on which the newest is damaged
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     path: Path
-    epoch_num: int  # epochs that were complete
+    epoch_num: int  # number of epochs that were complete
 
     @property
     def folder(self) -> Path:
-        """The run's."""
+        """The run's folder, in which it lies."""
         return self.path.parent.parent
 
     @property
@@ -39,17 +39,17 @@ def path_of(folder: Path, epoch_num: int) -> Path:
     return folder / run_folder.CHECKPOINTS / f"epoch{epoch_num}.ckpt"
 
 
-def found(folder: Path) -> list[Checkpoint]:
+def in_folder(folder: Path) -> list[Checkpoint]:
     """The checkpoints in a run's folder, newest first, damaged ones too."""
     paths = (folder / run_folder.CHECKPOINTS).glob("*")
     matches = ((path, re.fullmatch(r"epoch(\d+)\.ckpt", path.name)) for path in paths)
-    there = [Checkpoint(path, int(match[1])) for path, match in matches if match]
-    return sorted(there, key=lambda one: one.epoch_num, reverse=True)
+    present = [Checkpoint(path, int(match[1])) for path, match in matches if match]
+    return sorted(present, key=lambda checkpoint: checkpoint.epoch_num, reverse=True)
 
 
 def newest(folder: Path) -> Checkpoint | None:
     """The newest checkpoint that is whole."""
-    return next((one for one in found(folder) if one.whole), None)
+    return next((checkpoint for checkpoint in in_folder(folder) if checkpoint.whole), None)
 
 
 def newest_of(folders: Sequence[Path]) -> Checkpoint | None:
@@ -65,13 +65,13 @@ def newest_of(folders: Sequence[Path]) -> Checkpoint | None:
 
 
 def prune(folder: Path) -> None:
-    """Delete all but the newest, and what a crash left half written."""
-    kept = {one.path for one in found(folder)[:KEPT]}
+    """Delete all but the newest checkpoints, and what a crash left half written."""
+    kept = {checkpoint.path for checkpoint in in_folder(folder)[:NUM_KEPT]}
     for path in (folder / run_folder.CHECKPOINTS).glob("*"):
         if path not in kept:
             path.unlink()
 
 
 def remove(folder: Path) -> None:
-    """Delete all: the run has finished."""
+    """Delete all checkpoints of a run, which has finished."""
     shutil.rmtree(folder / run_folder.CHECKPOINTS, ignore_errors=True)

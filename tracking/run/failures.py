@@ -11,7 +11,8 @@ from tracking.run import run_folder
 from tracking.run.run_folder import Failure
 
 LAST_WORDS_BYTES = 4000
-OWN_FAILURES = ("oom", "nan", "bad_input", "disk_full")  # of a rank, whatever befell the others
+# Kinds of failure that a rank has by itself, whatever befell the others.
+OWN_FAILURES = ("oom", "nan", "bad_input", "disk_full")
 
 
 def unexplained(folder: Path, process: subprocess.Popen[bytes]) -> Failure | None:
@@ -36,12 +37,14 @@ def killed(folder: Path, signum: int, message: str, time_ms: int | None = None) 
 
 def recorded(folder: Path) -> Failure | None:
     """The first failure that ranks have left in files, of those that another process's end does not explain."""
-    found = [Failure(**run_folder.read_json(path)) for path in folder.glob(run_folder.FAILURE.format(rank="*"))]
-    own = [failure for failure in found if failure.kind in OWN_FAILURES]
+    paths = folder.glob(run_folder.FAILURE.format(rank="*"))
+    every = [Failure(**run_folder.read_json(path)) for path in paths]
+    own = [failure for failure in every if failure.kind in OWN_FAILURES]
     return min(own, key=lambda failure: failure.time_ms, default=None)
 
 
 def last_words(folder: Path) -> str:
+    """The end of what the worker printed; empty where it has no log."""
     path = folder / run_folder.WORKER_LOG
     if not path.exists():
         return ""

@@ -23,7 +23,8 @@ from typing import Any
 from conf.secrets import redacted
 
 Scalar = str | int | float | bool | None
-START = re.compile(r'\{"kind": "')  # of a record, and of nothing within a string: there its quotes are escaped
+# A record starts like this, and nothing within a string does: there its quotes are escaped.
+RECORD_START = re.compile(r'\{"kind": "')
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,11 @@ class Record:
     kind: str  # event | metrics | params | tags
     time_ms: int
     clock_sec: float
-    key: str = ""  # of an event
-    value: Scalar = None  # of an event
-    step: int = 0  # of metrics
-    values: dict[str, Any] = field(default_factory=dict)  # of metrics, params, tags; the metadata of an event
+    key: str = ""  # the event's name
+    value: Scalar = None  # the event's value
+    step: int = 0  # the global step of metrics
+    # Metrics, params or tags by their keys; the metadata of an event.
+    values: dict[str, Any] = field(default_factory=dict)
 
 
 class Journal:
@@ -99,20 +101,20 @@ def read(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
         for line in file:
             if not line.endswith(b"\n"):
                 return
-            for record, end in _records(line):
+            for record, end in _records_in(line):
                 yield record, offset + end
             offset += len(line)
 
 
-def _records(line: bytes) -> Iterator[tuple[Record, int]]:
+def _records_in(line: bytes) -> Iterator[tuple[Record, int]]:
     """The records of a line, each with the position behind it: one, unless a writer was cut off within its record."""
     try:
         yield Record(**json.loads(line)), len(line)
     except (ValueError, TypeError):
         # Another writer may have gone on where the torn record ends: its own is whole.
-        text = line.decode("latin-1")  # a character a byte
+        text = line.decode("latin-1")  # one character for every byte
         position = 0
-        while start := START.search(text, position):
+        while start := RECORD_START.search(text, position):
             try:
                 content, position = json.JSONDecoder().raw_decode(text, start.start())
                 record = Record(**content)

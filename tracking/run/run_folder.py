@@ -25,11 +25,11 @@ FINGERPRINT = "fingerprint.json"
 REQUIREMENTS = "requirements.txt"
 WORKER_LOG = "worker.log"
 RESULT = "result.json"
-FAILURE = "failure.rank{rank}.json"  # one a failed rank; the launcher folds the first into the result
-VIEW = "view.json"  # of a sweep: how MLflow's UI shows it (see sweep_view); never an artifact
-MIRROR = "mirror.json"  # how far MLflow has it; never an artifact
+FAILURE = "failure.rank{rank}.json"  # a file for each failed rank; the launcher folds the first into the result
+VIEW = "view.json"  # how MLflow's UI shows a sweep (see sweep_view); never an artifact
+MIRROR = "mirror.json"  # how far MLflow has the folder; never an artifact
 CHECKPOINTS = "checkpoints"  # a folder; never an artifact
-OWNER = ".owner"  # who runs it, locked while somebody does
+RUN_LOCK = ".owner"  # who runs the folder; locked while somebody does (see run_lock)
 RESERVE = ".result.reserve"  # room for result.json where the disk is full; gone when there is a result
 RESERVE_BYTES = 65536
 
@@ -53,7 +53,7 @@ class RunInfo:
     experiment: str
     tracking_uri: str  # without credentials
     kind: str = "run"
-    uid: str = field(default_factory=lambda: uuid.uuid4().hex)  # finds the MLflow run again after a lost answer
+    uid: str = field(default_factory=lambda: uuid.uuid4().hex)  # by which the MLflow run is found after a lost answer
     parent: str | None = None  # path of the parent's folder, relative to this one
     created_ms: int = field(default_factory=now_ms)
 
@@ -81,8 +81,8 @@ class Result:
     windows: dict[str, float] = field(default_factory=dict)
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     unit: str = "samples"  # what a sample is
-    # Each time that the run was resumed: epoch_num (after which it went on), from_step, checkpoint, after (the kind of
-    # failure that had ended it), time_ms.
+    # For each time that the run was resumed: epoch_num (after which it went on), from_step, checkpoint, after (the kind
+    # of failure that had ended it), time_ms.
     resumes: list[dict[str, Any]] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)  # tags of the environment that differed between the attempts
     failure: Failure | None = None
@@ -112,10 +112,10 @@ def keep_attempt(folder: Path, number: int) -> None:
             path.rename(path.with_name(path.name.replace(".", f".{number}.", 1)))
 
 
-def kept(folder: Path, name: str) -> list[Path]:
+def earlier_attempts(folder: Path, name: str) -> list[Path]:
     """The files of this name that earlier attempts left, in their order."""
-    found = folder.glob(name.replace(".", ".[0-9]*.", 1))
-    return sorted(found, key=lambda path: int(path.name.split(".")[1]))
+    paths = folder.glob(name.replace(".", ".[0-9]*.", 1))
+    return sorted(paths, key=lambda path: int(path.name.split(".")[1]))
 
 
 @contextmanager
@@ -172,19 +172,19 @@ def reserve(folder: Path) -> None:
 
 def write_result(folder: Path, result: Result) -> None:
     """Write result.json, also on a full disk where there is a reserve. Raises OSError."""
-    path, room = folder / RESULT, folder / RESERVE
+    path, reserved = folder / RESULT, folder / RESERVE
     try:
         write_json(path, result)
     except OSError as error:
         text = to_json(result).encode()
-        if not is_full(error) or not room.exists() or len(text) > RESERVE_BYTES:
+        if not is_full(error) or not reserved.exists() or len(text) > RESERVE_BYTES:
             raise
-        with room.open("r+b") as file:  # into blocks that the file has already
+        with reserved.open("r+b") as file:  # writes into blocks that the file has already
             file.write(text)
             file.truncate()
             os.fsync(file.fileno())
-        room.replace(path)
-    room.unlink(missing_ok=True)
+        reserved.replace(path)
+    reserved.unlink(missing_ok=True)
 
 
 def read_info(folder: Path) -> RunInfo:
@@ -202,6 +202,7 @@ def read_result(folder: Path) -> Result | None:
 
 
 def parent_of(folder: Path) -> Path | None:
+    """The folder of the sweep that a run belongs to; None for a run of its own."""
     parent = read_info(folder).parent
     return (folder / parent).resolve() if parent else None
 

@@ -24,7 +24,7 @@ import psutil
 from tracking.run import run_folder
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of a file system that has none
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # what a file system without locks answers
 
 
 class Running(Exception):
@@ -41,7 +41,7 @@ def hold(folder: Path) -> Iterator[int]:
 
     Raises Running where somebody else does, OSError where the folder cannot be written to.
     """
-    with (folder / run_folder.OWNER).open("a+", encoding="utf-8") as file:
+    with (folder / run_folder.RUN_LOCK).open("a+", encoding="utf-8") as file:
         locks = _lock(file)
         file.truncate(0)
         json.dump(_identity(file) | {"locks": locks}, file)
@@ -59,9 +59,9 @@ def hold_abandoned(folder: Path, ended: bool = False) -> Iterator[None]:
 
     With `ended`, the caller answers for what cannot be known from here; a lock that is held stands all the same.
     """
-    path = folder / run_folder.OWNER
+    path = folder / run_folder.RUN_LOCK
     if not path.exists() and not ended:
-        raise Running(f"there is no {run_folder.OWNER} in it, which says who runs it")
+        raise Running(f"there is no {run_folder.RUN_LOCK} in it, which says who runs it")
     with path.open("a+", encoding="utf-8") as file:
         _lock(file)
         doubt = _doubt(folder, file)
@@ -75,7 +75,7 @@ def _lock(file: IO[str]) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise Running(f"{_words(_read(file))} runs it", certain=True) from None
+        raise Running(f"{_description(_read(file))} runs it", certain=True) from None
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise
@@ -88,14 +88,14 @@ def _doubt(folder: Path, file: IO[str]) -> str:
     known = _read(file)
     own = _identity(file)
     if not known:
-        return f"its {run_folder.OWNER} does not say who runs it"
+        return f"its {run_folder.RUN_LOCK} does not say who runs it"
     if known["inode"] != own["inode"]:
-        return f"it is a copy of a folder that {_words(known)} ran"
+        return f"it is a copy of a folder that {_description(known)} ran"
     if known["locks"] and known["boot_id"] and known["boot_id"] == own["boot_id"]:
         return ""
     if known["host"] == own["host"] and known["boot_id"] != own["boot_id"] and _silent_since_boot(folder):
         return ""
-    return f"{_words(known)} ran it, and from here it cannot be seen whether it still does"
+    return f"{_description(known)} ran it, and from here it cannot be seen whether it still does"
 
 
 def _silent_since_boot(folder: Path) -> bool:
@@ -121,5 +121,5 @@ def _read(file: IO[str]) -> dict[str, Any]:
     return {}
 
 
-def _words(known: dict[str, Any]) -> str:
+def _description(known: dict[str, Any]) -> str:
     return f"process {known['pid']} on {known['host']}" if known else "another process"

@@ -24,7 +24,7 @@ class WorkerLog:
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb", buffering=0)
         self._reading, self._writing = os.pipe()
-        with suppress(OSError):  # the user's share of pipes is used up: the usual 64 KiB
+        with suppress(OSError):  # where the user's share of pipes is used up, it keeps the usual 64 KiB
             fcntl.fcntl(self._reading, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self._thread = threading.Thread(target=self._copy, name="worker-log", daemon=True)
 
@@ -33,7 +33,7 @@ class WorkerLog:
         return self._writing
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._writing)  # ours: the worker has its own
+        os.close(self._writing)  # the worker has an end of its own
 
     def close(self, timeout_sec: float = 5.0) -> None:
         """Wait until all of it is written; a process that got away from its group may keep its end of the pipe."""

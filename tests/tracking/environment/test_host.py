@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conf import secrets
 from tracking.environment import host
 from tracking.environment.fingerprint import Collector, tags
 
@@ -85,7 +86,8 @@ def test_git_without_all_answers() -> None:
     assert host.parse_git("abc\n", None, None, "") == {"commit": "abc"}  # detached, and the diff timed out
 
 
-NAMES = st.builds("".join, st.lists(st.sampled_from([*host._KEPT, *host._SECRET, "_", "x", "AWS_", "DEVICES"])))
+WORDS = [*host.COMPUTING_VARIABLES, *secrets.WORDS, "_", "x", "AWS_", "DEVICES"]
+NAMES = st.builds("".join, st.lists(st.sampled_from(WORDS)))
 
 
 @given(st.dictionaries(NAMES, st.just("hunter2")))
@@ -94,7 +96,7 @@ def test_environment_keeps_what_matters_and_no_secret(environ: dict[str, str]) -
         assert name.startswith(
             ("CUDA_", "NCCL_", "OMP_", "GOMP_", "TORCH_", "PYTORCH_", "MKL_", "CUDNN_", "CUBLAS_", "NVIDIA_")
         )
-        assert not re.search("TOKEN|KEY|SECRET|PASSWORD|CREDENTIAL", name)
+        assert not re.search("TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|AUTH", name)
 
 
 def test_container(tmp_path: Path) -> None:
@@ -122,7 +124,7 @@ def test_any_text_is_taken(text: str) -> None:
     [(91002, "9.10.2"), (8902, "8.9.2"), (90100, "9.1.0"), (22803, "2.28.3"), (20905, "2.9.5"), (2708, "2.7.8")],
 )
 def test_version_numbers_of_cudnn_and_nccl(code: int, version: str) -> None:
-    assert host.dotted(code) == version
+    assert host.version_of(code) == version
 
 
 def torch_stub(version: str, cuda: str | None) -> SimpleNamespace:

@@ -78,7 +78,7 @@ def test_a_killed_sweep_is_ended_by_the_next_launch_and_can_be_continued(server:
     assert f"process {killed.pid} on" in outcome.message
     assert status_of(server, Mirror(child).run_id) == "RUNNING"
     [worker] = psutil.Process(killed.pid).children()
-    assert child / run_folder.OWNER in [link.readlink() for link in Path(f"/proc/{worker.pid}/fd").iterdir()]
+    assert child / run_folder.RUN_LOCK in [link.readlink() for link in Path(f"/proc/{worker.pid}/fd").iterdir()]
     killed_ms = time.time() * 1e3
     killed.kill()
     killed.communicate()

@@ -12,7 +12,7 @@ import yaml
 
 from conf.schema import ConfigError
 from tests.composing import composed
-from tracking.jobs import job, resume, sweep
+from tracking.jobs import resume, run_setup, sweep
 from tracking.jobs.sweep import Job
 from tracking.measure import throughput
 from tracking.run import checkpoints, journal, run_folder, run_lock
@@ -31,9 +31,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def interrupted(root: Path, sweep_folder: Path | None = None, epochs: tuple[int, ...] = (2, 4)) -> Path:
     """The folder of a run that was told to stop in its fifth epoch."""
     config = composed(GIVEN)
-    folder = job.make_folder(job.run_name(config), root, sweep_folder)
+    folder = run_setup.make_folder(run_setup.run_name(config), root, sweep_folder)
     with run_lock.hold(folder):
-        job.prepare(folder, job.run_name(config), config, GIVEN, "sqlite:////some/where.db", sweep_folder)
+        run_setup.prepare(folder, run_setup.run_name(config), config, GIVEN, "sqlite:////some/where.db", sweep_folder)
     log = Journal(folder / run_folder.JOURNAL)
     log.event("run_start")
     for epoch in range(1, 6):
@@ -57,7 +57,7 @@ def save(folder: Path, epoch: int) -> None:
 
 def asked(folder: Path, *overrides: str, multirun: bool = False) -> Job:
     given = [f"resume={folder}", *overrides]
-    return resume.job(Job(composed(given), given), multirun)
+    return resume.resumed_job(Job(composed(given), given), multirun)
 
 
 def refused(folder: Path, *overrides: str, multirun: bool = False) -> str:
@@ -128,7 +128,7 @@ def test_a_run_that_goes_on_is_refused(tmp_path: Path, has_result: bool) -> None
 
 def test_a_run_that_may_go_on_elsewhere_is_refused_until_somebody_says_that_it_does_not(tmp_path: Path) -> None:
     folder = interrupted(tmp_path / "runs")
-    path = folder / run_folder.OWNER
+    path = folder / run_folder.RUN_LOCK
     path.write_text(json.dumps(json.loads(path.read_text()) | {"host": "elsewhere", "boot_id": "another"}))
     assert asked(folder).checkpoint, "it has a result: so it has ended"
     (folder / run_folder.RESULT).unlink()
@@ -186,7 +186,7 @@ def test_reopening_sets_the_files_aside_and_says_where_it_goes_on(tmp_path: Path
     for row, _ in journal.read(folder / run_folder.JOURNAL):
         tags |= row.values if row.kind == "tags" else {}
     assert (tags["resumed"], tags["resumed.after"]) == (2, "signal:15,oom")
-    assert [path.name for path in run_folder.kept(folder, "fingerprint.json")] == [
+    assert [path.name for path in run_folder.earlier_attempts(folder, "fingerprint.json")] == [
         "fingerprint.1.json",
         "fingerprint.2.json",
     ]

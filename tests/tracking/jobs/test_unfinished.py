@@ -38,7 +38,7 @@ def test_what_is_cut_off_is_ended_what_is_left_is_named_and_the_rest_is_nobodys_
     running, other_machine = left(tmp_path, "e-running", result=False), left(tmp_path, "f-far", result=False)
     uploaded(done)
     gone.rename(tmp_path / "moved")
-    path = other_machine / run_folder.OWNER
+    path = other_machine / run_folder.RUN_LOCK
     path.write_text(run_folder.to_json(run_folder.read_json(path) | {"host": "far", "boot_id": "other"}))
     with run_lock.hold(running):
         assert unfinished.look_back(tmp_path) == ([cut_off], [waiting])
@@ -54,7 +54,7 @@ def test_what_is_cut_off_is_ended_what_is_left_is_named_and_the_rest_is_nobodys_
 
 def test_a_run_of_a_machine_that_has_long_been_silent_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     far = left(tmp_path, "far", result=False)
-    path = far / run_folder.OWNER
+    path = far / run_folder.RUN_LOCK
     path.write_text(run_folder.to_json(run_folder.read_json(path) | {"host": "far", "boot_id": "other"}))
     monkeypatch.setattr(unfinished, "SILENT_SEC", -1.0)
     assert unfinished.look_back(tmp_path) == ([], [far])

@@ -13,7 +13,7 @@ from tests.tracking.folders import end, make_folder, wait_for, write_rows
 from tests.tracking.mlflow_server import MlflowServer
 from tests.tracking.postgresql import Postgresql
 from tests.tracking.rows import as_stored, expected_rows, query
-from tracking.jobs.sync import MirrorThread
+from tracking.jobs.mirror_thread import MirrorThread
 from tracking.mirror.mirror import Mirror
 
 pytestmark = [

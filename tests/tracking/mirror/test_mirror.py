@@ -12,13 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from conf.secrets import strip_credentials
 from tests.tracking.folders import end, make_folder, wait_for, write_rows
 from tests.tracking.mlflow_server import MlflowServer, answering
 from tests.tracking.rows import expected_rows, query, runs_with_uid, stored_rows, tags_of
-from tracking.jobs.sync import MirrorThread, sync
-from tracking.mirror.batches import batches
+from tracking.jobs.mirror_thread import MirrorThread
+from tracking.jobs.sync import sync
+from tracking.mirror.log_batches import log_batches
 from tracking.mirror.mirror import Mirror
-from tracking.mirror.server import TrackingUnavailable, check_server, strip_credentials
+from tracking.mirror.server import TrackingUnavailable, check_server
 from tracking.run import run_folder
 from tracking.run.journal import Journal
 
@@ -135,7 +137,7 @@ def test_what_is_large_is_split_and_what_is_long_is_cut_visibly(server: MlflowSe
     journal.params({f"p{i}": "é" * 7000 for i in range(130)})
     journal.tags({f"t{i}": "x" * 9000 for i in range(101)})
     journal.event("run_start")
-    shipped = list(batches(folder / run_folder.JOURNAL, 0))
+    shipped = list(log_batches(folder / run_folder.JOURNAL, 0))
     assert [len(batch.metrics) for batch in shipped][:2] == [1000, 500]
     assert all(len(batch.params) <= 100 and len(batch.tags) <= 100 and len(batch) <= 1000 for batch in shipped)
     assert shipped[-1].offset == (folder / run_folder.JOURNAL).stat().st_size

@@ -12,7 +12,8 @@ import pytest
 from tests.tracking.folders import end, make_folder, wait_for, write_rows
 from tests.tracking.mlflow_server import MlflowServer
 from tests.tracking.rows import expected_rows, query, runs_with_uid, stored_rows, tags_of
-from tracking.jobs.sync import MirrorThread, sync
+from tracking.jobs.mirror_thread import MirrorThread
+from tracking.jobs.sync import sync
 from tracking.measure import clock
 from tracking.mirror.mirror import UID_TAG, Mirror
 from tracking.mirror.server import TrackingUnavailable
@@ -69,13 +70,13 @@ def test_sending_again_after_a_doubt_changes_nothing(server: MlflowServer, tmp_p
 def test_a_run_is_created_once_when_the_answer_is_lost(server: MlflowServer, tmp_path: Path) -> None:
     folder = make_folder(tmp_path, server.uri)
     shipper = Mirror(folder)
-    create = shipper._client.create_run
+    create = shipper._client.mlflow.create_run
 
     def lose_the_answer(*arguments: object) -> None:
         create(*arguments)
         raise ConnectionResetError("lost")
 
-    shipper._client.create_run = lose_the_answer  # type: ignore[method-assign, assignment]
+    shipper._client.mlflow.create_run = lose_the_answer  # type: ignore[method-assign, assignment]
     with pytest.raises(TrackingUnavailable, match="lost"):
         shipper.step()
     assert Mirror(folder).run_id is None
@@ -90,7 +91,7 @@ def test_a_creation_that_lands_late_is_removed_at_the_end(server: MlflowServer, 
     shipper.state.num_creations = 1
     shipper._save()
     shipper.step()
-    late = shipper._client.create_run(shipper.experiment_id or "", tags={UID_TAG: shipper.info.uid})
+    late = shipper._client.mlflow.create_run(shipper.experiment_id or "", tags={UID_TAG: shipper.info.uid})
     end(folder)
     write_rows(folder, range(1))
     shipper.finish()

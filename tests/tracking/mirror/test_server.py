@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from conf.secrets import strip_credentials
 from tests.tracking.folders import end, make_folder, wait_for
 from tests.tracking.mlflow_server import answering
-from tracking.jobs.sync import MirrorThread
+from tracking.jobs.mirror_thread import MirrorThread
 from tracking.mirror import connection, mlflow_run, server
 from tracking.mirror.mirror import Mirror
 from tracking.mirror.server import TrackingRefused, TrackingUnavailable
@@ -70,7 +71,7 @@ def test_uris(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "sqlite:////a@b/mlflow.db": "sqlite:////a@b/mlflow.db",
         "databricks": "databricks",
     }.items():
-        assert server.strip_credentials(uri) == stripped
+        assert strip_credentials(uri) == stripped
 
 
 @pytest.mark.parametrize(

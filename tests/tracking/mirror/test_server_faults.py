@@ -12,9 +12,9 @@ from tests.tracking.folders import end, make_folder, wait_for, write_rows
 from tests.tracking.mlflow_server import MlflowServer
 from tests.tracking.rows import expected_rows, runs_with_uid, status_of, stored_rows
 from tracking.jobs import sync
-from tracking.jobs.sync import MirrorThread
+from tracking.jobs.mirror_thread import MirrorThread
 from tracking.mirror.mirror import Mirror
-from tracking.mirror.server import TrackingUnavailable, _seconds
+from tracking.mirror.server import TrackingUnavailable, _retry_after_sec
 
 pytestmark = [
     pytest.mark.usefixtures("mlflow_environment"),
@@ -27,7 +27,6 @@ pytestmark = [
 def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second a request, as if that were the default: what the user sets is never exceeded."""
     monkeypatch.setattr("tracking.mirror.server.DEFAULT_TIMEOUT", "1")
-    monkeypatch.setattr("tracking.mirror.mirror.DEFAULT_TIMEOUT", "1")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
 
 
@@ -77,11 +76,11 @@ def test_a_server_is_left_alone_for_as_long_as_it_asks(proxy: FaultyProxy, tmp_p
 
 @pytest.mark.parametrize(("header", "sec"), [("7", 7.0), ("", 0.0), ("soon", 0.0), ("-1", 0.0)])
 def test_retry_after_is_read(header: str, sec: float) -> None:
-    assert _seconds(header) == sec
+    assert _retry_after_sec(header) == sec
 
 
 def test_retry_after_can_be_a_date() -> None:
-    assert _seconds(time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 60))) > 55
+    assert _retry_after_sec(time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 60))) > 55
 
 
 def test_a_file_is_waited_for_that_the_server_takes_long_to_store(

@@ -12,7 +12,8 @@ from tests.commands import TINY, launch
 from tests.tracking.mlflow_server import MlflowServer
 from tests.tracking.quick_launch import start
 from tests.tracking.rows import expected_rows, status_of, stored_rows, tags_of
-from tracking.jobs.sync import MirrorThread, sync
+from tracking.jobs.mirror_thread import MirrorThread
+from tracking.jobs.sync import sync
 from tracking.mirror.mirror import Mirror
 from tracking.run import journal, run_folder
 from tracking.run.journal import Journal

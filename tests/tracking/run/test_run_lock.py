@@ -61,7 +61,7 @@ def leave(folder: Path, **changes: object) -> None:
     """Leave the folder as a launcher that is gone, with changes of what it had said of itself."""
     with run_lock.hold(folder):
         pass
-    path = folder / run_folder.OWNER
+    path = folder / run_folder.RUN_LOCK
     run_folder_id = path.stat().st_ino
     path.write_text(run_folder.to_json(run_folder.read_json(path) | changes))
     assert path.stat().st_ino == run_folder_id
@@ -118,7 +118,7 @@ def test_what_is_not_known_is_not_ended_unless_somebody_answers_for_it(
 def test_a_folder_that_says_nothing_is_not_ended_either(folder: Path) -> None:
     with pytest.raises(Running, match="says who runs it"):
         repair(folder)
-    (folder / run_folder.OWNER).write_text("{")
+    (folder / run_folder.RUN_LOCK).write_text("{")
     with pytest.raises(Running, match="does not say who runs it"):
         repair(folder)
     assert repair(folder, ended=True)

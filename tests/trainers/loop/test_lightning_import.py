@@ -8,7 +8,7 @@ from pathlib import Path
 
 from conf import checks
 from tests.composing import composed
-from tracking.jobs import job
+from tracking.jobs import run_setup
 from tracking.run import run_folder
 from trainers.stack import command
 
@@ -41,9 +41,9 @@ sys.exit(worker.main(Path(sys.argv[1])))
 
 def test_where_something_needs_them_the_worker_starts_again_with_them(tmp_path: Path) -> None:
     overrides = ["gpus=0", "max_epochs=1", "limit_train_batches=1", "batch_size=4"]
-    config = checks.check(composed(overrides), [])
-    folder = job.make_folder(job.run_name(config), tmp_path)
-    job.prepare(folder, job.run_name(config), config, overrides, "sqlite:///unused.db")
+    config = checks.check_run(composed(overrides), [])
+    folder = run_setup.make_folder(run_setup.run_name(config), tmp_path)
+    run_setup.prepare(folder, run_setup.run_name(config), config, overrides, "sqlite:///unused.db")
     environment = command.worker_command(config, folder).env
     answer = subprocess.run(
         [sys.executable, "-c", RESTART, str(folder)], env=environment, capture_output=True, text=True, timeout=180

@@ -1,4 +1,4 @@
-"""One run from its folder's making to its result: spawn the worker, watch it, mirror it, and never leave it behind."""
+"""A worker from its start to the result of its run: spawn it, watch it, stop it, and never leave it behind."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from pathlib import Path
 from types import FrameType
 
 import psutil
-import yaml
 
-from conf import schema
 from conf.schema import RunConfig
 from tracking.environment import SystemMetricsThread
-from tracking.run import Failure, Journal, Record, Result, RunInfo, WorkerLog, failures, journal, run_folder
+from tracking.run import Failure, Journal, Record, Result, WorkerLog, failures, journal, run_folder
 
 POLL_SEC = 0.1
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-GRACE_SEC = 5.0  # between asking a worker to end and killing it
-KILL_SEC = 30.0  # for a killed process to be gone; one that waits for a driver can stay for ever
+GRACE_SEC = 5.0  # time between asking a worker to end and killing it
+KILL_SEC = 30.0  # how long a killed process may take to be gone; one that waits for a driver can stay for ever
 
 
 class Interrupted(KeyboardInterrupt):
@@ -57,66 +55,6 @@ def raise_on_signals() -> None:
             signal.signal(number, interrupt)
 
 
-IN_RUN_NAME = ("model", "dataset", "precision", "gpus", "cpu_processes", "seed")  # keys of a config
-
-
-def run_name(config: RunConfig, varied: str = "") -> str:
-    """A name that tells a runs table what it was: `vgg-digits-bf16-2gpu-seed1`; and `varied`, where that is not all."""
-    devices = f"{config.gpus}gpu" if config.on_gpu() else f"{config.cpu_processes}cpu"
-    name = f"{config.model.name}-{config.dataset.name}-{config.precision.name}-{devices}-seed{config.seed}"
-    return f"{name}-{varied}" if varied else name
-
-
-def make_folder(name: str, root: Path, sweep: Path | None = None) -> Path:
-    """Make the folder of the run of this name, empty. Raises OSError."""
-    prefix = "" if sweep else time.strftime("%Y%m%d-%H%M%S-")
-    return run_folder.create(root, prefix + name)
-
-
-def prepare(
-    folder: Path, name: str, config: RunConfig, overrides: Sequence[str], uri: str, sweep: Path | None = None
-) -> None:
-    """Fill a new folder with all that the worker and the mirror need. Raises OSError."""
-    run_folder.reserve(folder)
-    run_folder.write_text(folder / run_folder.OVERRIDES, yaml.safe_dump(list(overrides)))
-    parent = os.path.relpath(sweep, folder) if sweep else None
-    info = RunInfo(name, config.tracking.experiment, uri, parent=parent)
-    run_folder.write_json(folder / run_folder.RUN, info)
-    log = Journal(folder / run_folder.JOURNAL)
-    log.params(params(config))
-    log.tags({"config_hash": config.config_hash()} | ({"sweep": sweep.name} if sweep else {}))
-    log.close()
-    schema.save(config, folder / run_folder.CONFIG)
-
-
-def params(config: RunConfig) -> dict[str, journal.Scalar]:
-    """What MLflow shows and compares as params; the worker adds what only it knows (max_epochs)."""
-    optimizer = config.model.optimizer
-    targets = config.targets()
-    found: dict[str, journal.Scalar] = {
-        "model": config.model.name,
-        "dataset": config.dataset.name,
-        "precision": config.precision.name,
-        "stack": config.stack.name,
-        "instance": config.instance.name,
-        "gpus": config.gpus,
-        "nodes": config.nodes,
-        "cpu_processes": config.cpu_processes if not config.on_gpu() else None,
-        "seed": config.seed,
-        "target_metric": ",".join(targets) or None,
-        "target_value": ",".join(f"{value:g}" for value in targets.values()) or None,
-        "batch_size": config.device_batch_size(),
-        "global_batch_size": config.global_batch_size(),
-        "limit_train_batches": config.limit_train_batches,
-        "compile": config.compiled(),
-        "optimizer/lr": optimizer.lr,
-        "optimizer/lr_scaling": optimizer.lr_scaling,
-        "optimizer/weight_decay": optimizer.weight_decay,
-    }
-    found |= {f"hparams/{key}": str(value) for key, value in config.model.hparams.items()}
-    return {key: value for key, value in found.items() if value is not None}
-
-
 def run_job(
     folder: Path, config: RunConfig, argv: Sequence[str], env: dict[str, str], gpu_uuids: list[str],
     on_record: Callable[[Record], None], started: float, held: int,
@@ -124,7 +62,7 @@ def run_job(
     """Train the run in `folder` and return its result, whichever it is.
 
     `started` is when the job began on the monotonic clock; `on_record` is shown every record as it is written; `held`
-    is the descriptor of `owner.hold`. Raises Interrupted when no process is left; the result is then the caller's.
+    is the descriptor of `run_lock.hold`. Raises Interrupted when no process is left; the result is then the caller's.
     """
     try:
         failure = supervise(folder, config, argv, env, gpu_uuids, on_record, started, held)
@@ -211,12 +149,12 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 def alive(group: int) -> list[int]:
     """The processes of a group, except those that have ended and whose parent has not asked how."""
-    found = []
-    for one in psutil.process_iter():
+    pids = []
+    for process in psutil.process_iter():
         with suppress(psutil.Error, ProcessLookupError):
-            if os.getpgid(one.pid) == group and one.status() != psutil.STATUS_ZOMBIE:
-                found.append(one.pid)
-    return found
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                pids.append(process.pid)
+    return pids
 
 
 def stopped(folder: Path, error: Interrupted) -> Result:
@@ -226,9 +164,9 @@ def stopped(folder: Path, error: Interrupted) -> Result:
 
 def end(folder: Path, failure: Failure | None) -> Result:
     """The run's result, written where there is none. What a worker has finished stays finished."""
-    found = run_folder.read_result(folder)
-    if found is not None and (failure is None or found.status == "finished"):
-        return found
+    own = run_folder.read_result(folder)
+    if own is not None and (failure is None or own.status == "finished"):
+        return own
     assert failure is not None
     result = Result("killed" if failure.kind.startswith("signal:") else "failed", failure=failure)
     with suppress(OSError):  # no room even for that: `sync` ends the run when there is

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.tracking.folders import wait_for
-from tracking.jobs import job
+from tracking.jobs import supervision
 
 # Ends when it is told to, and leaves a child that does not, with so much memory that its end takes a while.
 STUBBORN = """
@@ -23,7 +23,7 @@ time.sleep(600)
 def test_a_job_ends_when_all_of_its_processes_have(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", STUBBORN, str(tmp_path)], start_new_session=True)
     wait_for((tmp_path / "ready").exists)
-    assert len(job.alive(process.pid)) == 2
-    job.stop(process)
-    assert not job.alive(process.pid)
+    assert len(supervision.alive(process.pid)) == 2
+    supervision.stop(process)
+    assert not supervision.alive(process.pid)
     assert process.returncode == -15

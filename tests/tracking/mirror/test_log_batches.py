@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tracking.mirror.batches import batches
+from tracking.mirror.log_batches import log_batches
 from tracking.run.journal import Journal
 
 
@@ -14,7 +14,7 @@ from tracking.run.journal import Journal
 def test_a_key_that_mlflow_cannot_hold_is_named_and_costs_that_value_alone(tmp_path: Path, key: str) -> None:
     journal = Journal(tmp_path / "journal.jsonl")
     journal.metrics({"before": 1.0, key: 1.0, "after": 1.0})
-    [batch] = batches(tmp_path / "journal.jsonl", 0)
+    [batch] = log_batches(tmp_path / "journal.jsonl", 0)
     [words] = batch.refused
     assert "cannot take the key" in words
     assert repr(key) in words
@@ -27,7 +27,7 @@ def test_values_that_mlflow_cannot_hold_are_named(tmp_path: Path) -> None:
     journal.metrics({"loss": 1.0}, 2**63)
     journal.params({"seed": 1})
     journal.params({"seed": 2})
-    [batch] = batches(tmp_path / "a", 0)
+    [batch] = log_batches(tmp_path / "a", 0)
     high, step, seed = batch.refused
     assert "'loss' is no number: 'high'" in high
     assert f"'loss' has step {2**63}" in step

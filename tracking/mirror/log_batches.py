@@ -1,4 +1,4 @@
-"""The journal in requests as large as MLflow takes, and its refusal of what MLflow cannot hold."""
+"""The journal as requests to MLflow's log_batch, each as large as it takes, without what MLflow cannot hold."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ KEY = re.compile(r"[/\w.\- ]*")
 
 
 @dataclass
-class Batch:
-    """What one request carries, and how far the journal is shipped once it is acknowledged."""
+class LogBatch:
+    """What a request to log_batch carries, and how far the journal is shipped once it is acknowledged."""
 
-    offset: int  # bytes
-    time_ms: int = 0  # the latest of its records
+    offset: int  # bytes of the journal
+    time_ms: int = 0  # the time of its latest record
     metrics: list[tuple[str, float, int, int]] = field(default_factory=list)  # key, value, time in ms, step
     params: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Batch:
 
     def add(self, kind: str, key: str, value: Any, time_ms: int, step: int) -> bool:
         """Add one value, or return False where it does not fit. Raises ValueError for what MLflow cannot hold."""
-        _check_key(kind, key)
+        _refuse_bad_key(kind, key)
         if kind == "metrics":
             return self._add_metric(key, value, time_ms, step)
         if kind == "params":
@@ -71,7 +71,7 @@ class Batch:
         return True
 
 
-def batches(path: Path, offset: int, params: Mapping[str, str] | None = None) -> Iterator[Batch]:
+def log_batches(path: Path, offset: int, params: Mapping[str, str] | None = None) -> Iterator[LogBatch]:
     """The journal from byte `offset` on, in requests as large as MLflow takes.
 
     `params` are those that MLflow has from before the offset: another value of one of them would be refused, and with
@@ -81,7 +81,7 @@ def batches(path: Path, offset: int, params: Mapping[str, str] | None = None) ->
     again after a crash in between, which changes nothing.
     """
     known = dict(params or {})
-    batch, shipped = Batch(offset, known=known), offset
+    batch, shipped = LogBatch(offset, known=known), offset
     for record, end in journal.read(path, offset):
         if record.kind in ("metrics", "params", "tags"):
             for key, value in record.values.items():
@@ -90,7 +90,7 @@ def batches(path: Path, offset: int, params: Mapping[str, str] | None = None) ->
                         yield batch
                         shipped = batch.offset
                         known |= batch.params
-                        batch = Batch(batch.offset, known=known)
+                        batch = LogBatch(batch.offset, known=known)
                         fitted = batch.add(record.kind, key, value, record.time_ms, record.step)
                         assert fitted, f"{key}: too large for an empty batch"
                 except ValueError as error:  # it stays in the journal, and the rest of the run can go
@@ -101,9 +101,9 @@ def batches(path: Path, offset: int, params: Mapping[str, str] | None = None) ->
 
 
 @lru_cache(maxsize=4096)
-def _check_key(kind: str, key: str) -> None:
-    rooted = posixpath.normpath(key) != key or key == "." or key.startswith(("/", ".."))  # MLflow wants unique paths
-    if not key or len(key) > MAX_KEY_CHARS or not KEY.fullmatch(key) or rooted:
+def _refuse_bad_key(kind: str, key: str) -> None:
+    no_unique_path = posixpath.normpath(key) != key or key == "." or key.startswith(("/", ".."))
+    if not key or len(key) > MAX_KEY_CHARS or not KEY.fullmatch(key) or no_unique_path:
         raise ValueError(
             f"{kind}: MLflow cannot take the key {key!r}: up to {MAX_KEY_CHARS} letters, digits, '_', '-', '.', ' ' "
             "and '/', and a path in its shortest form"
@@ -111,4 +111,5 @@ def _check_key(kind: str, key: str) -> None:
 
 
 def shortened(text: str, max_chars: int) -> str:
+    """The text, cut to so many characters with an ellipsis at its end where it is longer."""
     return text if len(text) <= max_chars else text[: max_chars - 1] + "…"

@@ -1,0 +1,74 @@
+"""A run before its worker starts: its name, its folder, and what the worker and the mirror are told in it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from conf import schema
+from conf.schema import RunConfig
+from tracking.run import Journal, RunInfo, journal, run_folder
+
+# The keys of a config whose values are in a run's name.
+IN_RUN_NAME = ("model", "dataset", "precision", "gpus", "cpu_processes", "seed")
+
+
+def run_name(config: RunConfig, varied: str = "") -> str:
+    """A name that tells a runs table what it was: `vgg-digits-bf16-2gpu-seed1`; and `varied`, where that is not all."""
+    devices = f"{config.gpus}gpu" if config.on_gpu() else f"{config.cpu_processes}cpu"
+    name = f"{config.model.name}-{config.dataset.name}-{config.precision.name}-{devices}-seed{config.seed}"
+    return f"{name}-{varied}" if varied else name
+
+
+def make_folder(name: str, root: Path, sweep: Path | None = None) -> Path:
+    """Make the folder of the run of this name, empty. Raises OSError."""
+    prefix = "" if sweep else time.strftime("%Y%m%d-%H%M%S-")
+    return run_folder.create(root, prefix + name)
+
+
+def prepare(
+    folder: Path, name: str, config: RunConfig, overrides: Sequence[str], uri: str, sweep: Path | None = None
+) -> None:
+    """Fill a new folder with all that the worker and the mirror need. Raises OSError."""
+    run_folder.reserve(folder)
+    run_folder.write_text(folder / run_folder.OVERRIDES, yaml.safe_dump(list(overrides)))
+    parent = os.path.relpath(sweep, folder) if sweep else None
+    info = RunInfo(name, config.tracking.experiment, uri, parent=parent)
+    run_folder.write_json(folder / run_folder.RUN, info)
+    log = Journal(folder / run_folder.JOURNAL)
+    log.params(params(config))
+    log.tags({"config_hash": config.config_hash()} | ({"sweep": sweep.name} if sweep else {}))
+    log.close()
+    schema.save(config, folder / run_folder.CONFIG)
+
+
+def params(config: RunConfig) -> dict[str, journal.Scalar]:
+    """What MLflow shows and compares as params; the worker adds what only it knows (max_epochs)."""
+    optimizer = config.model.optimizer
+    targets = config.targets()
+    values: dict[str, journal.Scalar] = {
+        "model": config.model.name,
+        "dataset": config.dataset.name,
+        "precision": config.precision.name,
+        "stack": config.stack.name,
+        "instance": config.instance.name,
+        "gpus": config.gpus,
+        "nodes": config.nodes,
+        "cpu_processes": config.cpu_processes if not config.on_gpu() else None,
+        "seed": config.seed,
+        "target_metric": ",".join(targets) or None,
+        "target_value": ",".join(f"{value:g}" for value in targets.values()) or None,
+        "batch_size": config.device_batch_size(),
+        "global_batch_size": config.global_batch_size(),
+        "limit_train_batches": config.limit_train_batches,
+        "compile": config.compiled(),
+        "optimizer/lr": optimizer.lr,
+        "optimizer/lr_scaling": optimizer.lr_scaling,
+        "optimizer/weight_decay": optimizer.weight_decay,
+    }
+    values |= {f"hparams/{key}": str(value) for key, value in config.model.hparams.items()}
+    return {key: value for key, value in values.items() if value is not None}
