@@ -195,6 +195,13 @@ def test_the_run_folders_files_are_documented() -> None:
     assert files <= section("The run folder")
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.md")), ids=name)
+def test_commits_are_named_beside_results_alone(path: Path) -> None:
+    """What was measured at a commit stands under docs/results; other pages would age with each commit they name."""
+    words = re.findall(r"(?<![\w.-])[0-9a-f]{7}\b", prose(path))
+    assert not [word for word in words if re.search(r"\d", word) and re.search(r"[a-f]", word)]
+
+
 def architecture(heading: str) -> str:
     text = re.search(
         rf"^## {heading}\n(.*?)(?=^## |\Z)",
