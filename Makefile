@@ -11,5 +11,6 @@ check:  ## everything that has to pass before a change goes in
 test:
 	uv run pytest
 
-docs:  ## write docs/configuration.md anew from conf/
+docs:  ## write docs/configuration.md anew from conf/, and build the site into site/
 	uv run python -m docs.generate_configuration
+	NO_MKDOCS_2_WARNING=1 uv run --group docs mkdocs build --strict

@@ -15,6 +15,7 @@ import tracking.__main__
 from conf import checks
 from docs import generate_configuration
 from tests.composing import EIGHT_GPUS, ROOT, composed, jobs
+from tests.test_imports import FILES, ROOMS, module, rooms_used
 from tracking.environment.fingerprint import EXPECTABLE
 from tracking.jobs.run_setup import params
 from tracking.run import run_folder
@@ -192,3 +193,54 @@ def test_the_run_folders_files_are_documented() -> None:
     constants = {key: value for key, value in vars(run_folder).items() if key.isupper() and isinstance(value, str)}
     files = {value.replace("{rank}", "<N>") for value in constants.values()}
     assert files <= section("The run folder")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.md")), ids=name)
+def test_commits_are_named_beside_results_alone(path: Path) -> None:
+    """What was measured at a commit stands under docs/results; other pages would age with each commit they name."""
+    words = re.findall(r"(?<![\w.-])[0-9a-f]{7}\b", prose(path))
+    assert not [word for word in words if re.search(r"\d", word) and re.search(r"[a-f]", word)]
+
+
+def architecture(heading: str) -> str:
+    text = re.search(
+        rf"^## {heading}\n(.*?)(?=^## |\Z)",
+        (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"),
+        re.M | re.S,
+    )
+    assert text, heading
+    return text[1]
+
+
+def test_every_room_is_described_in_the_order_of_imports() -> None:
+    described = re.findall(r"^\| `(\w+)` \| ", architecture("Rooms"), re.MULTILINE)
+    assert described == [room for rooms in ROOMS.values() for room in rooms if room != "__main__"]
+
+
+def drawn() -> dict[str, set[str]]:
+    """Of each room in the diagram, those that its arrows point to."""
+    arrows = re.findall(r"^ +(\w+) --> ([\w &]+)$", architecture("Rooms"), re.MULTILINE)
+    return {room: set(targets.split(" & ")) for room, targets in arrows}
+
+
+def imported() -> dict[str, set[str]]:
+    """The same as the code has it; `python -m tracking` is drawn as the room of its commands."""
+    rooms: dict[str, set[str]] = {}
+    for path in FILES:
+        own = [*module(path).split("."), ""][:2]
+        room = {"": own[0], "__main__": "commands"}.get(own[1], own[1])
+        rooms.setdefault(room, set()).update(used.partition(".")[2] for used, _, _ in rooms_used(path))
+    return {room: used - {room} for room, used in rooms.items() if used - {room}}
+
+
+def test_the_diagram_of_the_rooms_is_that_of_the_imports() -> None:
+    """Each arrow is an import, and each import goes along arrows."""
+    arrows, imports = drawn(), imported()
+
+    def reached(room: str) -> set[str]:
+        return arrows.get(room, set()).union(*(reached(target) for target in arrows.get(room, ())))
+
+    assert arrows.keys() == imports.keys()
+    for room, used in imports.items():
+        assert arrows[room] <= used, room
+        assert used <= reached(room), room
