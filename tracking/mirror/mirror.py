@@ -6,7 +6,6 @@ the first request, because the import takes seconds. `tracking.jobs.sync` runs m
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -14,6 +13,8 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from filelock import FileLock
 
 from tracking.mirror import mlflow_run, state
 from tracking.mirror.batches import batches
@@ -251,8 +252,8 @@ class Mirror:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        with (self.folder / LOCK).open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        # The kernel releases it when a mirror dies. A lock of another kind, which would outlive it, is none at all.
+        with FileLock(self.folder / LOCK, fallback_to_soft=False):
             self.state = self._load()  # another mirror may have gone on
             yield
 
