@@ -6,12 +6,14 @@ import os
 import tempfile
 from pathlib import Path
 
+from platformdirs import user_cache_path
+
 
 def cache() -> Path:
     """$TIMETRIAL_CACHE, else timetrial in $XDG_CACHE_HOME, in ~/.cache or, for a user without a home, in /tmp."""
     if own := os.environ.get("TIMETRIAL_CACHE"):
         return Path(own).expanduser()
     try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "timetrial"
-    except RuntimeError:  # a user without a home
+        return user_cache_path("timetrial", appauthor=False)
+    except RuntimeError:  # The user has no home.
         return Path(tempfile.gettempdir()) / "timetrial"

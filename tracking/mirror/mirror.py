@@ -6,13 +6,14 @@ the first request, because the import takes seconds. `tracking.jobs.sync` runs m
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from filelock import FileLock
 
 from conf.secrets import strip_credentials
 from tracking.mirror import mlflow_run, state
@@ -224,8 +225,8 @@ class Mirror:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        with (self.folder / LOCK).open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        # The kernel releases it when a mirror dies. A lock of another kind, which would outlive it, is none at all.
+        with FileLock(self.folder / LOCK, fallback_to_soft=False):
             self.state = self._load()  # another mirror may have gone on
             yield
 

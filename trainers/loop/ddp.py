@@ -61,22 +61,22 @@ class Gradients:
     """
 
     def __init__(self, module: nn.Module) -> None:
-        self._trained = {name: one for name, one in module.named_parameters() if one.requires_grad}
+        self._trained = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
         first = next(iter(self._trained.values()))
-        self._buffer = first.new_empty(sum(one.numel() for one in self._trained.values()))
+        self._buffer = first.new_empty(sum(parameter.numel() for parameter in self._trained.values()))
         for tensor in module.state_dict().values():
             dist.broadcast(tensor, src=0)
 
     def average(self) -> None:
         """Replace every gradient by its mean. Raises RuntimeError for a parameter that has none; a collective call."""
-        if unused := [name for name, one in self._trained.items() if one.grad is None]:
+        if unused := [name for name, parameter in self._trained.items() if parameter.grad is None]:
             raise RuntimeError(
                 f"{unused[0]} took no part in the loss; freeze it (requires_grad_(False)) if it is not to"
             )
-        own: list[Any] = [one.grad for one in self._trained.values()]
-        parts = self._buffer.split([one.numel() for one in own])
+        own: list[Any] = [parameter.grad for parameter in self._trained.values()]
+        parts = self._buffer.split([gradient.numel() for gradient in own])
         # Laid out as the gradients are, so that a single kernel copies many.
-        shared = [part.as_strided(one.size(), one.stride()) for part, one in zip(parts, own, strict=True)]
+        shared = [part.as_strided(like.size(), like.stride()) for part, like in zip(parts, own, strict=True)]
         torch._foreach_copy_(shared, own)
         mean = dist.ReduceOp.AVG if self._buffer.is_cuda else dist.ReduceOp.SUM  # gloo has no mean
         dist.all_reduce(self._buffer, mean)

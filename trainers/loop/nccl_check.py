@@ -27,21 +27,21 @@ TIMEOUT_SEC = 60  # a GPU that does not answer
 
 
 def main() -> int:
-    found: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "gpus": torch.cuda.device_count() if torch.version.cuda else 0,
     }
     try:
-        if found["gpus"]:
+        if answer["gpus"]:
             torch.zeros(1, device="cuda").sum().item()  # raises where the driver is too old
-        if found["gpus"] > 1:
-            found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-            found["bus_gb_per_sec"] = bandwidth(found["gpus"])
+        if answer["gpus"] > 1:
+            answer["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+            answer["bus_gb_per_sec"] = bandwidth(answer["gpus"])
     except Exception as error:  # whatever it is, it is what the caller wants to know
-        found["error"] = f"{type(error).__name__}: {told(str(error))}"
-    print(json.dumps(found))
-    return 1 if "error" in found else 0
+        answer["error"] = f"{type(error).__name__}: {told(str(error))}"
+    print(json.dumps(answer))
+    return 1 if "error" in answer else 0
 
 
 def bandwidth(num_ranks: int, device: str = "cuda", num_bytes: int = NUM_BYTES) -> float:

@@ -6,16 +6,9 @@ import socket
 
 import pytest
 import torch.distributed as dist
-from pytorch_lightning.loops.training_epoch_loop import _TrainingEpochLoop
-from pytorch_lightning.strategies import DDPStrategy
 
 from conf.schema import RunConfig
 from trainers.loop.train import data_version, join
-
-
-def test_lightning_still_has_what_is_switched_off() -> None:
-    assert callable(_TrainingEpochLoop._broadcast_sigterm_tensor)
-    assert callable(DDPStrategy._setup_model)
 
 
 @pytest.mark.parametrize("asked", [1, 2])

@@ -171,6 +171,27 @@ def test_what_only_graphs_need_is_left_out_without_them(
     module._found.clear()
 
 
+def test_every_canvas_may_be_compiled() -> None:
+    """PyTorch gives up after eight, and leaves further ones as they are; nothing is compiled before the first step."""
+    num_compiled = 0
+
+    def backend(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        nonlocal num_compiled
+        num_compiled += 1
+        return graph.forward
+
+    def double(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor * 2
+
+    with torch._dynamo.config.patch(recompile_limit=8):
+        MaskRcnn(SyntheticDetection(size=4, num_classes=CLASSES), **OPTIONS).compile_hot_path()
+        function = torch.compile(double, backend=backend, dynamic=False)
+        for size in range(2, 14):
+            function(torch.ones(size))
+    torch._dynamo.reset()
+    assert num_compiled == 12
+
+
 def test_a_few_steps_lower_the_loss(batch: Batch) -> None:
     torch.manual_seed(0)
     data = SyntheticDetection(size=4, num_classes=CLASSES)

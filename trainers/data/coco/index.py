@@ -7,7 +7,6 @@ Source: T.-Y. Lin et al. 2014, arXiv:1405.0312, https://cocodataset.org/#downloa
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from filelock import FileLock
 
 from conf.schema import ConfigError
 from tracking.environment import cache
@@ -124,9 +124,8 @@ def _cached(annotations: Path, masks: bool) -> dict[str, np.ndarray]:
         return arrays
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        lock = (parent / ".lock").open("w")
-        fcntl.flock(lock, fcntl.LOCK_EX)
-    except OSError:  # no place that can be written or locked
+        lock = FileLock(parent / ".lock", fallback_to_soft=False).acquire()
+    except OSError:  # There is no place that can be written or locked.
         return read_annotations(annotations, masks)
     with lock:
         if (arrays := _load(parent / state)) is not None:  # by a process that had the lock before
