@@ -6,12 +6,12 @@ nothing.
 
 from __future__ import annotations
 
-from tracking.results import flat_keys, store_options
+from tracking.results import flat_keys
 from tracking.results.flat_keys import NONE, differing, flat, relative_change, words
 from tracking.results.folder_runs import FolderRuns
 from tracking.results.mlflow_runs import MlflowRuns
 from tracking.results.runs import REPEATS, WORKLOAD, Run, Runs, need_finished
-from tracking.results.table import Cell, Table, make_console
+from tracking.results.table import Cell, Table
 
 __all__ = [
     "NONE",
@@ -26,9 +26,7 @@ __all__ = [
     "differing",
     "flat",
     "flat_keys",
-    "make_console",
     "need_finished",
     "relative_change",
-    "store_options",
     "words",
 ]
