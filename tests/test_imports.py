@@ -18,8 +18,8 @@ LAYERS = {"conf": {"conf"}, "tracking": {"conf", "tracking"}, "trainers": {"conf
 # From the ground up, as docs/architecture.md draws them: a room imports only those that stand before it.
 ROOMS = {
     "tracking": (
-        "run", "environment", "measure", "mirror", "results", "compare", "report", "published", "audit", "jobs",
-        "commands", "__main__",
+        "terminal", "run", "environment", "measure", "mirror", "results", "compare", "report", "published", "audit",
+        "jobs", "commands", "__main__",
     ),
     "trainers": ("ops", "data", "workload", "models", "stack", "loop"),
 }  # fmt: skip
@@ -32,7 +32,7 @@ OUTSIDE = [path for folder in ("benchmarks", "deploy", "docs") for path in sorte
 TORCH = {"torch", "torchvision", "torchmetrics", "pytorch_lightning", "lightning"}
 CONTROL_SIDE = {"hydra", "omegaconf", "mlflow"}  # which a worker's environment need not have
 WITH_MLFLOW = {
-    "tracking/commands/doctor.py",
+    "tracking/commands/examination.py",
     "tracking/mirror/mirror.py",
     "tracking/mirror/patient_client.py",
     "tracking/results/mlflow_runs.py",

@@ -1,27 +1,32 @@
-"""python -m tracking report: write the report of a sweep, an experiment or runs, and print its tables."""
+"""python -m tracking report: write the report of a sweep, an experiment or runs, and print its tables.
+
+JSON: `report`, as in the report.json that is written; `written`, the files; `attached`, the id of the MLflow run that
+got them, or null; `check`, null without --check, else `num_figures`, `num_runs` and `differences`, sentences. With
+--reference-only: `tables`, each with `title`, `columns`, `rows` and `note`.
+"""
 
 from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-from tracking.mirror import TrackingRefused, TrackingUnavailable
-from tracking.published import studies
-from tracking.results import make_console, store_options
+from tracking.commands import store_options
+from tracking.commands.command import WELL, WRONG, Answer, Command, Refused
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
     from tracking.report import Report
     from tracking.results import Runs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from tracking.published import studies
+
     parser.add_argument(
         "selectors", nargs="*", metavar="RUNS", help="a sweep, an experiment, a run's id, name or folder"
     )
@@ -39,35 +44,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="recompute every figure from the run folders' journals")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> Answer:
     """Exit code 0; 1 where --check finds a difference or the server stops; 2 where the request cannot be met."""
+    from tracking.mirror import TrackingRefused, TrackingUnavailable
+
     try:
         return _report(arguments) if arguments.reference_only is None else _reference_only(arguments.reference_only)
     except (ValueError, TrackingRefused) as error:
-        print(error, file=sys.stderr)
-        return 2
+        raise Refused(str(error)) from error
     except TrackingUnavailable as error:
-        print(f"{error}. No report was written: {store_options.AGAIN}", file=sys.stderr)
-        return 1
+        raise Refused(f"{error}. No report was written: {store_options.AGAIN}", WRONG) from error
     except OSError as error:
-        print(f"{error.filename}: {error.strerror}; give --out a folder that you can write to", file=sys.stderr)
-        return 2
+        words = f"{error.filename}: {error.strerror}; give --out a folder that you can write to"
+        raise Refused(words) from error
 
 
-def _reference_only(names: Sequence[str]) -> int:
+def _reference_only(names: Sequence[str]) -> Answer:
     from tracking.published import tables
+    from tracking.terminal import make_console
 
-    console = make_console()
-    for table in tables.reference_tables(names):
-        console.print(table.rich())
-    return 0
+    made = tables.reference_tables(names)
+    document = [
+        {"title": table.title, "columns": list(table.columns), "rows": table.rows, "note": table.note} for table in made
+    ]
+
+    def show_tables() -> None:
+        console = make_console()
+        for table in made:
+            console.print(table.rich())
+
+    return Answer(WELL, {"tables": document}, show_tables)
 
 
-def _report(arguments: argparse.Namespace) -> int:
+def _report(arguments: argparse.Namespace) -> Answer:
     from tracking.jobs import sweep_report
-    from tracking.published import comparison
+    from tracking.published import comparison, studies
     from tracking.report import page
     from tracking.results import MlflowRuns
+    from tracking.terminal import make_console
 
     if not arguments.selectors:
         raise ValueError("report: name a sweep, an experiment or runs; or give --reference-only for published figures")
@@ -80,13 +94,17 @@ def _report(arguments: argparse.Namespace) -> int:
     comparison.add(made, arguments.reference)
     folder = arguments.out or Path("reports") / re.sub(r"[^\w.-]+", "-", "-".join(arguments.selectors))[:100]
     written = page.write(made, folder)
-    console = make_console()
-    show(console, made)
-    console.print(f"written: {written[0]} and {len(written) - 1} files beside it", markup=False, soft_wrap=True)
+    document: dict[str, Any] = {"report": made.plain(), "written": list(map(str, written)), "attached": None}
+    console = make_console()  # standard output, or stderr beside a JSON document
+    if not arguments.json:
+        show(console, made)
+    console.print(f"written: {written[0]} and {len(written) - 1} files beside it", soft_wrap=True)
     if isinstance(store, MlflowRuns) and arguments.attach:
-        console.print(f"attached to the run {sweep_report.attach(store, made, written)}", soft_wrap=True)
+        document["attached"] = sweep_report.attach(store, made, written)
+        console.print(f"attached to the run {document['attached']}", soft_wrap=True)
     roots = [arguments.runs_dir, *(Path(one) for one in arguments.selectors if Path(one).is_dir())]
-    return check(console, made, roots) if arguments.check else 0
+    document["check"] = check(console, made, roots) if arguments.check else None
+    return Answer(WRONG if arguments.check and document["check"]["differences"] else WELL, document)
 
 
 def _make(store: Runs, arguments: argparse.Namespace) -> Report:
@@ -106,13 +124,14 @@ def _make(store: Runs, arguments: argparse.Namespace) -> Report:
 
 def show(console: Console, made: Report) -> None:
     for table in made.tables:
-        console.print(table.rich() if table.rows else table.note, markup=bool(table.rows))
+        console.print(table.rich() if table.rows else table.note)
     for warning in made.warnings:
         console.print(f"careful: {warning}", markup=False, soft_wrap=True)
     console.print(made.answer, markup=False, soft_wrap=True, style="bold")
 
 
-def check(console: Console, made: Report, roots: Sequence[Path]) -> int:
+def check(console: Console, made: Report, roots: Sequence[Path]) -> dict[str, Any]:
+    """Print what a recomputation from the journals finds, and return it as the JSON document has it."""
     from tracking.audit import audit
 
     found = audit.recheck(made.plain(), roots)
@@ -122,7 +141,7 @@ def check(console: Console, made: Report, roots: Sequence[Path]) -> int:
     where = ", ".join(map(str, roots))
     done = f"recomputed {found.num_figures} figures from {found.num_runs} journals below {where}: {end}"
     console.print(done, markup=False, soft_wrap=True)
-    return 1 if found.differences else 0
+    return {"num_figures": found.num_figures, "num_runs": found.num_runs, "differences": found.differences}
 
 
 def _keys(text: str) -> list[str]:
@@ -130,6 +149,12 @@ def _keys(text: str) -> list[str]:
 
 
 def _progress() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+REPORT = Command("report", "compare runs: tables, figures, a page", add_arguments, run)

@@ -1,10 +1,8 @@
-"""python -m tracking diff: what differs between runs, in configuration, environment and results, and nothing else."""
+"""What differs between runs, in configuration, environment and results, and nothing else."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +11,7 @@ import yaml
 
 from conf.schema import NOT_MEASURED
 from tracking.compare.confounding import FIND_IT, has_environment
-from tracking.results import NONE, Cell, Run, Runs, Table, differing, flat, make_console, relative_change, store_options
+from tracking.results import NONE, Cell, Run, Runs, Table, differing, flat, relative_change
 from tracking.run import run_folder
 
 MOST_RUNS = 8  # columns that can be read beside each other
@@ -32,38 +30,6 @@ class Group:
             [key, *(shown(value) for value in values), change_words(values)] for key, values in self.rows
         ]
         return Table(self.name, {"": "", **dict.fromkeys(names, ""), "change": ""}, rows)
-
-
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("diff", help="what differs between runs, and nothing else")
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="ids, names or folders of runs, or a sweep of a few")
-    store_options.add_arguments(parser)
-    parser.set_defaults(command_function=command)
-
-
-def command(arguments: argparse.Namespace) -> int:
-    """Print the differences; exit code 2 where the runs cannot be compared or read."""
-    from tracking.mirror import TrackingRefused, TrackingUnavailable
-
-    try:
-        store = store_options.open_runs(arguments)
-        runs = chosen(store, arguments.runs)
-        groups, notes = differences(store, runs)
-    except TrackingUnavailable as error:
-        print(f"refused: {error}; {store_options.AGAIN}", file=sys.stderr)
-        return 2
-    except (ValueError, TrackingRefused) as error:
-        print(f"refused: {error}", file=sys.stderr)
-        return 2
-    console = make_console()
-    for group in groups:
-        if group.rows:
-            console.print(group.table(headings(runs)).rich())
-        else:
-            console.print(f"{group.name}: no difference")
-    for note in notes:
-        console.print(f"note: {note}", markup=False, soft_wrap=True)
-    return 0
 
 
 def chosen(store: Runs, selectors: Sequence[str]) -> list[Run]:

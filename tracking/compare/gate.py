@@ -1,108 +1,52 @@
-"""python -m tracking gate: an exit code on whether a candidate's runs are slower than a baseline's.
-
-0 = not slower beyond the margin, 1 = slower, 2 = the runs cannot tell, or the request cannot be answered.
-"""
+"""Whether a candidate's runs are slower than a baseline's: which may be compared, and the verdict as files for CI."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 from xml.etree import ElementTree
-
-from rich.console import Console
 
 from tracking.compare import confounding
 from tracking.compare.grouping import LIKELY, Values
 from tracking.compare.metric_direction import has_slowdown
 from tracking.compare.non_inferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, Verdict, check_metric, decide, side_of
-from tracking.results import NONE, REPEATS, WORKLOAD, Run, Runs, differing, make_console, store_options
+from tracking.results import NONE, REPEATS, WORKLOAD, Run, Runs, differing
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "gate", help="exit code 0 where runs are not slower than others, 1 where they are, 2 where they cannot tell"
-    )
-    for name in ("baseline", "candidate"):
-        parser.add_argument(
-            f"--{name}", nargs="+", required=True, metavar="RUNS", help="a sweep, an experiment, or runs: ids or names"
-        )
-    parser.add_argument("--metric", default="time/to_accuracy_sec", help="a time, a cost or a rate (%(default)s)")
-    parser.add_argument("--max-slowdown", type=share, required=True, metavar="3%", help="slowdown that is allowed")
-    parser.add_argument("--confidence", type=float, default=0.95, help="of passing and of failing (%(default)s)")
-    parser.add_argument(
-        "--where", nargs="+", default=[], type=pair, metavar="PARAM=VALUE", help="only the runs with these params"
-    )
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the verdict as Markdown")
-    store_options.add_arguments(parser)
-    parser.set_defaults(command_function=command)
+@dataclass(frozen=True)
+class Question:
+    """Is the candidate slower in `metric` than the baseline by more than `max_slowdown`, a share of one?
+
+    `selectors` name the runs of the baseline and of the candidate, in this order; `where` keeps those with all these
+    params.
+    """
+
+    selectors: Mapping[str, Sequence[str]]
+    metric: str
+    max_slowdown: float
+    confidence: float = 0.95
+    where: Sequence[tuple[str, str]] = ()
+
+    def check(self) -> None:
+        """Raise ValueError for what cannot be answered of any runs."""
+        if not 0.5 < self.confidence < 1:
+            raise ValueError(f"--confidence {self.confidence:g}: give a number above 0.5 and below 1, such as 0.95")
+        check_metric(self.metric)
 
 
-def share(text: str) -> float:
-    """A slowdown as a share of one: `3%` or `0.03`."""
-    try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text}: give a share such as 3% or 0.03") from None
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: give a share from 0% to below 100%, such as 3% or 0.03")
-    return value
-
-
-def pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text}: give PARAM=VALUE, such as gpus=1")
-    return key, value
-
-
-def command(arguments: argparse.Namespace) -> int:
-    from tracking.mirror import TrackingRefused, TrackingUnavailable
-
-    try:
-        verdict = judge(arguments)
-    except (ValueError, TrackingRefused, TrackingUnavailable) as error:
-        again = f"; {store_options.AGAIN}" if isinstance(error, TrackingUnavailable) else ""
-        verdict = Verdict(CANNOT_TELL, arguments.metric, f"refused: {error}{again}")
-    console = make_console()
-    if verdict.sides:
-        console.print(verdict.table().rich())
-    for note in verdict.notes:
-        console.print(f"note: {note}", markup=False, soft_wrap=True)
-    # What was refused goes where errors go; a verdict is what was asked for.
-    (console if verdict.sides else Console(stderr=True)).print(verdict.sentence, markup=False, soft_wrap=True)
-    try:
-        if arguments.junit:
-            arguments.junit.write_bytes(junit(verdict))
-        if arguments.markdown:
-            arguments.markdown.write_text(markdown(verdict), encoding="utf-8")
-    except OSError as error:
-        print(f"refused: {error}; give a file that can be written", file=sys.stderr)
-        return CANNOT_TELL
-    return verdict.code
-
-
-def judge(arguments: argparse.Namespace) -> Verdict:
+def judge(store: Runs, question: Question) -> Verdict:
     """Read the runs of both sides and decide. Raises ValueError for what cannot be compared."""
-    if not 0.5 < arguments.confidence < 1:
-        raise ValueError(f"--confidence {arguments.confidence:g}: give a number above 0.5 and below 1, such as 0.95")
-    check_metric(arguments.metric)
-    store = store_options.open_runs(arguments)
     sides = {}
-    for name in ("baseline", "candidate"):
-        selectors = getattr(arguments, name)
+    for name, selectors in question.selectors.items():
         found = store.find(selectors)
-        sides[name] = [run for run in found if all(run.params.get(key) == value for key, value in arguments.where)]
+        sides[name] = [run for run in found if set(question.where) <= run.params.items()]
         if not sides[name]:
-            wanted = " ".join(f"{key}={value}" for key, value in arguments.where)
+            wanted = " ".join(f"{key}={value}" for key, value in question.where)
             raise ValueError(f"--{name} {' '.join(selectors)}: none of {len(found)} runs has {wanted}")
-    check_sides(sides, arguments.metric)
-    baseline, candidate = (side_of(runs, arguments.metric) for runs in sides.values())
-    verdict = decide(baseline, candidate, arguments.metric, arguments.max_slowdown, arguments.confidence)
+    check_sides(sides, question.metric)
+    baseline, candidate = (side_of(runs, question.metric) for runs in sides.values())
+    verdict = decide(baseline, candidate, question.metric, question.max_slowdown, question.confidence)
     notes = [*verdict.notes, *confounds(store, sides)]
     return replace(verdict, notes=notes)
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from conf.secrets import redact
 from tracking.run import Record, Result
 
 PHASES = {
@@ -24,52 +20,6 @@ PHASES = {
     "epoch_start": "training",
     "run_stop": "testing",
 }
-
-
-class LastingStream:
-    """Standard output for longer than it may last: when its terminal, pipe or disk is gone, nothing is shown any more.
-
-    A training must not end because nobody looks at it.
-    """
-
-    def __init__(self, stream: IO[str]) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        try:
-            return self._stream.write(text)
-        except OSError:
-            self._give_up()
-            return len(text)
-
-    def flush(self) -> None:
-        try:
-            self._stream.flush()
-        except OSError:
-            self._give_up()
-
-    def _give_up(self) -> None:
-        # What is still in its buffer goes there too, also at the interpreter's end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-class SafeConsole(Console):
-    """Prints texts without the secrets in them."""
-
-    def print(self, *objects: Any, **options: Any) -> None:
-        super().print(*(redact(text) if isinstance(text, str) else text for text in objects), **options)
-
-
-def make_console() -> Console:
-    """A console on standard output; wide where nobody looks at it, so that logs and pipes get whole lines."""
-    stream = cast(IO[str], LastingStream(sys.stdout))
-    console = SafeConsole(file=stream, highlight=False, markup=False)  # brackets in an error message are not markup
-    if not console.is_terminal:
-        console = SafeConsole(file=stream, highlight=False, markup=False, width=200)
-    return console
 
 
 class RunProgress:

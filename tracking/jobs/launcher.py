@@ -18,6 +18,7 @@ from tracking.jobs.supervision import Interrupted
 from tracking.jobs.sweep import Job
 from tracking.jobs.uploads import Uploads, python
 from tracking.run import Checkpoint, Result, checkpoints, failures, run_folder, run_lock
+from tracking.terminal import make_console
 
 
 class Launcher:
@@ -34,7 +35,7 @@ class Launcher:
         self._gpus = gpus
         self._command = worker_command
         self._started = started
-        self._console = console.make_console()
+        self._console = make_console()
         self._uploads = Uploads(config.tracking, self._console)
         supervision.raise_on_signals()
 

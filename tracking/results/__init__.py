@@ -6,12 +6,11 @@ nothing.
 
 from __future__ import annotations
 
-from tracking.results import store_options
 from tracking.results.flat_keys import NONE, differing, flat, relative_change, words
 from tracking.results.folder_runs import FolderRuns
 from tracking.results.mlflow_runs import MlflowRuns
 from tracking.results.runs import REPEATS, WORKLOAD, Run, Runs, need_finished
-from tracking.results.table import Cell, Table, make_console
+from tracking.results.table import Cell, Table
 
 __all__ = [
     "NONE",
@@ -25,9 +24,7 @@ __all__ = [
     "Table",
     "differing",
     "flat",
-    "make_console",
     "need_finished",
     "relative_change",
-    "store_options",
     "words",
 ]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console
 from rich.table import Table as RichTable
+from rich.text import Text
 
 Cell = str | float | None
-WIDTH_OF_A_FILE = 260  # characters, where the output is no terminal and nothing says how wide it is
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class Table:
         for heading in self.columns:
             drawn.add_column(heading, overflow="fold")
         for row in self.text():
-            drawn.add_row(*(cell.replace("[", r"\[") for cell in row))  # no markup: rich would take it for a style
+            drawn.add_row(*map(Text, row))  # brackets in a cell are no style of rich's
         return drawn
 
     def markdown(self) -> str:
@@ -49,10 +47,3 @@ def shown(cell: Cell, pattern: str) -> str:
     if cell is None:
         return ""
     return cell if isinstance(cell, str) else (pattern or "{:g}").format(cell)
-
-
-def make_console() -> Console:
-    """What tables are printed on; wide in a file or a pipe, where lines need not be broken."""
-    found = Console(highlight=False)
-    wide = found.is_terminal or "COLUMNS" in os.environ
-    return found if wide else Console(highlight=False, width=WIDTH_OF_A_FILE)

@@ -16,8 +16,8 @@ from tests.commands import ROOT, environment
 from tests.team_server import TeamServer
 from tests.tracking.folders import wait_for
 from tests.tracking.mlflow_server import answering
-from tracking.commands import doctor
-from tracking.commands.doctor import Asked, Finding
+from tracking.commands import examination
+from tracking.commands.examination import Asked, Finding
 
 # MLflow's dependencies use what others of them deprecate; our own warnings are none of these.
 pytestmark = [
@@ -41,7 +41,7 @@ def machine(query: str = QUERY, code: int = 0, **stack: Any) -> Callable[[Sequen
 
 
 def findings(**changes: Any) -> dict[str, Finding]:
-    return {finding.what: finding for finding in doctor.gpus(machine(**changes))}
+    return {finding.what: finding for finding in examination.gpus(machine(**changes))}
 
 
 def test_a_machine_with_gpus() -> None:
@@ -87,7 +87,7 @@ def test_what_else_may_be_wrong_with_gpus() -> None:
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there are GPUs here")
 def test_a_machine_without_gpus() -> None:
-    found = list(doctor.gpus(doctor.run))
+    found = list(examination.gpus(examination.run))
     assert [finding.ok for finding in found] == [True] * 3
     assert "gpus=0 trains on the CPU" in found[0].words
     assert "no GPU: not checked" in found[1].words
@@ -99,7 +99,7 @@ def test_a_torch_that_does_not_start() -> None:
         words = "Traceback\nModuleNotFoundError: No module named 'torch'\n"
         return (127, "") if command[0] == "nvidia-smi" else (1, words)
 
-    *_, finding = doctor.gpus(run)
+    *_, finding = examination.gpus(run)
     assert not finding.ok
     assert "No module named 'torch'" in finding.words
 
@@ -109,12 +109,12 @@ def alive(pid: int) -> bool:
 
 
 def test_a_command_that_does_not_end(tmp_path: Path) -> None:
-    assert doctor.run(("sleep", "5"), 0.1) == (124, "still running after 0.1 s: ended")
+    assert examination.run(("sleep", "5"), 0.1) == (124, "still running after 0.1 s: ended")
     path = tmp_path / "pid"
-    assert doctor.run(("sh", "-c", f"sleep 300 & echo $! > {path}; wait"), 1)[0] == 124
+    assert examination.run(("sh", "-c", f"sleep 300 & echo $! > {path}; wait"), 1)[0] == 124
     [child] = path.read_text().split()
     wait_for(lambda: not alive(int(child)), timeout_sec=5)
-    assert doctor.run(("no-such-command",), 5)[0] == 127
+    assert examination.run(("no-such-command",), 5)[0] == 127
 
 
 def test_a_finding_is_one_line() -> None:
@@ -125,24 +125,24 @@ def test_a_finding_is_one_line() -> None:
 
 def test_disk(tmp_path: Path) -> None:
     path = tmp_path / "runs/later"
-    assert doctor.disk("runs_dir", path, lambda place: 80 * 10**9) == Finding("runs_dir", f"80 GB free at {path}")
-    full = doctor.disk("runs_dir", path, lambda place: 10**8)
+    assert examination.disk("runs_dir", path, lambda place: 80 * 10**9) == Finding("runs_dir", f"80 GB free at {path}")
+    full = examination.disk("runs_dir", path, lambda place: 10**8)
     assert not full.ok
     assert full.words == f"0.1 GB free at {path}: make room, 5 GB at least"
     (tmp_path / "file").touch()
-    assert "cannot be written to" in doctor.disk("runs_dir", tmp_path / "file/runs", lambda place: 10**12).words
+    assert "cannot be written to" in examination.disk("runs_dir", tmp_path / "file/runs", lambda place: 10**12).words
 
 
 def test_dataset(tmp_path: Path) -> None:
-    assert "No such file" in doctor.dataset(tmp_path / "missing").words
-    assert not doctor.dataset(tmp_path).ok
+    assert "No such file" in examination.dataset(tmp_path / "missing").words
+    assert not examination.dataset(tmp_path).ok
     (tmp_path / "train").write_bytes(b"1")
-    assert doctor.dataset(tmp_path) == Finding("dataset", f"{tmp_path}: 1 files and folders")
+    assert examination.dataset(tmp_path) == Finding("dataset", f"{tmp_path}: 1 files and folders")
 
 
 def test_servers_that_are_none(tmp_path: Path) -> None:
     def ask(uri: str) -> list[Finding]:
-        return list(doctor.tracking_server(Asked(uri)))
+        return list(examination.tracking_server(Asked(uri)))
 
     [none] = ask(f"sqlite:///{tmp_path}/mlflow.db")
     assert none.ok
@@ -164,8 +164,8 @@ def test_versions(monkeypatch: pytest.MonkeyPatch, text: str, ok: bool, words: s
         def __init__(self, *_: object) -> None:
             self.text = text
 
-    monkeypatch.setattr(doctor.connection, "request", Answer)
-    finding = doctor.version("http://localhost")
+    monkeypatch.setattr(examination.connection, "request", Answer)
+    finding = examination.version("http://localhost")
     assert (finding.ok, words in finding.words) == (ok, True)
 
 
@@ -203,6 +203,6 @@ def test_a_real_server(team_server: TeamServer, tmp_path: Path, monkeypatch: pyt
     team_server.accounts.grant("READ", "checks", user="ivan")
     for name, value in team_server.credentials("ivan", password).items():
         monkeypatch.setenv(name, value)
-    server, _ = doctor.tracking_server(Asked(team_server.uri, "checks"))
+    server, _ = examination.tracking_server(Asked(team_server.uri, "checks"))
     assert "ivan has READ on the experiment 'checks', and a run needs EDIT" in server.words
     team_server.accounts.remove_user("ivan")

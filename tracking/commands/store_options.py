@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tracking.results.runs import Runs
+    from tracking.results import Runs
 
 
 AGAIN = "try again, or give --from-folders with --runs-dir"  # where a server does not answer
@@ -20,7 +20,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def open_runs(arguments: argparse.Namespace) -> Runs:
-    from tracking.results.folder_runs import FolderRuns
-    from tracking.results.mlflow_runs import MlflowRuns
+    from tracking.results import FolderRuns, MlflowRuns
 
     return FolderRuns([arguments.runs_dir]) if arguments.from_folders else MlflowRuns(arguments.uri)

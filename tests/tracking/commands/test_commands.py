@@ -1,0 +1,263 @@
+"""What all commands share: help, exit codes, one JSON document, refusals in words, and readers that go away."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands import ROOT, environment
+from tests.test_imports import TORCH, imported_by
+from tests.tracking.studied import config, make_run, make_sweep
+from tracking.__main__ import main
+from tracking.commands import COMMANDS, program
+from tracking.commands.command import Command
+
+HEAVY = TORCH | {"mlflow", "matplotlib", "scipy", "sklearn", "pandas"}
+REFUSALS = [
+    ["no-such-command"],
+    ["diff"],
+    ["doctor", "--runs_dir", "x"],
+    ["fingerprint", "--yaml"],
+    ["gate", "--baseline", "a", "--candidate", "b", "--max-slowdown", "3"],
+    ["report", "--by"],
+    ["sync", "--never"],
+]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("runs")
+    for name, step_sec in (("base", 0.1), ("slow", 0.2)):
+        sweep = make_sweep(root, name, "sqlite:///none.db", 3)
+        for seed in (1, 2, 3):
+            make_run(sweep, config(seed=seed), "sqlite:///none.db", step_sec + seed / 1000)
+    return root
+
+
+class Asked:
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *words: str) -> tuple[int, str, str]:
+        """Exit code, standard output and standard error."""
+        self._capsys.readouterr()
+        try:
+            code = main(list(words))
+        except SystemExit as ended:
+            code = int(str(ended.code))
+        return code, *self._capsys.readouterr()
+
+
+@pytest.fixture
+def ask(capsys: pytest.CaptureFixture[str]) -> Asked:
+    return Asked(capsys)
+
+
+def shell(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run in a bash that has this Python as `python`, and fails where any part of a pipe does."""
+    environ = environment() | {"PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+    line = f"set -o pipefail; {command}"
+    return subprocess.run(
+        ["bash", "-c", line], cwd=cwd, env=environ, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_help_is_the_same_everywhere(command: Command, ask: Asked) -> None:
+    code, output, errors = ask(command.name, "--help")
+    assert (code, errors) == (0, "")
+    assert output.endswith(f"{program.EXIT_CODES}\n")
+    assert "--json" in output
+    assert " ".join(command.summary.split()) in " ".join(output.split())
+    assert command.name in ask("--help")[1]
+    assert "JSON: " in (sys.modules[command.run.__module__].__doc__ or "")
+
+
+@pytest.mark.parametrize("words", REFUSALS, ids=" ".join)
+def test_what_is_wrong_in_a_request_is_told_at_once(words: list[str]) -> None:
+    """Without what takes seconds to import."""
+    code, packages = imported_by(["-m", "tracking", *words], ROOT)
+    assert code == 2
+    assert "argparse" in packages
+    assert not packages & HEAVY
+
+
+@pytest.mark.parametrize("words", [[], *([command.name] for command in COMMANDS)], ids=" ".join)
+def test_help_imports_nothing_heavy(words: list[str]) -> None:
+    code, packages = imported_by(["-m", "tracking", *words, "--help"], ROOT)
+    assert code == 0
+    assert not packages & HEAVY
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["diff", "nowhere", "--from-folders", "--json"],
+        ["gate", "--baseline=a", "--candidate=b", "--max-slowdown=3%", "--from-folders", "--json"],
+        ["gate", "--baseline=a", "--candidate=b", "--max-slowdown=3%", "--confidence=7", "--json"],
+        ["report", "--json"],
+        ["report", "nowhere", "--from-folders"],
+        ["report", "--reference-only", "nothing", "--json"],
+        ["sync", "nowhere", "--json"],
+    ],
+    ids=" ".join,
+)
+def test_a_refusal_is_a_sentence_on_standard_error(
+    words: list[str], ask: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, output, errors = ask(*words)
+    assert (code, output) == (2, "")
+    assert errors.strip()
+    assert "Traceback" not in errors
+
+
+def test_a_bug_of_ours_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(_: Any) -> Any:
+        raise KeyError("ours")
+
+    broken = Command("broken", "fails", lambda parser: None, run)
+    monkeypatch.setattr(program, "COMMANDS", (broken,))
+    with pytest.raises(KeyError, match="ours"):
+        main(["broken"])
+
+
+def document(answer: tuple[int, str, str]) -> dict[str, Any]:
+    """The one document on standard output, in JSON that knows no NaN."""
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    return json.loads(answer[1], parse_constant=refuse)
+
+
+def test_diff_as_json(ask: Asked, runs: Path) -> None:
+    answer = ask("diff", *first_of_each(runs), *of(runs), "--json")
+    found = document(answer)
+    assert answer[0] == 0
+    assert [run["name"] for run in found["runs"]] == ["vgg-digits-fp32-1gpu-seed1"] * 2
+    groups = {group["name"]: {row["key"]: row for row in group["rows"]} for group in found["groups"]}
+    assert groups["configuration"] == {}
+    rate = groups["results"]["throughput/samples_per_sec"]
+    assert rate["change"] == pytest.approx(rate["values"][1] / rate["values"][0] - 1)
+    assert rate["change"] < -0.4
+    assert any("fingerprint.json" in note for note in found["notes"])
+
+
+def first_of_each(runs: Path) -> list[str]:
+    return [str(min((runs / sweep).glob("vgg-*"))) for sweep in ("base", "slow")]
+
+
+def of(runs: Path) -> list[str]:
+    return ["--from-folders", "--runs-dir", str(runs)]
+
+
+@pytest.mark.parametrize(("margin", "code"), [("3%", 1), ("99%", 0)])
+def test_gate_as_json(ask: Asked, runs: Path, margin: str, code: int) -> None:
+    answer = ask("gate", "--baseline=base", "--candidate=slow", f"--max-slowdown={margin}", *of(runs), "--json")
+    found = document(answer)
+    assert answer[0] == found["exit_code"] == code
+    assert found["sentence"].startswith("time/to_accuracy_sec: " + ("slower" if code else "not slower"))
+    assert len(found["baseline"]["values"]) == found["candidate"]["num_finished"] == 3
+    slowdown = found["slowdown"]
+    assert slowdown["low"] < slowdown["observed"] < slowdown["high"]
+    assert slowdown["observed"] > 0.3
+
+
+def test_report_as_json(ask: Asked, runs: Path, tmp_path: Path) -> None:
+    answer = ask("report", "base", "slow", *of(runs), "--out", str(tmp_path), "--check", "--json")
+    found = document(answer)
+    assert answer[0] == 0, answer[2]
+    assert found["report"] == json.loads((tmp_path / "report.json").read_text())
+    assert all(Path(file).is_file() for file in found["written"])
+    assert found["check"]["num_runs"] == 6
+    assert found["check"]["differences"] == []
+    assert "recomputed" in answer[2]
+    tables = document(ask("report", "--reference-only", "dgx1", "--json"))["tables"]
+    assert all(len(row) == len(table["columns"]) for table in tables for row in table["rows"])
+
+
+def test_sync_and_doctor_as_json(ask: Asked, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "run.json").write_text("{}")
+    answer = ask("sync", str(tmp_path / "broken"), "--json")
+    (outcome,) = document(answer)["outcomes"]
+    assert (answer[0], outcome["state"], outcome["folder"]) == (1, "failed", str(tmp_path / "broken"))
+    assert "failed: " in answer[2]  # progress is told beside it
+    monkeypatch.setattr("tracking.commands.examination.gpus", lambda run: iter(()))
+    database = f"sqlite:///{tmp_path / 'none.db'}"
+    answer = ask("doctor", "--tracking-uri", database, "--dataset-path", str(tmp_path / "missing"), "--json")
+    found = document(answer)
+    assert (answer[0], found["ok"]) == (1, False)
+    assert {finding["what"]: finding["ok"] for finding in found["findings"]}["dataset"] is False
+
+
+def test_fingerprint_as_json_is_what_a_run_keeps(ask: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = {"software": {"driver": "580.1"}, "gpus": [], "temperature": float("nan")}
+
+    class Collector:
+        def finish(self, torch: Any) -> dict[str, Any]:
+            return kept
+
+    monkeypatch.setattr("tracking.environment.Collector", Collector)
+    assert document(ask("fingerprint", "--json")) == kept | {"temperature": None}
+
+
+@pytest.mark.parametrize("words", ["--help", "report --help", "report --reference-only dgx1", "gate {gate}"])
+def test_a_reader_that_goes_away_changes_nothing(words: str, runs: Path, tmp_path: Path) -> None:
+    """`| head -0` closes the pipe before anything is written to it; the exit code is the command's own."""
+    gate = f"--baseline base --candidate slow --max-slowdown 3% --from-folders --runs-dir {runs}"
+    done = shell(f"python -m tracking {words.format(gate=gate)} | true", tmp_path)
+    assert (done.returncode, done.stderr) == (int(words.startswith("gate")), "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux that is always full")
+def test_an_output_on_a_full_disk_is_an_error(tmp_path: Path) -> None:
+    done = shell("python -m tracking report --reference-only dgx1 --json > /dev/full", tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "refused: standard output: No space left on device\n"
+
+
+def completed(line: str, cwd: Path) -> set[str]:
+    """What an interactive bash would offer at the end of the line, by the function that the script registers."""
+    words = line.split(" ")
+    quoted = " ".join(f"'{word}'" for word in words)
+    script = f"""
+        source <(python -m tracking --print-completion bash)
+        function_name=$(complete -p tracking | sed 's/.*-F \\([^ ]*\\) .*/\\1/')
+        COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; COMP_LINE='{line}'; COMP_POINT={len(line)}
+        $function_name tracking '{words[-1]}' '{words[-2]}' 2> /dev/null
+        printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    done = shell(script, cwd)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def test_bash_completes_commands_options_and_files(tmp_path: Path) -> None:
+    (tmp_path / "some-runs").mkdir()
+    assert completed("tracking ", tmp_path) >= {command.name for command in COMMANDS}
+    assert completed("tracking d", tmp_path) == {"diff", "doctor"}
+    assert completed("tracking gate --ma", tmp_path) == {"--max-slowdown", "--markdown"}
+    assert completed("tracking sync --j", tmp_path) == {"--json"}
+    assert completed("tracking sync so", tmp_path) == {"some-runs"}
+    assert completed("tracking diff --runs-dir so", tmp_path) == {"some-runs"}
+
+
+def test_the_completed_command_is_this_program_from_any_folder(tmp_path: Path) -> None:
+    done = shell("source <(python -m tracking --print-completion bash); unset PYTHONPATH; tracking sync x", tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "no run folder at or below x; give your runs_dir\n"
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "tcsh", "fish"])
+def test_every_shell_has_a_script_with_every_command(name: str, ask: Asked) -> None:
+    code, output, _ = ask("--print-completion", name)
+    assert code == 0
+    assert all(command.name in output for command in COMMANDS)
+    assert "-m tracking" in output

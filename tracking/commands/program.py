@@ -1,0 +1,113 @@
+"""python -m tracking: one parser of all commands, with one way to answer, to refuse and to end."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Collection
+from contextlib import redirect_stderr, redirect_stdout
+from typing import Any
+
+from conf import secrets
+from tracking.commands import completion
+from tracking.commands.command import REFUSED, Answer, Command, Refused
+from tracking.commands.diff import DIFF
+from tracking.commands.doctor import DOCTOR
+from tracking.commands.fingerprint import FINGERPRINT
+from tracking.commands.gate import GATE
+from tracking.commands.report import REPORT
+from tracking.commands.sync import SYNC
+from tracking.terminal import LastingStream
+
+COMMANDS = (DIFF, DOCTOR, FINGERPRINT, GATE, REPORT, SYNC)
+EXIT_CODES = """\
+exit codes, of every command:
+  0  all is well: nothing is wrong, slower or left
+  1  something is: a thing to put right, a slower candidate, a figure that differs, a run that is not uploaded
+  2  the request was refused, with a sentence on stderr; of gate also: the runs cannot tell"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The exit code. A reader of the output that goes away, such as `head`, changes nothing; a full disk is refused."""
+    words = sys.argv[1:] if argv is None else argv
+    output, errors = (LastingStream(stream, BrokenPipeError) for stream in (sys.stdout, sys.stderr))
+    with redirect_stdout(output), redirect_stderr(errors):  # type: ignore[type-var]
+        try:
+            try:
+                return execute(words)
+            finally:
+                output.flush()
+        except OSError as error:  # of the output: what a command meets is answered by `execute`
+            print(f"refused: standard output: {error.strerror}", file=sys.stderr)
+            output.give_up()
+            return REFUSED
+        finally:
+            errors.flush()
+
+
+def execute(words: list[str]) -> int:
+    """Parse, run, and print the answer or why there is none."""
+    arguments = make_parser(words).parse_args(words)
+    secrets.guard_tracebacks()
+    command: Command = arguments.chosen
+    try:
+        answer = ask(command, arguments)
+    except Refused as error:
+        print(secrets.redact(str(error)), file=sys.stderr)
+        return error.exit_code
+    if arguments.json:
+        print(json.dumps(finite(answer.document), indent=2, default=str))
+    else:
+        answer.show()
+    return answer.exit_code
+
+
+def ask(command: Command, arguments: argparse.Namespace) -> Answer:
+    """The command's answer. Beside a JSON document whatever is printed meanwhile goes to stderr. Raises Refused."""
+    try:
+        with redirect_stdout(sys.stderr if arguments.json else sys.stdout):
+            return command.run(arguments)
+    except (ValueError, OSError) as error:
+        raise Refused(f"refused: {error}") from error
+    except Exception as error:
+        from tracking.mirror import TrackingRefused, TrackingUnavailable
+
+        if isinstance(error, (TrackingRefused, TrackingUnavailable)):
+            raise Refused(f"refused: {error}") from error
+        raise
+
+
+def make_parser(words: Collection[str], prog: str = "python -m tracking") -> argparse.ArgumentParser:
+    """The parser; only the commands among `words` get their options, some of which take a while to be made."""
+    parser = argparse.ArgumentParser(
+        prog=prog, description="The commands beside launch.py.", epilog=EXIT_CODES, formatter_class=Formatter
+    )
+    parser.add_argument(
+        "--print-completion", action=completion.Print, make_parser=make_parser, commands=[one.name for one in COMMANDS]
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for command in COMMANDS:
+        part = commands.add_parser(
+            command.name, help=command.summary, description=command.summary, epilog=EXIT_CODES,
+            formatter_class=Formatter,
+        )  # fmt: skip
+        part.set_defaults(chosen=command)
+        if command.name in words:
+            command.add_arguments(part)
+            part.add_argument("--json", action="store_true", help="one JSON document on standard output")
+    return parser
+
+
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    """Leaves the lines of the exit codes as they are."""
+
+
+def finite(value: Any) -> Any:
+    """The value with null for what JSON has no number for: infinity, and what is not a number."""
+    if isinstance(value, dict):
+        return {key: finite(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
