@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
-from tests import forked_launch
 from tests.commands import TINY, Launched, launch
 
 pytestmark = pytest.mark.slow
@@ -55,13 +55,12 @@ IN_THE_WORKER = {"dataset=fashion_mnist", "+stack.expect.torch=9.9", "+stack.exp
 
 @pytest.fixture(scope="module")
 def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Launched]:
-    """The answers; those that need no worker come from processes that share the imports."""
-    answers = {}
-    for request in REFUSED:
-        ask = launch if request in IN_THE_WORKER else forked_launch.launch
+    def ask(request: str) -> tuple[str, Launched]:
         # A GPU of this machine must not turn a refusal into a run.
-        answers[request] = ask(tmp_path_factory.mktemp("refused"), *request.split(), CUDA_VISIBLE_DEVICES="")
-    return answers
+        return request, launch(tmp_path_factory.mktemp("refused"), *request.split(), CUDA_VISIBLE_DEVICES="")
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(pool.map(ask, REFUSED))
 
 
 @pytest.mark.parametrize("request_", REFUSED)
