@@ -1,12 +1,20 @@
 # Every command runs in the environment that uv keeps in .venv; `uv sync` makes it.
 
-.PHONY: check test docs
+.PHONY: check quick test docs
+
+WORKERS = 2
 
 check:  ## everything that has to pass before a change goes in
 	uv run ruff check
 	uv run ruff format --check
 	uv run mypy
-	uv run pytest
+	uv run pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+
+quick:  ## an answer in under two minutes: all that needs no process, server, training or compiler
+	uv run ruff check
+	uv run ruff format --check
+	uv run mypy
+	uv run pytest -q -n $(WORKERS) --dist worksteal -m "not slow and not service and not gpu"
 
 test:
 	uv run pytest

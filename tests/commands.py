@@ -14,6 +14,7 @@ from tracking.run import journal, run_folder
 from tracking.run.journal import Record
 
 ROOT = Path(__file__).resolve().parent.parent
+HANGS_SEC = 900.0  # a limit that only ends what hangs, however slow or busy the machine is
 TINY = ("--config-dir", str(ROOT / "tests/workloads/conf"), "model=tiny")
 
 
@@ -56,7 +57,7 @@ def start(cwd: Path, *arguments: str, max_file_bytes: int = 0, **extra_env: str)
     )
 
 
-def collect(process: subprocess.Popen[str], cwd: Path, timeout_sec: float = 240) -> Launched:
+def collect(process: subprocess.Popen[str], cwd: Path, timeout_sec: float = HANGS_SEC) -> Launched:
     output, _ = process.communicate(timeout=timeout_sec)
     # Sweeps have no config of their own, and artifacts no run.json.
     folders = sorted(path.parent for path in cwd.rglob(run_folder.RUN) if (path.parent / run_folder.CONFIG).exists())

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.team_server import TeamServer
@@ -23,8 +25,71 @@ os.environ.pop("COLUMNS", None)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# An example takes as long as the machine is busy, which says nothing of the code.
+slow_is_no_failure = [hypothesis.HealthCheck.too_slow]
+hypothesis.settings.register_profile("any machine", deadline=None, suppress_health_check=slow_is_no_failure)
+hypothesis.settings.load_profile("any machine")
+
 
 @pytest.fixture(scope="session")
 def team_server() -> Iterator[TeamServer]:
     with TeamServer() as server:
         yield server
+
+
+# ----------------------------------------------------------------------------------------- what `make quick` leaves out
+
+# Fixtures of several files that start a process, or take seconds.
+SLOW_FIXTURES = {"team_server", "server", "proxy", "empty_database"}
+NOT_QUICK = ("slow", "service", "gpu")
+STARTING = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec"}
+# Python's own searches, which importing torch or asking for the platform starts, and which take no time.
+LOOKUPS = {"ldconfig", "uname"}
+_quick_test: str | None = None  # the one that is running now, if it is among the quick ones
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what uses the fixtures above; and for several workers, keep a file together, and all of the team's server.
+
+    Files with slow tests come first, so that at the end there is short work left for every worker.
+    """
+    slow_files = set()
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if SLOW_FIXTURES & fixtures:
+            item.add_marker("slow")
+        item.add_marker(pytest.mark.xdist_group("team_server" if "team_server" in fixtures else item.path.stem))
+        if item.get_closest_marker("slow") or item.get_closest_marker("service"):
+            slow_files.add(item.path)
+    items.sort(key=lambda item: item.path not in slow_files)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Know whether the test may start a process, its fixtures included."""
+    global _quick_test
+    _quick_test = None if any(item.get_closest_marker(name) for name in NOT_QUICK) else item.nodeid
+    try:
+        return (yield)
+    finally:
+        _quick_test = None
+
+
+def refuse_process(event: str, arguments: tuple[object, ...] = ()) -> None:
+    """Keep the quick tests quick, on any machine: the interpreter calls this for each of its audit events."""
+    if _quick_test and event in STARTING and Path(str(arguments[0] if arguments else "")).name not in LOOKUPS:
+        pytest.fail(
+            f"{_quick_test} starts a process ({event} {arguments[:2]}), and quick tests start none: "
+            "give it the marker `slow` (CONTRIBUTING.md)"
+        )
+
+
+def start_process(process: BaseProcess) -> None:
+    """Refuse what multiprocessing starts too, which raises no audit event of these."""
+    refuse_process("os.fork", (process.name,))
+    _start(process)
+
+
+_start = BaseProcess.start
+BaseProcess.start = start_process  # type: ignore[method-assign]
+sys.addaudithook(refuse_process)

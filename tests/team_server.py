@@ -17,9 +17,7 @@ import pytest
 
 from deploy.native.accounts import Accounts, over_socket
 from deploy.native.settings import find_postgresql
-from tests.commands import ROOT, environment
-
-TIMEOUT_SEC = 600  # of a command; on two cores shared with others a start has taken 110 s
+from tests.commands import HANGS_SEC, ROOT, environment
 
 PACKAGES = {"nginx": "nginx", "openssl": "openssl"}  # program: Debian's package
 
@@ -58,7 +56,7 @@ class TeamServer:
         self, *words: str, home: Path | None = None, env: dict[str, str] | None = None, **options: Any
     ) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "deploy.native", "--home", str(home or self.home), *words]
-        options = {"cwd": ROOT, "env": environment(**(env or {})), "timeout": TIMEOUT_SEC, **options}
+        options = {"cwd": ROOT, "env": environment(**(env or {})), "timeout": HANGS_SEC, **options}
         return subprocess.run(command, capture_output=True, text=True, **options)
 
     def command(self, *words: str, **options: Any) -> str:

@@ -19,7 +19,7 @@ from urllib.parse import quote
 import psutil
 import pytest
 
-from tests.commands import ROOT, TINY, environment
+from tests.commands import HANGS_SEC, ROOT, TINY, environment
 from tests.deploy.test_native import content
 from tests.team_server import TeamServer
 from tracking.mirror.mirror import Mirror
@@ -49,7 +49,7 @@ class Planted:
     def run(self, *words: str, **changed: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, *words]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + HANGS_SEC
         with subprocess.Popen(command, cwd=self.repository, env={**self.environ, **changed}, **pipes) as process:
             while True:
                 self.command_lines |= command_lines(process.pid)

@@ -15,7 +15,7 @@ import psutil
 import pytest
 import torch
 
-from tests.commands import TINY, collect, environment, events, start
+from tests.commands import HANGS_SEC, TINY, collect, environment, events, start
 from tests.tracking.folders import wait_for
 from tracking.environment import nvml
 from tracking.run import run_folder
@@ -73,7 +73,7 @@ def test_a_killed_run_gives_its_gpus_back(tmp_path: Path, held: Held, victim: st
     settings = ("model.hparams.fault=hang", f"gpus={num_gpus}", "tracking.offline=true", "compile=false")
     process = start(tmp_path, *TINY, *settings)
     try:
-        wait_for(lambda: trains(tmp_path) or process.poll() is not None, timeout_sec=180)
+        wait_for(lambda: trains(tmp_path) or process.poll() is not None)
         assert process.poll() is None, process.communicate()[0]
         wait_for(lambda: taken(before, held) == num_gpus)
         time.sleep(1)  # to come to the step at which it stands still
@@ -89,7 +89,7 @@ def test_a_killed_run_gives_its_gpus_back(tmp_path: Path, held: Held, victim: st
             one.kill()
         if victim == "Ctrl-C":
             process.send_signal(signal.SIGINT)
-        launched = collect(process, tmp_path, timeout_sec=60)
+        launched = collect(process, tmp_path)
         # What is left is ended by the kernel, where nobody lives to wait for it; else it is gone with the launcher.
         wait_for(lambda: freed(before, held), timeout_sec=20 if victim in ("launcher", "everything") else 3)
         assert not [one for one in (worker, *ranks) if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
@@ -110,7 +110,7 @@ def trains(cwd: Path) -> bool:
 def test_the_doctor_sees_the_gpus_has_them_talk_and_gives_them_back(tmp_path: Path, held: Held) -> None:
     before = held()
     command = [sys.executable, "-m", "tracking", "doctor"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=HANGS_SEC)
     assert done.returncode == 0, done.stdout + done.stderr
     found = {line[5:].partition(":")[0]: line for line in done.stdout.splitlines()}
     assert len(found) == len(done.stdout.splitlines()), "a line for each thing"

@@ -158,6 +158,7 @@ def imported_by(command: list[str], cwd: Path) -> tuple[int, set[str]]:
     return done.returncode, set(re.findall(r"^import time:[\d |]*\| +(\w+)", done.stderr, re.MULTILINE))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -180,6 +181,7 @@ def test_the_launcher_answers_without_torch_and_mlflow(tmp_path: Path, arguments
     assert not list(tmp_path.iterdir())  # and leaves nothing behind
 
 
+@pytest.mark.slow
 def test_the_worker_needs_nothing_of_the_control_side(tmp_path: Path) -> None:
     worker = "import trainers.loop.worker, trainers.loop.train, trainers.models.vgg, tracking.environment"
     returned, packages = imported_by(["-c", worker], tmp_path)

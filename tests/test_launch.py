@@ -11,9 +11,12 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from tests.commands import TINY, Launched, collect, events, launch, start
+from tests.commands import HANGS_SEC, TINY, Launched, collect, events, launch, start
+from tests.tracking.folders import wait_for
 from tracking.mirror.mirror import Mirror
 from tracking.run import journal, run_folder
+
+pytestmark = pytest.mark.slow
 
 
 def client(launched: Launched) -> MlflowClient:
@@ -119,7 +122,7 @@ def test_a_stopped_run_is_killed_in_mlflow_and_leaves_no_process(tmp_path: Path,
     process = start(tmp_path, *TINY, "model.hparams.fault=hang")
     wait_for_event(tmp_path, "epoch_start")
     process.send_signal(number)
-    launched = collect(process, tmp_path, timeout_sec=60)
+    launched = collect(process, tmp_path)
     assert launched.code == 1
     assert f"stopped by {name}" in launched.output
     run = mlflow_run(launched)
@@ -143,13 +146,10 @@ def test_the_launchers_own_death_takes_the_worker_with_it(tmp_path: Path) -> Non
     assert processes_of(folder)
     process.kill()
     process.communicate()
-    deadline = time.monotonic() + 10
-    while processes_of(folder) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not processes_of(folder)
+    wait_for(lambda: not processes_of(folder))
 
 
-def wait_for_event(cwd: Path, key: str, timeout_sec: float = 120) -> Path:
+def wait_for_event(cwd: Path, key: str, timeout_sec: float = HANGS_SEC) -> Path:
     deadline = time.monotonic() + timeout_sec
     while time.monotonic() < deadline:
         for path in cwd.rglob(run_folder.JOURNAL):

@@ -15,6 +15,7 @@ from trainers.workload import TrialModule, load_workload
 EXAMPLE = ROOT / "docs" / "examples" / "own_workload"
 
 
+@pytest.mark.slow
 def test_it_trains_through_launch(tmp_path: Path) -> None:
     settings = ("model=linear", "max_epochs=1", "limit_train_batches=2", "gpus=0", "tracking.offline=true")
     path = f"{EXAMPLE}:{ROOT}"

@@ -11,6 +11,8 @@ import pytest
 
 from tests.commands import TINY, Launched, launch
 
+pytestmark = pytest.mark.slow
+
 REFUSED = {
     "modle=vgg": ["modle", "did you mean model"],
     "model=vggg": ["model/vggg", "Available options", "vgg"],

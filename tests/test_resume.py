@@ -16,10 +16,12 @@ import pytest
 import torch
 from mlflow import MlflowClient
 
-from tests.commands import Launched, collect, events, launch, start
+from tests.commands import HANGS_SEC, Launched, collect, events, launch, start
 from tests.tracking.folders import wait_for
 from tracking.mirror.mirror import Mirror
 from tracking.run import attempts, checkpoints, journal, run_folder
+
+pytestmark = pytest.mark.slow
 
 EPOCHS, STEPS = 7, 4  # an epoch
 # Checkpoints after epochs 2, 4 and 6. Random numbers matter from the second epoch on: it augments.
@@ -40,7 +42,7 @@ def paused(cwd: Path, *arguments: str, **env: str) -> subprocess.Popen[str]:
     process = start(cwd, *arguments, **env, **ONE_THREAD)
     running.append(process)
     epoch = -(-int(env["PAUSE_AT_STEP"]) // STEPS)
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + HANGS_SEC
     while epoch not in epochs_under_way(cwd):
         assert time.monotonic() < deadline
         assert process.poll() is None, process.communicate()[0]

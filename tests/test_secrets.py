@@ -30,6 +30,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 def test_a_secret_on_the_command_line_is_refused_and_not_repeated(tmp_path: Path) -> None:
     from conf import checks, refusal
     from tests.composing import composed
@@ -122,6 +123,7 @@ def test_a_journal_keeps_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert text.count("***") == 4
 
 
+@pytest.mark.slow
 def test_run_folders_are_private(tmp_path: Path) -> None:
     old = os.umask(0o022)
     try:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import html
 import json
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 import yaml
 
 from conf import checks, schema
-from conf.schema import ConfigError
+from conf.schema import ConfigError, RunConfig
 from tests.commands import Launched, launch
 from tests.composing import EIGHT_GPUS, ROOT, composed, jobs
 from tracking.__main__ import main
@@ -33,6 +35,19 @@ def test_there_is_one_for_each_question() -> None:
     assert STUDIES == ["fashion_mnist", "precision", "scaling", "stacks", "topology"]
 
 
+def composed_of_any_seed(overrides: list[str]) -> RunConfig:
+    """The job's configuration, composed once for all its seeds, since composing takes most of the time."""
+    [seed] = [one for one in overrides if one.startswith("seed=")]
+    config = copy.deepcopy(composed_without_seed(tuple(one for one in overrides if one != seed)))
+    config.seed = int(seed.removeprefix("seed="))
+    return config
+
+
+@cache
+def composed_without_seed(overrides: tuple[str, ...]) -> RunConfig:
+    return composed(overrides)
+
+
 @pytest.mark.parametrize(
     ("name", "number"),
     [
@@ -46,7 +61,7 @@ def test_there_is_one_for_each_question() -> None:
 def test_the_whole_grid_composes_and_passes_the_checks_on_eight_gpus(name: str, number: int) -> None:
     asked = jobs([f"+study={name}"])
     assert len(asked) == number
-    configs = [checks.check_run(composed(one), EIGHT_GPUS) for one in asked]
+    configs = [checks.check_run(composed_of_any_seed(one), EIGHT_GPUS) for one in asked]
     assert len({config.config_hash() for config in configs}) == number  # or the sweep would be refused
     assert {config.study.name for config in configs} == {name}
     # The repeats are the slowest to change: what drifts while the sweep runs falls on all settings alike.
@@ -82,6 +97,7 @@ def test_a_study_changes_nothing_of_what_a_run_is() -> None:
     assert composed(one).config_hash() == composed(["gpus=0"]).config_hash()  # so that it resumes, and compares
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -142,6 +158,7 @@ def trained(request: pytest.FixtureRequest, cut_down: dict[str, list[str]], tmp_
     return launched
 
 
+@pytest.mark.slow
 def test_a_study_trains_its_jobs_and_costs_what_they_took(trained: Launched, cut_down: dict[str, list[str]]) -> None:
     name = study_of(trained)
     expected = sorted(checks.check_run(composed(one), []).config_hash() for one in jobs(cut_down[name][1:]))
@@ -161,6 +178,7 @@ def test_a_study_trains_its_jobs_and_costs_what_they_took(trained: Launched, cut
         assert "cost of the sweep" not in trained.output
 
 
+@pytest.mark.slow
 def test_a_study_ends_with_its_report_by_its_axes(trained: Launched) -> None:
     about, folder = study(study_of(trained)), trained.folders[0].parent
     content = json.loads((folder / "report.json").read_text())
@@ -178,6 +196,7 @@ def test_a_study_ends_with_its_report_by_its_axes(trained: Launched) -> None:
         assert ("p3.2xlarge (V100)" in text) == (about["name"] == "fashion_mnist")  # what is published of VGG
 
 
+@pytest.mark.slow
 def test_the_command_that_a_study_ends_with_makes_its_report_again_and_checks_it(
     trained: Launched, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -196,6 +215,7 @@ def test_the_command_that_a_study_ends_with_makes_its_report_again_and_checks_it
     assert json.loads(again.read_text())["tables"] == before["tables"]
 
 
+@pytest.mark.slow
 def test_a_job_without_a_result_costs_what_it_took_until_its_last_words(trained: Launched) -> None:
     if study_of(trained) != "fashion_mnist":
         return  # the others have no price

@@ -41,12 +41,14 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     return launch(cwd, "-m", *TINY, *jobs, *two, "tracking.system_metrics_interval_sec=0")
 
 
+@pytest.mark.slow
 def test_the_sweep_goes_on_and_fails_as_a_whole(faulty: Launched) -> None:
     assert faulty.code == 1, faulty.output
     assert len(faulty.folders) == len(FAULTS)
     assert f"{len(FAULTS)} of {len(FAULTS)} jobs to run" in faulty.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_job_is_reported_with_its_cause(faulty: Launched, fault: str) -> None:
     folder = by(faulty, "fault")[fault]
@@ -71,6 +73,7 @@ def test_every_job_is_reported_with_its_cause(faulty: Launched, fault: str) -> N
         assert "at step 5 (rank 1)" in result["failure"]["message"]
 
 
+@pytest.mark.slow
 def test_jobs_are_children_and_the_parent_holds_the_summary(faulty: Launched) -> None:
     (parent,) = (path.parent for path in faulty.cwd.rglob("sweep.json") if "mlartifacts" not in path.parts)
     mirrored = Mirror(parent)
@@ -97,12 +100,13 @@ def repeated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Launched, Launch
     cwd = tmp_path_factory.mktemp("repeated")
     broken = ("model.hparams.fault=error", f"model.hparams.marker={cwd / 'mended'}")
     process = start(cwd, "-m", *TINY, *broken, "seed=1,2", "tracking.offline=true")
-    wait_for(lambda: process.poll() is not None or list(cwd.rglob("*-seed1/result.json")), 120)
+    wait_for(lambda: process.poll() is not None or list(cwd.rglob("*-seed1/result.json")))
     (cwd / "mended").touch()
     swept = collect(process, cwd)
     return swept, launch(cwd, f"sweep.resume={swept.folders[0].parent.name}", "tracking.offline=true")
 
 
+@pytest.mark.slow
 def test_resume_runs_only_what_has_not_finished(repeated: tuple[Launched, Launched]) -> None:
     swept, resumed = repeated
     assert swept.code == 1, swept.output
@@ -120,6 +124,7 @@ def test_resume_runs_only_what_has_not_finished(repeated: tuple[Launched, Launch
     assert "0 of 2 jobs to run" in again.output
 
 
+@pytest.mark.slow
 def test_repeats_get_mean_and_standard_error(repeated: tuple[Launched, Launched]) -> None:
     _, resumed = repeated
     results = [json.loads((folder / "result.json").read_text()) for folder in resumed.folders]
@@ -136,6 +141,7 @@ def scaling(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     return launch(cwd, "-m", *TINY, *settings, "tracking.offline=true")
 
 
+@pytest.mark.slow
 def test_every_job_trains_on_as_many_processes_as_asked_and_all_of_the_data_once(scaling: Launched) -> None:
     assert scaling.code == 0, scaling.output
     folders = by(scaling, "cpu_processes")
@@ -147,6 +153,7 @@ def test_every_job_trains_on_as_many_processes_as_asked_and_all_of_the_data_once
         assert trained == [1150, 1150], "80 % of scikit-learn's digits that are not held out for the test"
 
 
+@pytest.mark.slow
 def test_how_gradients_were_exchanged_is_a_tag_where_there_are_several_processes(scaling: Launched) -> None:
     for processes, folder in by(scaling, "cpu_processes").items():
         tags = [record.values for record, _ in journal.read(folder / run_folder.JOURNAL) if record.kind == "tags"]
@@ -154,6 +161,7 @@ def test_how_gradients_were_exchanged_is_a_tag_where_there_are_several_processes
         assert said == ([] if processes == 1 else ["true"])
 
 
+@pytest.mark.slow
 def test_evaluation_over_processes_gives_exactly_the_metric_of_one(scaling: Launched) -> None:
     results = [json.loads((folder / "result.json").read_text()) for folder in scaling.folders]
     # The weights stay as they were made (see the learning rate), so both evaluate the same model. 3 divides neither the
@@ -192,6 +200,7 @@ def test_names_tell_what_no_name_tells_anyway_and_what_jobs_share_is_left_out() 
     assert jobs[0].name == f"{start}{jobs[0].config.seed}"
 
 
+@pytest.mark.slow
 def test_the_report_on_real_runs_follows_from_their_journals(scaling: Launched, tmp_path: Path) -> None:
     assert (scaling.folders[0].parent / "report.html").exists()
     command = ["report", scaling.folders[0].parent.name, "--from-folders", "--with-missed", "--check"]

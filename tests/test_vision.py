@@ -9,6 +9,8 @@ import pytest
 
 from tests.commands import Launched, events, launch
 
+pytestmark = pytest.mark.slow
+
 NUM_TRAIN = 12
 SMALL = ("gpus=0", "tracking.offline=true", "tracking.system_metrics_interval_sec=0")
 

@@ -10,6 +10,8 @@ import pytest
 from deploy.native import certificate
 from deploy.native.settings import Settings
 
+pytestmark = pytest.mark.slow
+
 
 def test_it_is_made_once_and_anew_for_a_name_that_it_lacks(tmp_path: Path) -> None:
     path, key = tmp_path / "tls/certificate.pem", tmp_path / "tls/key.pem"

@@ -62,6 +62,7 @@ def test_what_the_tests_use_is_what_the_server_gets() -> None:
         assert version(name) in requirement(name, pins()).specifier
 
 
+@pytest.mark.slow
 def test_no_password_has_a_default_and_all_are_generated(tmp_path: Path) -> None:
     (tmp_path / "compose").mkdir()
     assert compose_init.main(["mlflow.example.org"], tmp_path) == 0

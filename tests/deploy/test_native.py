@@ -10,7 +10,6 @@ import ssl
 import stat
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -24,8 +23,9 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
-from tests.commands import ROOT, environment
+from tests.commands import HANGS_SEC, ROOT, environment
 from tests.team_server import TeamServer
+from tests.tracking.folders import wait_for
 
 pytestmark = [
     pytest.mark.service,
@@ -225,7 +225,7 @@ def test_a_server_is_restored_from_its_backup_alone(
     team_server.command("backup", str(backup))
     assert "exists already" in team_server.run("backup", str(backup)).stderr
     supervisor.terminate()
-    assert supervisor.wait(60) == 0
+    assert supervisor.wait(HANGS_SEC) == 0
     assert team_server.run("status").stdout.count("down") == 3
     assert "holds a server" in team_server.run("restore", str(backup)).stderr
 
@@ -250,7 +250,5 @@ def test_a_server_is_restored_from_its_backup_alone(
         file.seek(1000)
         file.write(b"?")
     assert "is not what was written" in team_server.run("restore", str(backup), "--overwrite").stderr
-    deadline = time.monotonic() + 10
-    while team_server.run("status").returncode and time.monotonic() < deadline:
-        time.sleep(0.2)
+    wait_for(lambda: team_server.run("status").returncode == 0)
     assert content(team_server) == before

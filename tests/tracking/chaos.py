@@ -38,6 +38,7 @@ from tracking.run.journal import Journal
 
 NUM_FOLDERS = 3
 NUM_WRITERS = 2  # a folder
+MIN_FAULTS, MIN_RECORDS = 12, 1000  # before it ends, however slow the machine is
 KEYS = ("train/loss", "eval/accuracy", "system/cpu", "throughput/samples_per_sec")
 ODD = (0.0, -0.0, math.nan, math.inf, -math.inf, 5e-324, sys.float_info.max, 2.0**60)
 LEDGER = "ledger.{}"  # what a writer knows to be in the journal
@@ -125,7 +126,7 @@ class Chaos:
         wait_for(lambda: all(Mirror(folder).state.offset for folder in self._folders))
         started = time.monotonic()
         next_restart = started + seconds / 3
-        while time.monotonic() < started + seconds:
+        while time.monotonic() < started + seconds or not self._enough():
             self._keep_writers()
             self._strike()
             if time.monotonic() > next_restart and not (self._restart and self._restart.is_alive()):
@@ -135,6 +136,10 @@ class Chaos:
         self._end()
         self.report.seconds = time.monotonic() - started
         return self.report
+
+    def _enough(self) -> bool:
+        num_records = sum((folder / run_folder.JOURNAL).read_bytes().count(b"\n") for folder in self._folders)
+        return self.report.faults.total() >= MIN_FAULTS and num_records >= MIN_RECORDS
 
     def _strike(self) -> None:
         """One fault of those that are the driver's to inject; the writers strike themselves."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from tests.commands import HANGS_SEC
 from tracking.run import run_folder
 from tracking.run.journal import Journal
 
@@ -28,7 +29,8 @@ def end(folder: Path, status: str = "finished") -> None:
     run_folder.write_json(folder / run_folder.RESULT, run_folder.Result(status, failure=failure))
 
 
-def wait_for(condition: object, timeout_sec: float = 60) -> None:
+def wait_for(condition: object, timeout_sec: float = HANGS_SEC) -> None:
+    """Wait for an event; the limit only ends what hangs, so that no test depends on the machine's speed."""
     deadline = time.monotonic() + timeout_sec
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < deadline

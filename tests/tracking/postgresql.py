@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-START_TIMEOUT_SEC = 60
+START_TIMEOUT_SEC = 600
 
 
 class Postgresql:

@@ -18,7 +18,7 @@ class Pausing(module.Vgg):
 
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
         if str(self.trainer.global_step + 1) == os.environ.get("PAUSE_AT_STEP"):
-            time.sleep(600)
+            time.sleep(86_400)
         return super().training_step(batch, batch_idx)
 
     def metrics(self) -> dict[str, float]:

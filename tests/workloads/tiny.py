@@ -83,7 +83,7 @@ class Tiny(TrialModule):
             sys.stdout.flush()
             os._exit(7)
         elif self.fault == "hang":
-            time.sleep(600)
+            time.sleep(86_400)
         elif self.fault == "fill":
             fill_the_disk()
         return float("nan") if self.fault == "diverge" else 1.0

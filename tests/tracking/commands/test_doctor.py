@@ -85,6 +85,7 @@ def test_what_else_may_be_wrong_with_gpus() -> None:
     assert "is not known here" in newer.words
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there are GPUs here")
 def test_a_machine_without_gpus() -> None:
     found = list(examination.gpus(examination.run))
@@ -108,6 +109,7 @@ def alive(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.slow
 def test_a_command_that_does_not_end(tmp_path: Path) -> None:
     assert examination.run(("sleep", "5"), 0.1) == (124, "still running after 0.1 s: ended")
     path = tmp_path / "pid"

@@ -126,6 +126,7 @@ def test_gpus_in_use_are_unknown_without_nvidia_smi() -> None:
     assert re.search(r"GPUs +unknown\n", format_table(found))
 
 
+@pytest.mark.slow
 def test_collect_works_here_and_imports_no_torch() -> None:
     code = "import json, sys\nfrom tracking.environment import fingerprint as f\n"
     code += "print(json.dumps([f.collect(), 'torch' in sys.modules]))"

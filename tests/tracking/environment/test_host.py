@@ -24,12 +24,14 @@ def run(*arguments: str) -> str | None:
     return host.start([sys.executable, "-c", *arguments])()
 
 
+@pytest.mark.slow
 def test_command_that_is_missing_or_fails_answers_nothing() -> None:
     assert host.start(["no-such-command-anywhere"])() is None
     assert run("print('half an answer'); raise SystemExit(1)") is None
     assert run("print('an answer')") == "an answer\n"
 
 
+@pytest.mark.slow
 def test_command_ends_without_being_read() -> None:
     output = host.start([sys.executable, "-c", "print('x' * 500_000)"])
     time.sleep(1.0)  # a pipe would hold the command up until finish()
@@ -38,6 +40,7 @@ def test_command_ends_without_being_read() -> None:
     assert time.monotonic() - start < 0.5
 
 
+@pytest.mark.slow
 def test_command_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "TIMEOUT_SEC", 0.2)
     start = time.monotonic()
@@ -50,6 +53,7 @@ def git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 def test_git_state_without_the_remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "DIFF_LIMIT_BYTES", 5_000)
@@ -90,6 +94,7 @@ WORDS = [*host.COMPUTING_VARIABLES, *secrets.WORDS, "_", "x", "AWS_", "DEVICES"]
 NAMES = st.builds("".join, st.lists(st.sampled_from(WORDS)))
 
 
+@pytest.mark.slow
 @given(st.dictionaries(NAMES, st.just("hunter2")))
 def test_environment_keeps_what_matters_and_no_secret(environ: dict[str, str]) -> None:
     for name in host.environment(environ):

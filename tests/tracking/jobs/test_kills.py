@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.commands import TINY, environment, events
+from tests.commands import HANGS_SEC, TINY, environment, events
 from tests.commands import start as launch_py
 from tests.tracking.faulty_proxy import FaultyProxy
 from tests.tracking.folders import wait_for
@@ -57,7 +57,7 @@ def processes_of(cwd: Path) -> list[psutil.Process]:
     return found
 
 
-def finished(process: subprocess.Popen[str], timeout_sec: float = 90) -> tuple[int, str]:
+def finished(process: subprocess.Popen[str], timeout_sec: float = HANGS_SEC) -> tuple[int, str]:
     output, _ = process.communicate(timeout=timeout_sec)
     return process.returncode, output
 
@@ -82,7 +82,7 @@ def test_a_killed_sweep_is_ended_by_the_next_launch_and_can_be_continued(server:
     killed_ms = time.time() * 1e3
     killed.kill()
     killed.communicate()
-    wait_for(lambda: not processes_of(tmp_path), timeout_sec=5)
+    wait_for(lambda: not processes_of(tmp_path))
 
     code, output = finished(start(tmp_path, server.uri, FINISH))  # the next launch, of something else
     assert code == 0, output
@@ -151,7 +151,7 @@ def test_a_launcher_killed_at_any_moment_leaves_nothing_that_sync_does_not_end(
     time.sleep(moment)
     process.kill()
     process.communicate()
-    wait_for(lambda: not processes_of(tmp_path), timeout_sec=5)
+    wait_for(lambda: not processes_of(tmp_path))
     found = folders(tmp_path)
     outcomes = sync(found)
     with capsys.disabled():
@@ -178,14 +178,14 @@ def test_killed_ranks_and_workers_fail_their_job_alone_and_take_all_of_it_with_t
     process = launch_py(tmp_path, "-m", *TINY, *settings)
     words = []
     for number, who in enumerate(("rank 0", "worker")):
-        wait_for(lambda number=number: len(started(tmp_path)) > number, timeout_sec=120)
+        wait_for(lambda number=number: len(started(tmp_path)) > number)
         time.sleep(random.uniform(0, 0.5))
         [worker] = [one for one in processes_of(tmp_path) if one.ppid() == process.pid and "-P" in one.cmdline()]
         ranks = sorted(worker.children(), key=lambda one: one.create_time())
         assert len(ranks) == 2
         (worker if who == "worker" else ranks[0]).kill()
         words.append(f"{who} was killed by SIGKILL")
-        _, alive = psutil.wait_procs([worker, *ranks], timeout=20)
+        _, alive = psutil.wait_procs([worker, *ranks], timeout=HANGS_SEC)
         assert not alive
     code, output = finished(process)
     assert code == 1, output
@@ -206,17 +206,17 @@ def started(cwd: Path) -> list[Path]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_stopped_twice_the_second_time_ends_the_waiting(tmp_path: Path, proxy: FaultyProxy, number: int) -> None:
-    process = start(tmp_path, proxy.uri, HANG, WAIT_SEC="60")
+    process = start(tmp_path, proxy.uri, HANG, WAIT_SEC="86400")
     wait_for(lambda: folders(tmp_path) and trains(folders(tmp_path)[0]))
     [folder] = folders(tmp_path)
     wait_for(lambda: Mirror(folder).state.offset)
     proxy.fault = "hang"
     process.send_signal(number)
-    wait_for(lambda: run_folder.read_result(folder), timeout_sec=10)
+    wait_for(lambda: run_folder.read_result(folder))
     time.sleep(1.0)
     assert process.poll() is None  # it waits for the upload
     process.send_signal(number)
-    code, output = finished(process, timeout_sec=10)
+    code, output = finished(process)
     assert code == 1, output
     assert "not uploaded" in output
     assert f"sync runs/{folder.name}" in output
@@ -231,16 +231,17 @@ def test_nobody_has_to_look(server: MlflowServer, tmp_path: Path) -> None:
     process = start(tmp_path, server.uri, {"rows": 30, "sec": 0.02, "then": "finish"}, FINISH)
     assert process.stdout
     process.stdout.close()
-    assert process.wait(60) == 0
+    assert process.wait(HANGS_SEC) == 0
     assert {run_of(server, folder)[0] for folder in folders(tmp_path)} == {"FINISHED"}
 
 
+@pytest.mark.slow
 def test_a_worker_whose_launcher_is_gone_before_it_looks_ends(tmp_path: Path) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
     worker = subprocess.run(
         [sys.executable, "-m", "tests.tracking.quick_worker", str(tmp_path)],
-        env=environment(TIMETRIAL_LAUNCHER=str(gone.pid)), timeout=30, check=False,
+        env=environment(TIMETRIAL_LAUNCHER=str(gone.pid)), timeout=HANGS_SEC, check=False,
     )  # fmt: skip
     assert worker.returncode == -signal.SIGKILL
 

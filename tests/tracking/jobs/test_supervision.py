@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.tracking.folders import wait_for
 from tracking.jobs import supervision
 
@@ -20,6 +22,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 def test_a_job_ends_when_all_of_its_processes_have(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", STUBBORN, str(tmp_path)], start_new_session=True)
     wait_for((tmp_path / "ready").exists)

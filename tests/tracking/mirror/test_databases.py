@@ -51,6 +51,7 @@ def store(request: pytest.FixtureRequest) -> tuple[str, Callable[[str], list[tup
     return request.getfixturevalue("on_postgresql").uri, database.query
 
 
+@pytest.mark.slow
 def test_a_row_that_the_store_has_is_ignored_whatever_its_value(
     store: tuple[str, Callable[[str], list[tuple]]],
 ) -> None:

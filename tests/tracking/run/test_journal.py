@@ -74,6 +74,7 @@ def append(path: Path, process: int, num_records: int) -> None:
         journal.metrics({f"process {process}": math.nan, "padding" * 20: 1.0}, step)
 
 
+@pytest.mark.slow
 def test_two_processes_append_without_tearing_each_others_lines(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     context = multiprocessing.get_context("spawn")

@@ -67,6 +67,7 @@ def leave(folder: Path, **changes: object) -> None:
     assert path.stat().st_ino == run_folder_id
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_until_its_last_process_is_gone(folder: Path, holder: tuple[subprocess.Popen[str], int]) -> None:
     process, child = holder
     for ended in (False, True):

@@ -239,6 +239,7 @@ print(len(coco.load_index(sys.argv[1], "train").image_ids), "images")
 """
 
 
+@pytest.mark.slow
 def test_of_processes_that_start_together_one_parses(tmp_path: Path) -> None:
     path = write(tmp_path / "coco", content())
     command = [sys.executable, "-c", LOAD_AND_NOTE, path]

@@ -186,6 +186,7 @@ def _share(rank: int, port: int, index: CocoIndex, result: Path) -> None:
         dist.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_two_processes_find_what_one_finds_to_the_last_digit(
     index: CocoIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -170,6 +170,7 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(cut(*arguments), expected)
 
 
+@pytest.mark.slow
 def test_the_kernel_for_gpus_gives_the_same() -> None:
     expected = crop_resize(*triton_on_cpu.cuts())
     found = triton_on_cpu.results()["cut"]

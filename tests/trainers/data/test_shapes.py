@@ -61,6 +61,7 @@ def detection(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return ensure("detection", 4, str(tmp_path_factory.mktemp("detection")))
 
 
+@pytest.mark.slow
 @OLD_ARRAY
 def test_coco_reads_the_detection_set(detection: Path) -> None:
     assert detection.name == "shapes-v1-detection-4"
@@ -78,6 +79,7 @@ def test_coco_reads_the_detection_set(detection: Path) -> None:
             assert int(coco.annToMask(annotation).sum()) == pytest.approx(annotation["area"], rel=0.1)
 
 
+@pytest.mark.slow
 def test_the_files_show_the_scenes(detection: Path) -> None:
     with Image.open(detection / "train2017" / "000000000003.jpg") as image:
         difference = np.asarray(image).astype(int) - detection_scene("train", 2).pixels
@@ -91,6 +93,7 @@ def run(path: Path, size: int, **options: Any) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_processes_at_once_draw_it_once_after_one_was_killed(detection: Path, tmp_path: Path) -> None:
     """And a larger set begins with the smaller one, byte for byte."""
     root, partial = tmp_path / "shapes-v1-detection-6", tmp_path / ".shapes-v1-detection-6.partial"
@@ -141,6 +144,7 @@ def garble(root: Path) -> None:
     (root / "manifest.json").write_text("[]")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "message"),
     [(remove, "files"), (truncate, "files"), (alter, "annotations"), (forget, "manifest.json"), (garble, "damaged")],
@@ -162,6 +166,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         ensure("classification", 2, str(tmp_path / "file"))
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     """Files may only become 10 kB long; the processes that draw inherit the limit."""
     code = f"""
@@ -176,6 +181,7 @@ shapes.ensure("classification", 2, {str(tmp_path)!r})
     assert [path.name for path in tmp_path.iterdir()] == [".shapes-v1-classification-2.lock"]
 
 
+@pytest.mark.slow
 def test_classification_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,6 +198,7 @@ def test_classification_folders(
         assert np.abs(np.asarray(image).astype(int) - classification_scene("train", 1).pixels).mean() < 8
 
 
+@pytest.mark.slow
 def test_other_annotations_than_the_reference_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(files.REFERENCE["classification"], "annotations", "another")
     with pytest.raises(ConfigError, match="instead of another"):

@@ -88,6 +88,7 @@ def trained(rank: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_the_same_training_whether_gradients_leave_early_or_late(tmp_path: Path) -> None:
     torch.multiprocessing.spawn(trained, (str(tmp_path),), nprocs=2)
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))

@@ -6,11 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from conf import checks
 from tests.composing import composed
 from tracking.jobs import run_setup
 from tracking.run import run_folder
 from trainers.stack import command
+
+pytestmark = pytest.mark.slow
 
 CODE = """
 import sys
@@ -33,6 +37,8 @@ def test_they_are_left_out_and_there_again_afterwards() -> None:
 RESTART = """
 import sys
 from pathlib import Path
+
+import pytest
 from trainers.loop import lightning_import, worker
 lightning_import.SLOW = ("torchmetrics",)  # stands for a package that something else here needs
 sys.exit(worker.main(Path(sys.argv[1])))

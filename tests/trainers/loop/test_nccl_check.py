@@ -13,6 +13,8 @@ import torch
 from tests.commands import ROOT, environment
 from trainers.loop import nccl_check
 
+pytestmark = pytest.mark.slow
+
 
 def test_ranks_find_each_other_sum_rightly_and_tell_how_fast() -> None:
     assert 0 < nccl_check.bandwidth(2, "cpu", 2**16) < 1000

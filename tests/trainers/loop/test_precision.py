@@ -91,6 +91,7 @@ def compiled_steps(name: str, device: str, cache: Path, monkeypatch: pytest.Monk
     return product.dtype, counters["aot_autograd"]["autograd_cache_hit"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler's own imports
 @pytest.mark.parametrize(
     ("device", "names"),
@@ -108,6 +109,7 @@ def test_a_compiled_step_is_not_taken_over_from_another_precision(
     assert [hits for _, hits in found] == [0, 0, 1]  # the cache works: the third finds the first
 
 
+@pytest.mark.slow
 def test_the_compilers_processes_keep_their_measurements_under_the_precisions_name() -> None:
     """Where the tags differ, kernels are tuned again at every start: 7 s of Mask R-CNN's on an H200."""
     script = """

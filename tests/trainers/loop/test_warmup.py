@@ -69,6 +69,7 @@ def nothing(trainer: Any, module: Any, batch: Any) -> None:
     """No warm-up."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 def test_a_training_after_a_warm_up_is_the_same_to_the_last_bit(precision: str) -> None:
     losses, state = trained(nothing, precision)
@@ -78,6 +79,7 @@ def test_a_training_after_a_warm_up_is_the_same_to_the_last_bit(precision: str) 
         assert torch.equal(tensor, warm_state[name]), name
 
 
+@pytest.mark.slow
 def test_without_restoring_it_would_not_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above can fail: a warm-up that keeps what it did changes the losses."""
     from contextlib import nullcontext
@@ -91,6 +93,7 @@ def test_without_restoring_it_would_not_be(monkeypatch: pytest.MonkeyPatch) -> N
     assert trained(spoil)[0] != trained(nothing)[0]
 
 
+@pytest.mark.slow
 def test_optimizer_and_gradients_are_as_before() -> None:
     seen = {}
 
@@ -122,6 +125,7 @@ def test_on_a_gpu_the_state_is_untouched(precision: str) -> None:
     trained(look, precision, "gpu")
 
 
+@pytest.mark.slow
 def test_model_flops_are_those_of_the_layers() -> None:
     counted = []
 

@@ -167,6 +167,7 @@ assert reduced(1, sys.argv[1]) == [[[1, 0], [1, 3]], 0.75]
 """
 
 
+@pytest.mark.slow
 def test_counts_are_summed_over_real_processes(tmp_path: Path) -> None:
     store = str(tmp_path / "store")
     with subprocess.Popen([sys.executable, "-c", OTHER_PROCESS, store], cwd=Path(__file__).parents[3]) as other:
@@ -250,6 +251,7 @@ def test_lightning_follows_the_schedule_and_reshuffles_each_epoch() -> None:
     assert len(set(watch.orders)) == 4
 
 
+@pytest.mark.slow
 @ignore_lightning
 def test_learns_the_digits() -> None:
     data = WORKLOAD.data["digits"]()

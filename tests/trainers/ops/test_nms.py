@@ -63,6 +63,7 @@ def test_the_threshold_itself_suppresses_nothing() -> None:
     assert nms_mask(boxes, valid, IOU)[:, :4].tolist() == [[True, True, True, False]] * 2
 
 
+@pytest.mark.slow
 @needs_triton
 def test_the_kernels_give_the_same_in_triton_s_interpreter() -> None:
     assert torch.equal(triton_on_cpu.results()["keep"], nms_mask(*problems(), IOU))

@@ -79,6 +79,7 @@ def test_regions_that_are_not_valid_are_zero_and_have_no_gradient() -> None:
     assert_close(ours(other), ours(some), 0)
 
 
+@pytest.mark.slow
 @needs_triton
 def test_the_kernels_give_the_same_in_triton_s_interpreter() -> None:
     found = triton_on_cpu.results()

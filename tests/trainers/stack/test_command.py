@@ -32,6 +32,7 @@ def test_the_worker_inherits_all_but_mlflows_variables(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_process_with_the_workers_environment_sees_no_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
