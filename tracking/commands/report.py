@@ -115,7 +115,7 @@ def show(console: Console, made: Report) -> None:
 def check(console: Console, made: Report, roots: Sequence[Path]) -> int:
     from tracking.audit import audit
 
-    found = audit.recheck(made.plain(), roots)
+    found = audit.audit(made.plain(), roots)
     for sentence in found.differences:
         console.print(f"differs: {sentence}", markup=False, soft_wrap=True)
     end = "all agree" if not found.differences else f"{len(found.differences)} do not agree"
