@@ -1,8 +1,8 @@
 """Every printed figure once more, from the run folders' journals, with code that shares nothing with the report's.
 
-What it takes of the report is what the report claims: its tables and its answer as they are printed, the figures and
-comparisons of its JSON, and which runs it says it averaged. From the journals it works out for itself which runs
-count, in which setting, and what their figures are.
+What it takes of the report is what the report claims: its tables as they are printed, the figures,
+comparisons and sentences' records of its JSON, and which runs it says it averaged. From the journals it works out
+for itself which runs count, in which setting, and what their figures are.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tracking.audit import answer, tables
+from tracking.audit import sentences, tables
 from tracking.audit.evidence import (
     EXACT,
     Evidence,
@@ -29,7 +29,7 @@ from tracking.audit.evidence import (
 TASK = ("model", "dataset", "target_metric", "target_value")
 
 
-def recheck(report: Mapping[str, Any], roots: Sequence[Path]) -> Outcome:
+def audit(report: Mapping[str, Any], roots: Sequence[Path]) -> Outcome:
     """Compare everything that a report (its JSON) says in numbers with the run folders at or below `roots`."""
     evidence = Evidence(report, roots)
     outcome = Outcome(num_runs=len(evidence.runs))
@@ -43,8 +43,8 @@ def recheck(report: Mapping[str, Any], roots: Sequence[Path]) -> Outcome:
         _figure(figure, evidence, outcome)
     _comparisons(evidence, outcome)
     _spent(evidence, outcome)
-    tables.check(evidence, outcome)
-    answer.check(evidence, outcome)
+    tables.compare(evidence, outcome)
+    sentences.compare(evidence, outcome)
     return outcome
 
 
@@ -110,6 +110,7 @@ def _comparisons(evidence: Evidence, outcome: Outcome) -> None:
             )
             good = all(close(one, other, near, 1) for one, other in zip(claimed, numbers, strict=True))
             good &= pair["told_apart"] == found.told_apart
+            good &= pair["so"] == sentences.of_pair(evidence, workload, *names)[0]
             good &= names[0] == found.better or close(found.factor, 1.0, near, 1)
             words = f"{' is better than '.join(names)} by factor, p, corrected p {claimed}"
             outcome.note(good, f"{workload}: {words}; by the journals {found.better} is, by {numbers}")

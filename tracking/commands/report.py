@@ -134,7 +134,7 @@ def check(console: Console, made: Report, roots: Sequence[Path]) -> dict[str, An
     """Print what a recomputation from the journals finds, and return it as the JSON document has it."""
     from tracking.audit import audit
 
-    found = audit.recheck(made.plain(), roots)
+    found = audit.audit(made.plain(), roots)
     for sentence in found.differences:
         console.print(f"differs: {sentence}", markup=False, soft_wrap=True)
     end = "all agree" if not found.differences else f"{len(found.differences)} do not agree"

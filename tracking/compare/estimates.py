@@ -139,14 +139,6 @@ class Comparison:
     def told_apart(self) -> bool:
         return self.adjusted is not None and self.adjusted < ALPHA
 
-    def verdict(self) -> str:
-        if self.adjusted is None:
-            few = [one.name for one in (self.better, self.worse) if len(one.runs) < 2]
-            return f"cannot be told apart: one run of {' and of '.join(few)}; repeat it with other seeds"
-        if self.told_apart:
-            return f"{self.better.name} is better by a factor of {self.factor:.3g}"
-        return "cannot be told apart"
-
 
 def compare(workload: Workload, key: str) -> list[Comparison]:
     """All pairs of settings that have this metric, in order of the settings, with corrected p-values."""

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracking.compare import Comparison, Setting, Workload, confounding, estimate, estimates, grouping, is_stack
+from tracking.compare import Comparison, Workload, confounding, estimate, estimates, grouping, is_stack
 from tracking.mirror import UID_TAG
-from tracking.report import tables
+from tracking.report import sentences, tables
 from tracking.report.plots import Plot, Plotter
+from tracking.report.sentences import Sentence
 from tracking.report.tables import Figure
 from tracking.results import Run, Runs, Table, need_finished
 
@@ -31,6 +32,7 @@ class Report:
     tables: list[Table] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
     comparisons: list[tuple[str, Comparison]] = field(default_factory=list)
+    sentences: list[Sentence] = field(default_factory=list)
     plots: list[Plot] = field(default_factory=list)
 
     def plain(self) -> dict[str, Any]:
@@ -47,6 +49,7 @@ class Report:
             "tables": [_plain_table(table) for table in self.tables],
             "figures": [_plain_figure(figure) for figure in self.figures],
             "comparisons": [_plain_comparison(name, pair, self.metric) for name, pair in self.comparisons],
+            "sentences": [sentence.plain() for sentence in self.sentences],
             "excluded": [
                 _plain_run(run, one.title) | {"setting": name, "why": why}
                 for one in self.workloads
@@ -89,8 +92,11 @@ def make(
         _add_workload(report, workload)
     if speed_ups := tables.speed_up_table(workloads, report.metric):
         report.tables.append(speed_ups)
-    report.tables.append(tables.excluded_table(workloads, len(runs)))
-    report.answer = " ".join(answer(report))
+    table, sentence = tables.excluded_table(workloads, len(runs))
+    report.tables.append(table)
+    answered = answer(report)
+    report.sentences += [sentence, *answered]
+    report.answer = " ".join(sentence.text for sentence in answered)
     report.plots = list(Plotter(store, workloads, progress).plots())
     return report
 
@@ -102,9 +108,13 @@ def _add_workload(report: Report, workload: Workload) -> None:
     pairs = estimates.compare(workload, report.metric)
     report.comparisons += [(workload.title, pair) for pair in pairs]
     if pairs:
-        report.tables.append(tables.comparison_table(workload, report.metric, pairs))
+        table, said = tables.comparison_table(workload, report.metric, pairs)
+        report.tables.append(table)
+        report.sentences += said
         if any(is_stack(axis) for axis in report.axes):
-            report.tables.append(tables.stack_table(workload, report.metric, pairs))
+            table, sentence = tables.stack_table(workload, report.metric, pairs)
+            report.tables.append(table)
+            report.sentences.append(sentence)
 
 
 def general_warnings(report: Report) -> list[str]:
@@ -128,44 +138,30 @@ def general_warnings(report: Report) -> list[str]:
     return found
 
 
-def answer(report: Report) -> list[str]:
+def answer(report: Report) -> list[Sentence]:
     """Two sentences a workload: what is best and how sure that is; then what it costs, or what it rests on."""
-    sentences = []
+    said = []
     for workload in report.workloads:
         leader = estimates.best(workload, report.metric)
         if leader is None:
-            sentences.append(f"{workload.title}: no run counts that has {report.metric}.")
+            said.append(sentences.no_run_counts(workload.title, report.metric))
             continue
-        found = estimate(leader.values(report.metric))
-        assert found is not None
+        mean = estimate(leader.values(report.metric))
+        assert mean is not None
         pairs = [pair for name, pair in report.comparisons if name == workload.title and pair.better == leader]
-        tied = [pair.worse.name for pair in pairs if not pair.told_apart]
-        said = f"{workload.title}: {report.metric} is {found.text()} (n = {found.n}) with {leader.name}"
-        if not pairs:
-            said += ", the only setting that has it."
-        elif tied:
-            names = ", ".join(tied[:3]) + (f" and {len(tied) - 3} more" if len(tied) > 3 else "")
-            said += f", the best mean, but it cannot be told apart from {names}."
-        else:
-            least = min(pair.factor for pair in pairs)
-            others = "the only other" if len(pairs) == 1 else f"all {len(pairs)} others"
-            said += f", better than {others} by a factor of {least:.3g}" + (" at least." if len(pairs) > 1 else ".")
-        sentences += [said, _second(workload, leader)]
-    return sentences
+        said += [sentences.leader(workload.title, report.metric, leader.name, mean, pairs), _cost(workload)]
+    return said
 
 
-def _second(workload: Workload, leader: Setting) -> str:
-    total = len(workload.runs) + len(workload.excluded)
+def _cost(workload: Workload) -> Sentence:
+    counts = {"num_averaged": len(workload.runs), "num_runs": len(workload.runs) + len(workload.excluded)}
     cheapest = estimates.best(workload, "cost/to_accuracy_usd")
-    rests = f"this rests on {len(workload.runs)} of {total} runs"
     if cheapest is None:
-        return f"T{rests[1:]}; in no mean: {len(workload.excluded)}."
+        return Sentence("without cost", workload.title, counts | {"num_excluded": len(workload.excluded)})
     price = estimate(cheapest.values("cost/to_accuracy_usd"))
     assert price is not None
-    return (
-        f"The lowest mean cost to accuracy is {price.text()} USD, with {cheapest.name}; {rests}, which cost "
-        f"{spent(workload):,.4g} USD together on the clock."
-    )
+    values = {**counts, **sentences.numbers(price), "setting": cheapest.name, "spent_usd": spent(workload)}
+    return Sentence("cost", workload.title, values)
 
 
 def spent(workload: Workload) -> float:
@@ -205,7 +201,7 @@ def _plain_comparison(workload: str, pair: Comparison, metric: str) -> dict[str,
         "p": pair.p,
         "p_corrected": pair.adjusted,
         "told_apart": pair.told_apart,
-        "so": pair.verdict(),
+        "so": sentences.verdict(workload, pair).text,
     }
 
 

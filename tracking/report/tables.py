@@ -18,6 +18,8 @@ from tracking.compare import (
     estimates,
     grouping,
 )
+from tracking.report import sentences
+from tracking.report.sentences import Sentence
 from tracking.results import Table
 
 MOST_PAIRS = 15  # shown; every pair is in the CSV and JSON
@@ -85,8 +87,8 @@ def _fact(setting: Setting, key: str) -> str:
     return ", ".join(sorted(found, key=grouping.in_order))
 
 
-def comparison_table(workload: Workload, metric: str, pairs: Sequence[Comparison]) -> Table:
-    """Every pair of settings, or each with the best where those are too many to read."""
+def comparison_table(workload: Workload, metric: str, pairs: Sequence[Comparison]) -> tuple[Table, list[Sentence]]:
+    """Every pair of settings, or each with the best where those are too many to read; and a verdict on every pair."""
     shown, note = list(pairs), f"Welch's t-test of {metric}; Holm's correction over {counted(len(pairs))}."
     if len(pairs) > MOST_PAIRS:
         leader = estimates.best(workload, metric)
@@ -94,21 +96,27 @@ def comparison_table(workload: Workload, metric: str, pairs: Sequence[Comparison
         note += " Shown: the best mean against each other; all pairs are in the JSON."
     columns = {"better mean": "", "worse mean": "", "factor": "{:.3g}", "p": "{:.2g}", "p, corrected": "{:.2g}"}
     num_tested = sum(pair.p is not None for pair in pairs)
+    verdicts = [sentences.verdict(workload.title, pair) for pair in pairs]
+    repeats: list[Sentence] = []
     rows: list[list[Any]] = []
     for pair in sorted(shown, key=lambda pair: pair.factor):
         needed = estimates.repeats(pair, metric, num_tested)
-        so = pair.verdict() + (f"; {needed} runs a side would tell" if needed else "")
+        so = sentences.verdict(workload.title, pair).text
+        if needed:
+            repeats.append(sentences.runs_that_would_tell(workload.title, pair, needed))
+            so += repeats[-1].text
         rows.append([pair.better.name, pair.worse.name, pair.factor, pair.p, pair.adjusted, so])
-    if any(str(row[-1]).endswith("would tell") for row in rows):
+    if repeats:
         note += f" Runs a side that would tell: a difference as large as this one, in {estimates.POWER:.0%} of cases."
-    return Table(f"{workload.title}: which differ", columns | {"so": ""}, rows, note, "pairs", workload.title)
+    table = Table(f"{workload.title}: which differ", columns | {"so": ""}, rows, note, "pairs", workload.title)
+    return table, [*verdicts, *repeats]
 
 
 def counted(pairs: int) -> str:
     return f"{pairs} pair{'s' * (pairs != 1)}"
 
 
-def stack_table(workload: Workload, metric: str, pairs: Sequence[Comparison]) -> Table:
+def stack_table(workload: Workload, metric: str, pairs: Sequence[Comparison]) -> tuple[Table, Sentence]:
     """Best and worst stack, the gap between them, and whether it is more than the noise."""
     widest = max(pairs, key=lambda pair: pair.factor)
     rows = []
@@ -116,15 +124,10 @@ def stack_table(workload: Workload, metric: str, pairs: Sequence[Comparison]) ->
         found = estimate(setting.values(metric))
         assert found is not None
         rows.append([role, setting.name, found.text(), f"{found.n}"])
-    p = (
-        "one run a side"
-        if widest.adjusted is None
-        else f"p = {widest.adjusted:.2g}, corrected for {counted(len(pairs))}"
-    )
-    told = "more than the noise" if widest.told_apart else "not more than the noise"
-    rows.append(["gap", f"{100 * (widest.factor - 1):.1f} %", f"{told} ({p})", ""])
+    said = sentences.gap(workload.title, widest, len(pairs))
+    rows.append(["gap", f"{100 * (widest.factor - 1):.1f} %", said.text, ""])
     columns = dict.fromkeys(["", "stack", metric, "n"], "")
-    return Table(f"{workload.title}: best and worst stack", columns, rows, kind="stacks", about=workload.title)
+    return Table(f"{workload.title}: best and worst stack", columns, rows, kind="stacks", about=workload.title), said
 
 
 def speed_up_table(workloads: Sequence[Workload], metric: str) -> Table | None:
@@ -148,11 +151,12 @@ def speed_up_table(workloads: Sequence[Workload], metric: str) -> Table | None:
     return Table("Speed-ups over the fewest devices", columns, cells, f"By {what}; ±: standard error.", "speed-ups")
 
 
-def excluded_table(workloads: Sequence[Workload], num_runs: int) -> Table:
-    """Every run that is in no mean, and why."""
+def excluded_table(workloads: Sequence[Workload], num_runs: int) -> tuple[Table, Sentence]:
+    """Every run that is in no mean, and why; and the sentence of how many, which is the table's title."""
     rows = [
         [workload.title, name, run.name, run.id, why] for workload in workloads for run, name, why in workload.excluded
     ]
     columns = dict.fromkeys(["workload", "setting", "run", "id", "why"], "")
     note = "" if rows else "None: every run counts."
-    return Table(f"Not in any mean: {len(rows)} of {num_runs} runs", columns, rows, note, "excluded")
+    said = sentences.excluded(len(rows), num_runs)
+    return Table(said.text, columns, rows, note, "excluded"), said

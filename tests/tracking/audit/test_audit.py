@@ -14,7 +14,7 @@ import pytest
 
 from tests.tracking.studied import SWEEP, write_sweep
 from tracking.__main__ import main
-from tracking.audit.audit import recheck
+from tracking.audit.audit import audit
 from tracking.audit.run_figures import Journaled
 from tracking.published import comparison
 from tracking.report import report
@@ -27,7 +27,7 @@ WORDS = {"excluded": {"workload", "setting", "run", "why"}, "beside": {"hardware
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("recheck")
+    root = tmp_path_factory.mktemp("audit")
     write_sweep(root / "runs", "sqlite:///none.db")
     return root
 
@@ -59,6 +59,37 @@ def tampered(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
                     yield f"{table['title']}, {heading}: {text} as {changed}", other
     for changed in changes(content["answer"]):
         yield changed, content | {"answer": changed}
+    for part in ("sentences", "figures", "comparisons", "spent_usd"):
+        for place in numbers(content[part]):
+            other = copy.deepcopy(content)
+            *above, last = place
+            holder = functools.reduce(lambda inner, key: inner[key], above, other[part])
+            holder[last] = changed_value(holder[last])
+            yield f"{part} {place}: {holder[last]}", other
+    for place, record in enumerate(content["sentences"]):
+        for changed in changes(record["text"]):  # with the template, and without
+            for template in (record["template"], changed):
+                other = copy.deepcopy(content)
+                other["sentences"][place] |= {"text": changed, "template": template}
+                yield f"{record['kind']}: {changed}", other
+
+
+def numbers(node: Any) -> Iterator[tuple[Any, ...]]:
+    """Where in a part of the JSON the numbers are, and the texts that are one with its error."""
+    pairs = node.items() if isinstance(node, dict) else enumerate(node)
+    for key, value in pairs:
+        if isinstance(value, dict | list):
+            yield from ((key, *rest) for rest in numbers(value))
+        elif isinstance(value, int | float) or (key == "figure" and re.match(r"\d", value)):
+            yield (key,)
+
+
+def changed_value(value: Any) -> Any:
+    if isinstance(value, str):
+        return list(changes(value))[-1]
+    if isinstance(value, bool):
+        return not value
+    return value + 1 if isinstance(value, int) else 1.1 * value + 0.001
 
 
 def changes(text: str) -> Iterator[str]:
@@ -72,12 +103,12 @@ def test_every_number_that_is_printed_is_recomputed(
 ) -> None:
     monkeypatch.setattr("tracking.audit.evidence.Journaled", functools.cache(Journaled))  # read once, and not 200 times
     content = plain(root, ["gpus", "driver"], metric)
-    assert recheck(content, [root]).differences == []
+    assert audit(content, [root]).differences == []
     kinds = {table["kind"] for table in content["tables"]}
     assert kinds == {"settings", "pairs", "stacks", "speed-ups", "excluded", "beside"}
     others = list(tampered(content))
     assert len(others) > 100
-    assert [what for what, other in others if not recheck(other, [root]).differences] == []
+    assert [what for what, other in others if not audit(other, [root]).differences] == []
 
 
 def test_a_column_of_blanks_a_missing_row_and_an_unknown_table_are_found(root: Path, content: dict[str, Any]) -> None:
@@ -86,20 +117,20 @@ def test_a_column_of_blanks_a_missing_row_and_an_unknown_table_are_found(root: P
             other = copy.deepcopy(content)
             found = next(one for one in other["tables"] if one["kind"] == table["kind"])
             del found["rows"][0]
-            assert recheck(other, [root]).differences, table["kind"]
+            assert audit(other, [root]).differences, table["kind"]
     blank = copy.deepcopy(content)
     blank["tables"][0]["rows"][0][content["tables"][0]["columns"].index("samples/s")] = ""
-    assert any("samples/s" in one for one in recheck(blank, [root]).differences)
+    assert any("samples/s" in one for one in audit(blank, [root]).differences)
     other = copy.deepcopy(content)
     other["tables"][0]["kind"] = "new"
-    assert any("cannot be recomputed" in one for one in recheck(other, [root]).differences)
+    assert any("cannot be recomputed" in one for one in audit(other, [root]).differences)
 
 
 def test_the_worse_side_called_the_better_is_found(root: Path, content: dict[str, Any]) -> None:
     other = copy.deepcopy(content)
     (pair,) = other["comparisons"]
     pair["better"], pair["worse"] = pair["worse"], pair["better"]
-    (found,) = recheck(other, [root]).differences
+    (found,) = audit(other, [root]).differences
     assert "gpus=1 is better than gpus=2" in found
 
 
@@ -121,16 +152,16 @@ def test_a_figure_that_the_journals_do_not_have_fails_the_check(
     journal = tmp_path / "runs" / SWEEP / "vgg-digits-fp32-1gpu-seed1" / "journal.jsonl"
     assert change(journal.read_text()) != journal.read_text()
     journal.write_text(change(journal.read_text()))
-    assert named in " ".join(recheck(content, [tmp_path]).differences)
+    assert named in " ".join(audit(content, [tmp_path]).differences)
 
 
 def test_a_damaged_folder_of_another_run_is_passed_over(root: Path, content: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"na')
-    assert recheck(content, [tmp_path, root]).differences == []
+    assert audit(content, [tmp_path, root]).differences == []
 
 
 def test_a_run_without_its_folder_fails_the_check(content: dict[str, Any], tmp_path: Path) -> None:
-    assert "no run folder at or below" in recheck(content, [tmp_path]).differences[0]
+    assert "no run folder at or below" in audit(content, [tmp_path]).differences[0]
 
 
 @pytest.mark.parametrize(

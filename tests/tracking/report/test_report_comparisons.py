@@ -13,8 +13,8 @@ import pytest
 
 from tests.tracking import studied
 from tests.tracking.studied import CLOCKS, SWEEP, to_accuracy
-from tracking.audit.audit import recheck
-from tracking.report import page, report
+from tracking.audit.audit import audit
+from tracking.report import page, report, sentences
 from tracking.report.report import Report
 from tracking.results.folder_runs import FolderRuns
 
@@ -73,11 +73,13 @@ def test_it_says_how_many_runs_would_tell_and_the_check_recomputes_it(
     expected = 2 * (scatter * (1.95996 + 0.84162) / apart) ** 2
     assert expected <= int(said[1]) <= expected + 3
     plain = made.plain()
-    assert recheck(plain, [tmp_path]).differences == []
+    assert audit(plain, [tmp_path]).differences == []
     (table,) = [table for table in plain["tables"] if table["kind"] == "pairs"]
     for wrong in (int(said[1]) - 1, int(said[1]) + 1, 2):
         table["rows"][0][-1] = f"cannot be told apart; {wrong} runs a side would tell"
-        assert recheck(plain, [tmp_path]).differences, wrong
+        (record,) = [record for record in plain["sentences"] if record["kind"] == "runs that would tell"]
+        record["values"]["num_runs"], record["text"] = wrong, f"; {wrong} runs a side would tell"
+        assert audit(plain, [tmp_path]).differences, wrong
 
 
 def test_runs_that_would_tell_what_no_number_of_them_does_are_found(tmp_path: Path) -> None:
@@ -87,17 +89,20 @@ def test_runs_that_would_tell_what_no_number_of_them_does_are_found(tmp_path: Pa
         runs = repeated(config={"precision": "fp32"}, steps=slow) + repeated(config={"precision": "bf16"}, steps=fast)
         root = tmp_path / str(number)
         plain = written(root, runs).plain()
-        assert recheck(plain, [root]).differences == []
+        assert audit(plain, [root]).differences == []
         (table,) = [table for table in plain["tables"] if table["kind"] == "pairs"]
         table["rows"][0][-1] += "; 3 runs a side would tell"
-        assert any("runs that would tell" in one for one in recheck(plain, [root]).differences), slow
+        better, worse, *_ = table["rows"][0]
+        values = {"better": better, "worse": worse, "num_runs": 3}
+        plain["sentences"].append(sentences.Sentence("runs that would tell", table["about"], values).plain())
+        assert any("runs that would tell" in one for one in audit(plain, [root]).differences), slow
 
 
 def test_one_run_a_side_cannot_be_told_apart(make: Callable[..., Report]) -> None:
     made = make([{"config": {"gpus": 1}}, {"config": {"gpus": 2}, "step_sec": 0.01}])
     (pair,) = [pair for _, pair in made.comparisons]
     assert (pair.p, pair.told_apart) == (None, False)
-    assert "one run of gpus=2 and of gpus=1; repeat it with other seeds" in pair.verdict()
+    assert "one run of gpus=2 and of gpus=1; repeat it with other seeds" in sentences.verdict("", pair).text
     assert "cannot be told apart from gpus=1" in made.answer
 
 

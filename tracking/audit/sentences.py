@@ -1,0 +1,171 @@
+"""The sentences of a report: each record's numbers and names against the journals, and its text against these."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from string import Formatter
+from typing import Any
+
+from tracking.audit.evidence import (
+    Evidence,
+    Labels,
+    Outcome,
+    Pair,
+    close,
+    computable,
+    is_rate,
+    moments,
+    name_of,
+    printed,
+    tolerance,
+    would_tell,
+)
+
+MOST_NAMED = 3  # of the tied settings; of the others a sentence says how many there are
+COST = "cost/to_accuracy_usd"
+OF_LEADERS = {"no run counts", "only setting", "tied", "tied with many", "better than the other", "better than all"}
+OF_COSTS = {"cost", "without cost"}
+VERDICTS = {"told apart", "not told apart", "one run"}
+REPEATS = "runs that would tell"
+Record = Mapping[str, Any]
+
+
+def compare(evidence: Evidence, outcome: Outcome) -> None:
+    """Compare every record, and whether the answer is made of one sentence of each sort a workload."""
+    answer = [record for record in evidence.report["sentences"] if record["kind"] in OF_LEADERS | OF_COSTS]
+    text = " ".join(record["text"] for record in answer)
+    outcome.note(text == evidence.report["answer"], "the answer is not made of the sentences of its records")
+    titles = sorted({run["workload"] for run in evidence.claimed.values()})
+    leaders = sorted(record["workload"] for record in answer if record["kind"] in OF_LEADERS)
+    outcome.note(leaders == titles, f"the answer is about {leaders}, and the runs are of {titles}")
+    priced = sorted(record["workload"] for record in answer if record["kind"] in OF_COSTS)
+    counting = sorted(record["workload"] for record in answer if record["kind"] in OF_LEADERS - {"no run counts"})
+    outcome.note(priced == counting, f"the answer says what {priced} rest on, and runs of {counting} count")
+    for record in evidence.report["sentences"]:
+        good = _rendered(record) and _holds(evidence, record)
+        words = f"{record['workload']}: {record['kind']}: the journals do not say that {record['text']!r}"
+        outcome.note(good, words)
+
+
+def of_pair(evidence: Evidence, workload: str, better: str, worse: str) -> tuple[str, str]:
+    """The texts of a pair's verdict, and of how many runs a side would tell it; "" where there is none."""
+    mine = [
+        record
+        for record in evidence.report["sentences"]
+        if record["workload"] == workload
+        and (record["values"].get("better"), record["values"].get("worse")) == (better, worse)
+    ]
+    verdict = next((record["text"] for record in mine if record["kind"] in VERDICTS), "")
+    return verdict, next((record["text"] for record in mine if record["kind"] == REPEATS), "")
+
+
+def _rendered(record: Record) -> bool:
+    """Whether the text is the template filled with the values, and the template says no number by itself."""
+    literals = [literal for literal, *_ in Formatter().parse(record["template"])]
+    if any(letter.isdigit() for literal in literals for letter in literal):
+        return False
+    return bool(record["template"].format(**record["values"]) == record["text"])
+
+
+def _holds(evidence: Evidence, record: Record) -> bool:
+    kind, title, values = record["kind"], record["workload"], record["values"]
+    if kind == "excluded":
+        excluded = sum(not evidence.counts(run) for run in evidence.runs.values())
+        return (values["num_excluded"], values["num_runs"]) == (excluded, len(evidence.claimed))
+    if kind in OF_LEADERS:
+        return not computable(evidence.report["metric"]) or _leader(evidence, title, kind, values)
+    if kind in OF_COSTS:
+        return _cost(evidence, title, kind, values)
+    pairs = evidence.pairs(title, evidence.settings(title))
+    pair = pairs.get(frozenset((values["better"], values["worse"])))
+    if pair is None:
+        return False
+    return _gap(pair, len(pairs), kind, values) if kind.startswith("gap") else _pair(evidence, title, pairs, record)
+
+
+def _leader(evidence: Evidence, title: str, kind: str, values: Record) -> bool:
+    key = evidence.report["metric"]
+    settings = [setting for setting in evidence.settings(title) if evidence.values(title, setting, key)]
+    if not settings or kind == "no run counts":
+        right = not settings and kind == "no run counts"
+        return right and (values["workload"], values["metric"]) == (title, key)
+    name = values["setting"]
+    pairs = {both: pair for both, pair in evidence.pairs(title, settings).items() if name in both}
+    tied = {other for both, pair in pairs.items() if not pair.told_apart for other in both - {name}}
+    if kind != _kind(len(pairs), len(tied)) or (values["workload"], values["metric"]) != (title, key):
+        return False
+    good = _is_best(evidence, title, settings, key, values)
+    if tied:
+        listed = values["tied"]
+        good = good and set(listed) == tied and values.get("more", 0) == max(len(listed) - MOST_NAMED, 0)
+        return good and len(listed) == len(tied) and values["named"] == ", ".join(listed[:MOST_NAMED])
+    if pairs:
+        factor = min(pair.factor for pair in pairs.values())
+        good = good and values.get("num_others") == len(pairs) and close(values["factor"], factor, _near(key), 1)
+    return good
+
+
+def _kind(num_pairs: int, num_tied: int) -> str:
+    """Which sentence is due to the best of the settings, by how many others there are and how many are tied."""
+    if not num_pairs:
+        return "only setting"
+    if num_tied:
+        return "tied with many" if num_tied > MOST_NAMED else "tied"
+    return "better than the other" if num_pairs == 1 else "better than all"
+
+
+def _is_best(evidence: Evidence, title: str, settings: Sequence[Labels], key: str, values: Record) -> bool:
+    """Whether the setting has the best mean, alone or with others, and its numbers are those of its record."""
+    known = {name_of(setting): moments([*evidence.values(title, setting, key).values()]) for setting in settings}
+    if values["setting"] not in known:
+        return False
+    numbers = known[values["setting"]]
+    means = [each[1] for each in known.values()]
+    best = max(means) if is_rate(key) else min(means)
+    claimed = [values[name] for name in ("n", "mean", "standard_error", "olympic_mean")]
+    near = tolerance(key)
+    good = all(close(one, other, near, numbers[1]) for one, other in zip(claimed, numbers, strict=True))
+    return good and math.isclose(numbers[1], best, rel_tol=1e-12) and printed(values["figure"], numbers[1:], near)
+
+
+def _cost(evidence: Evidence, title: str, kind: str, values: Record) -> bool:
+    counting = sum(evidence.counts(evidence.runs[run_id]) for run_id in evidence.members(title))
+    total = sum(run["workload"] == title for run in evidence.claimed.values())
+    good = (values["num_averaged"], values["num_runs"]) == (counting, total)
+    settings = [setting for setting in evidence.settings(title) if evidence.values(title, setting, COST)]
+    if not settings or kind == "without cost":
+        return good and not settings and kind == "without cost" and values["num_excluded"] == total - counting
+    spent = close(values["spent_usd"], evidence.spent_usd(title), 1e-9, 1)
+    return good and spent and _is_best(evidence, title, settings, COST, values)
+
+
+def _gap(pair: Pair, num_pairs: int, kind: str, values: Record) -> bool:
+    if pair.corrected is None:
+        return kind == "gap of one run"
+    if kind != ("gap told apart" if pair.told_apart else "gap not told apart"):
+        return False
+    return values["num_pairs"] == num_pairs and close(values["p_corrected"], pair.corrected, 1e-6, 1)
+
+
+def _pair(evidence: Evidence, title: str, pairs: Mapping[frozenset[str], Pair], record: Record) -> bool:
+    kind, values, key = record["kind"], record["values"], evidence.report["metric"]
+    better, worse = values["better"], values["worse"]
+    pair = pairs[frozenset((better, worse))]
+    by_name = {name_of(setting): setting for setting in evidence.settings(title)}
+    if better != pair.better and pair.factor - 1 > _near(key):
+        return False
+    if kind == REPEATS:
+        first, second = ([*evidence.values(title, by_name[name], key).values()] for name in (better, worse))
+        num_tested = sum(other.p is not None for other in pairs.values())
+        return not pair.told_apart and would_tell(values["num_runs"], first, second, num_tested)
+    if pair.corrected is None:
+        few = [name for name in (better, worse) if len(evidence.counting(title, by_name[name])) < 2]
+        return kind == "one run" and values["few"] == " and of ".join(few)
+    if not pair.told_apart:
+        return bool(kind == "not told apart")
+    return kind == "told apart" and close(values["factor"], pair.factor, _near(key), 1)
+
+
+def _near(key: str) -> float:
+    return max(tolerance(key), 1e-6)

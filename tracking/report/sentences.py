@@ -1,0 +1,113 @@
+"""The sentences of a report, each made from a record: a template and the numbers and names that it is filled with.
+
+A template holds no digits of its own, so that every number in a sentence is a value of its record, and can be
+recomputed without reading English.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tracking.compare import Comparison, Estimate
+
+MOST_NAMED = 3  # settings of which a sentence says the names
+LEADER = "{workload}: {metric} is {figure} (n = {n}) with {setting}, "
+GAP = "more than the noise (p = {p_corrected:.2g}, corrected for {num_pairs} {pairs})"
+TEMPLATES = {
+    "no run counts": "{workload}: no run counts that has {metric}.",
+    "only setting": LEADER + "the only setting that has it.",
+    "tied": LEADER + "the best mean, but it cannot be told apart from {named}.",
+    "tied with many": LEADER + "the best mean, but it cannot be told apart from {named} and {more} more.",
+    "better than the other": LEADER + "better than the only other by a factor of {factor:.3g}.",
+    "better than all": LEADER + "better than all {num_others} others by a factor of {factor:.3g} at least.",
+    "cost": "The lowest mean cost to accuracy is {figure} USD, with {setting}; this rests on {num_averaged} of "
+    "{num_runs} runs, which cost {spent_usd:,.4g} USD together on the clock.",
+    "without cost": "This rests on {num_averaged} of {num_runs} runs; in no mean: {num_excluded}.",
+    "told apart": "{better} is better by a factor of {factor:.3g}",
+    "not told apart": "cannot be told apart",
+    "one run": "cannot be told apart: one run of {few}; repeat it with other seeds",
+    "runs that would tell": "; {num_runs} runs a side would tell",
+    "gap told apart": GAP,
+    "gap not told apart": "not " + GAP,
+    "gap of one run": "not more than the noise (one run a side)",
+    "excluded": "Not in any mean: {num_excluded} of {num_runs} runs",
+}
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """What a sentence says of which workload; `kind` is a key of TEMPLATES."""
+
+    kind: str
+    workload: str
+    values: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        return TEMPLATES[self.kind].format(**self.values)
+
+    def plain(self) -> dict[str, Any]:
+        """The record as JSON can hold it, with its template and its text."""
+        about = {"kind": self.kind, "workload": self.workload, "values": dict(self.values)}
+        return about | {"template": TEMPLATES[self.kind], "text": self.text}
+
+
+def no_run_counts(workload: str, metric: str) -> Sentence:
+    return Sentence("no run counts", workload, {"workload": workload, "metric": metric})
+
+
+def leader(workload: str, metric: str, setting: str, estimate: Estimate, pairs: Sequence[Comparison]) -> Sentence:
+    """What is best and how sure that is; `pairs` are those in which this setting is the better one."""
+    values = {"workload": workload, "metric": metric, "setting": setting, **numbers(estimate)}
+    tied = [pair.worse.name for pair in pairs if not pair.told_apart]
+    if not pairs:
+        return Sentence("only setting", workload, values)
+    if tied:
+        values |= {"tied": tied, "named": ", ".join(tied[:MOST_NAMED])}
+        if len(tied) > MOST_NAMED:
+            return Sentence("tied with many", workload, values | {"more": len(tied) - MOST_NAMED})
+        return Sentence("tied", workload, values)
+    values |= {"num_others": len(pairs), "factor": min(pair.factor for pair in pairs)}
+    return Sentence("better than all" if len(pairs) > 1 else "better than the other", workload, values)
+
+
+def numbers(estimate: Estimate) -> dict[str, Any]:
+    """An estimate's numbers, and `figure`, which is how they are printed."""
+    return {
+        "n": estimate.n,
+        "mean": estimate.mean,
+        "standard_error": estimate.error,
+        "olympic_mean": estimate.olympic,
+        "figure": estimate.text(),
+    }
+
+
+def verdict(workload: str, pair: Comparison) -> Sentence:
+    """Whether two settings can be told apart, and if so by what factor."""
+    values: dict[str, Any] = {"better": pair.better.name, "worse": pair.worse.name}
+    if pair.adjusted is None:
+        few = [setting.name for setting in (pair.better, pair.worse) if len(setting.runs) < 2]
+        return Sentence("one run", workload, values | {"few": " and of ".join(few)})
+    if pair.told_apart:
+        return Sentence("told apart", workload, values | {"factor": pair.factor})
+    return Sentence("not told apart", workload, values)
+
+
+def runs_that_would_tell(workload: str, pair: Comparison, num_runs: int) -> Sentence:
+    values = {"better": pair.better.name, "worse": pair.worse.name, "num_runs": num_runs}
+    return Sentence("runs that would tell", workload, values)
+
+
+def gap(workload: str, pair: Comparison, num_pairs: int) -> Sentence:
+    """Whether the gap between the best and the worst stack is more than the noise."""
+    values: dict[str, Any] = {"better": pair.better.name, "worse": pair.worse.name}
+    if pair.adjusted is None:
+        return Sentence("gap of one run", workload, values)
+    values |= {"p_corrected": pair.adjusted, "num_pairs": num_pairs, "pairs": "pair" if num_pairs == 1 else "pairs"}
+    return Sentence("gap told apart" if pair.told_apart else "gap not told apart", workload, values)
+
+
+def excluded(num_excluded: int, num_runs: int) -> Sentence:
+    return Sentence("excluded", "", {"num_excluded": num_excluded, "num_runs": num_runs})
