@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tracking.compare import confounding, diff, estimates, gate, grouping
 from tracking.compare.estimates import QUANTITIES, RATIOS, Comparison, Estimate, Quantity, estimate, speed_up
-from tracking.compare.grouping import DEVICES, Setting, Workload, is_stack
+from tracking.compare.grouping import DEVICES, Setting, Task, is_stack
 from tracking.compare.statistics import mean_and_standard_error
 
 __all__ = [
@@ -19,7 +19,7 @@ __all__ = [
     "Estimate",
     "Quantity",
     "Setting",
-    "Workload",
+    "Task",
     "confounding",
     "diff",
     "estimate",

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from tracking.compare.grouping import DEVICES, Values, Workload
-from tracking.results import NONE, REPEATS, WORKLOAD, Run, Runs, words
+from tracking.compare.grouping import DEVICES, Task, Values
+from tracking.results import NONE, REPEATS, TASK, Run, Runs, words
 
 MOST_FILES = 60  # runs whose config.yaml and fingerprint.json are read: a request each
 FIND_IT = "`python -m tracking sync --again FOLDER` uploads it where a run's folder has it; else repeat the run"
@@ -18,7 +18,7 @@ IGNORED = {
     "env.stack_id",
     "env.hardware_id",
     *REPEATS,
-    *WORKLOAD,
+    *TASK,
 }  # hashes repeat the rest
 CONFIG_KEYS = ("dataset.", "stack.env.", "stop_at_target", "log_every_n_steps")  # of config.yaml, not among the params
 GPU_KEYS = (
@@ -52,12 +52,12 @@ FOLLOWS = {
 
 
 def warnings(
-    workload: Workload, axes: Sequence[str], store: Runs, values: Values, progress: Callable[[], None] = lambda: None
+    task: Task, axes: Sequence[str], store: Runs, values: Values, progress: Callable[[], None] = lambda: None
 ) -> list[str]:
     """One sentence for each thing in which the averaged runs differ and should not, or which cannot be compared."""
     follows = {key for axis in axes for key in (values.key(axis), axis, *FOLLOWS.get(values.key(axis), ()))}
-    settings = {setting.name: setting.runs for setting in workload.settings}
-    return [f"{workload.title}: {sentence}" for sentence in differences(settings, follows, store, values, progress)]
+    settings = {setting.name: setting.runs for setting in task.settings}
+    return [f"{task.title}: {sentence}" for sentence in differences(settings, follows, store, values, progress)]
 
 
 def differences(

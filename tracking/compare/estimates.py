@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from tracking.compare.grouping import DEVICES, Setting, Workload
+from tracking.compare.grouping import DEVICES, Setting, Task
 from tracking.compare.metric_direction import higher_is_better
 from tracking.compare.statistics import holm, mean_and_standard_error, olympic_mean, repeats_to_tell, welch
 
@@ -140,9 +140,9 @@ class Comparison:
         return self.adjusted is not None and self.adjusted < ALPHA
 
 
-def compare(workload: Workload, key: str) -> list[Comparison]:
+def compare(task: Task, key: str) -> list[Comparison]:
     """All pairs of settings that have this metric, in order of the settings, with corrected p-values."""
-    settings = [setting for setting in workload.settings if estimate(setting.values(key))]
+    settings = [setting for setting in task.settings if estimate(setting.values(key))]
     pairs: list[Comparison] = []
     for first, second in combinations(settings, 2):
         one, two = estimate(first.values(key)), estimate(second.values(key))
@@ -172,19 +172,19 @@ def repeats(pair: Comparison, key: str, num_pairs: int) -> int | None:
     return None if found is None else max(found, 1 + min(len(low), len(high)))
 
 
-def best(workload: Workload, key: str) -> Setting | None:
+def best(task: Task, key: str) -> Setting | None:
     """The setting with the best mean of this metric; whether it can be told from the next is another question."""
-    means = {setting.name: found.mean for setting in workload.settings if (found := estimate(setting.values(key)))}
+    means = {setting.name: found.mean for setting in task.settings if (found := estimate(setting.values(key)))}
     if not means:
         return None
     chosen = (max if higher_is_better(key) else min)(means, key=lambda name: means[name])
-    return next(setting for setting in workload.settings if setting.name == chosen)
+    return next(setting for setting in task.settings if setting.name == chosen)
 
 
-def main_metric(workloads: Sequence[Workload]) -> str:
+def main_metric(tasks: Sequence[Task]) -> str:
     """What settings are compared by: time to accuracy where a run has it, else the rate, else the training time."""
     keys = ("time/to_accuracy_sec", "throughput/samples_per_sec", "time/train_sec")
     there: Mapping[str, bool] = {
-        key: any(setting.values(key) for workload in workloads for setting in workload.settings) for key in keys
+        key: any(setting.values(key) for task in tasks for setting in task.settings) for key in keys
     }
     return next((key for key in keys if there[key]), keys[0])

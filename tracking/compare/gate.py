@@ -11,7 +11,7 @@ from tracking.compare import confounding
 from tracking.compare.grouping import LIKELY, Values
 from tracking.compare.metric_direction import has_slowdown
 from tracking.compare.non_inferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, Verdict, check_metric, decide, side_of
-from tracking.results import NONE, REPEATS, WORKLOAD, Run, Runs, differing
+from tracking.results import NONE, REPEATS, TASK, Run, Runs, differing
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def check_sides(sides: Mapping[str, Sequence[Run]], metric: str) -> None:
                 f"--{name}: holds runs of several settings ({shown}), whose mean says nothing; name the runs of one, or"
                 f" give --where {key}={values[0]}"
             )
-    for key in WORKLOAD:
+    for key in TASK:
         ours, theirs = (runs[0].params.get(key, NONE) for runs in (baseline, candidate))
         if ours != theirs:
             raise ValueError(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from tracking.results import NONE, REPEATS, WORKLOAD, Run, Runs, words
+from tracking.results import NONE, REPEATS, TASK, Run, Runs, words
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML was built with it
 DEVICES = ("gpus", "nodes", "cpu_processes")
@@ -42,7 +42,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Workload:
+class Task:
     """One model on one dataset to one target, its settings in order, and the runs that are averaged nowhere."""
 
     title: str
@@ -65,18 +65,16 @@ def why_excluded(run: Run, with_missed: bool = False) -> str | None:
     return "target missed" if run.missed and not with_missed else None
 
 
-def group(runs: Sequence[Run], axes: Sequence[str], values: Values, with_missed: bool = False) -> list[Workload]:
+def group(runs: Sequence[Run], axes: Sequence[str], values: Values, with_missed: bool = False) -> list[Task]:
     """The workloads in order of their names, each with its settings in order of the axes' values."""
     found: dict[str, dict[tuple[str, ...], list[Run]]] = {}
     for run in runs:
         labels = tuple(values(run, axis) for axis in axes)
         found.setdefault(title(run), {}).setdefault(labels, []).append(run)
-    return [_workload(name, axes, found[name], with_missed) for name in sorted(found)]
+    return [_task(name, axes, found[name], with_missed) for name in sorted(found)]
 
 
-def _workload(
-    name: str, axes: Sequence[str], members: Mapping[tuple[str, ...], list[Run]], with_missed: bool
-) -> Workload:
+def _task(name: str, axes: Sequence[str], members: Mapping[tuple[str, ...], list[Run]], with_missed: bool) -> Task:
     settings, excluded = [], []
     for labels in sorted(members, key=lambda labels: [in_order(value) for value in labels]):
         runs = members[labels]
@@ -84,11 +82,11 @@ def _workload(
         settings.append(Setting(dict(zip(axes, labels, strict=True)), good, len(runs)))
         reasons = [(run, why_excluded(run, with_missed)) for run in runs]
         excluded += [(run, settings[-1].name, reason) for run, reason in reasons if reason]
-    return Workload(name, settings, excluded)
+    return Task(name, settings, excluded)
 
 
 def title(run: Run) -> str:
-    model, dataset, metric, value = (run.params.get(key) for key in WORKLOAD)
+    model, dataset, metric, value = (run.params.get(key) for key in TASK)
     targets = zip((metric or "").split(","), (value or "").split(","), strict=False)
     target = " and ".join(f"{one} {number}" for one, number in targets if one)
     return f"{model or '?'} on {dataset or '?'}" + (f" to {target}" if target else ", no target")
@@ -150,7 +148,7 @@ def likely_axes(runs: Sequence[Run]) -> list[str]:
     taken (a learning rate that follows from the number of GPUs)."""
     differing = [key for key in sorted({key for run in runs for key in run.params}) if _differs(runs, key)]
     candidates = [key for key in LIKELY if key in differing]
-    candidates += [key for key in differing if key not in (*LIKELY, *WORKLOAD, *REPEATS)]
+    candidates += [key for key in differing if key not in (*LIKELY, *TASK, *REPEATS)]
     axes: list[str] = []
     for key in candidates:
         if _num_settings(runs, [*axes, key]) > _num_settings(runs, axes):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tracking.compare import Quantity, Setting, Workload, estimate
+from tracking.compare import Quantity, Setting, Task, estimate
 from tracking.published.studies import Reference, check, reference_rows
 from tracking.published.tables import reference_tables
 from tracking.report import Report
@@ -33,37 +33,37 @@ NOTE = (
 def add(report: Report, names: Sequence[str]) -> None:
     """Put published figures into a report. Raises ConfigError for an unknown study."""
     if names:
-        tables, sentences = beside(report.workloads, names)
+        tables, sentences = beside(report.tasks, names)
         report.tables += tables
         report.warnings += sentences
 
 
-def beside(workloads: Sequence[Workload], names: Sequence[str]) -> tuple[list[Table], list[str]]:
+def beside(tasks: Sequence[Task], names: Sequence[str]) -> tuple[list[Table], list[str]]:
     """A table for each workload of which something is published, and a sentence for each of which nothing is.
 
     Raises ConfigError for an unknown study.
     """
-    models = {model_of(workload) for workload in workloads}
+    models = {model_of(task) for task in tasks}
     whole = [name for name in check(names) if WHOLE.get(name) in models]
     tables, sentences = [replace(one, kind="published") for one in reference_tables(whole)] if whole else [], []
     rest = [name for name in names if name not in WHOLE]
-    for workload in workloads if rest else ():
-        model = model_of(workload)
+    for task in tasks if rest else ():
+        model = model_of(task)
         published = reference_rows(rest, model)
         if published:
-            tables.append(table(workload, published))
+            tables.append(table(task, published))
         else:
-            sentences.append(f"{workload.title}: nothing is published of {model} in {', '.join(rest)}")
+            sentences.append(f"{task.title}: nothing is published of {model} in {', '.join(rest)}")
     return tables, sentences
 
 
-def model_of(workload: Workload) -> str:
-    runs = [*workload.runs, *(run for run, _, _ in workload.excluded)]
+def model_of(task: Task) -> str:
+    runs = [*task.runs, *(run for run, _, _ in task.excluded)]
     return next((run.params["model"] for run in runs if "model" in run.params), "?")
 
 
-def table(workload: Workload, published: Sequence[Reference]) -> Table:
-    ours = [setting for setting in workload.settings if setting.runs]
+def table(task: Task, published: Sequence[Reference]) -> Table:
+    ours = [setting for setting in task.settings if setting.runs]
     shown = [
         one
         for one in QUANTITIES
@@ -80,7 +80,7 @@ def table(workload: Workload, published: Sequence[Reference]) -> Table:
         rows.append([what, row.hardware, str(row.gpus or ""), row.precision, batch, *figures])
     headings = ["", "hardware", "GPUs", "precision", "global batch", *(one.heading for one in shown)]
     return Table(
-        f"{workload.title}, beside published figures", dict.fromkeys(headings, ""), rows, NOTE, "beside", workload.title
+        f"{task.title}, beside published figures", dict.fromkeys(headings, ""), rows, NOTE, "beside", task.title
     )
 
 

@@ -102,7 +102,7 @@ def rows(report: Report) -> str:
         one = figure.estimate
         labels = [figure.setting[axis] for axis in report.axes]
         numbers = [one.n, one.mean, one.error, one.olympic, one.text()]
-        out.writerow([figure.workload, *labels, figure.heading, figure.key, *numbers])
+        out.writerow([figure.task, *labels, figure.heading, figure.key, *numbers])
     return text.getvalue()
 
 

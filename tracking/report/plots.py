@@ -12,7 +12,7 @@ from tracking.compare import (
     DEVICES,
     Estimate,
     Setting,
-    Workload,
+    Task,
     estimate,
     estimates,
     is_stack,
@@ -42,29 +42,29 @@ class Plot:
 class Plotter:
     """Draws the figures of a report's workloads; of runs it reads the histories of one a setting, the middle one."""
 
-    def __init__(self, store: Runs, workloads: Sequence[Workload], progress: Callable[[], None]) -> None:
+    def __init__(self, store: Runs, tasks: Sequence[Task], progress: Callable[[], None]) -> None:
         self._store = store
-        self._workloads = workloads
+        self._workloads = tasks
         self._progress = progress
         self._starts_ms: dict[str, float] = {}  # when the clock of a run started, by its id
 
     def plots(self) -> Iterator[Plot]:
         """Every figure that the runs have the data for."""
-        for number, workload in enumerate(self._workloads, 1):
+        for number, task in enumerate(self._workloads, 1):
             drawn = (self.accuracy, self.scaling, self.throughput, self.stacks, self.utilisation, self.cost)
             for draw in drawn:
-                plot = draw(workload)
+                plot = draw(task)
                 self._progress()
                 if plot:
-                    yield Plot(f"{number}-{plot.name}", f"{workload.title}: {plot.caption}", plot.png)
+                    yield Plot(f"{number}-{plot.name}", f"{task.title}: {plot.caption}", plot.png)
         if self.means and (plot := self.mean_utilisation()):
             yield plot
 
-    def accuracy(self, workload: Workload) -> Plot | None:
-        metric, target = _target(workload)
+    def accuracy(self, task: Task) -> Plot | None:
+        metric, target = _target(task)
         by_epoch: dict[str, list[Point]] = {}
         by_time: dict[str, list[Point]] = {}
-        for setting, run in self._middles(workload):
+        for setting, run in self._middles(task):
             found = self._store.history(run, [f"eval/{metric}", "epoch"])
             epochs = {step: value for step, _, value in found.get("epoch", [])}
             rows = found.get(f"eval/{metric}", [])
@@ -74,30 +74,30 @@ class Plotter:
         if not any(by_epoch.values()):
             return None
         drawn = charts.accuracy(metric, by_epoch, by_time, target)
-        return Plot("accuracy", f"{metric} over epochs and over time; {self._said(workload)}", charts.png(drawn))
+        return Plot("accuracy", f"{metric} over epochs and over time; {self._said(task)}", charts.png(drawn))
 
-    def scaling(self, workload: Workload) -> Plot | None:
+    def scaling(self, task: Task) -> Plot | None:
         key, unit = (TIME, "time to accuracy (s)")
-        if not any(setting.values(TIME) for setting in workload.settings):
+        if not any(setting.values(TIME) for setting in task.settings):
             key, unit = ("time/epoch_sec", "time of an epoch (s)")
         seconds: dict[str, list[Point]] = {}
         speeds: dict[str, list[Point]] = {}
-        for setting in workload.settings:
-            base, found = estimates.base_of(setting, workload.settings), estimate(setting.values(key))
+        for setting in task.settings:
+            base, found = estimates.base_of(setting, task.settings), estimate(setting.values(key))
             if base is None or found is None or setting.devices is None:
                 continue
             name = " ".join(f"{key}={value}" for key, value in setting.labels.items() if key not in DEVICES)
-            seconds.setdefault(name or workload.title, []).append(_point(setting.devices, found))
+            seconds.setdefault(name or task.title, []).append(_point(setting.devices, found))
             if ratio := speed_up(setting, base, key):
-                speeds.setdefault(name or workload.title, []).append(_point(setting.devices, ratio[0]))
+                speeds.setdefault(name or task.title, []).append(_point(setting.devices, ratio[0]))
         lines, ups = (_longest(found) for found in (seconds, speeds))
         if not lines:
             return None
         caption = f"{unit.rpartition(' (')[0]} and speed-up over devices; error bars are standard errors"
         return Plot("scaling", caption, charts.png(charts.scaling(lines, ups, unit)))
 
-    def throughput(self, workload: Workload) -> Plot | None:
-        values = _points(workload, RATE)
+    def throughput(self, task: Task) -> Plot | None:
+        values = _points(task, RATE)
         if not values:
             return None
         some = f" of the first {charts.MOST_BARS} settings" if len(values) > charts.MOST_BARS else ""
@@ -107,11 +107,11 @@ class Plotter:
             charts.png(charts.bars(values, "throughput (samples/s)")),
         )
 
-    def stacks(self, workload: Workload) -> Plot | None:
+    def stacks(self, task: Task) -> Plot | None:
         """Drawn where runs of several drivers or CUDA versions are there."""
-        key = TIME if any(setting.values(TIME) for setting in workload.settings) else "time/train_sec"
+        key = TIME if any(setting.values(TIME) for setting in task.settings) else "time/train_sec"
         found: dict[str, dict[str, list[float]]] = {}
-        for setting in workload.settings:
+        for setting in task.settings:
             others = [f"{axis}={value}" for axis, value in setting.labels.items() if not is_stack(axis)]
             for run in setting.runs:
                 driver, cuda = run.tags.get("env.driver"), run.tags.get("env.cuda")
@@ -120,7 +120,7 @@ class Plotter:
                     found.setdefault(name, {}).setdefault(driver, []).append(run.metrics[key])
         drivers = {driver for values in found.values() for driver in values}
         versions = {name.split()[1] for name in found}
-        asked = any(is_stack(axis) for setting in workload.settings for axis in setting.labels)
+        asked = any(is_stack(axis) for setting in task.settings for axis in setting.labels)
         along = any(len(by_driver) > 1 for by_driver in found.values())  # a curve, and not single points
         if max(len(drivers), len(versions)) < 2 or not (asked or along) or len(found) > MOST_LINES:
             return None
@@ -132,23 +132,23 @@ class Plotter:
         caption = "run time over driver and CUDA, on an axis that need not begin at 0; error bars are standard errors"
         return Plot("stacks", caption, charts.png(charts.stacks(curves, label)))
 
-    def utilisation(self, workload: Workload) -> Plot | None:
+    def utilisation(self, task: Task) -> Plot | None:
         panels: dict[str, dict[str, list[Point]]] = {label: {} for label in PANELS}
-        for setting, run in self._middles(workload):
+        for setting, run in self._middles(task):
             start_ms = self._starts_ms.get(run.id, _clock_start_ms(run, [], None))
             for label, points in _panels(run, self._store, start_ms).items():
                 panels[label][setting.name] = points
                 timed = [point.y for point in points if point.x >= 0]  # and not of imports and compilation
                 mean = statistics.fmean(timed or [point.y for point in points])
-                self.means.setdefault(label, {}).setdefault(workload.title, []).append(mean)
+                self.means.setdefault(label, {}).setdefault(task.title, []).append(mean)
         shown: dict[str, Lines] = {label: lines for label, lines in panels.items() if lines}
         if not shown:
             return None
-        caption = f"utilisation over time, before the clock (left of 0) and on it; {self._said(workload)}"
+        caption = f"utilisation over time, before the clock (left of 0) and on it; {self._said(task)}"
         return Plot("utilisation", caption, charts.png(charts.utilisation(shown)))
 
-    def cost(self, workload: Workload) -> Plot | None:
-        seconds, dollars = _points(workload, TIME), _points(workload, COST)
+    def cost(self, task: Task) -> Plot | None:
+        seconds, dollars = _points(task, TIME), _points(task, COST)
         points = {
             name: Point(seconds[name].y, dollars[name].y, dollars[name].error, seconds[name].error)
             for name in dollars
@@ -174,12 +174,12 @@ class Plotter:
         """By panel and workload, the mean of each run whose utilisation was drawn."""
         return {}
 
-    def _middles(self, workload: Workload) -> list[tuple[Setting, Run]]:
-        there = [setting for setting in workload.settings if setting.runs][:MOST_LINES]
+    def _middles(self, task: Task) -> list[tuple[Setting, Run]]:
+        there = [setting for setting in task.settings if setting.runs][:MOST_LINES]
         return [(setting, middle(setting.runs)) for setting in there]
 
-    def _said(self, workload: Workload) -> str:
-        there = sum(bool(setting.runs) for setting in workload.settings)
+    def _said(self, task: Task) -> str:
+        there = sum(bool(setting.runs) for setting in task.settings)
         of = f"{MOST_LINES} of {there} settings" if there > MOST_LINES else "each setting"
         return f"of {of} the run in the middle"
 
@@ -191,11 +191,11 @@ def middle(runs: Sequence[Run]) -> Run:
     return ordered[(len(ordered) - 1) // 2]
 
 
-def _target(workload: Workload) -> tuple[str, float | None]:
-    params = next((run.params for run in workload.runs), {})
+def _target(task: Task) -> tuple[str, float | None]:
+    params = next((run.params for run in task.runs), {})
     metric, value = params.get("target_metric", "").split(",")[0], params.get("target_value", "").split(",")[0]
     if not metric:
-        keys = sorted(key for run in workload.runs[:1] for key in run.metrics if key.startswith("eval/"))
+        keys = sorted(key for run in task.runs[:1] for key in run.metrics if key.startswith("eval/"))
         metric = keys[0].removeprefix("eval/") if keys else "accuracy"
     return metric, float(value) if value else None
 
@@ -226,10 +226,8 @@ def _panels(run: Run, store: Runs, start_ms: float) -> Mapping[str, list[Point]]
     return found
 
 
-def _points(workload: Workload, key: str) -> dict[str, Point]:
-    return {
-        setting.name: _point(0.0, found) for setting in workload.settings if (found := estimate(setting.values(key)))
-    }
+def _points(task: Task, key: str) -> dict[str, Point]:
+    return {setting.name: _point(0.0, found) for setting in task.settings if (found := estimate(setting.values(key)))}
 
 
 def _point(x: float, found: Estimate) -> Point:

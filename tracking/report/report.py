@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracking.compare import Comparison, Workload, confounding, estimate, estimates, grouping, is_stack
+from tracking.compare import Comparison, Task, confounding, estimate, estimates, grouping, is_stack
 from tracking.mirror import UID_TAG
 from tracking.report import sentences, tables
 from tracking.report.plots import Plot, Plotter
@@ -24,7 +24,7 @@ class Report:
     source: str
     axes: Sequence[str]
     metric: str
-    workloads: Sequence[Workload]
+    tasks: Sequence[Task]
     runs: Sequence[Run]
     with_missed: bool = False
     answer: str = ""
@@ -44,7 +44,7 @@ class Report:
             "metric": self.metric,
             "with_missed": self.with_missed,
             "answer": self.answer,
-            "spent_usd": {one.title: spent(one) for one in self.workloads},
+            "spent_usd": {one.title: spent(one) for one in self.tasks},
             "warnings": self.warnings,
             "tables": [_plain_table(table) for table in self.tables],
             "figures": [_plain_figure(figure) for figure in self.figures],
@@ -52,12 +52,12 @@ class Report:
             "sentences": [sentence.plain() for sentence in self.sentences],
             "excluded": [
                 _plain_run(run, one.title) | {"setting": name, "why": why}
-                for one in self.workloads
+                for one in self.tasks
                 for run, name, why in one.excluded
             ],
             "runs": [
                 _plain_run(run, one.title) | {"setting": dict(setting.labels)}
-                for one in self.workloads
+                for one in self.tasks
                 for setting in one.settings
                 for run in setting.runs
             ],
@@ -76,43 +76,43 @@ def make(
     values = grouping.Values(store, runs)
     axes = list(by) or grouping.likely_axes(runs)
     values.check(axes, runs)
-    workloads = grouping.group(runs, axes, values, with_missed)
+    tasks = grouping.group(runs, axes, values, with_missed)
     report = Report(
         " ".join(selectors),
         store.source,
         axes,
-        metric or estimates.main_metric(workloads),
-        workloads,
+        metric or estimates.main_metric(tasks),
+        tasks,
         runs,
         with_missed,
     )
     report.warnings = general_warnings(report)
-    for workload in workloads:
-        report.warnings += confounding.warnings(workload, axes, store, values, progress)
-        _add_workload(report, workload)
-    if speed_ups := tables.speed_up_table(workloads, report.metric):
+    for task in tasks:
+        report.warnings += confounding.warnings(task, axes, store, values, progress)
+        _add_workload(report, task)
+    if speed_ups := tables.speed_up_table(tasks, report.metric):
         report.tables.append(speed_ups)
-    table, sentence = tables.excluded_table(workloads, len(runs))
+    table, sentence = tables.excluded_table(tasks, len(runs))
     report.tables.append(table)
     answered = answer(report)
     report.sentences += [sentence, *answered]
     report.answer = " ".join(sentence.text for sentence in answered)
-    report.plots = list(Plotter(store, workloads, progress).plots())
+    report.plots = list(Plotter(store, tasks, progress).plots())
     return report
 
 
-def _add_workload(report: Report, workload: Workload) -> None:
-    table, figures = tables.settings_table(workload, report.axes)
+def _add_workload(report: Report, task: Task) -> None:
+    table, figures = tables.settings_table(task, report.axes)
     report.tables.append(table)
     report.figures += figures
-    pairs = estimates.compare(workload, report.metric)
-    report.comparisons += [(workload.title, pair) for pair in pairs]
+    pairs = estimates.compare(task, report.metric)
+    report.comparisons += [(task.title, pair) for pair in pairs]
     if pairs:
-        table, said = tables.comparison_table(workload, report.metric, pairs)
+        table, said = tables.comparison_table(task, report.metric, pairs)
         report.tables.append(table)
         report.sentences += said
         if any(is_stack(axis) for axis in report.axes):
-            table, sentence = tables.stack_table(workload, report.metric, pairs)
+            table, sentence = tables.stack_table(task, report.metric, pairs)
             report.tables.append(table)
             report.sentences.append(sentence)
 
@@ -120,19 +120,19 @@ def _add_workload(report: Report, workload: Workload) -> None:
 def general_warnings(report: Report) -> list[str]:
     """What is to be known of all of it, before any single comparison."""
     found = []
-    if len(report.workloads) > 1:
-        names = "; ".join(workload.title for workload in report.workloads)
-        found.append(f"{len(report.workloads)} workloads, compared within each and never with one another: {names}")
-    for workload in report.workloads:
-        for setting in workload.settings:
-            missed = sum(run.missed for run, name, _ in workload.excluded if name == setting.name)
+    if len(report.tasks) > 1:
+        names = "; ".join(task.title for task in report.tasks)
+        found.append(f"{len(report.tasks)} workloads, compared within each and never with one another: {names}")
+    for task in report.tasks:
+        for setting in task.settings:
+            missed = sum(run.missed for run, name, _ in task.excluded if name == setting.name)
             if missed and setting.runs:
                 found.append(
-                    f"{workload.title}: {setting.name}: {missed} of {setting.total} runs missed the target and are not "
+                    f"{task.title}: {setting.name}: {missed} of {setting.total} runs missed the target and are not "
                     "in its means: a setting that gets there rarely and then early looks better than it is"
                 )
             if not setting.runs:
-                found.append(f"{workload.title}: {setting.name}: none of {setting.total} runs counts; see below")
+                found.append(f"{task.title}: {setting.name}: none of {setting.total} runs counts; see below")
     if report.with_missed:
         found.append("--with-missed: rates, epochs' times and costs are also of runs that missed the target")
     return found
@@ -141,32 +141,32 @@ def general_warnings(report: Report) -> list[str]:
 def answer(report: Report) -> list[Sentence]:
     """Two sentences a workload: what is best and how sure that is; then what it costs, or what it rests on."""
     said = []
-    for workload in report.workloads:
-        leader = estimates.best(workload, report.metric)
+    for task in report.tasks:
+        leader = estimates.best(task, report.metric)
         if leader is None:
-            said.append(sentences.no_run_counts(workload.title, report.metric))
+            said.append(sentences.no_run_counts(task.title, report.metric))
             continue
         mean = estimate(leader.values(report.metric))
         assert mean is not None
-        pairs = [pair for name, pair in report.comparisons if name == workload.title and pair.better == leader]
-        said += [sentences.leader(workload.title, report.metric, leader.name, mean, pairs), _cost(workload)]
+        pairs = [pair for name, pair in report.comparisons if name == task.title and pair.better == leader]
+        said += [sentences.leader(task.title, report.metric, leader.name, mean, pairs), _cost(task)]
     return said
 
 
-def _cost(workload: Workload) -> Sentence:
-    counts = {"num_averaged": len(workload.runs), "num_runs": len(workload.runs) + len(workload.excluded)}
-    cheapest = estimates.best(workload, "cost/to_accuracy_usd")
+def _cost(task: Task) -> Sentence:
+    counts = {"num_averaged": len(task.runs), "num_runs": len(task.runs) + len(task.excluded)}
+    cheapest = estimates.best(task, "cost/to_accuracy_usd")
     if cheapest is None:
-        return Sentence("without cost", workload.title, counts | {"num_excluded": len(workload.excluded)})
+        return Sentence("without cost", task.title, counts | {"num_excluded": len(task.excluded)})
     price = estimate(cheapest.values("cost/to_accuracy_usd"))
     assert price is not None
-    values = {**counts, **sentences.numbers(price), "setting": cheapest.name, "spent_usd": spent(workload)}
-    return Sentence("cost", workload.title, values)
+    values = {**counts, **sentences.numbers(price), "setting": cheapest.name, "spent_usd": spent(task)}
+    return Sentence("cost", task.title, values)
 
 
-def spent(workload: Workload) -> float:
+def spent(task: Task) -> float:
     """The cost in USD of all runs that are averaged; 0 without a price."""
-    return math.fsum(run.metrics.get("cost/usd", 0.0) for run in workload.runs)
+    return math.fsum(run.metrics.get("cost/usd", 0.0) for run in task.runs)
 
 
 def _plain_table(table: Table) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def _plain_table(table: Table) -> dict[str, Any]:
 def _plain_figure(figure: Figure) -> dict[str, Any]:
     one = figure.estimate
     return {
-        "workload": figure.workload,
+        "workload": figure.task,
         "setting": dict(figure.setting),
         "figure": figure.heading,
         "key": figure.key,
@@ -191,9 +191,9 @@ def _plain_figure(figure: Figure) -> dict[str, Any]:
     }
 
 
-def _plain_comparison(workload: str, pair: Comparison, metric: str) -> dict[str, Any]:
+def _plain_comparison(task: str, pair: Comparison, metric: str) -> dict[str, Any]:
     return {
-        "workload": workload,
+        "workload": task,
         "metric": metric,
         "better": dict(pair.better.labels),
         "worse": dict(pair.worse.labels),
@@ -201,9 +201,9 @@ def _plain_comparison(workload: str, pair: Comparison, metric: str) -> dict[str,
         "p": pair.p,
         "p_corrected": pair.adjusted,
         "told_apart": pair.told_apart,
-        "so": sentences.verdict(workload, pair).text,
+        "so": sentences.verdict(task, pair).text,
     }
 
 
-def _plain_run(run: Run, workload: str) -> dict[str, Any]:
-    return {"id": run.id, "uid": run.tags.get(UID_TAG), "name": run.name, "workload": workload}
+def _plain_run(run: Run, task: str) -> dict[str, Any]:
+    return {"id": run.id, "uid": run.tags.get(UID_TAG), "name": run.name, "workload": task}

@@ -41,7 +41,7 @@ class Sentence:
     """What a sentence says of which workload; `kind` is a key of TEMPLATES."""
 
     kind: str
-    workload: str
+    task: str
     values: Mapping[str, Any]
 
     @property
@@ -50,27 +50,27 @@ class Sentence:
 
     def plain(self) -> dict[str, Any]:
         """The record as JSON can hold it, with its template and its text."""
-        about = {"kind": self.kind, "workload": self.workload, "values": dict(self.values)}
+        about = {"kind": self.kind, "workload": self.task, "values": dict(self.values)}
         return about | {"template": TEMPLATES[self.kind], "text": self.text}
 
 
-def no_run_counts(workload: str, metric: str) -> Sentence:
-    return Sentence("no run counts", workload, {"workload": workload, "metric": metric})
+def no_run_counts(task: str, metric: str) -> Sentence:
+    return Sentence("no run counts", task, {"workload": task, "metric": metric})
 
 
-def leader(workload: str, metric: str, setting: str, estimate: Estimate, pairs: Sequence[Comparison]) -> Sentence:
+def leader(task: str, metric: str, setting: str, estimate: Estimate, pairs: Sequence[Comparison]) -> Sentence:
     """What is best and how sure that is; `pairs` are those in which this setting is the better one."""
-    values = {"workload": workload, "metric": metric, "setting": setting, **numbers(estimate)}
+    values = {"workload": task, "metric": metric, "setting": setting, **numbers(estimate)}
     tied = [pair.worse.name for pair in pairs if not pair.told_apart]
     if not pairs:
-        return Sentence("only setting", workload, values)
+        return Sentence("only setting", task, values)
     if tied:
         values |= {"tied": tied, "named": ", ".join(tied[:MOST_NAMED])}
         if len(tied) > MOST_NAMED:
-            return Sentence("tied with many", workload, values | {"more": len(tied) - MOST_NAMED})
-        return Sentence("tied", workload, values)
+            return Sentence("tied with many", task, values | {"more": len(tied) - MOST_NAMED})
+        return Sentence("tied", task, values)
     values |= {"num_others": len(pairs), "factor": min(pair.factor for pair in pairs)}
-    return Sentence("better than all" if len(pairs) > 1 else "better than the other", workload, values)
+    return Sentence("better than all" if len(pairs) > 1 else "better than the other", task, values)
 
 
 def numbers(estimate: Estimate) -> dict[str, Any]:
@@ -84,29 +84,29 @@ def numbers(estimate: Estimate) -> dict[str, Any]:
     }
 
 
-def verdict(workload: str, pair: Comparison) -> Sentence:
+def verdict(task: str, pair: Comparison) -> Sentence:
     """Whether two settings can be told apart, and if so by what factor."""
     values: dict[str, Any] = {"better": pair.better.name, "worse": pair.worse.name}
     if pair.adjusted is None:
         few = [setting.name for setting in (pair.better, pair.worse) if len(setting.runs) < 2]
-        return Sentence("one run", workload, values | {"few": " and of ".join(few)})
+        return Sentence("one run", task, values | {"few": " and of ".join(few)})
     if pair.told_apart:
-        return Sentence("told apart", workload, values | {"factor": pair.factor})
-    return Sentence("not told apart", workload, values)
+        return Sentence("told apart", task, values | {"factor": pair.factor})
+    return Sentence("not told apart", task, values)
 
 
-def runs_that_would_tell(workload: str, pair: Comparison, num_runs: int) -> Sentence:
+def runs_that_would_tell(task: str, pair: Comparison, num_runs: int) -> Sentence:
     values = {"better": pair.better.name, "worse": pair.worse.name, "num_runs": num_runs}
-    return Sentence("runs that would tell", workload, values)
+    return Sentence("runs that would tell", task, values)
 
 
-def gap(workload: str, pair: Comparison, num_pairs: int) -> Sentence:
+def gap(task: str, pair: Comparison, num_pairs: int) -> Sentence:
     """Whether the gap between the best and the worst stack is more than the noise."""
     values: dict[str, Any] = {"better": pair.better.name, "worse": pair.worse.name}
     if pair.adjusted is None:
-        return Sentence("gap of one run", workload, values)
+        return Sentence("gap of one run", task, values)
     values |= {"p_corrected": pair.adjusted, "num_pairs": num_pairs, "pairs": "pair" if num_pairs == 1 else "pairs"}
-    return Sentence("gap told apart" if pair.told_apart else "gap not told apart", workload, values)
+    return Sentence("gap told apart" if pair.told_apart else "gap not told apart", task, values)
 
 
 def excluded(num_excluded: int, num_runs: int) -> Sentence:

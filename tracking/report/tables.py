@@ -13,7 +13,7 @@ from tracking.compare import (
     Comparison,
     Estimate,
     Setting,
-    Workload,
+    Task,
     estimate,
     estimates,
     grouping,
@@ -30,7 +30,7 @@ FACTS = {"world_size": "devices", "global_batch_size": "global batch", "precisio
 class Figure:
     """A figure that is printed: what of which setting, from which runs; `base` is what a ratio is taken over."""
 
-    workload: str
+    task: str
     setting: Mapping[str, str]
     heading: str
     key: str
@@ -39,16 +39,16 @@ class Figure:
     base: Mapping[str, str] | None = None
 
 
-def settings_table(workload: Workload, axes: Sequence[str]) -> tuple[Table, list[Figure]]:
+def settings_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[Figure]]:
     """A row a setting: what it was, and every quantity that a run of the workload has; and these as figures."""
     figures: list[Figure] = []
-    quantities = [one for one in QUANTITIES if any(setting.values(one.key) for setting in workload.settings)]
+    quantities = [one for one in QUANTITIES if any(setting.values(one.key) for setting in task.settings)]
     facts = {key: heading for key, heading in FACTS.items() if key not in axes}
-    ratios = [key for key in RATIOS if any(_ratios(workload, setting, key) for setting in workload.settings)]
+    ratios = [key for key in RATIOS if any(_ratios(task, setting, key) for setting in task.settings)]
     headings = [*axes, "n", *facts.values(), *(one.heading for one in quantities)]
     headings += [heading for key in ratios for heading in RATIOS[key]]
     rows = []
-    for setting in workload.settings:
+    for setting in task.settings:
         cells = [*setting.labels.values(), f"{len(setting.runs)} of {setting.total}"]
         cells += [_fact(setting, key) for key in facts]
         for one in quantities:
@@ -56,29 +56,29 @@ def settings_table(workload: Workload, axes: Sequence[str]) -> tuple[Table, list
             cells.append(found.text(len(setting.runs)) if found else "")
             if found:
                 ids = [run.id for run in setting.runs if one.key in run.metrics]
-                figures.append(Figure(workload.title, setting.labels, one.heading, one.key, found, ids))
+                figures.append(Figure(task.title, setting.labels, one.heading, one.key, found, ids))
         for key in ratios:
-            cells += _ratio_cells(figures, workload, setting, key)
+            cells += _ratio_cells(figures, task, setting, key)
         rows.append(cells)
     note = "n: runs averaged, of all. ±: standard error of the mean. "
     note += "olympic: without the best and the worst run, from 5 runs on. " if "(olympic" in str(rows) else ""
     note += "Speed-up and efficiency are over the fewest devices." if ratios else ""
-    return Table(workload.title, dict.fromkeys(headings, ""), rows, note.strip(), "settings", workload.title), figures
+    return Table(task.title, dict.fromkeys(headings, ""), rows, note.strip(), "settings", task.title), figures
 
 
-def _ratios(workload: Workload, setting: Setting, key: str) -> tuple[Estimate, Estimate] | None:
-    base = estimates.base_of(setting, workload.settings)
+def _ratios(task: Task, setting: Setting, key: str) -> tuple[Estimate, Estimate] | None:
+    base = estimates.base_of(setting, task.settings)
     return estimates.speed_up(setting, base, key) if base else None
 
 
-def _ratio_cells(figures: list[Figure], workload: Workload, setting: Setting, key: str) -> list[str]:
-    found = _ratios(workload, setting, key)
-    base = estimates.base_of(setting, workload.settings)
+def _ratio_cells(figures: list[Figure], task: Task, setting: Setting, key: str) -> list[str]:
+    found = _ratios(task, setting, key)
+    base = estimates.base_of(setting, task.settings)
     if found is None or base is None:
         return ["", ""]
     ids = [run.id for run in setting.runs if key in run.metrics]
     for heading, one in zip(RATIOS[key], found, strict=True):
-        figures.append(Figure(workload.title, setting.labels, heading, key, one, ids, base.labels))
+        figures.append(Figure(task.title, setting.labels, heading, key, one, ids, base.labels))
     return [one.text(len(setting.runs)) for one in found]
 
 
@@ -87,28 +87,28 @@ def _fact(setting: Setting, key: str) -> str:
     return ", ".join(sorted(found, key=grouping.in_order))
 
 
-def comparison_table(workload: Workload, metric: str, pairs: Sequence[Comparison]) -> tuple[Table, list[Sentence]]:
+def comparison_table(task: Task, metric: str, pairs: Sequence[Comparison]) -> tuple[Table, list[Sentence]]:
     """Every pair of settings, or each with the best where those are too many to read; and a verdict on every pair."""
     shown, note = list(pairs), f"Welch's t-test of {metric}; Holm's correction over {counted(len(pairs))}."
     if len(pairs) > MOST_PAIRS:
-        leader = estimates.best(workload, metric)
+        leader = estimates.best(task, metric)
         shown = [pair for pair in pairs if pair.better == leader]
         note += " Shown: the best mean against each other; all pairs are in the JSON."
     columns = {"better mean": "", "worse mean": "", "factor": "{:.3g}", "p": "{:.2g}", "p, corrected": "{:.2g}"}
     num_tested = sum(pair.p is not None for pair in pairs)
-    verdicts = [sentences.verdict(workload.title, pair) for pair in pairs]
+    verdicts = [sentences.verdict(task.title, pair) for pair in pairs]
     repeats: list[Sentence] = []
     rows: list[list[Any]] = []
     for pair in sorted(shown, key=lambda pair: pair.factor):
         needed = estimates.repeats(pair, metric, num_tested)
-        so = sentences.verdict(workload.title, pair).text
+        so = sentences.verdict(task.title, pair).text
         if needed:
-            repeats.append(sentences.runs_that_would_tell(workload.title, pair, needed))
+            repeats.append(sentences.runs_that_would_tell(task.title, pair, needed))
             so += repeats[-1].text
         rows.append([pair.better.name, pair.worse.name, pair.factor, pair.p, pair.adjusted, so])
     if repeats:
         note += f" Runs a side that would tell: a difference as large as this one, in {estimates.POWER:.0%} of cases."
-    table = Table(f"{workload.title}: which differ", columns | {"so": ""}, rows, note, "pairs", workload.title)
+    table = Table(f"{task.title}: which differ", columns | {"so": ""}, rows, note, "pairs", task.title)
     return table, [*verdicts, *repeats]
 
 
@@ -116,7 +116,7 @@ def counted(pairs: int) -> str:
     return f"{pairs} pair{'s' * (pairs != 1)}"
 
 
-def stack_table(workload: Workload, metric: str, pairs: Sequence[Comparison]) -> tuple[Table, Sentence]:
+def stack_table(task: Task, metric: str, pairs: Sequence[Comparison]) -> tuple[Table, Sentence]:
     """Best and worst stack, the gap between them, and whether it is more than the noise."""
     widest = max(pairs, key=lambda pair: pair.factor)
     rows = []
@@ -124,24 +124,24 @@ def stack_table(workload: Workload, metric: str, pairs: Sequence[Comparison]) ->
         found = estimate(setting.values(metric))
         assert found is not None
         rows.append([role, setting.name, found.text(), f"{found.n}"])
-    said = sentences.gap(workload.title, widest, len(pairs))
+    said = sentences.gap(task.title, widest, len(pairs))
     rows.append(["gap", f"{100 * (widest.factor - 1):.1f} %", said.text, ""])
     columns = dict.fromkeys(["", "stack", metric, "n"], "")
-    return Table(f"{workload.title}: best and worst stack", columns, rows, kind="stacks", about=workload.title), said
+    return Table(f"{task.title}: best and worst stack", columns, rows, kind="stacks", about=task.title), said
 
 
-def speed_up_table(workloads: Sequence[Workload], metric: str) -> Table | None:
+def speed_up_table(tasks: Sequence[Task], metric: str) -> Table | None:
     """Speed-ups of all workloads in one table: a row a workload and setting, a column a number of devices."""
     to_accuracy = metric.startswith("time/to_accuracy")
     key = "time/to_accuracy_sec" if to_accuracy else "throughput/samples_per_sec"
     rows: dict[tuple[str, str], dict[float, str]] = {}
-    for workload in workloads:
-        for setting in workload.settings:
-            found = _ratios(workload, setting, key)
+    for task in tasks:
+        for setting in task.settings:
+            found = _ratios(task, setting, key)
             if found and setting.devices:
                 rest = {axis: value for axis, value in setting.labels.items() if axis not in DEVICES}
                 name = " ".join(f"{axis}={value}" for axis, value in rest.items())
-                rows.setdefault((workload.title, name), {})[setting.devices] = found[0].text()
+                rows.setdefault((task.title, name), {})[setting.devices] = found[0].text()
     if not rows:
         return None
     counts = sorted({count for cells in rows.values() for count in cells})
@@ -151,11 +151,9 @@ def speed_up_table(workloads: Sequence[Workload], metric: str) -> Table | None:
     return Table("Speed-ups over the fewest devices", columns, cells, f"By {what}; ±: standard error.", "speed-ups")
 
 
-def excluded_table(workloads: Sequence[Workload], num_runs: int) -> tuple[Table, Sentence]:
+def excluded_table(tasks: Sequence[Task], num_runs: int) -> tuple[Table, Sentence]:
     """Every run that is in no mean, and why; and the sentence of how many, which is the table's title."""
-    rows = [
-        [workload.title, name, run.name, run.id, why] for workload in workloads for run, name, why in workload.excluded
-    ]
+    rows = [[task.title, name, run.name, run.id, why] for task in tasks for run, name, why in task.excluded]
     columns = dict.fromkeys(["workload", "setting", "run", "id", "why"], "")
     note = "" if rows else "None: every run counts."
     said = sentences.excluded(len(rows), num_runs)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from tracking.results.flat_keys import NONE, differing, flat, relative_change, words
 from tracking.results.folder_runs import FolderRuns
 from tracking.results.mlflow_runs import MlflowRuns
-from tracking.results.runs import REPEATS, WORKLOAD, Run, Runs, need_finished
+from tracking.results.runs import REPEATS, TASK, Run, Runs, need_finished
 from tracking.results.table import Cell, Table
 
 __all__ = [
     "NONE",
     "REPEATS",
-    "WORKLOAD",
+    "TASK",
     "Cell",
     "FolderRuns",
     "MlflowRuns",

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 # What makes runs comparable at all: the same task to the same target.
-WORKLOAD = ("model", "dataset", "target_metric", "target_value")
+TASK = ("model", "dataset", "target_metric", "target_value")
 REPEATS = ("seed",)  # a setting is repeated with these
 MAX_LISTED = 10  # sweeps that are named where something unknown was asked for
 History = dict[str, list[tuple[int, int, float]]]  # by key: (step, time in ms, value), in order of step and time

@@ -73,7 +73,7 @@ def test_speed_up_and_efficiency_are_over_the_fewest_devices_with_their_error(ma
 
 
 def test_runs_that_do_not_count_are_listed_with_the_reason(made: Report) -> None:
-    whys = {run.params["seed"]: why for run, _, why in made.workloads[0].excluded}
+    whys = {run.params["seed"]: why for run, _, why in made.tasks[0].excluded}
     assert whys == {
         "11": "diverged: nan",
         "12": "failed: signal:9",

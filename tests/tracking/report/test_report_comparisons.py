@@ -202,7 +202,7 @@ def test_stacks_are_compared_as_best_and_worst_with_a_curve_a_cuda_version(make:
 def test_any_key_of_the_config_can_be_the_axis(make: Callable[..., Report]) -> None:
     runs = repeated(config={"log_every_n_steps": 10}, steps=(0.1, 0.11))
     made = make(runs + repeated(config={"log_every_n_steps": 50}, steps=(0.1, 0.11)), by=["log_every_n_steps"])
-    assert [dict(setting.labels) for setting in made.workloads[0].settings] == [
+    assert [dict(setting.labels) for setting in made.tasks[0].settings] == [
         {"log_every_n_steps": "10"},
         {"log_every_n_steps": "50"},
     ]
@@ -211,7 +211,7 @@ def test_any_key_of_the_config_can_be_the_axis(make: Callable[..., Report]) -> N
 def test_workloads_are_never_compared_with_one_another(make: Callable[..., Report]) -> None:
     runs = repeated(config={"model": "vgg"}, steps=(0.1, 0.11)) + repeated(config={"model": "res"}, steps=(0.2, 0.21))
     made = make(runs)
-    assert [workload.title.split()[0] for workload in made.workloads] == ["res", "vgg"]
+    assert [task.title.split()[0] for task in made.tasks] == ["res", "vgg"]
     assert made.comparisons == []
     assert "2 workloads, compared within each and never with one another" in made.warnings[0]
 
