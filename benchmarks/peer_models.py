@@ -54,11 +54,21 @@ class SsdMaps(nn.Module):
         return OrderedDict((str(level), features) for level, features in enumerate(maps))
 
 
+class DefaultBoxes(DefaultBoxGenerator):
+    """MLPerf's, whose centres, too, are limited to the image: 114 of the 8,732 lie 4 pixels off torchvision's."""
+
+    def __init__(self) -> None:
+        scales = [side / IMAGE_SIZE for side in SCALES]
+        super().__init__([list(ratios) for ratios in ASPECT_RATIOS], scales=scales, steps=list(STEPS))
+
+    def _grid_default_boxes(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        boxes: torch.Tensor = super()._grid_default_boxes(*args, **kwargs)
+        return torch.cat((boxes[:, :2].clamp(max=1), boxes[:, 2:]), dim=1)
+
+
 def ssd_resnet34() -> nn.Module:
     """torchvision's SSD with our backbone, default boxes, classes and size of images."""
-    boxes = DefaultBoxGenerator(
-        [list(ratios) for ratios in ASPECT_RATIOS], scales=[side / IMAGE_SIZE for side in SCALES], steps=list(STEPS)
-    )
+    boxes = DefaultBoxes()
     net = detection.ssd.SSD(SsdMaps(), boxes, (IMAGE_SIZE, IMAGE_SIZE), CLASSES + 1)
     image = torch.zeros(1, 3, IMAGE_SIZE, IMAGE_SIZE)
     maps = list(net.backbone.eval()(image).values())

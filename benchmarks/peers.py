@@ -139,7 +139,7 @@ def measured(workload: str, asked: argparse.Namespace, device: torch.device) -> 
         longest = max(longest, time.perf_counter() - begun)
         medians = ", ".join(f"{name} {statistics.median(values[-1]):.1f}" for name, values in turns.items())
         print(f"{workload:9} round {number}, ms: {medians}", flush=True)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, rounds in turns.items():
         rows += summarised(rounds, asked.batch_size or BATCH[workload], {"variant": name} | ready[name])
     return [{"workload": workload, "precision": asked.precision} | row for row in rows]

@@ -6,13 +6,13 @@ import os
 import tempfile
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 
 def cache() -> Path:
     """$TIMETRIAL_CACHE, else timetrial in $XDG_CACHE_HOME, in ~/.cache or, for a user without a home, in /tmp."""
     if own := os.environ.get("TIMETRIAL_CACHE"):
         return Path(own).expanduser()
+    from platformdirs import user_cache_path  # Only here: an environment that needs no cache need not have it.
+
     try:
         return user_cache_path("timetrial", appauthor=False)
     except RuntimeError:  # The user has no home.
