@@ -33,7 +33,7 @@ def audit(report: Mapping[str, Any], roots: Sequence[Path]) -> Outcome:
     """Compare everything that a report (its JSON) says in numbers with the run folders at or below `roots`."""
     evidence = Evidence(report, roots)
     outcome = Outcome(num_runs=len(evidence.runs))
-    missing = [one["name"] for one in report["runs"] if one["id"] not in evidence.runs]
+    missing = [run["name"] for run in report["runs"] if run["id"] not in evidence.runs]
     if missing:
         words = ", ".join(map(str, roots))
         outcome.differences.append(f"no run folder at or below {words} is of {', '.join(missing[:5])} ({len(missing)})")
@@ -56,9 +56,9 @@ def _members(evidence: Evidence, outcome: Outcome) -> None:
         tasks.setdefault(claimed["workload"], set()).add(tuple(run.params.get(key) for key in TASK))
         if isinstance(claimed["setting"], dict) and not run.belongs(claimed["setting"]):
             outcome.differences.append(f"{run.folder}: its journal is not of the setting {claimed['setting']}")
-    for workload, found in tasks.items():
-        if len(found) > 1:
-            outcome.differences.append(f"{workload}: its runs are of several models, datasets or targets: {found}")
+    for workload, trained in tasks.items():
+        if len(trained) > 1:
+            outcome.differences.append(f"{workload}: its runs are of several models, datasets or targets: {trained}")
 
 
 def _figure(figure: Mapping[str, Any], evidence: Evidence, outcome: Outcome) -> None:
@@ -118,6 +118,6 @@ def _comparisons(evidence: Evidence, outcome: Outcome) -> None:
 
 def _spent(evidence: Evidence, outcome: Outcome) -> None:
     for workload, claimed in evidence.report["spent_usd"].items():
-        found = evidence.spent_usd(workload)
-        words = f"all its runs cost {claimed} USD in the report, {found} by the journals"
-        outcome.note(close(claimed, found, EXACT, 1.0), f"{workload}: {words}")
+        computed = evidence.spent_usd(workload)
+        words = f"all its runs cost {claimed} USD in the report, {computed} by the journals"
+        outcome.note(close(claimed, computed, EXACT, 1.0), f"{workload}: {words}")

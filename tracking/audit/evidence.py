@@ -12,14 +12,16 @@ from typing import Any
 
 import numpy
 
-from tracking.audit.run_figures import COMPUTED, Journaled
+from tracking.audit.run_figures import COMPUTED, JournalFigures
 
 # Step times are journaled to a tenth of a microsecond: rates computed from them are that coarse.
 EXACT, COARSE = 1e-9, 1e-4
 NUMBER = r"-?[\d,]+(?:\.\d+)?"
 DEVICES = {"gpus", "nodes", "cpu_processes"}
-Labels = Mapping[str, str]  # of a setting: axis and value
-Moments = tuple[int, float, float | None, float | None]  # n, mean, standard error, olympic mean
+# A setting's value of each axis.
+Labels = Mapping[str, str]
+# In this order: n, mean, standard error, olympic mean.
+Moments = tuple[int, float, float | None, float | None]
 
 
 @dataclass
@@ -40,19 +42,19 @@ class Evidence:
 
     def __init__(self, report: Mapping[str, Any], roots: Sequence[Path]) -> None:
         self.report = report
-        self.claimed = {one["id"]: one for one in [*report["runs"], *report["excluded"]]}
-        ids = {one["uid"]: run_id for run_id, one in self.claimed.items()}
-        self.runs: dict[str, Journaled] = {}
-        self._settings: dict[tuple[Any, ...], dict[str, Journaled]] = {}
+        self.claimed = {run["id"]: run for run in [*report["runs"], *report["excluded"]]}
+        ids = {run["uid"]: run_id for run_id, run in self.claimed.items()}
+        self.runs: dict[str, JournalFigures] = {}
+        self._settings: dict[tuple[Any, ...], dict[str, JournalFigures]] = {}
         for path in (path for root in roots for path in root.rglob("run.json")):
             try:
                 uid = json.loads(path.read_text(encoding="utf-8")).get("uid")
-            except ValueError:  # a damaged one; if the report is about it, it will be missed
+            except ValueError:  # It is damaged; if the report is about its run, that will be missed.
                 continue
             if uid in ids and (path.parent / "journal.jsonl").exists():
-                self.runs[ids[uid]] = Journaled(path.parent)
+                self.runs[ids[uid]] = JournalFigures(path.parent)
 
-    def counts(self, run: Journaled) -> bool:
+    def counts(self, run: JournalFigures) -> bool:
         return run.counts(with_missed=self.report["with_missed"])
 
     def members(self, workload: str) -> list[str]:
@@ -64,7 +66,7 @@ class Evidence:
         labels = {tuple(self.runs[run_id].label(axis) for axis in axes) for run_id in self.members(workload)}
         return [dict(zip(axes, values, strict=True)) for values in sorted(labels)]
 
-    def all_of(self, workload: str, setting: Labels) -> dict[str, Journaled]:
+    def all_of(self, workload: str, setting: Labels) -> dict[str, JournalFigures]:
         """By run id, every run of a setting."""
         key = (workload, *setting.items())
         if key not in self._settings:
@@ -72,13 +74,13 @@ class Evidence:
             self._settings[key] = {run_id: run for run_id, run in members if run.belongs(setting)}
         return self._settings[key]
 
-    def counting(self, workload: str, setting: Labels) -> dict[str, Journaled]:
+    def counting(self, workload: str, setting: Labels) -> dict[str, JournalFigures]:
         return {run_id: run for run_id, run in self.all_of(workload, setting).items() if self.counts(run)}
 
     def values(self, workload: str, setting: Labels, key: str) -> dict[str, float]:
         """By run id, a figure of every run of the setting that counts, whoever the report averaged."""
-        found = {run_id: run.value(key) for run_id, run in self.counting(workload, setting).items()}
-        return {run_id: value for run_id, value in found.items() if value is not None}
+        values = {run_id: run.value(key) for run_id, run in self.counting(workload, setting).items()}
+        return {run_id: value for run_id, value in values.items() if value is not None}
 
     def spent_usd(self, workload: str) -> float:
         """The cost of the runs that count."""
@@ -86,8 +88,8 @@ class Evidence:
         return math.fsum(run.value("cost/usd") or 0.0 for run in counting)
 
     def devices(self, workload: str, setting: Labels) -> float | None:
-        found = {run.devices() for run in self.counting(workload, setting).values()}
-        return found.pop() if len(found) == 1 else None
+        counts = {run.devices() for run in self.counting(workload, setting).values()}
+        return counts.pop() if len(counts) == 1 else None
 
     def base(self, workload: str, setting: Labels, settings: Sequence[Labels]) -> Labels | None:
         """Among settings that are otherwise the same, the one of the fewest devices; None where all have as many."""

@@ -12,13 +12,16 @@ from typing import Any
 import yaml
 
 
-class Journaled:
-    """One run, from its journal and its config alone."""
+class JournalFigures:
+    """The figures of the run in `folder`. Raises OSError where it has no journal.
+
+    Its config is read when a figure needs it, and then raises OSError where there is none.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         lines = (folder / "journal.jsonl").read_text(encoding="utf-8").splitlines()
-        self.rows = [row for row in map(_row, lines) if row]
+        self.rows = [row for row in map(_parsed, lines) if row]
         self._values: dict[str, float | None] = {}
         self._labels: dict[str, str] = {}
 
@@ -51,12 +54,12 @@ class Journaled:
         return {name: float(value) for name, value in zip(names.split(","), values.split(","), strict=True) if name}
 
     @cached_property
-    def hit(self) -> int | None:
-        """The row of the evaluation that reached every target."""
+    def hit_row(self) -> int | None:
+        """The place of the row of the evaluation that reached every target."""
         for place, row in enumerate(self.rows):
             if row["kind"] == "event" and row["key"] == "eval_accuracy" and self.targets:
-                found = row["values"]["metrics"]
-                if min(found.get(name, -math.inf) - value for name, value in self.targets.items()) >= 0:
+                reached = row["values"]["metrics"]
+                if min(reached.get(name, -math.inf) - value for name, value in self.targets.items()) >= 0:
                     return place
         return None
 
@@ -67,7 +70,7 @@ class Journaled:
 
     def counts(self, with_missed: bool = False) -> bool:
         """Whether it ended at its target if it has one, or anywhere `with_missed`."""
-        return self.ended and (with_missed or self.hit is not None or not self.targets)
+        return self.ended and (with_missed or self.hit_row is not None or not self.targets)
 
     def belongs(self, setting: Mapping[str, str]) -> bool:
         return all(self.label(axis) == value for axis, value in setting.items())
@@ -89,8 +92,6 @@ class Journaled:
             node = node.get(part, "(none)") if isinstance(node, dict) else "(none)"
         return str(node)
 
-    # ------------------------------------------------------------------------------------------- its own figures
-
     def value(self, key: str) -> float | None:
         """A metric as it follows from the events; None where the run has not got it, or where it cannot be told."""
         if key not in self._values:
@@ -98,21 +99,25 @@ class Journaled:
         return self._values[key]
 
     def epoch_sec(self) -> float | None:
-        spent = [stop - start for start, stop in zip(self.times("epoch_start"), self.times("epoch_stop"), strict=False)]
-        return math.fsum(spent) / len(spent) if spent else None
+        durations = [
+            stop - start for start, stop in zip(self.times("epoch_start"), self.times("epoch_stop"), strict=False)
+        ]
+        return math.fsum(durations) / len(durations) if durations else None
 
     def epochs(self) -> float | None:
-        return None if self.hit is None else float(self.rows[self.hit]["values"]["epoch_num"])
+        return None if self.hit_row is None else float(self.rows[self.hit_row]["values"]["epoch_num"])
 
     def to_accuracy_sec(self) -> float | None:
-        return None if self.hit is None else float(self.rows[self.hit]["clock_sec"] - self.times("run_start")[0])
+        return (
+            None if self.hit_row is None else float(self.rows[self.hit_row]["clock_sec"] - self.times("run_start")[0])
+        )
 
     def to_accuracy_train_sec(self) -> float | None:
         """The clock runs but where an evaluation or a checkpoint does: added up from event to event."""
-        if self.hit is None:
+        if self.hit_row is None:
             return None
         running, total, last = False, 0.0, 0.0
-        for row in self.rows[: self.hit + 1]:
+        for row in self.rows[: self.hit_row + 1]:
             if row["kind"] != "event":
                 continue
             total += row["clock_sec"] - last if running else 0.0
@@ -123,7 +128,7 @@ class Journaled:
                 running = False
         return total
 
-    def rate(self) -> float | None:
+    def samples_per_sec(self) -> float | None:
         """Samples over seconds of all windows but the first two, or where there are no more but the first.
 
         An epoch took as long as the rank whose windows of it sum up to most.
@@ -136,36 +141,39 @@ class Journaled:
             milliseconds += max(math.fsum(window[rank] for window in own) for rank in range(len(own[0])))
         return 1e3 * sum(window["samples"] for window in steady) / milliseconds if milliseconds else None
 
-    def rate_per_device(self) -> float | None:
-        rate, devices = self.rate(), self.devices()
+    def samples_per_sec_per_device(self) -> float | None:
+        rate, devices = self.samples_per_sec(), self.devices()
         return rate / devices if rate is not None and devices else None
 
     def timed_sec(self) -> float | None:
         starts, stops = self.times("run_start"), self.times("run_stop")
         return stops[0] - starts[0] if starts and stops else None
 
-    def dollars(self, seconds: float | None) -> float | None:
+    def usd(self, seconds: float | None) -> float | None:
+        """What so many seconds of all its nodes cost; None without a price."""
         price = (self.config.get("instance") or {}).get("price_per_hour")
         return None if price is None or seconds is None else seconds / 3600 * price * self.config.get("nodes", 1)
 
     def devices(self) -> float | None:
-        found = [row["values"]["world_size"] for row in self.rows if "world_size" in row["values"]]
-        return float(found[-1]) if found else None
+        """The number of processes that it measured."""
+        sizes = [row["values"]["world_size"] for row in self.rows if "world_size" in row["values"]]
+        return float(sizes[-1]) if sizes else None
 
 
-COMPUTED: dict[str, Callable[[Journaled], float | None]] = {
-    "time/epoch_sec": Journaled.epoch_sec,
-    "epochs/to_accuracy": Journaled.epochs,
-    "time/to_accuracy_sec": Journaled.to_accuracy_sec,
-    "time/to_accuracy_train_sec": Journaled.to_accuracy_train_sec,
-    "throughput/samples_per_sec": Journaled.rate,
-    "throughput/samples_per_sec_per_device": Journaled.rate_per_device,
-    "cost/to_accuracy_usd": lambda run: run.dollars(run.to_accuracy_sec()),
-    "cost/usd": lambda run: run.dollars(run.timed_sec()),
+COMPUTED: dict[str, Callable[[JournalFigures], float | None]] = {
+    "time/epoch_sec": JournalFigures.epoch_sec,
+    "epochs/to_accuracy": JournalFigures.epochs,
+    "time/to_accuracy_sec": JournalFigures.to_accuracy_sec,
+    "time/to_accuracy_train_sec": JournalFigures.to_accuracy_train_sec,
+    "throughput/samples_per_sec": JournalFigures.samples_per_sec,
+    "throughput/samples_per_sec_per_device": JournalFigures.samples_per_sec_per_device,
+    "cost/to_accuracy_usd": lambda run: run.usd(run.to_accuracy_sec()),
+    "cost/usd": lambda run: run.usd(run.timed_sec()),
 }
 
 
-def _row(line: str) -> dict[str, Any] | None:
+def _parsed(line: str) -> dict[str, Any] | None:
+    """A row of a journal; None for a line that was cut off."""
     try:
         row: dict[str, Any] = json.loads(line)
     except ValueError:

@@ -18,11 +18,13 @@ from tracking.audit.evidence import (
     significant,
     tolerance,
 )
-from tracking.audit.run_figures import Journaled
+from tracking.audit.run_figures import JournalFigures
 from tracking.audit.sentences import of_pair
 
-FACTS = {"global batch": "global_batch_size", "precision": "precision"}  # heading: param
-QUANTITIES = {  # heading: metric, and the factor to the unit in the heading
+# The param under each heading of a fact.
+FACTS = {"global batch": "global_batch_size", "precision": "precision"}
+# The metric under each heading, and the factor to the unit in the heading.
+QUANTITIES = {
     "minutes an epoch": ("time/epoch_sec", 1 / 60),
     "epochs": ("epochs/to_accuracy", 1.0),
     "time to accuracy (s)": ("time/to_accuracy_sec", 1.0),
@@ -34,14 +36,16 @@ QUANTITIES = {  # heading: metric, and the factor to the unit in the heading
     "cost to accuracy (USD)": ("cost/to_accuracy_usd", 1.0),
     "cost of a run (USD)": ("cost/usd", 1.0),
 }
-RATIOS = {  # heading: metric, and whether it is divided by the growth of the devices
+# The metric under each heading, and whether its ratio is divided by the growth of the devices.
+RATIOS = {
     "speed-up": ("time/to_accuracy_sec", False),
     "efficiency": ("time/to_accuracy_sec", True),
     "speed-up of the rate": ("throughput/samples_per_sec", False),
     "efficiency of the rate": ("throughput/samples_per_sec", True),
 }
 Row = Mapping[str, str]
-Claims = Iterator[tuple[str, str, bool]]  # what of which cell, as printed, and whether the journals say so
+# Which cell it is, what is printed in it, and whether the journals say so.
+Claims = Iterator[tuple[str, str, bool]]
 
 
 def compare(evidence: Evidence, outcome: Outcome) -> None:
@@ -61,7 +65,7 @@ def settings(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) 
     workload, axes = table["about"], evidence.report["by"]
     shown = [{axis: row[axis] for axis in axes} for row in rows]
     there = evidence.settings(workload)
-    yield "its rows", f"{len(rows)} settings", len(rows) == len(there) and all(one in there for one in shown)
+    yield "its rows", f"{len(rows)} settings", len(rows) == len(there) and all(setting in there for setting in shown)
     for setting, row in zip(shown, rows, strict=True):
         counting, every = list(evidence.counting(workload, setting).values()), evidence.all_of(workload, setting)
         for heading, text in row.items():
@@ -80,7 +84,7 @@ def settings(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) 
             yield f"{name_of(setting)}, {heading}", text, good
 
 
-def _says_param(text: str, runs: Sequence[Journaled], key: str) -> bool:
+def _says_param(text: str, runs: Sequence[JournalFigures], key: str) -> bool:
     return set(filter(None, text.split(", "))) == {str(run.params[key]) for run in runs if key in run.params}
 
 
@@ -154,7 +158,8 @@ def stacks(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) ->
         yield "gap", f"{best['stack']} and {worst['stack']}", False
         return
     near = max(tolerance(key), 1e-6)
-    off = near * pair.factor / (pair.factor - 1) if pair.factor > 1 else near  # of the factor, not of the gap
+    # The tolerance is relative to the factor, and the gap is only what that exceeds one by.
+    off = near * pair.factor / (pair.factor - 1) if pair.factor > 1 else near
     yield "gap", gap["stack"], printed(gap["stack"], [100 * (pair.factor - 1)], off)
     texts = [
         record["text"]
@@ -193,7 +198,7 @@ def excluded(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) 
         )
 
 
-def beside(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> Claims:
+def own_beside_published(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> Claims:
     """The rows of one's own; the published ones come from no journal."""
     workload = table["about"]
     for setting in evidence.settings(workload):
@@ -214,5 +219,5 @@ CHECKS: dict[str, Callable[[Evidence, Mapping[str, Any], Sequence[Row]], Claims]
     "stacks": stacks,
     "speed-ups": speed_ups,
     "excluded": excluded,
-    "beside": beside,
+    "beside": own_beside_published,
 }

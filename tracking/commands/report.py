@@ -86,12 +86,12 @@ def _report(arguments: argparse.Namespace) -> Answer:
     if not arguments.selectors:
         raise ValueError("report: name a sweep, an experiment or runs; or give --reference-only for published figures")
     if arguments.reference:
-        studies.check(arguments.reference)
+        studies.known_studies(arguments.reference)
     store = store_options.open_runs(arguments)
     if arguments.attach and not isinstance(store, MlflowRuns):
         raise ValueError("--attach writes to MLflow: leave --from-folders out")
     made = _make(store, arguments)
-    comparison.add(made, arguments.reference)
+    comparison.add_published(made, arguments.reference)
     folder = arguments.out or Path("reports") / re.sub(r"[^\w.-]+", "-", "-".join(arguments.selectors))[:100]
     written = page.write(made, folder)
     document: dict[str, Any] = {"report": made.plain(), "written": list(map(str, written)), "attached": None}

@@ -29,7 +29,7 @@ def write(folder: Path, note: str, study: StudyConfig | None = None) -> str:
         if sum(run.finished for run in runs) < 2:
             return note
         made = report.make(store, [folder.name], runs, study.by if study else ())
-        comparison.add(made, study.reference if study else ())
+        comparison.add_published(made, study.reference if study else ())
         page.write(made, folder)
         (folder / WHY_NONE).unlink(missing_ok=True)
         return answered(made, note)

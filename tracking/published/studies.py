@@ -18,7 +18,8 @@ C4140 = "Deep Learning Performance on V100 GPUs with ResNet-50 Model"
 FASHION_MNIST = "Benchmarking NVIDIA CUDA 9 and Amazon EC2 P3 Instances Using Fashion MNIST"
 STACKS = "Optimal NVIDIA Stack for training Mask R-CNN"
 TARGETS = "MLPerf Training v0.5"
-RECORDS = {  # name: how the source begins, in records.csv
+# A study's rows in records.csv are those whose source begins with its words.
+RECORDS = {
     "mlperf": "MLPerf",
     "lambda": "Lambda",
     "nvidia": "NVIDIA DeepLearningExamples",
@@ -26,7 +27,8 @@ RECORDS = {  # name: how the source begins, in records.csv
 }
 NAMES = ("dgx1", "c4140", "fashion_mnist", "stacks", *RECORDS)
 HELP = f"published figures beside yours: {', '.join(NAMES)}"
-MODELS = {  # the report's word: timetrial's
+# The studies' word for a workload, and timetrial's for its model.
+MODELS = {
     "image_classification_resnet50": "resnet50",
     "object_detection_heavy_maskrcnn": "maskrcnn",
     "object_detection_light_ssd": "ssd",
@@ -35,7 +37,8 @@ MODELS = {  # the report's word: timetrial's
     "translation_transformer": "transformer",
     "recommendation_ncf": "ncf",
 }
-UNITS = {  # of records.csv: metric, and the factor to its unit
+# Of each unit in records.csv, the metric that it is of, and the factor to that metric's unit.
+UNITS = {
     "minutes": ("time/to_accuracy_sec", 60.0),
     "s": ("time/to_accuracy_sec", 1.0),
     "images/s": ("throughput/samples_per_sec", 1.0),
@@ -47,9 +50,12 @@ UNITS = {  # of records.csv: metric, and the factor to its unit
 
 @dataclass(frozen=True)
 class Reference:
-    """A published setting: what it ran on, and its figures by timetrial's metric keys, in their units."""
+    """A published setting: what it ran on, and its figures by timetrial's metric keys, in their units.
 
-    name: str  # of NAMES
+    `name` is the study's, one of NAMES; `what` says more of the figure where the study does.
+    """
+
+    name: str
     model: str
     hardware: str
     gpus: int | None
@@ -57,11 +63,11 @@ class Reference:
     global_batch_size: int | None
     metrics: dict[str, float]
     source: str
-    what: str = ""  # of the figure, where the report says more of it
+    what: str = ""
 
 
-def check(names: Iterable[str]) -> list[str]:
-    """The names, once each. Raises ConfigError for one that there is not."""
+def known_studies(names: Iterable[str]) -> list[str]:
+    """The names, once each. Raises ConfigError for a name that no study has, and for no name."""
     asked = list(dict.fromkeys(names))
     unknown = [name for name in asked if name not in NAMES]
     if unknown or not asked:
@@ -85,7 +91,7 @@ def integer(text: str) -> int | None:
 
 def reference_rows(names: Sequence[str], model: str | None = None) -> list[Reference]:
     """The published settings of the studies, all or those of one model. Raises ConfigError for an unknown study."""
-    asked = check(names)
+    asked = known_studies(names)
     rows = [*dgx1_rows(), *fashion_mnist_rows(), *record_rows()]
     return [row for row in rows if row.name in asked and model in (None, row.model)]
 

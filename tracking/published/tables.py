@@ -11,7 +11,7 @@ from tracking.published.studies import (
     RECORDS,
     STACKS,
     TARGETS,
-    check,
+    known_studies,
     minutes_to_accuracy,
     number,
     read,
@@ -24,7 +24,7 @@ def reference_tables(names: Sequence[str]) -> list[Table]:
     """The studies' tables, with what follows from their figures. Raises ConfigError for an unknown study."""
     makers = {"dgx1": dgx1_tables, "c4140": c4140_tables, "fashion_mnist": cost_tables, "stacks": stack_tables}
     tables = []
-    for name in check(names):
+    for name in known_studies(names):
         tables += makers[name]() if name in makers else record_tables(name)
     return tables
 
@@ -55,7 +55,7 @@ def dgx1_tables() -> list[Table]:
         Table(
             "DGX-1: speed-up of the time to accuracy",
             over_all,
-            [[workload, *(found.get(count) for count in counts)] for workload, found in speedups.items()],
+            [[workload, *(by_count.get(count) for count in counts)] for workload, by_count in speedups.items()],
             note,
         ),
     ]

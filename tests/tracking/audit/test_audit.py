@@ -15,13 +15,13 @@ import pytest
 from tests.tracking.studied import SWEEP, write_sweep
 from tracking.__main__ import main
 from tracking.audit.audit import audit
-from tracking.audit.run_figures import Journaled
+from tracking.audit.run_figures import JournalFigures
 from tracking.published import comparison
 from tracking.report import report
 from tracking.results.folder_runs import FolderRuns
 
 LATE = r'("clock_sec": )[\d.]+(, "key": "eval_accuracy")'  # an evaluation's time in a journal
-# What is not a figure, or of no journal: by kind of table, the columns.
+# By kind of table, the columns that hold no figure, or one that is in no journal.
 WORDS = {"excluded": {"workload", "setting", "run", "why"}, "beside": {"hardware"}}
 
 
@@ -42,7 +42,7 @@ def plain(root: Path, by: list[str], metric: str | None = None) -> dict[str, Any
     """A report with every kind of table, as JSON."""
     store = FolderRuns([root / "runs"])
     made = report.make(store, [SWEEP], store.find([SWEEP]), by, metric)
-    comparison.add(made, ["fashion_mnist"])
+    comparison.add_published(made, ["fashion_mnist"])
     return made.plain()
 
 
@@ -101,7 +101,8 @@ def changes(text: str) -> Iterator[str]:
 def test_every_number_that_is_printed_is_recomputed(
     root: Path, metric: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tracking.audit.evidence.Journaled", functools.cache(Journaled))  # read once, and not 200 times
+    # A journal is read once, and not 200 times.
+    monkeypatch.setattr("tracking.audit.evidence.JournalFigures", functools.cache(JournalFigures))
     content = plain(root, ["gpus", "driver"], metric)
     assert audit(content, [root]).differences == []
     kinds = {table["kind"] for table in content["tables"]}

@@ -229,12 +229,14 @@ class Page(html.parser.HTMLParser):
 
 
 def test_the_page_needs_nothing_else_and_holds_no_markup_of_a_run(make: Callable[..., Report]) -> None:
-    runs = repeated(config={"model": "<script>alert(1)<b2>"}, steps=(0.1, 0.11), tags={"env.driver": "<iframe src=x>"})
+    runs = repeated(
+        config={"model": "<script>alert(1)<b2>{{ 7 * 7 }}"}, steps=(0.1, 0.11), tags={"env.driver": "<iframe src=x>"}
+    )
     text = page.html(make(runs, by=["env.driver"]))
     found = Page(text).found
     assert not [tag for tag, _ in found if tag in ("script", "link", "iframe", "b2")]
     assert "<script>" not in text
-    assert "&lt;script&gt;alert(1)" in text
+    assert "&lt;script&gt;alert(1)&lt;b2&gt;{{ 7 * 7 }}" in text
     sources = [str(attributes["src"]) for tag, attributes in found if tag == "img"]
     assert sources
     assert all(source.startswith("data:image/png;base64,") for source in sources)
