@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from conf.schema import ConfigError
+from tests.trainers.processes import ALONE, CPU
 from trainers.data.detection.batch import EDGES_STEP
 from trainers.data.detection.synthetic import (
     CLASSES,
@@ -20,17 +21,10 @@ from trainers.data.detection.synthetic import (
     generated_batch,
 )
 from trainers.data.detection.view import ShortEdge
+from trainers.data.types import Shard
 from trainers.models.maskrcnn.masks import rasterise
 
-CPU = torch.device("cpu")
 CANVAS = (32, 64)
-
-
-class Shard:
-    """trainers.workload.Shard, without the 14 seconds that importing Lightning takes."""
-
-    def __init__(self, rank: int = 0, world_size: int = 1) -> None:
-        self.rank, self.world_size, self.device = rank, world_size, CPU
 
 
 def synthetic(**options: Any) -> SyntheticDetection:
@@ -75,13 +69,13 @@ def test_objects_lie_on_the_canvas_and_fill_their_boxes() -> None:
 
 
 def test_there_is_nothing_to_evaluate() -> None:
-    assert synthetic().eval_loader(2, Shard()) is None
-    assert synthetic().test_loader(2, Shard()) is None
+    assert synthetic().eval_loader(2, ALONE) is None
+    assert synthetic().test_loader(2, ALONE) is None
 
 
 def test_an_epoch_is_of_its_size_over_all_processes() -> None:
     for size, num_batches in ((3, 1), (12, 3), (15, 3), (16, 4)):
-        loader = synthetic(size=size).train_loader(2, 0, Shard(0, 2))
+        loader = synthetic(size=size).train_loader(2, 0, Shard(0, 2, CPU))
         assert len(loader) == len(list(loader)) == num_batches
 
 
@@ -92,7 +86,7 @@ def test_seeds_and_processes_have_batches_of_their_own() -> None:
     state = torch.get_rng_state(), str(np.random.get_state())
 
     def sums(seed: int, rank: int) -> list[int]:
-        return [int(batch["images"].sum()) for batch in data.train_loader(1, seed, Shard(rank, 2))]
+        return [int(batch["images"].sum()) for batch in data.train_loader(1, seed, Shard(rank, 2, CPU))]
 
     first = sums(0, 0)
     assert len(set(first)) == NUM_BATCHES
@@ -113,7 +107,7 @@ def test_examples_are_as_the_batches_will_be() -> None:
     ):
         data = synthetic(size=2, **options)
         (example,) = data.example_batches(2, CPU)
-        (batch,) = data.train_loader(2, 3, Shard())
+        (batch,) = data.train_loader(2, 3, ALONE)
         assert example.keys() == batch.keys()
         assert batch["images"].shape == example["images"].shape == (2, 3, *canvas)
         assert batch["boxes"].shape == example["boxes"].shape == (2, num_objects, 4)

@@ -14,20 +14,13 @@ import pytest
 import torch
 
 from tests.trainers import coco_files, jpegs
+from tests.trainers.processes import CPU
 from trainers.data import detection, image_folder, synthetic_images
 from trainers.data.detection.synthetic import SyntheticDetection
 from trainers.data.detection.view import ShortEdge
 from trainers.data.digits import digits
+from trainers.data.types import Shard
 from trainers.models.ssd.default_boxes import SsdView
-
-CPU = torch.device("cpu")
-
-
-class Shard:
-    """trainers.workload.Shard, without the 14 seconds that importing Lightning takes."""
-
-    def __init__(self, rank: int, world_size: int) -> None:
-        self.rank, self.world_size, self.device = rank, world_size, CPU
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -77,7 +70,7 @@ KINDS: dict[str, Callable[[Path], Any]] = {
 @pytest.mark.parametrize(("rank", "world_size"), [(0, 1), (1, 2)])
 def test_an_epoch_is_the_same_whatever_was_before_it(tmp_path: Path, kind: str, rank: int, world_size: int) -> None:
     data = KINDS[kind](tmp_path)
-    went_through = data.train_loader(2, 5, Shard(rank, world_size))
+    went_through = data.train_loader(2, 5, Shard(rank, world_size, CPU))
     for epoch in (0, 1):
         went_through.set_epoch(epoch)
         batches = iter(went_through)
@@ -86,7 +79,7 @@ def test_an_epoch_is_the_same_whatever_was_before_it(tmp_path: Path, kind: str, 
     went_through.set_epoch(2)
     expected = list(went_through)
 
-    starts_here = KINDS[kind](tmp_path).train_loader(2, 5, Shard(rank, world_size))
+    starts_here = KINDS[kind](tmp_path).train_loader(2, 5, Shard(rank, world_size, CPU))
     batches = iter(starts_here)  # Lightning asks for an iterator first
     starts_here.set_epoch(2)
     found = list(batches)
@@ -100,6 +93,6 @@ def test_an_epoch_is_the_same_whatever_was_before_it(tmp_path: Path, kind: str, 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "generated" not in kind])
 def test_and_another_epoch_is_another(tmp_path: Path, kind: str) -> None:
     """So that the test above could fail."""
-    loader = KINDS[kind](tmp_path).train_loader(2, 5, Shard(0, 1))
+    loader = KINDS[kind](tmp_path).train_loader(2, 5, Shard(0, 1, CPU))
     first, second = list(loader), (loader.set_epoch(1), list(loader))[1]
     assert any(not torch.equal(one["images"], other["images"]) for one, other in zip(first, second, strict=True))
