@@ -39,7 +39,7 @@ from conf import schema
 from trainers.data.detection.synthetic import OBJECTS, generated_batch
 from trainers.loop import precision as precisions
 from trainers.loop.train import join, make_data, make_module
-from trainers.workload import Batch, Shard, TrialModule, load_workload
+from trainers.workload import Batch, Shard, TrialModule, load_workload, viewed
 
 Step = Callable[[], None]
 DEVICE = torch.device("cuda")
@@ -123,6 +123,7 @@ def ours(workload: str, batch_size: int, precision: str) -> Step:
     loaded = load_workload(config)
     data = make_data(loaded, config.dataset)
     module: TrialModule = make_module(loaded, data, config)
+    data = viewed(data, module)
     if workload == "maskrcnn":
         data.canvas = MASKRCNN_CANVAS  # type: ignore[attr-defined]
     module.to(DEVICE).train()

@@ -174,7 +174,7 @@ def test_random_cuts_are_drawn_anew_each_epoch_and_on_each_process_and_come_agai
 
 def test_crowds_are_not_trained_on(folder: Path) -> None:
     found = {}
-    for batch in small(folder, outlines=True).train_loader(1, 1, ALONE):
+    for batch in small(folder, ShortEdge(32, 64, outlines=True)).train_loader(1, 1, ALONE):
         found[int(batch["image_index"])] = batch["labels"][batch["labels"] > 0].tolist()
     assert found == {
         image: [LABELS[thing.category] for thing in TRAIN[image].things if not thing.crowd] for image in TRAINABLE
@@ -183,7 +183,7 @@ def test_crowds_are_not_trained_on(folder: Path) -> None:
 
 @pytest.mark.parametrize("outlines", [False, True])
 def test_example_batches_are_like_real_ones(folder: Path, outlines: bool) -> None:
-    data = small(folder, outlines=outlines)
+    data = small(folder, ShortEdge(32, 64, outlines))
     state = torch.get_rng_state(), str(np.random.get_state())
     examples = {batch["images"].shape[2:]: batch for batch in data.example_batches(3, CPU)}
     assert state[1] == str(np.random.get_state())

@@ -40,6 +40,7 @@ class Fixed:
     """Shows x 3 to 27 and y 2 to 18, twice as large, on a wider canvas."""
 
     canvases = ((32, 64),)
+    outlines = True
 
     def __init__(self, flip: bool, drop_outside: bool) -> None:
         self.flip, self.drop_outside = flip, drop_outside
@@ -76,7 +77,7 @@ def pictured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("drop_outside", [False, True])
 @pytest.mark.parametrize("flip", [False, True])
 def test_objects_follow_the_cut_and_the_flip(pictured: Path, flip: bool, drop_outside: bool) -> None:
-    data = small(pictured, Fixed(flip, drop_outside), outlines=True)
+    data = small(pictured, Fixed(flip, drop_outside))
     (batch,) = data.train_loader(2, 0, ALONE)  # the second is filler
     shown = [flipped if flip else upright for *_, upright, flipped in THINGS]
     if drop_outside:
@@ -98,7 +99,7 @@ def test_objects_follow_the_cut_and_the_flip(pictured: Path, flip: bool, drop_ou
 
 @pytest.mark.parametrize("flip", [False, True])
 def test_outlines_fill_what_is_shown_of_their_boxes(pictured: Path, flip: bool) -> None:
-    data = small(pictured, Fixed(flip, drop_outside=True), outlines=True)
+    data = small(pictured, Fixed(flip, drop_outside=True))
     (batch,) = data.train_loader(2, 0, ALONE)
     edges, owner, room = batch["edges"], batch["owner"], data.num_objects
     assert edges.shape == (EDGES_STEP, 4)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from conf.schema import ConfigError
 from tests.trainers.jpegs import picture, write
 from tests.trainers.processes import ALONE, CPU
-from trainers.data.crop import ASPECT, NUM_DRAWS, centre_crops, random_crops
+from trainers.data.crop import ASPECT, NUM_DRAWS, SquareView, centre_crops, random_crops
 from trainers.data.folder_index import load_index
 from trainers.data.image_folder import ImageFolderData, imagenet
 from trainers.data.jpeg import reader
@@ -48,9 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def small(folder: Path) -> ImageFolderData:
-    data = imagenet(str(folder), num_threads=1)
-    data.image_size, data.eval_resize = 4, 6
-    return data
+    return imagenet(str(folder), num_threads=1).viewed(SquareView(4, 6))
 
 
 def levels(batch: dict, real: bool = True) -> list[int]:
@@ -142,9 +140,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> ImageFolderData:
     for number in range(8):
         write(root / "train" / "a" / f"{number}.jpg", picture(40, 60, number))
     write(root / "val" / "a" / "0.jpg", picture(60, 40))
-    data = imagenet(str(root), num_threads=1)
-    data.image_size, data.eval_resize = 8, 10
-    return data
+    return imagenet(str(root), num_threads=1).viewed(SquareView(8, 10))
 
 
 def epoch_images(data: ImageFolderData, epoch: int, seed: int = 1, batch_size: int = 4, world_size: int = 1) -> list:
@@ -281,8 +277,7 @@ def test_centre_crops() -> None:
 
 
 def test_synthetic_batches() -> None:
-    data = synthetic(10)
-    data.image_size = 8
+    data = synthetic(10).viewed(SquareView(8))
     assert data.eval_loader(4, ALONE) is None
     assert data.test_loader(4, ALONE) is None
     loaders = [data.train_loader(2, 1, Shard(rank, 2, CPU)) for rank in range(2)]

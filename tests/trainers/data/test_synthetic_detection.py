@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,13 @@ from trainers.data.detection.batch import EDGES_STEP
 from trainers.data.detection.synthetic import (
     CLASSES,
     CORNERS,
-    NUM_BATCHES,
     OBJECTS,
     ROOM,
     SyntheticDetection,
     generated_batch,
 )
 from trainers.data.detection.view import ShortEdge
+from trainers.data.synthetic_loader import NUM_BATCHES
 from trainers.data.types import Shard
 from trainers.models.maskrcnn.masks import rasterise
 
@@ -28,9 +29,7 @@ CANVAS = (32, 64)
 
 
 def synthetic(**options: Any) -> SyntheticDetection:
-    data = SyntheticDetection(**options)
-    data.view = ShortEdge(32, 64)
-    return data
+    return SyntheticDetection(**options).viewed(ShortEdge(32, 64))
 
 
 def test_batches_have_the_shapes_and_types_of_real_ones() -> None:
@@ -74,9 +73,13 @@ def test_there_is_nothing_to_evaluate() -> None:
 
 
 def test_an_epoch_is_of_its_size_over_all_processes() -> None:
-    for size, num_batches in ((3, 1), (12, 3), (15, 3), (16, 4)):
-        loader = synthetic(size=size).train_loader(2, 0, Shard(0, 2, CPU))
-        assert len(loader) == len(list(loader)) == num_batches
+    for size, num_batches in ((3, 1), (12, 3), (15, 4), (16, 4)):
+        loaders = [synthetic(size=size).train_loader(2, 0, Shard(rank, 2, CPU)) for rank in range(2)]
+        steps = list(zip(*loaders, strict=True))
+        assert [len(loader) for loader in loaders] == [len(steps)] * 2 == [num_batches] * 2
+        for batch in itertools.chain(*steps):
+            assert int((batch["weights"] > 0).sum()) == batch["num_samples"]
+        assert sum(batch["num_samples"] for batch in itertools.chain(*steps)) == size
 
 
 def test_seeds_and_processes_have_batches_of_their_own() -> None:

@@ -16,6 +16,7 @@ import torch
 from tests.trainers import coco_files, jpegs
 from tests.trainers.processes import CPU
 from trainers.data import detection, image_folder, synthetic_images
+from trainers.data.crop import SquareView
 from trainers.data.detection.synthetic import SyntheticDetection
 from trainers.data.detection.view import ShortEdge
 from trainers.data.digits import digits
@@ -34,9 +35,7 @@ def images_in_folders(root: Path) -> Any:
     for part in ("train", "val"):
         for number in range(11):
             jpegs.write(root / part / "ab"[number % 2] / f"{number}.jpg", jpegs.picture(40, 50, number))
-    data = image_folder.imagenet(str(root), num_threads=1)
-    data.image_size, data.eval_resize = 16, 20
-    return data
+    return image_folder.imagenet(str(root), num_threads=1).viewed(SquareView(16, 20))
 
 
 def objects(root: Path, view: Any) -> Any:
@@ -45,15 +44,11 @@ def objects(root: Path, view: Any) -> Any:
         coco_files.write(root, content, name)
         for image in content["images"]:
             jpegs.write(root / name / image["file_name"], jpegs.picture(image["height"], image["width"], image["id"]))
-    data = detection.coco(str(root), num_threads=1)
-    data.view = view
-    return data
+    return detection.coco(str(root), num_threads=1).viewed(view)
 
 
 def generated_objects(root: Path) -> Any:
-    data = SyntheticDetection(size=12)
-    data.view = ShortEdge(32, 64)
-    return data
+    return SyntheticDetection(size=12).viewed(ShortEdge(32, 64))
 
 
 KINDS: dict[str, Callable[[Path], Any]] = {
