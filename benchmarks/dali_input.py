@@ -29,7 +29,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from device_kernels import wait
-from peers import composed, join_alone
+from run_alone import composed, join_alone
 from step_anatomy import WARMUP, Training, endless, shown, steps_ms
 
 from conf.schema import RunConfig

@@ -1,13 +1,20 @@
-"""Our training steps beside those that a user would write today, in one process on one GPU, as a ratio.
+"""Our training steps beside those of torchvision's models, from as they come to tuned, in turns on one GPU.
 
-    python benchmarks/peers.py maskrcnn                     all variants of the peer, then ours
-    python benchmarks/peers.py resnet50 ssd maskrcnn --steps 50 --precision bf16 --csv peers.csv
+    python benchmarks/peers.py --models ssd --steps 8 --rounds 3 --out ssd.csv
+    python benchmarks/peers.py --models resnet50 ssd maskrcnn --precision bf16 --out peers.csv
 
-Both sides get the same shapes and precision, generated batches that lie on the device, SGD with momentum, and are timed
-by CUDA events after a warm-up; the spread is the quartiles over steps. The peers are torchvision's models as its
-documentation uses them: with autocast, then with channels_last, then compiled where that works. Mask R-CNN is that of
-the published recipes, its backbone pretrained (random weights here) and partly frozen. Ours is the workload's module
-with its compiled hot path, without Lightning around it: what launch.py adds is in docs/results.
+All get the same shapes, precision and number of objects, generated batches that lie on the device, SGD with momentum
+and cudnn.benchmark. SSD's peer of the same work is torchvision's SSD class with our ResNet-34 backbone, default boxes,
+classes and image size; ssd300_vgg16 does more than twice the work, so compare it by images/s x GMAC. Mask R-CNN's is
+maskrcnn_resnet50_fpn, its backbone partly frozen. Ours also changes the colours of SSD's images; Lightning is around
+neither. Each peer is timed as its documentation has it (autocast), with channels_last, fused SGD and no resizing of
+images that have their size, then with its network compiled, as CUDA graphs, and compiled whole; what fails or takes
+longer than --compile-limit is said and left out.
+
+A round steps every variant that is ready, each round in the reverse order of the one before, so that a linear drift
+cancels. Rows: one a variant and round, with the standard deviation over its steps, and one ("all") over all of them,
+whose `step_ms_sd_rounds` is that of the rounds' means. Rates are of mean steps. GMAC are those of a forward pass, by
+PyTorch's counter.
 """
 
 from __future__ import annotations
@@ -15,12 +22,13 @@ from __future__ import annotations
 import argparse
 import csv
 import gc
-import os
+import signal
 import statistics
+import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,202 +37,193 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import torch
-import torch.nn.functional as F
 import torchvision
-from hydra import compose, initialize_config_dir
-from hydra.core.config_store import ConfigStore
-from omegaconf import OmegaConf
+from device_kernels import wait
+from peer_models import PEERS, Step, candidates
+from run_alone import composed
 
-from conf import schema
-from trainers.data.detection.synthetic import OBJECTS, generated_batch
 from trainers.loop import precision as precisions
-from trainers.loop.train import join, make_data, make_module
-from trainers.workload import Batch, Shard, TrialModule, load_workload, viewed
 
-Step = Callable[[], None]
-DEVICE = torch.device("cuda")
-WARMUP = 5
 BATCH = {"resnet50": 1024, "ssd": 128, "maskrcnn": 8}
-MASKRCNN_CANVAS = (800, 1216)
-AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+WARMUP, SETTLING = 3, 2  # steps: of a new variant, and before each of its turns
 
 
-def train_step(parameters: Any, loss: Callable[[], torch.Tensor], precision: str, fused: bool) -> Step:
-    optimizer = torch.optim.SGD(
-        [one for one in parameters if one.requires_grad], lr=1e-5, momentum=0.9, weight_decay=1e-4, fused=fused
-    )
-    kind = AUTOCAST.get(precision)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        with torch.autocast("cuda", kind or torch.bfloat16, enabled=kind is not None):
-            value = loss()
-        value.backward()
-        optimizer.step()
-
-    return step
+class TooSlowError(BaseException):
+    """Not an Exception, which the compiler would take for its own failure."""
 
 
-def resnet50_peers(batch_size: int, precision: str) -> Iterator[tuple[str, Step]]:
-    images = torch.rand(batch_size, 3, 224, 224, device=DEVICE)
-    labels = torch.randint(0, 1000, (batch_size,), device=DEVICE)
-    for name, channels_last, compiled in (
-        ("torchvision", False, False), ("+ channels_last", True, False), ("+ compile, fused SGD", True, True),
-    ):  # fmt: skip
-        net: Any = torchvision.models.resnet50().to(DEVICE)
-        if channels_last:
-            net, images = net.to(memory_format=torch.channels_last), images.to(memory_format=torch.channels_last)
-        run = torch.compile(net) if compiled else net
-        yield name, train_step(net.parameters(), lambda: F.cross_entropy(run(images), labels), precision, compiled)  # noqa: B023
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    def stop(*_: Any) -> None:
+        raise TooSlowError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
-def detector_peers(net: Any, name: str, batch: Batch, precision: str, masks: bool) -> Iterator[tuple[str, Step]]:
-    images = list(batch["images"].float() / 255)
-    height, width = batch["images"].shape[2:]
-    targets = []
-    for boxes, labels in zip(batch["boxes"][:, :OBJECTS], batch["labels"][:, :OBJECTS], strict=True):
-        target = {"boxes": boxes, "labels": labels}
-        if masks:
-            target["masks"] = box_masks(boxes, height, width)
-        targets.append(target)
-    net = net.to(DEVICE).train()
-    yield name, train_step(net.parameters(), lambda: sum(net(images, targets).values()), precision, False)
-
-
-def box_masks(boxes: torch.Tensor, height: int, width: int) -> torch.Tensor:
-    """uint8 [n, height, width]: the inside of each box; what is in a mask does not change the work."""
-    y, x = torch.arange(height, device=DEVICE)[:, None], torch.arange(width, device=DEVICE)
-    x0, y0, x1, y1 = (side[:, None, None] for side in boxes.unbind(1))
-    return ((x >= x0) & (x < x1) & (y >= y0) & (y < y1)).to(torch.uint8)
-
-
-def peers(workload: str, batch_size: int, precision: str) -> Iterator[tuple[str, Step]]:
-    detection = torchvision.models.detection
-    if workload == "resnet50":
-        yield from resnet50_peers(batch_size, precision)
-    elif workload == "ssd":
-        net = detection.ssd300_vgg16(weights=None, weights_backbone=None, num_classes=81)
-        batch = generated_batch(batch_size, (300, 300), OBJECTS, 80, False, DEVICE)
-        yield from detector_peers(net, "torchvision ssd300_vgg16", batch, precision, masks=False)
-    else:
-        # As with pretrained weights: batch normalisation and the first two stages frozen.
-        body = torchvision.models.resnet50(norm_layer=torchvision.ops.misc.FrozenBatchNorm2d)
-        net = detection.MaskRCNN(detection.backbone_utils._resnet_fpn_extractor(body, 3), num_classes=81)
-        net.transform.fixed_size = MASKRCNN_CANVAS[::-1]
-        batch = generated_batch(batch_size, MASKRCNN_CANVAS, OBJECTS, 80, True, DEVICE)
-        yield from detector_peers(net, "torchvision maskrcnn_resnet50_fpn", batch, precision, masks=True)
-
-
-def ours(workload: str, batch_size: int, precision: str) -> Step:
-    config = composed([f"model={workload}", "dataset=synthetic", f"precision={precision}", "gpus=1"])
-    precisions.apply(config.precision)
-    if workload == "maskrcnn":
-        config.model.hparams["pretrained"] = random_weights()  # so that the same layers are frozen
-    loaded = load_workload(config)
-    data = make_data(loaded, config.dataset)
-    module: TrialModule = make_module(loaded, data, config)
-    data = viewed(data, module)
-    if workload == "maskrcnn":
-        data.canvas = MASKRCNN_CANVAS  # type: ignore[attr-defined]
-    module.to(DEVICE).train()
-    module.compile_hot_path()
-    batches = data.example_batches(batch_size, DEVICE)
-    return train_step(module.parameters(), lambda: module.training_step(batches[0], 0), precision, True)  # type: ignore[arg-type,return-value]
-
-
-def random_weights() -> str:
-    """A file of a ResNet-50's weights: how fast it trains does not depend on what they are."""
-    file = Path(tempfile.mkdtemp()) / "resnet50.pt"
-    torch.save(torchvision.models.resnet50().state_dict(), file)
-    return str(file)
-
-
-def composed(overrides: list[str]) -> schema.RunConfig:
-    ConfigStore.instance().store("schema", schema.RunConfig)
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        return OmegaConf.to_object(compose("config", overrides))  # type: ignore[return-value]
-
-
-def join_alone(parser: argparse.ArgumentParser, config: schema.RunConfig) -> Shard:
-    """This process as a run's only one, in the run's precision; where `gpus=` asks for another, the program ends."""
-    there = torch.cuda.device_count()
-    if str(config.gpus) not in ("0", "1") or int(config.gpus) > there:
-        parser.error(f"gpus={config.gpus}: give gpus=0, the CPU, or gpus=1, of {there} visible on this machine")
-    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-    shard = join(config)
-    precisions.apply(config.precision)
-    return shard
-
-
-def measure(step: Step, steps: int) -> tuple[list[float], float]:
-    """Milliseconds of each step, and seconds until the first ones had run."""
-    begun = time.perf_counter()
-    for _ in range(WARMUP):
+def steps_ms(step: Step, num: int, device: torch.device) -> list[float]:
+    """Milliseconds from each step to the next: by CUDA events, or the host's clock on a CPU."""
+    for _ in range(SETTLING):
         step()
-    torch.cuda.synchronize()
-    warmup = time.perf_counter() - begun
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
+    wait(device)
+    if device.type != "cuda":
+        times = [time.perf_counter()]
+        for _ in range(num):
+            step()
+            times.append(time.perf_counter())
+        return [1e3 * (after - before) for before, after in pairwise(times)]
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(num + 1)]
     marks[0].record()
     for mark in marks[1:]:
         step()
         mark.record()
-    torch.cuda.synchronize()
-    return [start.elapsed_time(end) for start, end in pairwise(marks)], warmup
+    wait(device)
+    return [before.elapsed_time(after) for before, after in pairwise(marks)]
 
 
-def rows(workload: str, batch_size: int, precision: str, steps: int) -> Iterator[dict[str, Any]]:
-    def row(name: str, step: Step) -> dict[str, Any]:
-        milliseconds, warmup = measure(step, steps)
-        low, middle, high = statistics.quantiles(milliseconds, n=4)
-        return {
-            "workload": workload, "precision": precision, "batch_size": batch_size, "name": name, "steps": steps,
-            "images_per_sec": batch_size * 1e3 / middle, "step_ms_p25": low, "step_ms_p50": middle, "step_ms_p75": high,
-            "warmup_sec": warmup, "peak_gib": torch.cuda.max_memory_allocated() / 2**30,
+def prepared(workload: str, asked: argparse.Namespace, device: torch.device, end: float) -> dict[str, dict[str, Any]]:
+    """By name, what has compiled and run: its step, GMAC, seconds that it took to get ready, and peak memory."""
+    ready: dict[str, dict[str, Any]] = {}
+    for name, build in candidates(workload):
+        if asked.variants and name != "ours" and not any(part in name for part in asked.variants):
+            continue
+        left = end - time.perf_counter()
+        if name != "ours" and left < 1:
+            print(f"{workload:9} {name}: left out, since --limit is reached", flush=True)
+            continue
+        release(device)
+        begun = time.perf_counter()
+        try:
+            # Ours has no limit: without it there is nothing to compare.
+            with time_limit(0 if name == "ours" else min(asked.compile_limit, left)):
+                step, gmac = build(asked.batch_size or BATCH[workload], device, asked.precision)
+                for _ in range(WARMUP):
+                    step()
+                wait(device)
+        except TooSlowError:
+            print(f"{workload:9} {name}: left out, not ready after {time.perf_counter() - begun:.0f} s", flush=True)
+            continue
+        except Exception as error:
+            if name == "ours":
+                raise
+            reason = (str(error).strip() or "no message").splitlines()[0][:200]
+            print(f"{workload:9} {name}: left out, {type(error).__name__}: {reason}", flush=True)
+            continue
+        seconds, peak = time.perf_counter() - begun, ""
+        if device.type == "cuda":
+            peak = f"{torch.cuda.max_memory_allocated() / 2**30:.1f}"
+        ready[name] = {"step": step, "gmac_forward": gmac, "warmup_sec": round(seconds, 1), "peak_gib": peak}
+        print(f"{workload:9} {name}: ready after {seconds:.0f} s, {gmac:.2f} GMAC", flush=True)
+    return ready
+
+
+def measured(workload: str, asked: argparse.Namespace, device: torch.device) -> list[dict[str, Any]]:
+    """The rows of a workload."""
+    end = time.perf_counter() + asked.limit
+    ready = prepared(workload, asked, device, end - asked.limit * asked.timing_share)
+    turns: dict[str, list[list[float]]] = {name: [] for name in ready}
+    longest = 0.0
+    for number in range(asked.rounds):
+        begun = time.perf_counter()
+        if number and begun + longest > end:
+            print(f"{workload:9} {number} of {asked.rounds} rounds, since --limit is reached", flush=True)
+            break
+        for name in list(ready) if number % 2 == 0 else reversed(ready):
+            release(device)
+            turns[name].append(steps_ms(ready[name]["step"], asked.steps, device))
+        longest = max(longest, time.perf_counter() - begun)
+        medians = ", ".join(f"{name} {statistics.median(values[-1]):.1f}" for name, values in turns.items())
+        print(f"{workload:9} round {number}, ms: {medians}", flush=True)
+    rows = []
+    for name, rounds in turns.items():
+        rows += summarised(rounds, asked.batch_size or BATCH[workload], {"variant": name} | ready[name])
+    return [{"workload": workload, "precision": asked.precision} | row for row in rows]
+
+
+def summarised(rounds: list[list[float]], batch_size: int, about: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A row a round, and one over all of them."""
+    means = [statistics.mean(steps) for steps in rounds]
+    everything = [value for steps in rounds for value in steps]
+    for number, steps in [*enumerate(rounds), ("all", everything)]:
+        rate = batch_size * 1e3 / statistics.mean(steps)
+        yield {
+            "variant": about["variant"], "batch_size": batch_size, "gmac_forward": f"{about['gmac_forward']:.3f}",
+            "round": number, "num_rounds": len(rounds) if number == "all" else 1, "num_steps": len(steps),
+            "step_ms_median": f"{statistics.median(steps):.3f}", "step_ms_mean": f"{statistics.mean(steps):.3f}",
+            "step_ms_sd_steps": deviation(steps), "step_ms_sd_rounds": deviation(means) if number == "all" else "",
+            "images_per_sec": f"{rate:.5g}", "gmac_images_per_sec": f"{rate * about['gmac_forward']:.5g}",
+            "warmup_sec": about["warmup_sec"], "peak_gib": about["peak_gib"],
         }  # fmt: skip
 
-    for name, step in peers(workload, batch_size, precision):
-        yield row(name, step)
-        del step
-        release()
-    yield row("ours", ours(workload, batch_size, precision))
-    release()
+
+def deviation(values: list[float]) -> str:
+    return f"{statistics.stdev(values):.3f}" if len(values) > 1 else ""
 
 
-def release() -> None:
-    torch._dynamo.reset()
+def release(device: torch.device) -> None:
     gc.collect()
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def report(workload: str, rows: list[dict[str, Any]]) -> None:
+    """Each variant's summary, fastest first, and how many times as fast ours is: in images, and in their GMAC."""
+    whole = [row for row in rows if row["round"] == "all"]
+    [ours] = [row for row in whole if row["variant"] == "ours"]
+    print(f"\n{workload}: mean ± SD over steps (± SD over rounds) | images/s | GMAC an image | ours in images, in GMAC")
+    for row in sorted(whole, key=lambda row: float(row["step_ms_mean"])):
+        images, work = (float(ours[key]) / float(row[key]) for key in ("images_per_sec", "gmac_images_per_sec"))
+        print(
+            f"  {row['variant']:58} {row['step_ms_mean']} ± {row['step_ms_sd_steps'] or '?'} ms"
+            f" (± {row['step_ms_sd_rounds'] or '?'}; n = {row['num_steps']} steps in {row['num_rounds']} rounds)"
+            f" | {row['images_per_sec']} | {row['gmac_forward']} | x {images:.2f}, x {work:.2f}"
+        )
+    sys.stdout.flush()
+
+
+def commit() -> str:
+    git = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True)
+    return git.stdout.strip() or "unknown"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workloads", nargs="+", choices=list(BATCH))
+    parser.add_argument("--models", nargs="+", choices=list(PEERS), default=list(PEERS))
+    parser.add_argument("--variants", nargs="+", help="parts of the names of the peer's variants to run; default: all")
     parser.add_argument("--precision", choices=("fp32", "tf32", "bf16", "fp16"), default="bf16")
     parser.add_argument("--batch-size", type=int)
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--csv", type=Path)
+    parser.add_argument("--steps", type=int, default=8, help="timed steps of a variant's turn")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--compile-limit", type=float, default=25, help="seconds a peer's variant has to get ready")
+    parser.add_argument("--limit", type=float, default=100, help="seconds of a model; never less than one round")
+    parser.add_argument("--timing-share", type=float, default=0.3, help="part of --limit that is kept for the rounds")
+    parser.add_argument("--commit", default=commit(), help="where the checkout has no .git")
+    parser.add_argument("--out", type=Path, help="write the rows as CSV, after each model")
     asked = parser.parse_args()
-    found: list[dict[str, Any]] = []
-    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, torchvision {torchvision.__version__}")
-    for workload in asked.workloads:
-        precisions.apply(composed([f"precision={asked.precision}"]).precision)
-        batch_size = asked.batch_size or BATCH[workload]
-        own = list(rows(workload, batch_size, asked.precision, asked.steps))
-        for one in own:
-            ratio = own[-1]["images_per_sec"] / one["images_per_sec"]
-            print(
-                f"{workload:9} {one['name']:34} {one['images_per_sec']:9,.1f} images/s   {one['step_ms_p50']:7.2f} ms"
-                f" ({one['step_ms_p25']:.2f}-{one['step_ms_p75']:.2f}), batch {batch_size}, {asked.precision},"
-                f" {one['peak_gib']:.0f} GiB, first steps {one['warmup_sec']:.0f} s: ours is {ratio:.2f} times as fast",
-                flush=True,
-            )
-        found += own
-    if asked.csv:
-        with asked.csv.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(found[0]))
-            writer.writeheader()
-            writer.writerows(found)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.backends.cudnn.benchmark = True
+    torch._dynamo.config.recompile_limit = 64  # the variants of a model share their code
+    gpu = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
+    machine = {"gpu": gpu, "torch": torch.__version__, "torchvision": torchvision.__version__, "commit": asked.commit}
+    print(", ".join(f"{key} {value}" for key, value in machine.items()), flush=True)
+    precisions.apply(composed([f"precision={asked.precision}"]).precision)
+    rows: list[dict[str, Any]] = []
+    for workload in asked.models:
+        own = [row | machine for row in measured(workload, asked, device)]
+        report(workload, own)
+        rows += own
+        if asked.out:
+            with asked.out.open("w", newline="") as file:
+                writer = csv.DictWriter(file, list(rows[0]))
+                writer.writeheader()
+                writer.writerows(rows)
+        torch._dynamo.reset()
 
 
 if __name__ == "__main__":

@@ -30,11 +30,11 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
-from peers import AUTOCAST, composed, join_alone
 from PIL import Image
 from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
+from run_alone import AUTOCAST, composed, join_alone
 from torchvision.models import resnet
 from torchvision.models.detection import MaskRCNN
 from torchvision.models.detection.backbone_utils import BackboneWithFPN

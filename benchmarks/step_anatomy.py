@@ -43,7 +43,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import torch
 import torch.distributed as dist
 from device_kernels import Kernel, longest, recorded, summed, wait
-from peers import AUTOCAST, composed
+from run_alone import AUTOCAST, composed
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 

@@ -8,7 +8,8 @@ live on the device. `ours` is trainers.loop.train itself, called with a run fold
 copied from it.
 A round runs every variant once, each round in another order, so that drift cancels. Timed are whole training epochs
 between synchronisations, without evaluation but with all that our callback does before one; the first epoch of every
-run is dropped. Differences are taken within a round and given with their standard error over the rounds.
+run is dropped. Differences are taken within a round, between the medians of its epochs and between their means, and
+given with their standard error over the rounds (n = rounds, not epochs).
 """
 
 from __future__ import annotations

@@ -49,16 +49,15 @@ _quick_test: str | None = None  # the one that is running now, if it is among th
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses the fixtures above; and for several workers, keep a file together, and all of the team's server.
+    """Mark what uses the fixtures above, and put files with slow tests first.
 
-    Files with slow tests come first, so that at the end there is short work left for every worker.
+    Several workers then have short work left at the end.
     """
     slow_files = set()
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         if SLOW_FIXTURES & fixtures:
             item.add_marker("slow")
-        item.add_marker(pytest.mark.xdist_group("team_server" if "team_server" in fixtures else item.path.stem))
         if item.get_closest_marker("slow") or item.get_closest_marker("service"):
             slow_files.add(item.path)
     items.sort(key=lambda item: item.path not in slow_files)

@@ -99,7 +99,6 @@ def make_run(
         _train(log, folder, asked, step_sec, accuracies, eval_sec, steps, max_epochs, losses)
         return folder
     log.event("run_start", 5.0, max_epochs=max_epochs, num_batches=2 * steps)
-    log.add("tags", 6.0, values={"failure": failure, "mlflow.note.content": f"it ended by {failure}"})
     status = "killed" if failure.startswith("signal") else "failed"
     ended = Failure(failure, f"it ended by {failure}", time_ms=start_ms + 6000)
     run_folder.write_json(folder / run_folder.RESULT, Result(status, failure=ended))

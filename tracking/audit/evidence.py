@@ -97,17 +97,24 @@ class Evidence:
             return None
         return min(same, key=lambda one: self.devices(workload, one) or math.inf)
 
+    def step(self, workload: str, setting: Labels, key: str) -> float:
+        """How far apart two values are at the least: an epoch, at whose end a target is seen to be reached."""
+        values, epochs = self.values(workload, setting, key), self.values(workload, setting, "epochs/to_accuracy")
+        an_epoch = [value / epochs[run_id] for run_id, value in values.items() if run_id in epochs]
+        return float(numpy.mean(an_epoch)) if an_epoch and "to_accuracy" in key else 0.0
+
     def pairs(self, workload: str, settings: Sequence[Labels]) -> dict[frozenset[str], Pair]:
         """Every pair of settings that have the report's metric, by their names."""
         key = self.report["metric"]
         values = {name_of(one): [*self.values(workload, one, key).values()] for one in settings}
+        steps = {name_of(one): self.step(workload, one, key) for one in settings}
         names = [name for name, numbers in values.items() if numbers]
         found = {}
         for place, name in enumerate(names):
             for other in names[place + 1 :]:
                 ordered = sorted((name, other), key=lambda one: numpy.mean(values[one]), reverse=is_rate(key))
                 means = sorted(float(numpy.mean(values[one])) for one in ordered)
-                p = welch(values[name], values[other])
+                p = t_test(values[name], values[other], [steps[name], steps[other]])
                 found[frozenset(ordered)] = Pair(ordered[0], means[1] / means[0], p)
         ranked = sorted(pair.p for pair in found.values() if pair.p is not None)
         for pair in found.values():
@@ -166,36 +173,45 @@ def ratio(key: str, values: Mapping[str, float], base: Mapping[str, float], grow
     return min(n, m), factor, factor * math.sqrt((own_error / own) ** 2 + (other_error / other) ** 2), None
 
 
-def welch(first: Sequence[float], second: Sequence[float]) -> float | None:
+def t_test(first: Sequence[float], second: Sequence[float], steps: Sequence[float]) -> float | None:
+    """Two-sided: the larger of Welch's and of Student's standard error, the smaller side's degrees of freedom."""
     from scipy.special import stdtr
 
-    if min(len(first), len(second)) < 2:
+    sizes = numpy.array([len(first), len(second)])
+    if sizes.min() < 2:
         return None
-    shares = [float(numpy.var(side, ddof=1)) / len(side) for side in (first, second)]
+    variances = _variances(first, second, steps)
     distance = abs(float(numpy.mean(first) - numpy.mean(second)))
-    if sum(shares) <= (1e-12 * float(numpy.mean(first))) ** 2:  # nothing but rounding
+    pooled = (sizes - 1) @ variances / (sizes.sum() - 2)
+    squared = max(float((variances / sizes).sum()), float((pooled / sizes).sum()))
+    if squared <= (1e-12 * float(numpy.mean(first))) ** 2:  # nothing but rounding
         return 1.0 if distance <= 1e-12 * abs(float(numpy.mean(first))) else 0.0
-    freedom = sum(shares) ** 2 / sum(s**2 / (len(side) - 1) for s, side in zip(shares, (first, second), strict=True))
-    return float(2 * stdtr(freedom, -distance / math.sqrt(sum(shares))))
+    return float(2 * stdtr(int(sizes.min()) - 1, -distance / math.sqrt(squared)))
 
 
-def would_tell(n: int, first: Sequence[float], second: Sequence[float], num_tests: int) -> bool:
+def _variances(first: Sequence[float], second: Sequence[float], steps: Sequence[float]) -> numpy.ndarray:
+    """At least that of values rounded to steps."""
+    return numpy.array(
+        [max(numpy.var(side, ddof=1), step**2 / 12) for side, step in zip((first, second), steps, strict=True)]
+    )
+
+
+def would_tell(n: int, first: Sequence[float], second: Sequence[float], steps: Sequence[float], num_tests: int) -> bool:
     """Whether n runs a side are the fewest, and more than there are, whose two-sided test would tell these means apart.
 
     In four cases of five, were they the true ones, at the level of the hardest of so many tests; to a thousandth, as a
-    noncentral t is computed in several ways. Never of a side of one run, or of runs that do not scatter.
+    noncentral t is computed in several ways. Never of a side of one run, or of runs that cannot scatter.
     """
     from scipy.special import nctdtr, stdtrit
 
-    if min(len(first), len(second)) < 2 or not numpy.ptp(first) + numpy.ptp(second):
+    if min(len(first), len(second)) < 2 or not _variances(first, second, steps).any():
         return False
-    variances = [float(numpy.var(side, ddof=1)) for side in (first, second)]
+    variance = float(_variances(first, second, steps).sum())
     distance = abs(float(numpy.mean(first) - numpy.mean(second)))
 
     def power(n: int) -> float:
-        freedom = (n - 1) * sum(variances) ** 2 / sum(variance**2 for variance in variances)
-        needed = stdtrit(freedom, 1 - 0.05 / (2 * num_tests))
-        return 1.0 - float(nctdtr(freedom, distance / math.sqrt(sum(variances) / n), needed))
+        needed = stdtrit(n - 1, 1 - 0.05 / (2 * num_tests))
+        return 1.0 - float(nctdtr(n - 1, distance / math.sqrt(variance / n), needed))
 
     least = 1 + min(len(first), len(second))
     return n >= least and power(n) > 0.799 and (n == least or power(n - 1) < 0.801)

@@ -10,7 +10,7 @@ from itertools import combinations
 
 from tracking.compare.grouping import DEVICES, Setting, Task
 from tracking.compare.metric_direction import higher_is_better
-from tracking.compare.statistics import holm, mean_and_standard_error, olympic_mean, repeats_to_tell, welch
+from tracking.compare.statistics import holm, mean_and_standard_error, olympic_mean, repeats_to_tell, t_test
 
 ALPHA = 0.05
 POWER = 0.8
@@ -124,7 +124,7 @@ def speed_up(setting: Setting, base: Setting, key: str) -> tuple[Estimate, Estim
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two settings by one metric: `better` is the one with the better mean; p-values of Welch's t-test.
+    """Two settings by one metric: `better` is the one with the better mean; p-values of `statistics.t_test`.
 
     `factor` is how many times better its mean is, 1 at least; p is None where a side has one run.
     """
@@ -153,7 +153,10 @@ def compare(task: Task, key: str) -> list[Comparison]:
         else:
             better, worse, means = second, first, (two.mean, one.mean)
         factor = max(means) / min(means) if min(means) > 0 else math.inf
-        pairs.append(Comparison(better, worse, factor, welch(first.values(key), second.values(key))))
+        resolutions = (first.resolution(key), second.resolution(key))
+        pairs.append(
+            Comparison(better, worse, factor, t_test(first.values(key), second.values(key), resolutions=resolutions))
+        )
     tested = [pair for pair in pairs if pair.p is not None]
     adjusted = dict(zip(map(id, tested), holm([pair.p for pair in tested if pair.p is not None]), strict=True))
     return [Comparison(pair.better, pair.worse, pair.factor, pair.p, adjusted.get(id(pair))) for pair in pairs]
@@ -167,9 +170,11 @@ def repeats(pair: Comparison, key: str, num_pairs: int) -> int | None:
     """
     if pair.told_apart or pair.p is None or not math.isfinite(pair.factor):
         return None
-    low, high = sorted((pair.better.values(key), pair.worse.values(key)), key=statistics.fmean)
-    found = repeats_to_tell(high, low, 1.0, pair.factor, 1 - ALPHA / (2 * num_pairs), POWER)
-    return None if found is None else max(found, 1 + min(len(low), len(high)))
+    slow, fast = sorted((pair.worse, pair.better), key=lambda setting: -statistics.fmean(setting.values(key)))
+    resolutions = (slow.resolution(key), fast.resolution(key))
+    high, low = slow.values(key), fast.values(key)
+    needed = repeats_to_tell(high, low, 1.0, pair.factor, 1 - ALPHA / (2 * num_pairs), POWER, resolutions)
+    return None if needed is None else max(needed, 1 + min(len(low), len(high)))
 
 
 def best(task: Task, key: str) -> Setting | None:

@@ -13,6 +13,7 @@ from itertools import combinations
 from typing import Any
 
 _PCIE_CLASSES = ("PIX", "PXB", "PHB", "NODE", "SYS")  # fastest first
+_OLD_NAMES = {"SOC": "SYS"}  # what old drivers call the link between NUMA nodes
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*m")  # some drivers underline the header, even into a file
 
 Links = Mapping[str, Mapping[str, str]]
@@ -25,7 +26,7 @@ def parse_matrix(text: str) -> dict[str, Any]:
     cell); `cpu_affinity` and `numa_node` have the GPUs for which the driver knows them ({"GPU0": "0-63"}).
     """
     lines = _TERMINAL_CODES.sub("", text).splitlines()
-    header = next((number for number, line in enumerate(lines) if line.split()[:1] == ["GPU0"]), None)
+    header = next((number for number, line in enumerate(lines) if re.match(r"\s+(GPU|NIC|mlx)\S*\d\s", line)), None)
     if header is None:
         return {}
     names = lines[header].partition("CPU Affinity")[0].split()
@@ -34,7 +35,9 @@ def parse_matrix(text: str) -> dict[str, Any]:
         name, *cells = line.split()[: len(names) + 1] or [""]
         if name not in names or len(cells) < len(names):
             break  # the empty line before the legend
-        matrix["links"][name] = {other: cell for other, cell in zip(names, cells, strict=True) if other != name}
+        matrix["links"][name] = {
+            other: _OLD_NAMES.get(cell, cell) for other, cell in zip(names, cells, strict=True) if other != name
+        }
         # Only tabs tell an empty affinity cell from a missing one.
         affinity = [cell.strip() for cell in line.split("\t")[len(names) + 1 :]]
         for key, cell in zip(("cpu_affinity", "numa_node"), affinity, strict=False):

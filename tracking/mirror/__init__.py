@@ -10,7 +10,7 @@ from __future__ import annotations
 from tracking.mirror import connection, server
 from tracking.mirror.log_batches import MAX_TAG_CHARS, log_batches, shortened
 from tracking.mirror.mirror import Mirror
-from tracking.mirror.mlflow_run import NOTE_TAG, UID_TAG
+from tracking.mirror.mlflow_run import NOTE_TAG, UID_TAG, failure_tags
 from tracking.mirror.server import ENVIRONMENT, TrackingRefused, TrackingUnavailable
 from tracking.mirror.state import STATUS
 
@@ -24,6 +24,7 @@ __all__ = [
     "TrackingRefused",
     "TrackingUnavailable",
     "connection",
+    "failure_tags",
     "log_batches",
     "server",
     "shortened",

@@ -7,27 +7,13 @@ import csv
 import io
 import json
 import time
-from html import escape
 from pathlib import Path
 
 from tracking.report.plots import Plot
 from tracking.report.report import Report
-from tracking.results import Table
 from tracking.run import run_folder
 
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 75rem; margin: 2rem auto; padding: 0 1rem; color: #111; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13px; }
-th, td { padding: .3rem .7rem; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top; }
-th { border-bottom: 2px solid #555; } .whole { white-space: nowrap; }
-.answer { font-size: 1.1rem; } .note, figcaption { color: #444; font-size: 13px; }
-.warnings { border-left: 4px solid #d55e00; padding: .2rem 1rem; } figure { margin: 1.5rem 0; } img { max-width: 100%; }
-@media print { body { max-width: none; margin: 0; font-size: 11px; } figure, tr { break-inside: avoid; } }
-"""
-
-
-WHOLE = 28  # characters of a cell that is not broken into lines
+UNBROKEN = 28  # A cell of up to so many characters stays on one line, and with it a figure beside its error.
 
 
 def write(report: Report, folder: Path) -> list[Path]:
@@ -55,35 +41,20 @@ def _file(plot: Plot) -> str:
 
 
 def html(report: Report) -> str:
-    """One page with its figures in it; everything that comes from runs is escaped."""
-    body = [f"<h1>{escape(report.title)}</h1>", f'<p class="note">{escape(_about(report))}</p>']
-    body.append(f'<p class="answer">{escape(report.answer)}</p>')
-    if report.warnings:
-        items = "".join(f"<li>{escape(warning)}</li>" for warning in report.warnings)
-        body.append(f'<div class="warnings"><b>To be careful about</b><ul>{items}</ul></div>')
-    body += map(_html_table, report.tables)
-    for plot in report.plots:
-        data = base64.b64encode(plot.png).decode()
-        image = f'<img alt="{escape(plot.caption)}" src="data:image/png;base64,{data}">'
-        body.append(f"<figure>{image}<figcaption>{escape(plot.caption)}</figcaption></figure>")
-    head = f'<meta charset="utf-8"><title>{escape(report.title)}</title><style>{STYLE}</style>'
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n' + "\n".join(body) + "\n</body></html>\n"
+    """One page with its figures in it, from page.html.jinja; everything that comes from runs is escaped."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # only where a page is written
 
-
-def _html_table(table: Table) -> str:
-    head = "".join(f"<th>{escape(heading)}</th>" for heading in table.columns)
-    body = "".join(f"<tr>{''.join(map(_html_cell, row))}</tr>\n" for row in table.text())
-    drawn = f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>'
-    note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
-    return f"<h2>{escape(table.title)}</h2>\n{drawn if table.rows else ''}{note}"
-
-
-def _html_cell(text: str) -> str:
-    whole = ' class="whole"' if len(text) <= WHOLE else ""  # a figure stays beside its error
-    return f"<td{whole}>{escape(text)}</td>"
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    pictures = [(plot, base64.b64encode(plot.png).decode()) for plot in report.plots]
+    template = environment.get_template("page.html.jinja")
+    return template.render(report=report, about=_about(report), pictures=pictures, unbroken=UNBROKEN)
 
 
 def markdown(report: Report) -> str:
+    """The report as Markdown, with links to the figures that `write` puts beside it."""
     parts = [f"# {report.title}", _about(report), report.answer]
     if report.warnings:
         parts.append("**To be careful about**\n\n" + "\n".join(f"- {warning}" for warning in report.warnings))
@@ -94,14 +65,14 @@ def markdown(report: Report) -> str:
 
 
 def rows(report: Report) -> str:
-    """CSV: a row a figure."""
+    """The report's figures as CSV, a row each."""
     text = io.StringIO()
     out = csv.writer(text)
     out.writerow(["workload", *report.axes, "figure", "metric", "n", "mean", "standard_error", "olympic_mean", "text"])
     for figure in report.figures:
-        one = figure.estimate
+        estimate = figure.estimate
         labels = [figure.setting[axis] for axis in report.axes]
-        numbers = [one.n, one.mean, one.error, one.olympic, one.text()]
+        numbers = [estimate.n, estimate.mean, estimate.error, estimate.olympic, estimate.text()]
         out.writerow([figure.task, *labels, figure.heading, figure.key, *numbers])
     return text.getvalue()
 

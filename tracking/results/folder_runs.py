@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tracking.mirror import STATUS, UID_TAG, log_batches
+from tracking.mirror import STATUS, UID_TAG, failure_tags, log_batches
 from tracking.results.runs import MAX_LISTED, History, Progress, Run, names_nothing
 from tracking.run import run_folder
 
@@ -61,24 +61,27 @@ class FolderRuns:
             for batch in log_batches(folder / run_folder.JOURNAL, 0):
                 params |= batch.params
                 tags |= batch.tags
-                time_ms = batch.time_ms
+                time_ms = max(time_ms, batch.time_ms)
                 for key, value, at_ms, step in batch.metrics:
                     newest[key] = max(newest.get(key, (step, at_ms, value)), (step, at_ms, value))  # MLflow's "newest"
         except ValueError as error:
             raise ValueError(f"{folder}: {error}") from None
-        run_id, status = _identity(folder, info.uid)
+        result = run_folder.read_result(folder)
+        failure = result.failure if result else None
+        if failure:  # as the mirror says it, which reads it from result.json too
+            tags |= failure_tags(failure, with_note=True)
+        run_id = _run_id(folder) or info.uid
         self._folders[run_id] = folder
         metrics = {key: value for key, (_, _, value) in newest.items()}
-        end_ms = None if status == "RUNNING" else time_ms
+        status = STATUS[result.status] if result else "RUNNING"
+        end_ms = max(time_ms, info.created_ms, failure.time_ms if failure else 0) if result else None
         return Run(run_id, info.name, info.experiment, status, info.created_ms, end_ms, params, tags, metrics)
 
 
-def _identity(folder: Path, uid: str) -> tuple[str, str]:
-    """The run's id in MLflow, or its own where MLflow has not got it, and its status."""
-    mirror, result = folder / run_folder.MIRROR, folder / run_folder.RESULT
-    run_id = run_folder.read_json(mirror).get("run_id") if mirror.exists() else None
-    status = STATUS[run_folder.read_json(result)["status"]] if result.exists() else "RUNNING"
-    return run_id or uid, status
+def _run_id(folder: Path) -> str | None:
+    """The run's id in MLflow, or None where MLflow has not got it."""
+    mirror = folder / run_folder.MIRROR
+    return run_folder.read_json(mirror).get("run_id") if mirror.exists() else None
 
 
 def _names(selector: str, folder: Path, run: Run) -> bool:

@@ -169,7 +169,7 @@ def test_a_run_without_its_folder_fails_the_check(content: dict[str, Any], tmp_p
     [
         "tracking.compare.estimates.mean_and_standard_error",
         "tracking.compare.estimates.olympic_mean",
-        "tracking.compare.estimates.welch",
+        "tracking.compare.estimates.t_test",
     ],
 )
 def test_an_error_in_the_reports_arithmetic_fails_the_command(

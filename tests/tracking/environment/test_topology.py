@@ -86,3 +86,16 @@ def test_any_other_text_is_read_as_nothing_or_less(text: str) -> None:
     parse_matrix(text)
     parse_nvlink(text)
     assert parse_matrix("No devices were found\n") == {} == parse_nvlink("")
+
+
+def test_a_network_card_may_stand_before_the_gpus() -> None:
+    text = "\tNIC0\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nNIC0\t X \tPIX\tSYS\t\t\n"
+    text += "GPU0\tPIX\t X \tNV4\t0-7\t0\nGPU1\tSYS\tNV4\t X \t0-7\t0\n"
+    matrix = parse_matrix(text)
+    assert matrix["links"]["GPU0"] == {"NIC0": "PIX", "GPU1": "NV4"}
+    assert classify(matrix["links"], [0, 1]) == "NV4"
+
+
+def test_old_drivers_call_sys_soc() -> None:
+    matrix = parse_matrix("\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tSOC\t0-7\nGPU1\tSOC\t X \t8-15\n")
+    assert classify(matrix["links"], [0, 1]) == "SYS"

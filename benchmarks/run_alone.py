@@ -1,0 +1,37 @@
+"""What benchmarks have in common that train without launch.py: a run's composed options, and a process group of one."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
+
+from conf import schema
+from trainers.loop import precision as precisions
+from trainers.loop.train import join
+from trainers.workload import Shard
+
+ROOT = Path(__file__).resolve().parent.parent
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def composed(overrides: list[str]) -> schema.RunConfig:
+    ConfigStore.instance().store("schema", schema.RunConfig)
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        return OmegaConf.to_object(compose("config", overrides))  # type: ignore[return-value]
+
+
+def join_alone(parser: argparse.ArgumentParser, config: schema.RunConfig) -> Shard:
+    """This process as a run's only one, in the run's precision; where `gpus=` asks for another, the program ends."""
+    there = torch.cuda.device_count()
+    if str(config.gpus) not in ("0", "1") or int(config.gpus) > there:
+        parser.error(f"gpus={config.gpus}: give gpus=0, the CPU, or gpus=1, of {there} visible on this machine")
+    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    shard = join(config)
+    precisions.apply(config.precision)
+    return shard
