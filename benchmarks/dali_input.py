@@ -54,10 +54,10 @@ def dali_batches(
             files=files, labels=data.train.labels.tolist(), random_shuffle=True, initial_fill=len(files)
         )
         images = fn.decoders.image_random_crop(
-            jpegs, device=decoder, output_type=types.RGB, random_area=[data.min_crop_area, 1.0],
+            jpegs, device=decoder, output_type=types.RGB, random_area=[data.view.min_crop_area, 1.0],
             random_aspect_ratio=[3 / 4, 4 / 3], num_attempts=10,
         )  # fmt: skip
-        images = fn.resize(images, size=(data.image_size, data.image_size), interp_type=types.INTERP_LINEAR)
+        images = fn.resize(images, size=data.image_size, interp_type=types.INTERP_LINEAR)
         images = fn.flip(images, horizontal=fn.random.coin_flip())
         return (images.gpu(), labels.gpu()) if on_gpu else (images, labels)
 
@@ -112,7 +112,9 @@ def main() -> None:
         parser.error(
             f"model={config.model.name} dataset={config.dataset.name}: DALI reads model=resnet50's image files"
         )
-    training = Training(config, data, make_module(workload, data, config), shard, "after")
+    module = make_module(workload, data, config)
+    data = data.viewed(module.view)
+    training = Training(config, data, module, shard, "after")
     for _ in range(WARMUP):
         training.step(data.example_batches(config.device_batch_size(), shard.device)[0])
     whole = None

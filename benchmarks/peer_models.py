@@ -22,7 +22,7 @@ from trainers.data.detection.synthetic import CLASSES, OBJECTS, generated_batch
 from trainers.loop.train import make_data, make_module
 from trainers.models.ssd.default_boxes import ASPECT_RATIOS, IMAGE_SIZE, SCALES, STEPS, default_boxes
 from trainers.models.ssd.network import MAP_CHANNELS, Ssd300
-from trainers.workload import TrialModule, load_workload
+from trainers.workload import TrialModule, load_workload, viewed
 
 Step = Callable[[], None]
 MASKRCNN_CANVAS = (800, 1216)
@@ -173,6 +173,7 @@ def build_ours(workload: str, batch_size: int, device: torch.device, precision: 
         loaded = load_workload(config)
         data: Any = make_data(loaded, config.dataset)
         module: TrialModule = make_module(loaded, data, config)
+    data = viewed(data, module)
     if workload == "maskrcnn":
         data.canvas = MASKRCNN_CANVAS
 

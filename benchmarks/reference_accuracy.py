@@ -45,7 +45,7 @@ from torchvision.transforms.functional import pil_to_tensor
 from conf.schema import RunConfig
 from trainers.loop.train import make_data, make_module
 from trainers.models.maskrcnn import MaskRcnn
-from trainers.workload import load_workload
+from trainers.workload import load_workload, viewed
 
 Sample = tuple[torch.Tensor, dict[str, torch.Tensor]]
 
@@ -116,7 +116,7 @@ def train_epoch(
     losses = []
     for number, (images, targets) in enumerate(loader):
         for group in optimizer.param_groups:
-            group["lr"] = ours.schedule.at(epoch * len(loader) + number, epoch + number / len(loader))
+            group["lr"] = ours.schedule.at(epoch + number / len(loader), epoch * len(loader) + number)
         on_device = [{key: value.to(device) for key, value in one.items()} for one in targets]
         optimizer.zero_grad()
         with torch.autocast(device.type, kind or torch.bfloat16, enabled=kind is not None):
@@ -200,7 +200,7 @@ def main() -> None:
         Pictures(root, "train", train=True), config.device_batch_size(), shuffle=True, **common
     )
     eval_loader = torch.utils.data.DataLoader(pictures, 8, **common)
-    our_loader = data.eval_loader(config.device_batch_size(), shard)
+    our_loader = viewed(data, ours).eval_loader(config.device_batch_size(), shard)
     found: list[dict[str, Any]] = []
     for epoch in range(config.max_epochs or ours.max_epochs):
         started = time.monotonic()

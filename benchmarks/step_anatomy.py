@@ -50,7 +50,7 @@ from torch.nn.parallel import DistributedDataParallel
 from conf.schema import RunConfig
 from trainers.loop import ddp, precision
 from trainers.loop.train import join, make_data, make_module
-from trainers.workload import Batch, Data, Shard, TrialModule, load_workload
+from trainers.workload import Batch, Data, Shard, TrialModule, load_workload, viewed
 
 VARIANTS = ("after", "overlapped", "one bucket", "after, apart", "overlapped, apart")
 WARMUP, PROFILED = 5, 5  # steps
@@ -191,11 +191,13 @@ def measure(rank: int, asked: Asked) -> None:
         print(f"{size} x {where}, PyTorch {torch.__version__}; {' '.join(asked.overrides)}; {asked.steps} steps")
     for variant in asked.variants:
         torch.manual_seed(config.seed)
-        training = Training(config, data, make_module(workload, data, config), shard, variant)
+        module = make_module(workload, data, config)
+        data = viewed(data, module)
+        training = Training(config, data, module, shard, variant)
         batches = endless(data.train_loader(config.device_batch_size(), config.seed, shard))
         own = anatomy(training, batches, data.example_batches(config.device_batch_size(), shard.device), asked.steps)
         batches.close()  # type: ignore[attr-defined]
-        del training, batches
+        del training, module, batches
         gc.collect()  # a module and what is compiled of it hold each other
         found: list[Any] = [None] * size
         dist.all_gather_object(found, own)

@@ -15,11 +15,12 @@ from typing import Any
 import pytorch_lightning as pl
 
 from conf.schema import ConfigError, RunConfig
-from trainers.data.types import Batch, Data, Loader, Shard, Versioned
+from trainers.data.types import Batch, ClassificationData, Data, DetectionData, Loader, Shard, Versioned, Viewable
 from trainers.ops.batchnorm import average_running_statistics
 
 __all__ = [
-    "Batch", "Data", "Loader", "Shard", "TrialModule", "Versioned", "Workload", "bind", "load_workload",
+    "Batch", "ClassificationData", "Data", "DetectionData", "Loader", "Shard", "TrialModule", "Versioned", "Viewable",
+    "Workload", "bind", "load_workload", "viewed",
 ]  # fmt: skip
 
 
@@ -31,6 +32,7 @@ class TrialModule(pl.LightningModule):
     """
 
     max_epochs: int  # the length of the schedule
+    view: Any = None  # how the images are to be cut, where the data leave that open (trainers.data.types.Viewable)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Lightning notes the running hook here some 40 times a step, and nn.Module takes 2 us each to look whether
@@ -74,6 +76,11 @@ def load_workload(config: RunConfig) -> Workload:
     if not isinstance(workload, Workload):
         raise ConfigError(f"model.workload={config.model.workload}: is a {type(workload).__name__}, not a Workload")
     return workload
+
+
+def viewed(data: Data, module: TrialModule) -> Data:
+    """The data, cut as the module wants them; as they are where the one does not ask or the other has no choice."""
+    return data.viewed(module.view) if module.view is not None and isinstance(data, Viewable) else data
 
 
 def bind(function: Callable[..., Any], prefix: str, **given: Any) -> Any:

@@ -7,23 +7,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from tests.trainers import coco_files, jpegs
-from trainers.data.detection.files import DetectionData, coco
-from trainers.data.detection.view import ShortEdge
+from trainers.data.detection.files import CocoData, coco
+from trainers.data.detection.view import ShortEdge, View
 
-CPU = torch.device("cpu")
 LYING, STANDING = (20, 30), (30, 20)
 LABELS = {2: 1, 9: 2}  # of the categories
 GREY_STEP = 12  # between images; JPEG keeps a single grey exactly
-
-
-class Shard:
-    """trainers.workload.Shard, without the 14 seconds that importing Lightning takes."""
-
-    def __init__(self, rank: int = 0, world_size: int = 1) -> None:
-        self.rank, self.world_size, self.device = rank, world_size, CPU
 
 
 class Thing(NamedTuple):
@@ -79,7 +70,5 @@ def draw(root: Path, name: str, pictures: Sequence[Picture]) -> None:
         jpegs.write(root / name / f"{image}.jpg", np.full((*picture.size, 3), image * GREY_STEP, np.uint8))
 
 
-def small(root: Path, view: Any = None, outlines: bool = False) -> DetectionData:
-    data = coco(str(root), num_threads=1)
-    data.view, data.outlines = view or ShortEdge(32, 64), outlines
-    return data
+def small(root: Path, view: View | None = None) -> CocoData:
+    return coco(str(root), num_threads=1).viewed(view or ShortEdge(32, 64))

@@ -31,7 +31,7 @@ class Recorder:
 
 def ssd(recorder: Recorder | None = None, **options: Any) -> Ssd:
     torch.manual_seed(1)
-    data: Any = SimpleNamespace(num_classes=NUM_CLASSES, view=None, evaluator=lambda iou_types: recorder)
+    data: Any = SimpleNamespace(num_classes=NUM_CLASSES, evaluator=lambda iou_types: recorder)
     small = {"epochs": 2, "decay_epochs": [1], "backbone": "resnet18", "width": 0.125}
     return Ssd(data, **{"learning_rate": 1e-3, "weight_decay": 0.0, **small, **options})
 

@@ -5,6 +5,8 @@ And the rectangles that classifiers are trained and evaluated on.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 
@@ -17,6 +19,15 @@ MIN_AREA = 0.08
 ASPECT = (3 / 4, 4 / 3)
 NUM_TRIALS = 10
 NUM_DRAWS = 2 * NUM_TRIALS + 3  # uniform random numbers that an image's crop takes
+
+
+@dataclass(frozen=True)
+class SquareView:
+    """Squares, as classifiers see them: random crops for training, the middle of each image for evaluation."""
+
+    image_size: int = 224  # pixels, the square's side
+    eval_resize: int = 256  # pixels, to which an image's shorter side is resized before its middle is cut out
+    min_crop_area: float = MIN_AREA  # share of a training image that its crop shows at least
 
 
 def random_crops(draws: np.ndarray, sizes: np.ndarray, min_area: float = MIN_AREA) -> tuple[np.ndarray, np.ndarray]:

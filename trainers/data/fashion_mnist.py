@@ -5,7 +5,6 @@ Source: H. Xiao, K. Rasul and R. Vollgraf 2017, arXiv:1708.07747, https://github
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import http.client
 import os
@@ -13,18 +12,20 @@ import tempfile
 import urllib.request
 from pathlib import Path
 
+from filelock import FileLock
+
 from conf.schema import ConfigError
 from trainers.data.idx import read_idx
 from trainers.data.images import Arrays, ImageData, Source
 
 MIRROR = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
-MD5 = {  # of the gzipped files, from the dataset's README
+MD5 = {  # The dataset's README gives these of the gzipped files.
     "train-images-idx3-ubyte": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
     "train-labels-idx1-ubyte": "25c81989df183df01b3e8a0aad5dffbe",
     "t10k-images-idx3-ubyte": "bef4ecab320f06d8554ea6380940ec79",
     "t10k-labels-idx1-ubyte": "bb300cfdad3c16e7a12a480ee83cd310",
 }
-NUM_TRAIN = 60_000  # of which a fifth is held out for validation
+NUM_TRAIN = 60_000  # A fifth of them is held out for validation.
 NUM_TEST = 10_000
 IMAGE_SIZE = (28, 28)
 CLASS_NAMES = (
@@ -83,8 +84,7 @@ def fetch_missing(folder: Path) -> None:
     """Download what is missing. Of the processes that start together, one fetches and the others wait for it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with FileLock(folder / ".lock", fallback_to_soft=False):
             for name, md5 in MD5.items():
                 if find(folder, name) is None:
                     _fetch(MIRROR + f"{name}.gz", md5, folder / f"{name}.gz")
@@ -99,10 +99,10 @@ def _fetch(url: str, md5: str, target: Path) -> None:
     """Download to a file of another name and rename it once it is whole and right."""
     with urllib.request.urlopen(url, timeout=TIMEOUT_SEC) as response:
         content = response.read()
-    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    if found != md5:
+    digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if digest != md5:
         raise ConfigError(
-            f"dataset.download=true: {url} has MD5 {found} ({len(content)} bytes), expected {md5};"
+            f"dataset.download=true: {url} has MD5 {digest} ({len(content)} bytes), expected {md5};"
             " something on the way changed it: try again, or copy the file into dataset.path yourself"
         )
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")

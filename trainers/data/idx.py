@@ -35,9 +35,9 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     header = struct.Struct(f">4x{len(shape)}I")
     if len(content) < header.size:
         raise ConfigError(f"{path}: ends after {len(content)} bytes, inside its header; {NEXT_STEP}")
-    found = header.unpack_from(content)
-    if found != shape:
-        raise ConfigError(f"{path}: holds {list(found)} values (count first), expected {list(shape)}; {NEXT_STEP}")
+    declared = header.unpack_from(content)
+    if declared != shape:
+        raise ConfigError(f"{path}: holds {list(declared)} values (count first), expected {list(shape)}; {NEXT_STEP}")
     num_bytes = header.size + math.prod(shape)
     if len(content) != num_bytes:
         raise ConfigError(f"{path}: holds {len(content)} bytes, expected {num_bytes} by its header; {NEXT_STEP}")

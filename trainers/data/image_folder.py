@@ -7,16 +7,17 @@ batch, so that they, too, do not depend on the number of processes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from trainers.data.crop import MIN_AREA, NUM_DRAWS, centre_crops, crop_resize, random_crops
+from trainers.data.crop import NUM_DRAWS, SquareView, centre_crops, crop_resize, random_crops
 from trainers.data.folder_index import FolderIndex, load_index
 from trainers.data.jpeg import Decoded, JpegReader, generated, threads_per_process
 from trainers.data.order import EvalOrder, TrainOrder
-from trainers.data.prefetch import prefetch
+from trainers.data.prefetch import prefetch, to_device
 from trainers.data.version import digest, manifest
 
 if TYPE_CHECKING:
@@ -44,10 +45,12 @@ def shapes(
 
 
 class ImageFolderData:
-    """Implements trainers.workload.Data. Before loaders are made, the module sets how it wants its images.
+    """Implements trainers.data.types.ClassificationData and Viewable: images are cut as a SquareView says.
 
-    Batches hold images uint8 [n, 3, image_size, image_size] with channels_last strides, and labels int64 [n].
+    Batches hold images uint8 [n, 3, height, width] with channels_last strides, and labels int64 [n].
     """
+
+    view = SquareView()
 
     def __init__(
         self, name: str, train: FolderIndex, val: FolderIndex, decode: str = "auto", num_threads: int | None = None
@@ -55,10 +58,16 @@ class ImageFolderData:
         self.name, self.train, self.val = name, train, val
         self.decode, self.num_threads = decode, num_threads
         self.class_names, self.num_classes = train.class_names, len(train.class_names)
-        self.image_size = 224  # of the square that the model sees
-        self.eval_resize = 256  # to which an evaluated image's shorter side is resized, before its middle is cut out
-        self.min_crop_area = MIN_AREA  # of a training image's area, for its random crop
         self._reader: JpegReader | None = None
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        return self.view.image_size, self.view.image_size
+
+    def viewed(self, view: SquareView) -> ImageFolderData:
+        data = copy(self)
+        data.view = view
+        return data
 
     def example_batches(self, batch_size: int, device: torch.device) -> list[Batch]:
         """One generated batch, cut out of noise: so that the compiler sees that part, too, before the clock starts."""
@@ -103,15 +112,9 @@ class ImageFolderData:
             yield {"images": images, "labels": to_device(index.labels[steps[step]], reader.device)}
 
     def _cut(self, decoded: Decoded, crops: np.ndarray, flips: np.ndarray) -> torch.Tensor:
-        size, device = self.image_size, decoded.pixels.device
-        out_sizes = torch.full((len(crops), 2), size, device=device)
-        return crop_resize(decoded, to_device(crops, device), to_device(flips, device), out_sizes, (size, size))
-
-
-def to_device(array: np.ndarray, device: torch.device) -> torch.Tensor:
-    """A copy that the host does not wait for, through pinned memory."""
-    tensor = torch.from_numpy(np.ascontiguousarray(array))
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+        device = decoded.pixels.device
+        out_sizes = torch.full((len(crops), 2), self.view.image_size, device=device)
+        return crop_resize(decoded, to_device(crops, device), to_device(flips, device), out_sizes, self.image_size)
 
 
 class TrainLoader:
@@ -142,7 +145,7 @@ class TrainLoader:
         epoch = self.epoch
 
         def cutter(step: int, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            return random_crops(self._draws(epoch, step), sizes, self.data.min_crop_area)
+            return random_crops(self._draws(epoch, step), sizes, self.data.view.min_crop_area)
 
         loaded = self.data.load(self.reader, self.data.train, self.order.indices(epoch), cutter)
         for step, batch in enumerate(loaded):
@@ -177,4 +180,5 @@ class EvalLoader:
             yield {**batch, "weights": self.order.weights(step), "num_samples": self.order.num_real(step)}
 
     def _centre(self, step: int, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return centre_crops(sizes, self.data.eval_resize, self.data.image_size), np.zeros(len(sizes), bool)
+        view = self.data.view
+        return centre_crops(sizes, view.eval_resize, view.image_size), np.zeros(len(sizes), bool)

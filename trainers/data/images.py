@@ -36,7 +36,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class ImageData:
-    """Grey-scale images in memory; implements trainers.workload.Data.
+    """Grey-scale images in memory; implements trainers.data.types.ClassificationData.
 
     The sizes are declared, so that lengths are known without reading; `read("train")` returns `num_train + num_eval`
     samples and `read("test")` returns `num_test` (0: there is no test set). Reading checks what was declared and

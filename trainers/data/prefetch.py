@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 T = TypeVar("T")
@@ -93,6 +94,12 @@ def prefetch(iterator: Iterator[T], device: torch.device, depth: int = 2) -> Ite
             del item  # or it would hold its memory while the next one is waited for
     finally:
         producer.stop()
+
+
+def to_device(array: np.ndarray, device: torch.device) -> torch.Tensor:
+    """A copy that the host does not wait for, through pinned memory."""
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def _record_stream(item: Any, stream: torch.cuda.Stream) -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 if TYPE_CHECKING:
     import torch
 
+    from trainers.data.coco import DetectionEvaluator, IouType
+
 # A batch is a dict of tensors and one int, `num_samples`: how many real samples of this process it holds (the last
 # batch of an epoch is filled up, so that shapes never change, and what fills it has weight zero).
 Batch = dict[str, Any]
@@ -48,6 +50,45 @@ class Data(Protocol):
 
     def test_loader(self, batch_size: int, shard: Shard) -> Loader | None:
         """Samples kept for a final figure, off the clock; None where the dataset has none."""
+        ...
+
+
+class ClassificationData(Data, Protocol):
+    """What a classifier is made for."""
+
+    @property
+    def name(self) -> str: ...  # the dataset's, for messages
+
+    @property
+    def num_classes(self) -> int: ...
+
+    @property
+    def class_names(self) -> tuple[str, ...]: ...
+
+    @property
+    def image_size(self) -> tuple[int, int]: ...  # pixels, height and width of the images in the batches
+
+
+class DetectionData(Data, Protocol):
+    """What a detector is made for."""
+
+    @property
+    def num_classes(self) -> int: ...
+
+    @property
+    def class_names(self) -> tuple[str, ...]: ...
+
+    def evaluator(self, iou_types: tuple[IouType, ...]) -> DetectionEvaluator | None:
+        """What turns the detections in the validation images into metrics; None where nothing is evaluated."""
+        ...
+
+
+@runtime_checkable
+class Viewable(Protocol):
+    """Data whose images can be cut in more than one way; a module says in which by its `view`."""
+
+    def viewed(self, view: Any) -> Data:
+        """The same data, cut as `view` says. Reads nothing, and leaves this object as it is."""
         ...
 
 

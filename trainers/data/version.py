@@ -8,18 +8,18 @@ from pathlib import Path
 
 import numpy as np
 
-MANIFEST = "manifest.json"  # of drawn data, beside the images: holds digests of what was drawn
+MANIFEST = "manifest.json"  # It lies beside drawn images and holds digests of them.
 DIGEST_BYTES = 6
 
 
 def digest(parts: Iterable[np.ndarray | Iterable[str]]) -> str:
     """Twelve hex digits that follow from the parts, arrays of any kind or words, and their order."""
-    found = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    hasher = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for part in parts:
         array = np.ascontiguousarray(part if isinstance(part, np.ndarray) else np.array(list(part)))
-        found.update(f"{array.dtype} {array.shape};".encode())
-        found.update(array.tobytes())
-    return found.hexdigest()
+        hasher.update(f"{array.dtype} {array.shape};".encode())
+        hasher.update(array.tobytes())
+    return hasher.hexdigest()
 
 
 def manifest(folder: Path) -> np.ndarray:

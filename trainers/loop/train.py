@@ -23,7 +23,7 @@ from trainers.loop import ddp, precision
 from trainers.loop.checkpoint import CheckpointCallback
 from trainers.loop.memory import naming_the_batch_that_fits
 from trainers.loop.warmup import flops_per_sample, warm_up
-from trainers.workload import Data, Loader, Shard, TrialModule, Versioned, Workload, bind, load_workload
+from trainers.workload import Data, Loader, Shard, TrialModule, Versioned, Workload, bind, load_workload, viewed
 
 logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
 
@@ -42,6 +42,7 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     pl.seed_everything(config.seed, verbose=False)
     data = read_index(workload, config.dataset, log)
     module = make_module(workload, data, config)
+    data = viewed(data, module)
     # The weights are the same everywhere; what is drawn from here on (augmentation, dropout) is each process's own.
     pl.seed_everything((config.seed + (shard.rank << 20)) % 2**32, verbose=False)
     train_loader, eval_loader, test_loader = loaders(data, config, shard)

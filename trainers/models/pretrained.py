@@ -1,4 +1,4 @@
-"""Loads weights that were trained before, from a local file."""
+"""Weights that were trained before: what images they expect, and how they are loaded from a local file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import torch
 from torch import nn
 
 from conf.schema import ConfigError
+
+# Of ImageNet's red, green and blue, from 0 to 1: what torchvision's weights expect images to be normalised by.
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 log = logging.getLogger(__name__)
 
@@ -31,11 +34,11 @@ def load_pretrained(net: nn.Module, path: str, head: str) -> None:
     unknown = sorted(state.keys() - own.keys())
     other = sorted(name for name in own.keys() & state.keys() if state[name].shape != own[name].shape)
     problems = (("it lacks", missing), ("it has the unknown", unknown), ("of another shape is", other))
-    found = [f"{what} {', '.join(names[:3])} ({len(names)} in all)" for what, names in problems if names]
-    if found:
+    reasons = [f"{what} {', '.join(names[:3])} ({len(names)} in all)" for what, names in problems if names]
+    if reasons:
         raise ConfigError(
-            f"model.hparams.pretrained={path}: these are weights of another network: {'; '.join(found)}; give a file of"
-            " torchvision's for this one"
+            f"model.hparams.pretrained={path}: these are weights of another network: {'; '.join(reasons)}; give a file"
+            " of torchvision's for this one"
         )
     net.load_state_dict(state, strict=False)
 

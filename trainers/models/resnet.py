@@ -7,7 +7,6 @@ arXiv:1706.02677), the rate then falling along a half cosine (I. Loshchilov and 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -15,17 +14,17 @@ import torch.nn.functional as F
 import torchvision
 from torch import nn
 
-from conf.schema import ConfigError
-from trainers.data.image_folder import ImageFolderData, imagenet, shapes
-from trainers.data.synthetic_images import SyntheticImages, synthetic
-from trainers.models.pretrained import load_pretrained
+from trainers.data.crop import MIN_AREA, SquareView
+from trainers.data.image_folder import imagenet, shapes
+from trainers.data.synthetic_images import synthetic
+from trainers.models.pretrained import MEAN, STD, load_pretrained
+from trainers.models.schedule import Schedule, check
 from trainers.ops.compiling import compiled
-from trainers.ops.distributed_sum import Sums
-from trainers.ops.space_to_depth import Stem
-from trainers.workload import Batch, TrialModule, Workload
+from trainers.ops.distributed_sum import DistributedSum
+from trainers.ops.space_to_depth import SpaceToDepthConv
+from trainers.workload import Batch, ClassificationData, TrialModule, Workload
 
 NETWORKS = {18: torchvision.models.resnet18, 34: torchvision.models.resnet34, 50: torchvision.models.resnet50}
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's red, green and blue, in 0 to 1
 TOP = 5
 
 
@@ -38,7 +37,7 @@ class Classifier(nn.Module):
     def __init__(self, depth: int, num_classes: int, zero_init_gamma: bool) -> None:
         super().__init__()
         self.resnet = NETWORKS[depth](weights=None, num_classes=num_classes, zero_init_residual=zero_init_gamma)
-        self.resnet.conv1 = Stem()
+        self.resnet.conv1 = SpaceToDepthConv()
         self.register_buffer("mean", 255 * torch.tensor(MEAN).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("scale", 1 / (255 * torch.tensor(STD).view(1, 3, 1, 1)), persistent=False)
 
@@ -76,7 +75,7 @@ class ResNet(TrialModule):
 
     def __init__(
         self,
-        data: ImageFolderData | SyntheticImages,
+        data: ClassificationData,
         learning_rate: float,
         weight_decay: float,
         epochs: int,
@@ -86,44 +85,34 @@ class ResNet(TrialModule):
         label_smoothing: float = 0.0,
         image_size: int = 224,
         eval_resize: int = 256,
-        min_crop_area: float = 0.08,
+        min_crop_area: float = MIN_AREA,
         depth: int = 50,
         zero_init_gamma: bool = False,
         pretrained: str | None = None,
     ) -> None:
         super().__init__()
-        check_schedule(epochs, warmup_epochs, decay_epochs)
+        self.schedule = Schedule(learning_rate, epochs, decay_epochs, warmup_epochs, in_step=0.5)
         check("momentum", momentum, 0 <= momentum < 1, "from 0 to below 1")
         check("label_smoothing", label_smoothing, 0 <= label_smoothing < 1, "from 0 to below 1")
         check("image_size", image_size, image_size >= 32, "32 pixels or more: the network halves them five times")
         check("eval_resize", eval_resize, eval_resize >= image_size, f"image_size={image_size} pixels or more")
         check("min_crop_area", min_crop_area, 0 < min_crop_area <= 1, "a share above 0, up to 1")
         check("depth", depth, depth in NETWORKS, " or ".join(map(str, NETWORKS)))
-        self.learning_rate, self.weight_decay, self.momentum = learning_rate, weight_decay, momentum
-        self.max_epochs, self.warmup_epochs, self.decay_epochs = epochs, warmup_epochs, decay_epochs
-        self.label_smoothing = label_smoothing
-        data.image_size, data.eval_resize, data.min_crop_area = image_size, eval_resize, min_crop_area
+        self.weight_decay, self.momentum = weight_decay, momentum
+        self.max_epochs, self.label_smoothing = epochs, label_smoothing
+        self.view = SquareView(image_size, eval_resize, min_crop_area)
         self.net = Classifier(depth, data.num_classes, zero_init_gamma)
         if pretrained is not None:
             load_pretrained(self.net.resnet, pretrained, head="fc")
         # What cuDNN's tensor-core kernels want, and faster on a CPU too; before DDP lays out its buckets.
         self.net = self.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._training_loss, self._evaluate = training_loss, evaluate
-        self._sums = Sums()
+        self._sums = DistributedSum()
 
     def compile_hot_path(self) -> None:
         """Compile network and loss, for training and evaluation; shapes never change, so neither do the graphs."""
         self._training_loss = compiled(training_loss, self.device, autotune=True)
         self._evaluate = compiled(evaluate, self.device)
-
-    def learning_rate_at(self, epoch: float) -> float:
-        """The rate at a point of the training, in epochs."""
-        if epoch < self.warmup_epochs:
-            return self.learning_rate * epoch / self.warmup_epochs
-        if self.decay_epochs is not None:
-            return self.learning_rate / 10 ** sum(epoch >= decay for decay in self.decay_epochs)
-        done = min(1.0, (epoch - self.warmup_epochs) / (self.max_epochs - self.warmup_epochs))
-        return self.learning_rate * (1 + math.cos(math.pi * done)) / 2
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         parameters = list(self.net.parameters())
@@ -132,15 +121,15 @@ class ResNet(TrialModule):
             {"params": [parameter for parameter in parameters if parameter.ndim <= 1], "weight_decay": 0.0},
         ]
         return torch.optim.SGD(
-            groups, lr=self.learning_rate, momentum=self.momentum, weight_decay=self.weight_decay, fused=True
+            groups,
+            lr=self.schedule.learning_rate,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            fused=True,
         )
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        # The middle of the step, so that neither the first nor the last one has a rate of zero.
-        rate = self.learning_rate_at(self.current_epoch + (batch_idx + 0.5) / self.trainer.num_training_batches)
-        for optimizer in self.trainer.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = rate
+        self.schedule.apply(self.trainer, batch_idx)
 
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
         images, labels, weights = batch["images"], batch["labels"], batch["weights"]
@@ -154,21 +143,6 @@ class ResNet(TrialModule):
     def metrics(self) -> dict[str, float]:
         total, first, top, loss = self._sums.reduce()
         return {"accuracy": first / total, "accuracy_top5": top / total, "loss": loss / total}
-
-
-def check(name: str, value: Any, holds: bool, allowed: str) -> None:
-    if not holds:
-        raise ConfigError(f"model.hparams.{name}={value}: give {allowed}")
-
-
-def check_schedule(epochs: int, warmup_epochs: float, decay_epochs: list[float] | None) -> None:
-    """Raise ConfigError where there is no epoch, or where warm-up or decays do not lie within them, in order."""
-    check("epochs", epochs, isinstance(epochs, int) and epochs >= 1, "a whole number of epochs, 1 or more")
-    check("warmup_epochs", warmup_epochs, 0 <= warmup_epochs < epochs, f"from 0 to below epochs={epochs}")
-    if decay_epochs is not None:
-        in_order = list(decay_epochs) == sorted(decay_epochs) and all(epoch >= warmup_epochs for epoch in decay_epochs)
-        allowed = f"ascending epochs, none before warmup_epochs={warmup_epochs}, or null"
-        check("decay_epochs", decay_epochs, in_order, allowed)
 
 
 WORKLOAD = Workload(module=ResNet, data={"shapes": shapes, "imagenet": imagenet, "synthetic": synthetic}, unit="images")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,32 +11,57 @@ from conf.schema import ConfigError
 
 
 @dataclass(frozen=True)
-class StepSchedule:
-    """Linear warm-up over `warmup_steps`, then a tenth of the rate after each of `decay_epochs` (fractions allowed)."""
+class Schedule:
+    """Linear warm-up, then a tenth of the rate after each of `decay_epochs`; or, with None, a half cosine to zero.
+
+    The warm-up takes `warmup_epochs`, from a rate of zero, or `warmup_steps`, of which the first has a rate already.
+    Epochs may be fractions. A step has the rate of the place `in_step` of it: 0 is its beginning; at 0.5, its middle,
+    neither the first nor the last step has a rate of zero. Raises ConfigError, in the words of model.hparams, where
+    there is no epoch, or where warm-up or decays do not lie within the epochs, in order.
+    """
 
     learning_rate: float
     epochs: int
-    decay_epochs: list[float]
-    warmup_steps: int
+    decay_epochs: Sequence[float] | None
+    warmup_epochs: float = 0.0
+    warmup_steps: int = 0
+    in_step: float = 0.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.epochs, int) or self.epochs < 1:
-            raise ConfigError(f"model.hparams.epochs={self.epochs}: must be a whole number of at least 1")
-        if not isinstance(self.warmup_steps, int) or self.warmup_steps < 0:
-            raise ConfigError(f"model.hparams.warmup_steps={self.warmup_steps}: must be a whole number, 0 or more")
-        if sorted(self.decay_epochs) != self.decay_epochs or any(epoch < 0 for epoch in self.decay_epochs):
-            raise ConfigError(f"model.hparams.decay_epochs={self.decay_epochs}: must be epochs in ascending order")
+        check("epochs", self.epochs, is_count(self.epochs) and self.epochs >= 1, "a whole number of epochs, 1 or more")
+        within = 0 <= self.warmup_epochs < self.epochs
+        check("warmup_epochs", self.warmup_epochs, within, f"from 0 to below epochs={self.epochs}")
+        check("warmup_steps", self.warmup_steps, is_count(self.warmup_steps), "a whole number of steps, 0 or more")
+        decays = self.decay_epochs or []
+        in_order = list(decays) == sorted(decays) and all(epoch >= self.warmup_epochs for epoch in decays)
+        first = f"warmup_epochs={self.warmup_epochs}" if self.warmup_epochs else "0"
+        check("decay_epochs", self.decay_epochs, in_order, f"ascending epochs, none before {first}")
 
-    def at(self, step: int, epoch: float) -> float:
-        """The rate of a step, counted from 0, that begins at `epoch`, a fraction."""
-        decays = sum(epoch >= end for end in self.decay_epochs)
-        warm = min(1.0, (step + 1) / (self.warmup_steps + 1))
-        return self.learning_rate * warm / 10**decays
+    def at(self, epoch: float, step: int = 0) -> float:
+        """The rate at a point of the training, in epochs, within a step that is counted from 0."""
+        if epoch < self.warmup_epochs:
+            return self.learning_rate * epoch / self.warmup_epochs
+        rate = self.learning_rate * min(1.0, (step + 1) / (self.warmup_steps + 1))
+        if self.decay_epochs is not None:
+            return rate / 10 ** sum(epoch >= decay for decay in self.decay_epochs)
+        done = min(1.0, (epoch - self.warmup_epochs) / (self.epochs - self.warmup_epochs))
+        return rate * (1 + math.cos(math.pi * done)) / 2
 
     def apply(self, trainer: Any, batch_idx: int) -> None:
         """Set the rate of the step that is about to begin."""
         num_batches = trainer.num_training_batches
-        rate = self.at(trainer.current_epoch * num_batches + batch_idx, trainer.current_epoch + batch_idx / num_batches)
+        epoch = trainer.current_epoch + (batch_idx + self.in_step) / num_batches
+        rate = self.at(epoch, trainer.current_epoch * num_batches + batch_idx)
         for optimizer in trainer.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate
+
+
+def check(name: str, value: Any, holds: bool, allowed: str) -> None:
+    """Raise ConfigError, naming the option and what it may be, where `holds` is false."""
+    if not holds:
+        raise ConfigError(f"model.hparams.{name}={value}: give {allowed}")
+
+
+def is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

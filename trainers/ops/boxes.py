@@ -49,6 +49,18 @@ def clip(boxes: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
     return torch.minimum(boxes.clamp(min=0), limit)
 
 
+def to_image(boxes: torch.Tensor, crops: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
+    """Boxes [n, K, 4] from pixels of the canvas to those of the images, where nothing is flipped.
+
+    Args:
+        boxes: x0 y0 x1 y1
+        crops: [n, 4], x0 y0 x1 y1 of the rectangles that were cut from the images, in their pixels
+        sizes: [n, 2], height and width that the rectangles have on the canvas
+    """
+    scale = (crops[:, 2:] - crops[:, :2]) / sizes.flip(1)
+    return boxes * scale.repeat(1, 2)[:, None] + crops[:, :2].repeat(1, 2)[:, None]
+
+
 def _centre_and_size(boxes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     size = (boxes[..., 2:] - boxes[..., :2]).clamp(min=1e-6)
     return (boxes[..., :2] + boxes[..., 2:]) * 0.5, size

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 
-class Sums:
+class DistributedSum:
     """Adds up vectors of one length, in float64."""
 
     def __init__(self) -> None:

@@ -26,6 +26,18 @@ def nms_mask(boxes: torch.Tensor, valid: torch.Tensor, iou_threshold: float) -> 
     return nms_triton.keep(boxes.contiguous(), valid.contiguous(), iou_threshold)
 
 
+def nms_of_classes(
+    boxes: torch.Tensor, labels: torch.Tensor, valid: torch.Tensor, iou_threshold: float
+) -> torch.Tensor:
+    """Which boxes are kept, bool [B, K], if only those of one class suppress each other: others are moved apart.
+
+    As `nms_mask`, with `labels` int64 [B, K]. Boxes less than a hundredth of a pixel wide or high are not kept.
+    """
+    large = ((boxes[..., 2:] - boxes[..., :2]) >= 1e-2).all(dim=2)
+    apart = labels * (boxes.amax() + 1)
+    return nms_mask(boxes + apart.unsqueeze(2), valid & large, iou_threshold)
+
+
 def _on_cpu(boxes: torch.Tensor, valid: torch.Tensor, iou_threshold: float) -> torch.Tensor:
     keep = torch.zeros_like(valid)
     for problem, (own, real) in enumerate(zip(boxes, valid, strict=True)):

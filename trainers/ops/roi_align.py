@@ -67,6 +67,6 @@ def _on_cpu(
     pooled = torch.zeros(len(rois), features[0].shape[1], size, size, dtype=features[0].dtype)
     for index, feature in enumerate(features):
         own = (valid & (level == index)).nonzero()[:, 0]
-        found = torchvision.ops.roi_align(feature, boxes[own], size, 1 / (first_stride << index), SAMPLES)
-        pooled = pooled.index_copy(0, own, found.to(pooled.dtype))
+        of_level = torchvision.ops.roi_align(feature, boxes[own], size, 1 / (first_stride << index), SAMPLES)
+        pooled = pooled.index_copy(0, own, of_level.to(pooled.dtype))
     return pooled.contiguous(memory_format=torch.channels_last)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 
-class Stem(nn.Conv2d):
+class SpaceToDepthConv(nn.Conv2d):
     """The 7x7 convolution with stride 2 of three channels, computed as one of 4x4 with stride 1 of twelve.
 
     Each 2x2 block of pixels becomes the channels of one (space to depth), and the weights, a row and a column of zeros

@@ -7,16 +7,15 @@ import torch.nn.functional as F
 from torch import nn
 
 from trainers.data.digits import digits
-from trainers.data.images import ImageData
 from trainers.ops.confusion import ConfusionCounter, confusion_cells
-from trainers.workload import Batch, TrialModule, Workload
+from trainers.workload import Batch, ClassificationData, TrialModule, Workload
 
 
 class Linear(TrialModule):
     """`epochs` epochs of SGD at a constant learning rate; the constructor's options are `hparams` of the YAML."""
 
     def __init__(
-        self, data: ImageData, learning_rate: float, weight_decay: float, epochs: int, momentum: float = 0.9
+        self, data: ClassificationData, learning_rate: float, weight_decay: float, epochs: int, momentum: float = 0.9
     ) -> None:
         super().__init__()
         self.learning_rate, self.weight_decay, self.momentum = learning_rate, weight_decay, momentum

@@ -12,7 +12,6 @@ import torch
 
 from conf.schema import ConfigError
 from tests.trainers.detection_folders import (
-    CPU,
     CROWD,
     GREY_STEP,
     LABELS,
@@ -20,13 +19,14 @@ from tests.trainers.detection_folders import (
     SOME,
     STANDING,
     Picture,
-    Shard,
     Thing,
     describe,
     draw,
     small,
 )
+from tests.trainers.processes import ALONE, CPU
 from trainers.data.detection.view import Cut, ShortEdge
+from trainers.data.types import Shard
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -74,7 +74,7 @@ def assert_shows_its_images(batch: dict) -> None:
 @pytest.mark.parametrize(("batch_size", "num_processes"), [(1, 1), (4, 1), (16, 1), (2, 2), (3, 3)])
 def test_every_trainable_image_counts_exactly_once_an_epoch(folder: Path, batch_size: int, num_processes: int) -> None:
     data = small(folder)
-    loaders = [data.train_loader(batch_size, 1, Shard(rank, num_processes)) for rank in range(num_processes)]
+    loaders = [data.train_loader(batch_size, 1, Shard(rank, num_processes, CPU)) for rank in range(num_processes)]
     seen: list[int] = []
     steps = list(zip(*loaders, strict=True))
     assert {len(steps)} == {len(loader) for loader in loaders}
@@ -96,7 +96,7 @@ def test_every_trainable_image_counts_exactly_once_an_epoch(folder: Path, batch_
 @pytest.mark.parametrize(("batch_size", "num_processes"), [(1, 1), (16, 1), (2, 2), (3, 3)])
 def test_every_validation_image_counts_exactly_once(folder: Path, batch_size: int, num_processes: int) -> None:
     data = small(folder)
-    loaders = [data.eval_loader(batch_size, Shard(rank, num_processes)) for rank in range(num_processes)]
+    loaders = [data.eval_loader(batch_size, Shard(rank, num_processes, CPU)) for rank in range(num_processes)]
     seen: list[int] = []
     for step in zip(*loaders, strict=True):  # collectives run in step
         for batch in step:
@@ -108,7 +108,7 @@ def test_every_validation_image_counts_exactly_once(folder: Path, batch_size: in
 
 
 def test_boxes_of_evaluation_lead_back_to_the_annotations(folder: Path) -> None:
-    for batch in small(folder).eval_loader(2, Shard()):
+    for batch in small(folder).eval_loader(2, ALONE):
         scale = ((batch["crops"][:, 2:] - batch["crops"][:, :2]) / batch["sizes"].flip(1)).repeat(1, 2)
         boxes = batch["boxes"] * scale[:, None] + batch["crops"][:, :2].repeat(1, 2)[:, None]
         for index, own, labels in zip(batch["image_index"].tolist(), boxes, batch["labels"], strict=True):
@@ -120,7 +120,7 @@ def test_boxes_of_evaluation_lead_back_to_the_annotations(folder: Path) -> None:
 
 def test_the_order_follows_from_seed_and_epoch_alone(folder: Path) -> None:
     data = small(folder)
-    loader = data.train_loader(2, 1, Shard())
+    loader = data.train_loader(2, 1, ALONE)
     np.random.seed(5)
     torch.manual_seed(5)
     epochs = []
@@ -131,16 +131,16 @@ def test_the_order_follows_from_seed_and_epoch_alone(folder: Path) -> None:
     assert len({str(sorted(sorted(batch) for batch in epoch)) for epoch in epochs}) == 4  # other images go together
     loader.sampler.set_epoch(1)  # what Lightning calls
     assert order(loader) == epochs[1] == order(loader)
-    other = data.train_loader(2, 2, Shard())
+    other = data.train_loader(2, 2, ALONE)
     assert order(other) != epochs[0]
     # Global batches are the same sets of images, however many processes share them.
-    loaders = [data.train_loader(1, 1, Shard(rank, 2)) for rank in range(2)]
+    loaders = [data.train_loader(1, 1, Shard(rank, 2, CPU)) for rank in range(2)]
     shared = [sorted(itertools.chain(*step)) for step in zip(*map(order, loaders), strict=True)]
     assert shared == [sorted(step) for step in epochs[0]]
 
 
 def test_batches_of_both_canvases_are_mixed(folder: Path) -> None:
-    loader = small(folder).train_loader(1, 1, Shard())
+    loader = small(folder).train_loader(1, 1, ALONE)
     found = set()
     for epoch in range(4):
         loader.set_epoch(epoch)
@@ -163,7 +163,7 @@ def test_random_cuts_are_drawn_anew_each_epoch_and_on_each_process_and_come_agai
     data = small(folder, Drawn(32, 64))
 
     def drawn(seed: int, rank: int, epoch: int) -> set[float]:
-        loader = data.train_loader(2, seed, Shard(rank, 2))
+        loader = data.train_loader(2, seed, Shard(rank, 2, CPU))
         loader.set_epoch(epoch)
         return {round(float(crop[2]), 4) for batch in loader for crop in batch["crops"]}
 
@@ -174,7 +174,7 @@ def test_random_cuts_are_drawn_anew_each_epoch_and_on_each_process_and_come_agai
 
 def test_crowds_are_not_trained_on(folder: Path) -> None:
     found = {}
-    for batch in small(folder, outlines=True).train_loader(1, 1, Shard()):
+    for batch in small(folder, ShortEdge(32, 64, outlines=True)).train_loader(1, 1, ALONE):
         found[int(batch["image_index"])] = batch["labels"][batch["labels"] > 0].tolist()
     assert found == {
         image: [LABELS[thing.category] for thing in TRAIN[image].things if not thing.crowd] for image in TRAINABLE
@@ -183,13 +183,13 @@ def test_crowds_are_not_trained_on(folder: Path) -> None:
 
 @pytest.mark.parametrize("outlines", [False, True])
 def test_example_batches_are_like_real_ones(folder: Path, outlines: bool) -> None:
-    data = small(folder, outlines=outlines)
+    data = small(folder, ShortEdge(32, 64, outlines))
     state = torch.get_rng_state(), str(np.random.get_state())
     examples = {batch["images"].shape[2:]: batch for batch in data.example_batches(3, CPU)}
     assert state[1] == str(np.random.get_state())
     assert torch.equal(state[0], torch.get_rng_state())
     assert examples.keys() == {(32, 64), (64, 32)}
-    for batch in itertools.chain(data.train_loader(3, 1, Shard()), data.eval_loader(3, Shard())):
+    for batch in itertools.chain(data.train_loader(3, 1, ALONE), data.eval_loader(3, ALONE)):
         example = examples[batch["images"].shape[2:]]
         assert ("edges" in batch, "owner" in batch) == (outlines, outlines)
         assert batch.keys() == example.keys()
@@ -220,7 +220,7 @@ def test_nothing_is_read_before_the_first_batch_is_asked_for(tmp_path: Path, par
         describe(tmp_path, name, [Picture(LYING, SOME)])
     data = small(tmp_path)
     (tmp_path / f"{part}2017" / "0.jpg").unlink()
-    loader = data.train_loader(1, 0, Shard()) if part == "train" else data.eval_loader(1, Shard())
+    loader = data.train_loader(1, 0, ALONE) if part == "train" else data.eval_loader(1, ALONE)
     assert len(loader) == 1
     batches = iter(loader)
     with pytest.raises(ConfigError, match=rf"{part}2017/0\.jpg cannot be read"):
@@ -233,9 +233,9 @@ def test_an_image_of_another_size_than_annotated_is_refused(tmp_path: Path) -> N
         draw(tmp_path, name, [Picture(LYING), Picture((20, 31))])
     words = r"{0}/1\.jpg: is \[20, 31\] pixels.*instances_{0}\.json says \[20, 30\]; put the original file in place"
     with pytest.raises(ConfigError, match=words.format("train2017")):
-        list(small(tmp_path).train_loader(2, 0, Shard()))
+        list(small(tmp_path).train_loader(2, 0, ALONE))
     with pytest.raises(ConfigError, match=words.format("val2017")):
-        list(small(tmp_path).eval_loader(2, Shard()))
+        list(small(tmp_path).eval_loader(2, ALONE))
 
 
 def test_splits_of_other_categories_are_refused(tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ from tests.trainers.detection_folders import (
     LYING,
     SOME,
     Picture,
-    Shard,
     Thing,
     describe,
     small,
 )
+from tests.trainers.processes import ALONE
 from trainers.data.detection.batch import EDGES_STEP
 from trainers.data.detection.view import Cut
 from trainers.models.maskrcnn.masks import rasterise
@@ -40,6 +40,7 @@ class Fixed:
     """Shows x 3 to 27 and y 2 to 18, twice as large, on a wider canvas."""
 
     canvases = ((32, 64),)
+    outlines = True
 
     def __init__(self, flip: bool, drop_outside: bool) -> None:
         self.flip, self.drop_outside = flip, drop_outside
@@ -76,8 +77,8 @@ def pictured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("drop_outside", [False, True])
 @pytest.mark.parametrize("flip", [False, True])
 def test_objects_follow_the_cut_and_the_flip(pictured: Path, flip: bool, drop_outside: bool) -> None:
-    data = small(pictured, Fixed(flip, drop_outside), outlines=True)
-    (batch,) = data.train_loader(2, 0, Shard())  # the second is filler
+    data = small(pictured, Fixed(flip, drop_outside))
+    (batch,) = data.train_loader(2, 0, ALONE)  # the second is filler
     shown = [flipped if flip else upright for *_, upright, flipped in THINGS]
     if drop_outside:
         shown[3] = None
@@ -98,8 +99,8 @@ def test_objects_follow_the_cut_and_the_flip(pictured: Path, flip: bool, drop_ou
 
 @pytest.mark.parametrize("flip", [False, True])
 def test_outlines_fill_what_is_shown_of_their_boxes(pictured: Path, flip: bool) -> None:
-    data = small(pictured, Fixed(flip, drop_outside=True), outlines=True)
-    (batch,) = data.train_loader(2, 0, Shard())
+    data = small(pictured, Fixed(flip, drop_outside=True))
+    (batch,) = data.train_loader(2, 0, ALONE)
     edges, owner, room = batch["edges"], batch["owner"], data.num_objects
     assert edges.shape == (EDGES_STEP, 4)
     assert torch.bincount(owner).nonzero()[:, 0].tolist() == [0, 1, room, room + 1, 2 * room]

@@ -10,18 +10,13 @@ import pytest
 import torch
 
 from conf.schema import ConfigError
+from tests.trainers.processes import ALONE
 from trainers.data import fashion_mnist as module
 from trainers.data.fashion_mnist import MD5, fashion_mnist
 from trainers.data.idx import read_idx
 from trainers.data.images import split
 
 NUM_TRAIN, NUM_TEST = 50, 20  # in place of 60,000 and 10,000
-
-
-class Shard:
-    """trainers.workload.Shard, without the 14 seconds that importing Lightning takes."""
-
-    rank, world_size, device = 0, 1, torch.device("cpu")
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -49,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def first_batch(folder: Path) -> dict:
-    return next(iter(fashion_mnist(str(folder)).train_loader(8, 1, Shard())))
+    return next(iter(fashion_mnist(str(folder)).train_loader(8, 1, ALONE)))
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -72,7 +67,7 @@ def test_nothing_is_read_before_the_first_batch(folder: Path) -> None:
     data = fashion_mnist(str(folder))
     for path in folder.glob("*.gz"):
         path.write_bytes(b"")
-    loader = data.train_loader(8, 1, Shard())
+    loader = data.train_loader(8, 1, ALONE)
     assert len(loader) == 5
     with pytest.raises(ConfigError, match="train-images-idx3-ubyte"):
         next(iter(loader))
@@ -93,7 +88,7 @@ def test_a_file_that_goes_away_is_named(folder: Path) -> None:
     data = fashion_mnist(str(folder))
     (folder / "train-images-idx3-ubyte.gz").unlink()
     with pytest.raises(ConfigError, match=r"train-images-idx3-ubyte\.gz: cannot be read"):
-        next(iter(data.train_loader(8, 1, Shard())))
+        next(iter(data.train_loader(8, 1, ALONE)))
 
 
 LABELS = np.zeros(NUM_TRAIN, np.uint8)

@@ -15,21 +15,15 @@ from hypothesis import strategies as st
 
 from conf.schema import ConfigError
 from tests.trainers.jpegs import picture, write
-from trainers.data.crop import ASPECT, NUM_DRAWS, centre_crops, random_crops
+from tests.trainers.processes import ALONE, CPU
+from trainers.data.crop import ASPECT, NUM_DRAWS, SquareView, centre_crops, random_crops
 from trainers.data.folder_index import load_index
 from trainers.data.image_folder import ImageFolderData, imagenet
 from trainers.data.jpeg import reader
 from trainers.data.synthetic_images import synthetic
+from trainers.data.types import Shard
 
-CPU = torch.device("cpu")
 COUNTS = {"train": {"ant": 4, "Bee": 1, "cat": 6}, "val": {"ant": 2, "cat": 3}}
-
-
-class Shard:
-    """trainers.workload.Shard, without the 14 seconds that importing Lightning takes."""
-
-    def __init__(self, rank: int = 0, world_size: int = 1) -> None:
-        self.rank, self.world_size, self.device = rank, world_size, CPU
 
 
 def level(part: str, name: str, number: int) -> int:
@@ -54,9 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def small(folder: Path) -> ImageFolderData:
-    data = imagenet(str(folder), num_threads=1)
-    data.image_size, data.eval_resize = 4, 6
-    return data
+    return imagenet(str(folder), num_threads=1).viewed(SquareView(4, 6))
 
 
 def levels(batch: dict, real: bool = True) -> list[int]:
@@ -85,7 +77,7 @@ def test_the_index_numbers_the_classes_by_name(folder: Path) -> None:
 @pytest.mark.parametrize(("batch_size", "world_size"), [(1, 1), (4, 1), (16, 1), (2, 2), (3, 3)])
 def test_every_training_image_counts_exactly_once_an_epoch(folder: Path, batch_size: int, world_size: int) -> None:
     data = small(folder)
-    loaders = [data.train_loader(batch_size, 1, Shard(rank, world_size)) for rank in range(world_size)]
+    loaders = [data.train_loader(batch_size, 1, Shard(rank, world_size, CPU)) for rank in range(world_size)]
     seen: list[int] = []
     labels = expected("train")
     for step, batches in enumerate(zip(*loaders, strict=True)):
@@ -106,7 +98,7 @@ def test_every_validation_image_counts_exactly_once(folder: Path, batch_size: in
     data = small(folder)
     labels, seen, lengths = expected("val"), [], set()
     for rank in range(world_size):
-        loader = data.eval_loader(batch_size, Shard(rank, world_size))
+        loader = data.eval_loader(batch_size, Shard(rank, world_size, CPU))
         batches = list(loader)
         lengths |= {len(batches), len(loader)}
         for batch in batches:
@@ -118,7 +110,7 @@ def test_every_validation_image_counts_exactly_once(folder: Path, batch_size: in
             seen += levels(batch)
     assert len(lengths) == 1  # collectives run in step
     assert sorted(seen) == sorted(labels)
-    assert data.test_loader(batch_size, Shard()) is None
+    assert data.test_loader(batch_size, ALONE) is None
 
 
 def test_nothing_is_read_before_the_first_batch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +121,7 @@ def test_nothing_is_read_before_the_first_batch(folder: Path, monkeypatch: pytes
     )
     data = small(folder)
     data.example_batches(4, CPU)
-    loaders = data.train_loader(4, 1, Shard()), data.eval_loader(4, Shard())
+    loaders = data.train_loader(4, 1, ALONE), data.eval_loader(4, ALONE)
     assert [len(loader) for loader in loaders] == [3, 2]
     iterators = [iter(loader) for loader in loaders]
     assert read == []
@@ -148,13 +140,11 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> ImageFolderData:
     for number in range(8):
         write(root / "train" / "a" / f"{number}.jpg", picture(40, 60, number))
     write(root / "val" / "a" / "0.jpg", picture(60, 40))
-    data = imagenet(str(root), num_threads=1)
-    data.image_size, data.eval_resize = 8, 10
-    return data
+    return imagenet(str(root), num_threads=1).viewed(SquareView(8, 10))
 
 
 def epoch_images(data: ImageFolderData, epoch: int, seed: int = 1, batch_size: int = 4, world_size: int = 1) -> list:
-    loaders = [data.train_loader(batch_size, seed, Shard(rank, world_size)) for rank in range(world_size)]
+    loaders = [data.train_loader(batch_size, seed, Shard(rank, world_size, CPU)) for rank in range(world_size)]
     for loader in loaders:
         loader.sampler.set_epoch(epoch)  # as Lightning does it
     steps = zip(*loaders, strict=True)
@@ -171,7 +161,7 @@ def test_order_and_crops_are_decided_by_seed_and_epoch_alone(pictures: ImageFold
 
 
 def test_an_evaluated_image_is_its_middle(pictures: ImageFolderData) -> None:
-    (batch,) = pictures.eval_loader(1, Shard())
+    (batch,) = pictures.eval_loader(1, ALONE)
     # 60 x 40 pixels: the shorter side becomes 10, of which 8 are shown; blocks of 4 pixels have one mean each.
     middle = picture(60, 40)[14:46, 4:36].reshape(8, 4, 8, 4, 3).mean(axis=(1, 3))
     found = batch["images"][0].permute(1, 2, 0).numpy()
@@ -180,7 +170,7 @@ def test_an_evaluated_image_is_its_middle(pictures: ImageFolderData) -> None:
 
 def test_an_example_batch_looks_like_a_real_one_and_leaves_the_random_states_alone(folder: Path) -> None:
     data = small(folder)
-    (real, *_) = data.train_loader(4, 1, Shard())
+    (real, *_) = data.train_loader(4, 1, ALONE)
     states = torch.get_rng_state(), np.random.get_state()[1].tolist()
     (example,) = data.example_batches(4, CPU)
     assert torch.equal(torch.get_rng_state(), states[0])
@@ -198,7 +188,7 @@ def test_a_broken_file_is_named(folder: Path, tmp_path: Path) -> None:
     broken = root / "train" / "Bee" / next((root / "train" / "Bee").iterdir()).name
     broken.write_bytes(broken.read_bytes()[:200])
     with pytest.raises(ConfigError, match=rf"dataset\.path.*{broken.name} cannot be decoded"):
-        list(small(root).train_loader(4, 1, Shard()))
+        list(small(root).train_loader(4, 1, ALONE))
 
 
 def remove_contents(path: Path) -> None:
@@ -287,11 +277,10 @@ def test_centre_crops() -> None:
 
 
 def test_synthetic_batches() -> None:
-    data = synthetic(10)
-    data.image_size = 8
-    assert data.eval_loader(4, Shard()) is None
-    assert data.test_loader(4, Shard()) is None
-    loaders = [data.train_loader(2, 1, Shard(rank, 2)) for rank in range(2)]
+    data = synthetic(10).viewed(SquareView(8))
+    assert data.eval_loader(4, ALONE) is None
+    assert data.test_loader(4, ALONE) is None
+    loaders = [data.train_loader(2, 1, Shard(rank, 2, CPU)) for rank in range(2)]
     steps = list(zip(*loaders, strict=True))
     assert [len(loader) for loader in loaders] == [len(steps)] * 2 == [3, 3]
     assert [[batch["num_samples"] for batch in step] for step in steps] == [[2, 2], [2, 2], [1, 1]]
@@ -303,7 +292,7 @@ def test_synthetic_batches() -> None:
             assert batch[key].stride() == example[key].stride()
     images = [batch["images"] for batch in itertools.chain(*steps)]
     assert not any(torch.equal(one, other) for one, other in itertools.combinations(images, 2))
-    assert max(int(batch["labels"].max()) for batch in synthetic(64, 3).train_loader(32, 1, Shard())) == 2
+    assert max(int(batch["labels"].max()) for batch in synthetic(64, 3).train_loader(32, 1, ALONE)) == 2
     for option in ("size", "num_classes"):
         with pytest.raises(ConfigError, match=rf"dataset\.{option}=0: must be 1 or more"):
             synthetic(**{option: 0})

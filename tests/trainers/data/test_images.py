@@ -8,16 +8,11 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 from conf.schema import ConfigError
+from tests.trainers.processes import ALONE, CPU
 from trainers.data import digits as digits_module
 from trainers.data.digits import digits, digits_file, read_digits
 from trainers.data.images import ImageData, split
-
-
-class Shard:
-    """trainers.workload.Shard, without the 14 seconds that importing Lightning takes."""
-
-    def __init__(self, rank: int = 0, world_size: int = 1) -> None:
-        self.rank, self.world_size, self.device = rank, world_size, torch.device("cpu")
+from trainers.data.types import Shard
 
 
 def numbered(num_train: int = 50, num_eval: int = 20, num_test: int = 10, reads: list | None = None) -> ImageData:
@@ -47,7 +42,7 @@ sizes = given(num=st.integers(1, 700), batch_size=st.integers(1, 130), world_siz
 def test_every_training_sample_counts_exactly_once_an_epoch(num: int, batch_size: int, world_size: int) -> None:
     data = numbered(num, 5)
     kept, _ = split(num + 5, 5)
-    loaders = [data.train_loader(batch_size, 1, Shard(rank, world_size)) for rank in range(world_size)]
+    loaders = [data.train_loader(batch_size, 1, Shard(rank, world_size, CPU)) for rank in range(world_size)]
     seen: list[int] = []
     for step, batches in enumerate(zip(*loaders, strict=True)):
         num_global = min(num - step * batch_size * world_size, batch_size * world_size)
@@ -72,7 +67,7 @@ def test_every_held_out_sample_counts_exactly_once(num: int, batch_size: int, wo
     data = numbered(5, num, num)
     _, held_out = split(num + 5, num)
     for make, expected in ((data.eval_loader, held_out), (data.test_loader, np.arange(num))):
-        loaders = [make(batch_size, Shard(rank, world_size)) for rank in range(world_size)]
+        loaders = [make(batch_size, Shard(rank, world_size, CPU)) for rank in range(world_size)]
         seen: list[int] = []
         for loader in loaders:
             batches = list(loader)
@@ -86,7 +81,7 @@ def test_every_held_out_sample_counts_exactly_once(num: int, batch_size: int, wo
 
 
 def test_a_process_without_a_real_sample_still_takes_part() -> None:
-    loaders = [numbered(5, 2).eval_loader(4, Shard(rank, 4)) for rank in range(4)]
+    loaders = [numbered(5, 2).eval_loader(4, Shard(rank, 4, CPU)) for rank in range(4)]
     assert [[batch["num_samples"] for batch in loader] for loader in loaders] == [[1], [1], [0], [0]]
 
 
@@ -94,8 +89,8 @@ def test_nothing_is_read_before_the_first_batch_and_the_test_set_only_when_asked
     reads: list[str] = []
     data = numbered(reads=reads)
     data.example_batches(4, torch.device("cpu"))
-    train, evaluation = data.train_loader(8, 1, Shard()), data.eval_loader(8, Shard())
-    test = data.test_loader(8, Shard())
+    train, evaluation = data.train_loader(8, 1, ALONE), data.eval_loader(8, ALONE)
+    test = data.test_loader(8, ALONE)
     assert (len(train), len(evaluation), len(test)) == (7, 3, 2)
     iterators = iter(train), iter(evaluation), iter(test)
     assert reads == []
@@ -108,11 +103,13 @@ def test_nothing_is_read_before_the_first_batch_and_the_test_set_only_when_asked
 
 
 def test_no_test_set_no_loader() -> None:
-    assert numbered(num_test=0).test_loader(8, Shard()) is None
+    assert numbered(num_test=0).test_loader(8, ALONE) is None
 
 
 def epoch_order(epoch: int, seed: int = 1, batch_size: int = 8, world_size: int = 1) -> list[int]:
-    loaders = [numbered(num_train=48).train_loader(batch_size, seed, Shard(r, world_size)) for r in range(world_size)]
+    loaders = [
+        numbered(num_train=48).train_loader(batch_size, seed, Shard(r, world_size, CPU)) for r in range(world_size)
+    ]
     for loader in loaders:
         loader.sampler.set_epoch(epoch)  # as Lightning does it
     batches = [torch.cat([numbers(batch) for batch in step]).tolist() for step in zip(*loaders, strict=True)]
@@ -138,7 +135,7 @@ def test_the_split_is_fixed_and_a_partition() -> None:
 
 def test_an_example_batch_looks_like_a_real_one_and_leaves_the_random_state_alone() -> None:
     data = numbered()
-    real = next(iter(data.train_loader(8, 1, Shard())))
+    real = next(iter(data.train_loader(8, 1, ALONE)))
     state = torch.get_rng_state()
     (example,) = data.example_batches(8, torch.device("cpu"))
     assert torch.equal(torch.get_rng_state(), state)
@@ -167,7 +164,7 @@ def test_an_example_batch_looks_like_a_real_one_and_leaves_the_random_state_alon
 def test_data_that_is_not_as_declared_is_refused(images: np.ndarray, labels: np.ndarray, message: str) -> None:
     data = ImageData("broken", 10, (4, 4), tuple("0123456789"), 6, 2, 0, lambda source: (images, labels))
     with pytest.raises(ConfigError, match=message):
-        next(iter(data.train_loader(2, 1, Shard())))
+        next(iter(data.train_loader(2, 1, ALONE)))
 
 
 def test_digits_are_those_of_scikit_learn() -> None:

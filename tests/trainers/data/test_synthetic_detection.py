@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -9,34 +10,26 @@ import pytest
 import torch
 
 from conf.schema import ConfigError
+from tests.trainers.processes import ALONE, CPU
 from trainers.data.detection.batch import EDGES_STEP
 from trainers.data.detection.synthetic import (
     CLASSES,
     CORNERS,
-    NUM_BATCHES,
     OBJECTS,
     ROOM,
     SyntheticDetection,
     generated_batch,
 )
 from trainers.data.detection.view import ShortEdge
+from trainers.data.synthetic_loader import NUM_BATCHES
+from trainers.data.types import Shard
 from trainers.models.maskrcnn.masks import rasterise
 
-CPU = torch.device("cpu")
 CANVAS = (32, 64)
 
 
-class Shard:
-    """trainers.workload.Shard, without the 14 seconds that importing Lightning takes."""
-
-    def __init__(self, rank: int = 0, world_size: int = 1) -> None:
-        self.rank, self.world_size, self.device = rank, world_size, CPU
-
-
 def synthetic(**options: Any) -> SyntheticDetection:
-    data = SyntheticDetection(**options)
-    data.view = ShortEdge(32, 64)
-    return data
+    return SyntheticDetection(**options).viewed(ShortEdge(32, 64))
 
 
 def test_batches_have_the_shapes_and_types_of_real_ones() -> None:
@@ -75,14 +68,18 @@ def test_objects_lie_on_the_canvas_and_fill_their_boxes() -> None:
 
 
 def test_there_is_nothing_to_evaluate() -> None:
-    assert synthetic().eval_loader(2, Shard()) is None
-    assert synthetic().test_loader(2, Shard()) is None
+    assert synthetic().eval_loader(2, ALONE) is None
+    assert synthetic().test_loader(2, ALONE) is None
 
 
 def test_an_epoch_is_of_its_size_over_all_processes() -> None:
-    for size, num_batches in ((3, 1), (12, 3), (15, 3), (16, 4)):
-        loader = synthetic(size=size).train_loader(2, 0, Shard(0, 2))
-        assert len(loader) == len(list(loader)) == num_batches
+    for size, num_batches in ((3, 1), (12, 3), (15, 4), (16, 4)):
+        loaders = [synthetic(size=size).train_loader(2, 0, Shard(rank, 2, CPU)) for rank in range(2)]
+        steps = list(zip(*loaders, strict=True))
+        assert [len(loader) for loader in loaders] == [len(steps)] * 2 == [num_batches] * 2
+        for batch in itertools.chain(*steps):
+            assert int((batch["weights"] > 0).sum()) == batch["num_samples"]
+        assert sum(batch["num_samples"] for batch in itertools.chain(*steps)) == size
 
 
 def test_seeds_and_processes_have_batches_of_their_own() -> None:
@@ -92,7 +89,7 @@ def test_seeds_and_processes_have_batches_of_their_own() -> None:
     state = torch.get_rng_state(), str(np.random.get_state())
 
     def sums(seed: int, rank: int) -> list[int]:
-        return [int(batch["images"].sum()) for batch in data.train_loader(1, seed, Shard(rank, 2))]
+        return [int(batch["images"].sum()) for batch in data.train_loader(1, seed, Shard(rank, 2, CPU))]
 
     first = sums(0, 0)
     assert len(set(first)) == NUM_BATCHES
@@ -113,7 +110,7 @@ def test_examples_are_as_the_batches_will_be() -> None:
     ):
         data = synthetic(size=2, **options)
         (example,) = data.example_batches(2, CPU)
-        (batch,) = data.train_loader(2, 3, Shard())
+        (batch,) = data.train_loader(2, 3, ALONE)
         assert example.keys() == batch.keys()
         assert batch["images"].shape == example["images"].shape == (2, 3, *canvas)
         assert batch["boxes"].shape == example["boxes"].shape == (2, num_objects, 4)

@@ -14,20 +14,14 @@ import pytest
 import torch
 
 from tests.trainers import coco_files, jpegs
+from tests.trainers.processes import CPU
 from trainers.data import detection, image_folder, synthetic_images
+from trainers.data.crop import SquareView
 from trainers.data.detection.synthetic import SyntheticDetection
 from trainers.data.detection.view import ShortEdge
 from trainers.data.digits import digits
+from trainers.data.types import Shard
 from trainers.models.ssd.default_boxes import SsdView
-
-CPU = torch.device("cpu")
-
-
-class Shard:
-    """trainers.workload.Shard, without the 14 seconds that importing Lightning takes."""
-
-    def __init__(self, rank: int, world_size: int) -> None:
-        self.rank, self.world_size, self.device = rank, world_size, CPU
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -41,9 +35,7 @@ def images_in_folders(root: Path) -> Any:
     for part in ("train", "val"):
         for number in range(11):
             jpegs.write(root / part / "ab"[number % 2] / f"{number}.jpg", jpegs.picture(40, 50, number))
-    data = image_folder.imagenet(str(root), num_threads=1)
-    data.image_size, data.eval_resize = 16, 20
-    return data
+    return image_folder.imagenet(str(root), num_threads=1).viewed(SquareView(16, 20))
 
 
 def objects(root: Path, view: Any) -> Any:
@@ -52,15 +44,11 @@ def objects(root: Path, view: Any) -> Any:
         coco_files.write(root, content, name)
         for image in content["images"]:
             jpegs.write(root / name / image["file_name"], jpegs.picture(image["height"], image["width"], image["id"]))
-    data = detection.coco(str(root), num_threads=1)
-    data.view = view
-    return data
+    return detection.coco(str(root), num_threads=1).viewed(view)
 
 
 def generated_objects(root: Path) -> Any:
-    data = SyntheticDetection(size=12)
-    data.view = ShortEdge(32, 64)
-    return data
+    return SyntheticDetection(size=12).viewed(ShortEdge(32, 64))
 
 
 KINDS: dict[str, Callable[[Path], Any]] = {
@@ -77,7 +65,7 @@ KINDS: dict[str, Callable[[Path], Any]] = {
 @pytest.mark.parametrize(("rank", "world_size"), [(0, 1), (1, 2)])
 def test_an_epoch_is_the_same_whatever_was_before_it(tmp_path: Path, kind: str, rank: int, world_size: int) -> None:
     data = KINDS[kind](tmp_path)
-    went_through = data.train_loader(2, 5, Shard(rank, world_size))
+    went_through = data.train_loader(2, 5, Shard(rank, world_size, CPU))
     for epoch in (0, 1):
         went_through.set_epoch(epoch)
         batches = iter(went_through)
@@ -86,7 +74,7 @@ def test_an_epoch_is_the_same_whatever_was_before_it(tmp_path: Path, kind: str, 
     went_through.set_epoch(2)
     expected = list(went_through)
 
-    starts_here = KINDS[kind](tmp_path).train_loader(2, 5, Shard(rank, world_size))
+    starts_here = KINDS[kind](tmp_path).train_loader(2, 5, Shard(rank, world_size, CPU))
     batches = iter(starts_here)  # Lightning asks for an iterator first
     starts_here.set_epoch(2)
     found = list(batches)
@@ -100,6 +88,6 @@ def test_an_epoch_is_the_same_whatever_was_before_it(tmp_path: Path, kind: str, 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "generated" not in kind])
 def test_and_another_epoch_is_another(tmp_path: Path, kind: str) -> None:
     """So that the test above could fail."""
-    loader = KINDS[kind](tmp_path).train_loader(2, 5, Shard(0, 1))
+    loader = KINDS[kind](tmp_path).train_loader(2, 5, Shard(0, 1, CPU))
     first, second = list(loader), (loader.set_epoch(1), list(loader))[1]
     assert any(not torch.equal(one["images"], other["images"]) for one, other in zip(first, second, strict=True))

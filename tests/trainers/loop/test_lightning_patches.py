@@ -39,8 +39,9 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from conf.schema import RunConfig
-from tests.trainers.loop.test_epochs import KINDS, Shard
+from tests.trainers.loop.test_epochs import KINDS
 from tracking.measure import TrialCallback
+from trainers.data.types import Shard
 from trainers.loop import ddp, train, worker
 from trainers.ops.compiling import compiled
 from trainers.workload import TrialModule
@@ -223,9 +224,9 @@ class Looking(TrialModule):
 def test_lightning_tells_every_loader_its_epoch(tmp_path: Path, kind: str, own_cache: None) -> None:
     data, module = KINDS[kind](tmp_path), Looking()
     trainer = pl.Trainer(accelerator="cpu", devices=1, max_epochs=2, limit_train_batches=2, barebones=True)
-    trainer.fit(module, data.train_loader(2, 5, Shard(0, 1)))
+    trainer.fit(module, data.train_loader(2, 5, Shard(0, 1, CPU)))
     for epoch in range(2):
-        loader = KINDS[kind](tmp_path).train_loader(2, 5, Shard(0, 1))
+        loader = KINDS[kind](tmp_path).train_loader(2, 5, Shard(0, 1, CPU))
         loader.set_epoch(epoch)
         expected = [batch["images"].clone() for batch, _ in zip(loader, range(2), strict=False)]
         torch.testing.assert_close(module.images[epoch], expected, rtol=0, atol=0)

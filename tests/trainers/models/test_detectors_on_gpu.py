@@ -9,6 +9,7 @@ import torch
 
 from tests.composing import composed
 from tests.trainers import synchronization
+from trainers.data.detection.synthetic import generated_batch
 from trainers.loop.train import make_data, make_module
 from trainers.models.maskrcnn import rpn
 from trainers.models.maskrcnn.module import MaskRcnn
@@ -31,13 +32,12 @@ def made(model: str) -> tuple[Any, list[Batch]]:
     """A small module on the device, and a batch of each canvas that it may come to see."""
     config = composed([f"model={model}", f"recipe={model}_cpu", *OPTIONS])
     workload = load_workload(config)
-    data = make_data(workload, config.dataset)
+    data: Any = make_data(workload, config.dataset)
     torch.manual_seed(1)
     module: Any = make_module(workload, data, config)
     batches = []
-    for canvas in module.data.view.canvases:
-        module.data.canvas = canvas
-        batches.append(module.data.batch(2, DEVICE, 0))
+    for canvas in module.view.canvases:
+        batches.append(generated_batch(2, canvas, data.num_objects, data.num_classes, module.view.outlines, DEVICE))
     return module.to(DEVICE), batches
 
 

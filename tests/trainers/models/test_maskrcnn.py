@@ -114,8 +114,8 @@ def test_detections_are_torchvisions(module: MaskRcnn, batch: Batch) -> None:
     with torch.no_grad():
         expected = net(pixels(batch))
         module.validation_step({**batch, "image_index": torch.arange(IMAGES)}, 0)
-    (found,) = module._found
-    module._found.clear()
+    (found,) = module._detections
+    module._detections.clear()
     for image in range(IMAGES):
         own = found["image"] == image
         assert int(own.sum()) == len(expected[image]["scores"]) > 10
@@ -168,7 +168,7 @@ def test_what_only_graphs_need_is_left_out_without_them(
     module.train().training_step(batch, 0)
     with torch.no_grad():
         module.eval().validation_step(batch, 0)
-    module._found.clear()
+    module._detections.clear()
 
 
 def test_every_canvas_may_be_compiled() -> None:

@@ -15,10 +15,11 @@ from torch import nn
 
 from conf.schema import ConfigError
 from tests.trainers import synchronization
+from trainers.data.crop import SquareView
 from trainers.data.synthetic_images import SyntheticImages, synthetic
 from trainers.models.resnet import WORKLOAD, Classifier, ResNet, evaluate, training_loss
-from trainers.ops.space_to_depth import Stem
-from trainers.workload import Batch, Shard, bind
+from trainers.ops.space_to_depth import SpaceToDepthConv
+from trainers.workload import Batch, Shard, bind, viewed
 
 CPU = torch.device("cpu")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
@@ -63,11 +64,11 @@ def test_every_residual_branch_can_start_at_zero() -> None:
 
 def test_the_rate_rises_and_falls_along_a_half_cosine() -> None:
     module = resnet(epochs=10, warmup_epochs=2)
-    rates = [module.learning_rate_at(epoch) for epoch in (0, 0.5, 1, 2, 4, 6, 10, 11)]
+    rates = [module.schedule.at(epoch) for epoch in (0, 0.5, 1, 2, 4, 6, 10, 11)]
     quarter = (1 + math.cos(math.pi / 4)) / 2
     assert rates == pytest.approx([0, 0.025, 0.05, 0.1, 0.1 * quarter, 0.05, 0, 0])
     steps = resnet(epochs=10, warmup_epochs=1, decay_epochs=[3, 6.5])
-    assert [steps.learning_rate_at(epoch) for epoch in (0.5, 1, 2.9, 3, 6.4, 6.5, 9)] == pytest.approx(
+    assert [steps.schedule.at(epoch) for epoch in (0.5, 1, 2.9, 3, 6.4, 6.5, 9)] == pytest.approx(
         [0.05, 0.1, 0.1, 0.01, 0.01, 0.001, 0.001]
     )
 
@@ -92,7 +93,7 @@ def test_weight_decay_spares_batch_normalisation_and_biases() -> None:
     decayed, spared = module.configure_optimizers().param_groups
     assert (decayed["weight_decay"], spared["weight_decay"]) == (5e-5, 0.0)
     kinds = {parameter: type(layer) for layer in module.modules() for parameter in layer.parameters(recurse=False)}
-    assert {kinds[parameter] for parameter in decayed["params"]} == {Stem, nn.Conv2d, nn.Linear}
+    assert {kinds[parameter] for parameter in decayed["params"]} == {SpaceToDepthConv, nn.Conv2d, nn.Linear}
     assert {kinds[parameter] for parameter in spared["params"]} == {nn.BatchNorm2d, nn.Linear}
     assert [parameter.shape for parameter in spared["params"] if kinds[parameter] is nn.Linear] == [(7,)]
     assert len(decayed["params"]) + len(spared["params"]) == len(list(module.parameters()))
@@ -100,8 +101,10 @@ def test_weight_decay_spares_batch_normalisation_and_biases() -> None:
 
 def test_the_module_says_how_it_wants_its_images() -> None:
     data = synthetic(10, num_classes=7)
-    resnet(data, image_size=64, eval_resize=80, min_crop_area=0.5)
-    assert (data.image_size, data.eval_resize, data.min_crop_area) == (64, 80, 0.5)
+    module = resnet(data, image_size=64, eval_resize=80, min_crop_area=0.5)
+    assert module.view == SquareView(image_size=64, eval_resize=80, min_crop_area=0.5)
+    assert viewed(data, module).example_batches(2, CPU)[0]["images"].shape == (2, 3, 64, 64)
+    assert data.image_size == (224, 224)  # what was given is left as it was
 
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
@@ -139,7 +142,7 @@ def test_evaluation_counts_what_is_first_and_what_is_among_the_first_five() -> N
 
 
 def test_metrics_do_not_depend_on_how_the_batches_are_cut() -> None:
-    data = synthetic(10, num_classes=7)
+    data = synthetic(10, num_classes=7).viewed(SquareView(32))
     module = resnet(data).eval()
     (batch,) = data.example_batches(10, CPU)
     with torch.no_grad():
@@ -232,7 +235,7 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 
 def test_learns_a_batch_by_heart() -> None:
-    data = synthetic(8, num_classes=7)
+    data = synthetic(8, num_classes=7).viewed(SquareView(32))
     module = resnet(data, zero_init_gamma=True)
     (batch,) = data.example_batches(8, CPU)
     optimizer = module.configure_optimizers()
@@ -277,7 +280,7 @@ def test_recipes_fit_the_module(recipe: Path | None) -> None:
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_step_never_waits_for_the_gpu(compiled: bool) -> None:
     device = torch.device("cuda")
-    data = synthetic(64)
+    data = synthetic(64).viewed(SquareView(64))
     module = resnet(data, depth=50, image_size=64, eval_resize=64, label_smoothing=0.1, warmup_epochs=1).to(device)
     if compiled:
         module.compile_hot_path()
@@ -286,7 +289,7 @@ def test_a_step_never_waits_for_the_gpu(compiled: bool) -> None:
 
     def step(index: int) -> None:
         for group in optimizer.param_groups:
-            group["lr"] = module.learning_rate_at(index / 10)
+            group["lr"] = module.schedule.at(index / 10)
         with torch.autocast("cuda", torch.bfloat16):
             module.train().training_step(batches[index], index).backward()
             optimizer.step()

@@ -9,22 +9,22 @@ import pytest
 import torch
 
 from conf.schema import ConfigError
-from trainers.models.schedule import StepSchedule
+from trainers.models.schedule import Schedule
 
 
 def test_rates_rise_linearly_and_then_fall_by_tens() -> None:
-    schedule = StepSchedule(learning_rate=0.8, epochs=6, decay_epochs=[2, 4.5], warmup_steps=3)
-    assert [schedule.at(step, 0) for step in range(5)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 0.8])
+    schedule = Schedule(learning_rate=0.8, epochs=6, decay_epochs=[2, 4.5], warmup_steps=3)
+    assert [schedule.at(0, step) for step in range(5)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 0.8])
     rates = {1.99: 0.8, 2.0: 0.08, 4.49: 0.08, 4.5: 0.008, 5.9: 0.008}
-    assert {epoch: schedule.at(100, epoch) for epoch in rates} == pytest.approx(rates)
-    assert schedule.at(0, 2) == pytest.approx(0.02)  # a warm-up that lasts beyond a decay
-    assert StepSchedule(0.8, 1, [], 0).at(0, 0) == 0.8
+    assert {epoch: schedule.at(epoch, 100) for epoch in rates} == pytest.approx(rates)
+    assert schedule.at(2) == pytest.approx(0.02)  # a warm-up that lasts beyond a decay
+    assert Schedule(0.8, 1, []).at(0) == 0.8
 
 
 def test_every_group_has_its_step_s_rate() -> None:
     parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
     optimizer = torch.optim.SGD([{"params": [parameter]} for parameter in parameters], lr=9.0)
-    schedule = StepSchedule(learning_rate=1.0, epochs=2, decay_epochs=[1.5], warmup_steps=5)
+    schedule = Schedule(learning_rate=1.0, epochs=2, decay_epochs=[1.5], warmup_steps=5)
     rates = []
     for epoch in range(2):
         trainer = SimpleNamespace(num_training_batches=4, current_epoch=epoch, optimizers=[optimizer])
@@ -38,14 +38,14 @@ def test_every_group_has_its_step_s_rate() -> None:
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ({"epochs": 0}, "epochs=0: must be a whole number of at least 1"),
-        ({"epochs": 1.5}, "epochs=1.5: must be a whole number of at least 1"),
-        ({"warmup_steps": -1}, "warmup_steps=-1: must be a whole number, 0 or more"),
-        ({"decay_epochs": [3, 2]}, r"decay_epochs=\[3, 2\]: must be epochs in ascending order"),
-        ({"decay_epochs": [-1.0]}, r"decay_epochs=\[-1.0\]: must be epochs in ascending order"),
+        ({"epochs": 0}, "epochs=0: give a whole number of epochs, 1 or more"),
+        ({"epochs": 1.5}, "epochs=1.5: give a whole number of epochs, 1 or more"),
+        ({"warmup_steps": -1}, "warmup_steps=-1: give a whole number of steps, 0 or more"),
+        ({"decay_epochs": [3, 2]}, r"decay_epochs=\[3, 2\]: give ascending epochs, none before 0"),
+        ({"decay_epochs": [-1.0]}, r"decay_epochs=\[-1.0\]: give ascending epochs, none before 0"),
     ],
     ids=str,
 )
 def test_wrong_options_are_named(option: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=rf"model\.hparams\.{words}"):
-        StepSchedule(**{"learning_rate": 1.0, "epochs": 2, "decay_epochs": [], "warmup_steps": 0, **option})
+        Schedule(**{"learning_rate": 1.0, "epochs": 2, "decay_epochs": [], "warmup_steps": 0, **option})

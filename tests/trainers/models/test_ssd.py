@@ -175,6 +175,6 @@ def test_compiled_on_a_gpu_it_is_what_it_is_on_the_cpu() -> None:
     with torch.no_grad():
         for _ in range(3):
             module.validation_step({name: tensor.cuda() for name, tensor in tensors.items()}, 0)
-    (on_cpu, _), *on_gpu = module._found
+    (on_cpu, _), *on_gpu = module._detections
     for found, _ in on_gpu:  # also those that later replays must have left alone
         torch.testing.assert_close(found[..., 4].cpu(), on_cpu[..., 4], rtol=2e-2, atol=1e-2)

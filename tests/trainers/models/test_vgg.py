@@ -65,7 +65,7 @@ def test_number_of_parameters(size: int, num_parameters: int) -> None:
 def test_schedule() -> None:
     module = vgg(epochs=[2, 1], augment_epochs=2)
     assert module.max_epochs == 5
-    assert [module.learning_rate_at(epoch) for epoch in range(6)] == [1e-3, 1e-3, 1e-4, 1e-4, 1e-4, 1e-4]
+    assert [module.schedule.at(epoch) for epoch in range(6)] == [1e-3, 1e-3, 1e-4, 1e-4, 1e-4, 1e-4]
     assert [module.augments_at(epoch) for epoch in range(5)] == [False, False, False, True, True]
 
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torchvision.models import resnet18
 
-from trainers.ops.space_to_depth import Stem, space_to_depth
+from trainers.ops.space_to_depth import SpaceToDepthConv, space_to_depth
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 
@@ -23,14 +23,14 @@ def test_space_to_depth_leaves_the_convolution_as_it_is(size: tuple[int, int]) -
 
 
 def test_its_parameter_is_that_of_the_plain_convolution() -> None:
-    assert Stem().state_dict().keys() == {"weight"}
-    assert Stem().weight.shape == resnet18().conv1.weight.shape
+    assert SpaceToDepthConv().state_dict().keys() == {"weight"}
+    assert SpaceToDepthConv().weight.shape == resnet18().conv1.weight.shape
 
 
 @pytest.mark.gpu
 @needs_gpu
 @pytest.mark.parametrize("size", [64, 65])
 def test_on_a_gpu_the_result_is_the_plain_convolutions(size: int) -> None:
-    stem = Stem().cuda().double()
+    stem = SpaceToDepthConv().cuda().double()
     images = torch.randn(2, 3, size, size, device="cuda", dtype=torch.float64)
     torch.testing.assert_close(stem(images), F.conv2d(images, stem.weight, stride=2, padding=3))

@@ -16,7 +16,7 @@ from trainers.data.coco.overlaps import MAX_DETECTIONS, IouType, Objects, silent
 
 PREFIX: dict[IouType, str] = {"bbox": "box", "segm": "mask"}
 EVERY_AREA = [0.0, 1e10]  # pixels²
-LISTED = ("images", "scores", "labels")  # of detections, beside their overlaps
+LISTED = ("images", "scores", "labels")  # what is known of detections, beside their overlaps
 MAX_EVALUATORS = 8  # processes: each is one more gathering for all
 T = TypeVar("T")
 
@@ -64,27 +64,27 @@ class DetectionEvaluator:
         A collective call: every process measures overlaps of its own images, and then evaluates some of the classes.
         """
         with _without_collector():
-            found = self._take()
-            if not any(_from_all(len(found["images"]))):
+            detections = self._take()
+            if not any(_from_all(len(detections["images"]))):
                 return {name: 0.0 for iou_type in self.iou_types for name in _names(iou_type)}
-            own = [self._evaluate(found, iou_type, turn) for turn, iou_type in enumerate(self.iou_types)]
+            own = [self._evaluate(detections, iou_type, turn) for turn, iou_type in enumerate(self.iou_types)]
             metrics: dict[str, float] = {}
             for iou_type, *parts in zip(self.iou_types, *_from_all(own), strict=True):
                 joined = {label: values for part in parts for label, values in part.items()}
                 precision = np.stack([joined[label] for label in sorted(joined)], axis=2)
                 for name, values in zip(_names(iou_type), (precision, precision[0]), strict=True):
-                    known = values[values > -1]  # of classes that have objects
+                    known = values[values > -1]  # -1 marks classes without objects
                     metrics[name] = float(known.mean()) if known.size else 0.0
         return metrics
 
-    def _evaluate(self, found: dict[str, Any], iou_type: IouType, turn: int) -> dict[int, np.ndarray]:
+    def _evaluate(self, detections: dict[str, Any], iou_type: IouType, turn: int) -> dict[int, np.ndarray]:
         """The precision of this process's classes by label, each float64 [IoUs, recalls]; a collective call."""
         rank, world_size = _place()
         num_shares = min(world_size, MAX_EVALUATORS)
         mine: list[Any] | None = None
         for share in range(num_shares):
             # Kinds take turns, so that the most frequent class's boxes and masks are not the same process's.
-            part = _chosen(found, (found["labels"] + turn) % num_shares == share)
+            part = _chosen(detections, (detections["labels"] + turn) % num_shares == share)
             part = {key: part[key] for key in LISTED} | {"overlaps": self._objects.overlaps(part, iou_type)}
             mine = _to(share, part) or mine
         if mine is None:
@@ -126,8 +126,8 @@ class Measured(COCOeval_faster):
 
     def _prepare(self) -> None:
         """What remains of the library's way here, which goes through objects and detections many times."""
-        for one in self._detections:
-            self.dt_dataset.append_ref(one["image_id"], one["category_id"], one)
+        for detection in self._detections:
+            self.dt_dataset.append_ref(detection["image_id"], detection["category_id"], detection)
         self._nonempty_iou_pairs = set(self._overlaps)
 
     def computeIoU(self, imgId: int, catId: int) -> np.ndarray:
@@ -187,10 +187,10 @@ def _place() -> tuple[int, int]:
 def _from_all(own: T) -> list[T]:
     """What every process has, in their order."""
     _, world_size = _place()
-    found = [own] * world_size
+    gathered = [own] * world_size
     if world_size > 1:
-        dist.all_gather_object(found, own)
-    return found
+        dist.all_gather_object(gathered, own)
+    return gathered
 
 
 def _to(receiver: int, own: T) -> list[T] | None:
@@ -198,11 +198,11 @@ def _to(receiver: int, own: T) -> list[T] | None:
     rank, world_size = _place()
     if world_size == 1:
         return [own]
-    found: list[Any] | None = [None] * world_size if rank == receiver else None
-    dist.gather_object(own, found, dst=receiver)
-    return found
+    gathered: list[Any] | None = [None] * world_size if rank == receiver else None
+    dist.gather_object(own, gathered, dst=receiver)
+    return gathered
 
 
-def _chosen(found: dict[str, Any], chosen: np.ndarray) -> dict[str, Any]:
-    masks = [found["masks"][at] for at in np.flatnonzero(chosen)] if found["masks"] else []
-    return {key: value[chosen] for key, value in found.items() if key != "masks"} | {"masks": masks}
+def _chosen(detections: dict[str, Any], chosen: np.ndarray) -> dict[str, Any]:
+    masks = [detections["masks"][at] for at in np.flatnonzero(chosen)] if detections["masks"] else []
+    return {key: value[chosen] for key, value in detections.items() if key != "masks"} | {"masks": masks}

@@ -63,7 +63,7 @@ def _polygon_edges(polygons: list[list[Any]]) -> tuple[np.ndarray, np.ndarray]:
     if bad.any():
         part = int(np.searchsorted(np.cumsum(lengths), np.argmax(bad), side="right"))
         raise OutlineError(int(owners[part]), "a polygon has a coordinate that is not finite")
-    starts = np.zeros(len(parts), np.int64)  # of each part's points
+    starts = np.zeros(len(parts), np.int64)  # where each part's points begin
     np.cumsum(lengths[:-1] // 2, out=starts[1:])
     points = numbers.reshape(-1, 2)
     following = np.arange(1, len(points) + 1)

@@ -55,19 +55,19 @@ class Objects:
 
     @cached_property
     def _by_pair(self) -> dict[tuple[int, int], list[dict[str, Any]]]:
-        found: dict[tuple[int, int], list[dict[str, Any]]] = {}
+        annotations: dict[tuple[int, int], list[dict[str, Any]]] = {}
         for annotation in self.coco.dataset["annotations"]:
-            found.setdefault((annotation["image_id"], annotation["category_id"]), []).append(annotation)
-        return found
+            annotations.setdefault((annotation["image_id"], annotation["category_id"]), []).append(annotation)
+        return annotations
 
     @cached_property
     def dataset(self) -> Dataset:
         """The same, as the library matches them."""
-        found = Dataset()
+        dataset = Dataset()
         for annotation in self.coco.dataset["annotations"]:
             annotation["ignore"] = int(annotation.get("iscrowd", 0))  # whatever the file says of it
-            found.append_ref(annotation["image_id"], annotation["category_id"], annotation)
-        return found
+            dataset.append_ref(annotation["image_id"], annotation["category_id"], annotation)
+        return dataset
 
     def ids(self, images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The annotations' ids of positions in the index and of labels from 1 on."""
@@ -82,26 +82,27 @@ class Objects:
             if objects := self._by_pair.get((key[0], key[1])):
                 yield Pair((key[0], key[1]), slice(start, end), objects)
 
-    def overlaps(self, found: dict[str, Any], iou_type: IouType) -> np.ndarray:
+    def overlaps(self, detections: dict[str, Any], iou_type: IouType) -> np.ndarray:
         """Of all pairs, one after the other, each [detections, objects] row by row: float64 [sum of the pairs' sizes].
 
-        found: `images` and `labels` as for `pairs`, `boxes` [K, 4] x0 y0 x1 y1 or `masks`, K compressed run lengths.
+        detections: `images` and `labels` as for `pairs`; `boxes` [K, 4] x0 y0 x1 y1, or `masks`, K compressed run
+        lengths.
         """
-        pairs = list(self.pairs(found["images"], found["labels"]))
+        pairs = list(self.pairs(detections["images"], detections["labels"]))
         if iou_type == "segm":
-            new = [one for pair in pairs for one in pair.objects if "rle" not in one]
+            new = [annotation for pair in pairs for annotation in pair.objects if "rle" not in annotation]
             regions.calculateRleForAllAnnotations(new, self._sizes, True, False, 0.0, 1)
         parts = [np.zeros(0)]
         for pair in pairs:
-            crowds = [int(one.get("iscrowd", 0)) for one in pair.objects]
+            crowds = [int(annotation.get("iscrowd", 0)) for annotation in pair.objects]
             if iou_type == "bbox":
-                boxes = found["boxes"][pair.detections]
+                boxes = detections["boxes"][pair.detections]
                 shown = np.concatenate((boxes[:, :2], boxes[:, 2:] - boxes[:, :2]), axis=1).tolist()
-                objects = [one["bbox"] for one in pair.objects]
+                objects = [annotation["bbox"] for annotation in pair.objects]
             else:
                 size = self._sizes[pair.key[0]]
-                shown = [{"size": size, "counts": mask} for mask in found["masks"][pair.detections]]
-                objects = [one["rle"] for one in pair.objects]
+                shown = [{"size": size, "counts": mask} for mask in detections["masks"][pair.detections]]
+                objects = [annotation["rle"] for annotation in pair.objects]
             parts.append(np.asarray(regions.iou(shown, objects, crowds)).ravel())
         return np.concatenate(parts)
 

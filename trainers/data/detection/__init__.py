@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from trainers.data.detection.files import DetectionData, coco, shapes
+from trainers.data.detection.files import CocoData, coco, shapes
 
-__all__ = ["DetectionData", "coco", "shapes"]
+__all__ = ["CocoData", "coco", "shapes"]

@@ -20,6 +20,7 @@ import torch
 
 from trainers.data.coco import CocoIndex
 from trainers.data.detection.view import Cut
+from trainers.data.prefetch import to_device
 
 EDGES_STEP = 4096  # numbers of edges are rounded up to multiples of this, so that allocations repeat
 
@@ -29,14 +30,14 @@ def gather_objects(index: CocoIndex, images: np.ndarray, num_objects: int) -> tu
 
     Crowd regions are left out: a detector is not trained on them. Objects beyond G are, too.
     """
-    found = np.zeros((len(images), num_objects), np.int64)
+    objects = np.zeros((len(images), num_objects), np.int64)
     there = np.zeros((len(images), num_objects), bool)
     for row, image in enumerate(images):
         own = np.arange(index.object_start[image], index.object_start[image + 1])
         own = own[~index.crowd[own]][:num_objects]
-        found[row, : len(own)] = own
+        objects[row, : len(own)] = own
         there[row, : len(own)] = True
-    return found, there
+    return objects, there
 
 
 def gather_edges(index: CocoIndex, objects: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -54,7 +55,7 @@ def gather_edges(index: CocoIndex, objects: np.ndarray, there: np.ndarray) -> tu
 def move(points: np.ndarray, cut: Cut, images: np.ndarray | slice) -> np.ndarray:
     """Pairs x0 y0 x1 y1 [..., 4] of `images` from pixels of the image to pixels of the canvas; not clipped."""
     crops, out, flips = cut.crops[images], cut.out_sizes[images], cut.flips[images]
-    scale = out[:, ::-1] / (crops[:, 2:] - crops[:, :2])  # of x, y
+    scale = out[:, ::-1] / (crops[:, 2:] - crops[:, :2])  # x, y
     wide = (slice(None),) + (None,) * (points.ndim - 2)
     moved = (points - np.tile(crops[:, :2], 2)[wide]) * np.tile(scale, 2)[wide]
     width = out[:, 1][wide]
@@ -95,9 +96,5 @@ def pad_edges(edges: np.ndarray, owner: np.ndarray, nobody: int) -> dict[str, np
     return {"edges": padded, "owner": owners}
 
 
-def to_device(arrays: Mapping[str, np.ndarray], device: torch.device) -> dict[str, torch.Tensor]:
-    """Copies that no one waits for, from pinned memory."""
-    tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
-    if device.type != "cuda":
-        return tensors
-    return {name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in tensors.items()}
+def all_to_device(arrays: Mapping[str, np.ndarray], device: torch.device) -> dict[str, torch.Tensor]:
+    return {name: to_device(array, device) for name, array in arrays.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,9 +14,17 @@ import torch
 from conf.schema import ConfigError
 from trainers.data.coco import CocoIndex, DetectionEvaluator, IouType, load_index
 from trainers.data.crop import crop_resize
-from trainers.data.detection.batch import gather_edges, gather_objects, move, move_edges, pad_edges, shown, to_device
+from trainers.data.detection.batch import (
+    all_to_device,
+    gather_edges,
+    gather_objects,
+    move,
+    move_edges,
+    pad_edges,
+    shown,
+)  # fmt: skip
 from trainers.data.detection.synthetic import generated_batch
-from trainers.data.detection.view import View
+from trainers.data.detection.view import ShortEdge, View
 from trainers.data.jpeg import Decoded, JpegReader, generated, threads_per_process
 from trainers.data.prefetch import prefetch
 from trainers.data.shapes import ensure
@@ -29,21 +38,21 @@ log = logging.getLogger(__name__)
 OBJECTS_STEP = 8  # room for objects is rounded up to a multiple of this
 
 
-def coco(path: str, year: int | None = None, decode: str = "auto", num_threads: int | None = None) -> DetectionData:
+def coco(path: str, year: int | None = None, decode: str = "auto", num_threads: int | None = None) -> CocoData:
     """COCO in its own layout in folder `path`. Raises ConfigError where it is not there or not whole."""
-    return DetectionData("coco", load_index(path, "train", year), load_index(path, "val", year), decode, num_threads)
+    return CocoData("coco", load_index(path, "train", year), load_index(path, "val", year), decode, num_threads)
 
 
-def shapes(
-    size: int = 4000, path: str | None = None, decode: str = "auto", num_threads: int | None = None
-) -> DetectionData:
+def shapes(size: int = 4000, path: str | None = None, decode: str = "auto", num_threads: int | None = None) -> CocoData:
     """Drawn objects on textured grounds, `size` training images; drawn into a cache the first time."""
     root = str(ensure("detection", size, path))
-    return DetectionData("shapes", load_index(root, "train"), load_index(root, "val"), decode, num_threads)
+    return CocoData("shapes", load_index(root, "train"), load_index(root, "val"), decode, num_threads)
 
 
-class DetectionData:
-    """Implements trainers.workload.Data. The module says how it wants the images before loaders are made."""
+class CocoData:
+    """Implements trainers.data.types.DetectionData and Viewable: images are cut as a View says."""
+
+    view: View = ShortEdge()
 
     def __init__(
         self, name: str, train: CocoIndex, val: CocoIndex, decode: str = "auto", num_threads: int | None = None
@@ -60,8 +69,6 @@ class DetectionData:
         self.decode, self.num_threads = decode, num_threads
         self.class_names, self.num_classes = train.class_names, len(train.class_names)
         self._reader: JpegReader | None = None
-        self.view: View | None = None
-        self.outlines = False  # whether batches hold edges and owner
         self.trained_on = train.trainable()
         for index, use in ((train, "train"), (val, "evaluate")):
             if not len(index.trainable()):
@@ -71,16 +78,21 @@ class DetectionData:
         ).max()
         self.num_objects = -(-int(most) // OBJECTS_STEP) * OBJECTS_STEP
 
+    def viewed(self, view: View) -> CocoData:
+        data = copy(self)
+        data.view = view
+        return data
+
     def example_batches(self, batch_size: int, device: torch.device) -> list[Batch]:
         """A generated batch of each canvas in use, images cut as real ones are, so that this is compiled as well."""
-        view = self._view()
+        view = self.view
         decoded = generated(batch_size, device)
         crops = torch.cat((torch.zeros_like(decoded.sizes), decoded.sizes.flip(1)), dim=1).float()
         flips = torch.zeros(batch_size, dtype=torch.bool, device=device)
         batches = []
         for used in np.unique(view.canvas_of(np.concatenate((self.train.sizes[self.trained_on], self.val.sizes)))):
             canvas = view.canvases[used]
-            batch = generated_batch(batch_size, canvas, self.num_objects, self.num_classes, self.outlines, device)
+            batch = generated_batch(batch_size, canvas, self.num_objects, self.num_classes, view.outlines, device)
             batch["images"] = crop_resize(decoded, crops, flips, batch["sizes"].long(), canvas)
             batches.append(batch)
         return batches
@@ -113,10 +125,6 @@ class DetectionData:
             self._reader = JpegReader(shard.device, num_threads, self.decode)
         return self._reader
 
-    def _view(self) -> View:
-        assert self.view is not None, "the module sets data.view in its constructor"
-        return self.view
-
 
 @dataclass(frozen=True)
 class Step:
@@ -137,7 +145,7 @@ class DetectionLoader:
 
     def __init__(
         self,
-        data: DetectionData,
+        data: CocoData,
         part: Literal["train", "val"],
         images: np.ndarray,
         batch_size: int,
@@ -146,10 +154,10 @@ class DetectionLoader:
     ) -> None:
         self.data, self.part, self.batch_size, self.seed, self.shard = data, part, batch_size, seed, shard
         self.index = data.train if part == "train" else data.val
-        self.view = data._view()
+        self.view = data.view
         self.epoch = 0
         canvas = self.view.canvas_of(self.index.sizes[images])
-        self._groups = {int(one): images[canvas == one] for one in np.unique(canvas)}
+        self._groups = {int(number): images[canvas == number] for number in np.unique(canvas)}
         self._reader = data.reader(shard)
 
     def __len__(self) -> int:
@@ -167,17 +175,17 @@ class DetectionLoader:
 
     def steps(self, epoch: int) -> list[Step]:
         rng = np.random.RandomState([self.seed, epoch])  # its streams are frozen (NEP 19)
-        found = []
+        steps = []
         for canvas, group in self._groups.items():
             order = rng.permutation(group) if self.part == "train" else group
             for first in range(0, len(order), self._global_batch()):
                 images = order[first : first + self._global_batch()]
                 own = np.arange(self.batch_size) * self.shard.world_size + self.shard.rank
-                found.append(
+                steps.append(
                     Step(self.view.canvases[canvas], np.resize(images, self._global_batch())[own], own < len(images),
                          len(images))
                 )  # fmt: skip
-        return [found[step] for step in rng.permutation(len(found))] if self.part == "train" else found
+        return [steps[step] for step in rng.permutation(len(steps))] if self.part == "train" else steps
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
         steps = self.steps(epoch)
@@ -204,11 +212,11 @@ class DetectionLoader:
             "image_index": np.where(step.real, step.images, -1),
             "crops": cut.crops,
         }
-        if self.data.outlines:
+        if self.view.outlines:
             edges, owner = gather_edges(index, objects, left)
             edges = move_edges(edges, cut, owner // self.data.num_objects)
             arrays |= pad_edges(edges, owner, left.size)
-        tensors = to_device(arrays | cut._asdict(), device)
+        tensors = all_to_device(arrays | cut._asdict(), device)
         flips, out_sizes = tensors.pop("flips"), tensors.pop("out_sizes")
         images = crop_resize(decoded, tensors["crops"], flips, out_sizes, step.canvas)
         return {**tensors, "images": images, "num_samples": int(step.real.sum())}
@@ -217,12 +225,12 @@ class DetectionLoader:
         weight = self.shard.world_size / step.num_real_global if self.part == "train" else 1.0
         return (step.real * weight).astype(np.float32)
 
-    def _check_sizes(self, step: Step, told: np.ndarray, found: np.ndarray) -> None:
-        wrong = np.flatnonzero((told != found).any(axis=1))
+    def _check_sizes(self, step: Step, told: np.ndarray, decoded: np.ndarray) -> None:
+        wrong = np.flatnonzero((told != decoded).any(axis=1))
         if len(wrong):
             image = step.images[wrong[0]]
             raise ConfigError(
-                f"{self.index.folder / self.index.file_names[image]}: is {found[wrong[0]].tolist()} pixels (height,"
+                f"{self.index.folder / self.index.file_names[image]}: is {decoded[wrong[0]].tolist()} pixels (height,"
                 f" width), but {self.index.annotations} says {told[wrong[0]].tolist()}; put the original file in place"
             )
 

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from conf.schema import ConfigError
-from trainers.data.detection.batch import pad_edges, to_device
-from trainers.data.detection.view import View
+from trainers.data.detection.batch import all_to_device, pad_edges
+from trainers.data.detection.view import ShortEdge, View
+from trainers.data.synthetic_loader import SyntheticLoader
 
 if TYPE_CHECKING:
+    from trainers.data.coco import IouType
     from trainers.data.types import Batch, Shard
 
 OBJECTS = 7  # an image, about as many as COCO's have
 CLASSES = 80
 ROOM = 96  # COCO's fullest training image has 93
-CORNERS = 24  # of an outline
-NUM_BATCHES = 4  # different ones, served in turns
+CORNERS = 24  # an outline
 
 
 def generated_batch(
@@ -59,7 +61,7 @@ def generated_batch(
     noise = torch.Generator(device).manual_seed(seed)
     shape = (batch_size, height, width, 3)
     images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=noise, device=device)
-    return {**to_device(arrays, device), "images": images.permute(0, 3, 1, 2), "num_samples": batch_size}
+    return {**all_to_device(arrays, device), "images": images.permute(0, 3, 1, 2), "num_samples": batch_size}
 
 
 def ellipses(boxes: np.ndarray) -> np.ndarray:
@@ -71,12 +73,14 @@ def ellipses(boxes: np.ndarray) -> np.ndarray:
 
 
 class SyntheticDetection:
-    """Random images on the device, `size` an epoch; no accuracy, and so no evaluation. Implements workload.Data.
+    """Random images on the device, `size` an epoch; no accuracy, and so no evaluation.
 
-    Batches have room for `num_objects` an image, of which up to 7 are there.
+    Batches have room for `num_objects` an image, of which up to 7 are there; their images fill `canvas`, or else the
+    view's first one. Implements trainers.data.types.DetectionData and Viewable.
     """
 
     name = "synthetic"
+    view: View = ShortEdge()
 
     def __init__(
         self,
@@ -91,19 +95,21 @@ class SyntheticDetection:
         self.size, self.canvas = size, canvas
         self.num_classes, self.num_objects = num_classes, num_objects
         self.class_names = tuple(str(label + 1) for label in range(num_classes))
-        self.view: View | None = None
-        self.outlines = False
+
+    def viewed(self, view: View) -> SyntheticDetection:
+        data = copy(self)
+        data.view = view
+        return data
 
     def example_batches(self, batch_size: int, device: torch.device) -> list[Batch]:
         return [self.batch(batch_size, device, 0)]
 
     def batch(self, batch_size: int, device: torch.device, seed: int) -> Batch:
-        assert self.view is not None, "the module sets data.view in its constructor"
-        canvas = self.canvas or self.view.canvases[0]
-        return generated_batch(batch_size, canvas, self.num_objects, self.num_classes, self.outlines, device, seed)
+        canvas, outlines = self.canvas or self.view.canvases[0], self.view.outlines
+        return generated_batch(batch_size, canvas, self.num_objects, self.num_classes, outlines, device, seed)
 
     def train_loader(self, batch_size: int, seed: int, shard: Shard) -> SyntheticLoader:
-        return SyntheticLoader(self, batch_size, seed, shard)
+        return SyntheticLoader(self.size, batch_size, seed, shard, partial(self.batch, batch_size, shard.device))
 
     def eval_loader(self, batch_size: int, shard: Shard) -> None:
         return None
@@ -111,21 +117,5 @@ class SyntheticDetection:
     def test_loader(self, batch_size: int, shard: Shard) -> None:
         return None
 
-
-class SyntheticLoader:
-    """Serves a few generated batches in turns, as often as `size` images over all processes take."""
-
-    def __init__(self, data: SyntheticDetection, batch_size: int, seed: int, shard: Shard) -> None:
-        self.data, self.batch_size, self.seed, self.shard = data, batch_size, seed, shard
-
-    def __len__(self) -> int:
-        return max(1, self.data.size // (self.batch_size * self.shard.world_size))
-
-    def set_epoch(self, epoch: int) -> None:
-        """Every epoch is the same."""
-
-    def __iter__(self) -> Iterator[Batch]:
-        first = (self.seed + self.shard.rank) % 2**20 * NUM_BATCHES
-        batches = [self.data.batch(self.batch_size, self.shard.device, first + one) for one in range(NUM_BATCHES)]
-        for step in range(len(self)):
-            yield batches[step % NUM_BATCHES]
+    def evaluator(self, iou_types: tuple[IouType, ...]) -> None:
+        return None

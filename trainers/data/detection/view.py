@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-STRIDE = 32  # of the coarsest map that a pyramid is made from: canvases are multiples of it
+STRIDE = 32  # The coarsest map that a pyramid is made from has it: canvases are multiples of it.
 
 
 class Cut(NamedTuple):
@@ -20,6 +20,7 @@ class Cut(NamedTuple):
 class View(Protocol):
     canvases: tuple[tuple[int, int], ...]  # height, width; every batch is of one of them
     drop_outside: bool  # whether an object is dropped whose centre is not shown; all are clipped to what is
+    outlines: bool  # whether batches hold the objects' outlines, too
 
     def canvas_of(self, sizes: np.ndarray) -> np.ndarray:
         """The canvas of each image by its height and width, int [N, 2]: int [N], an index into `canvases`."""
@@ -47,12 +48,11 @@ class ShortEdge:
 
     drop_outside = False
 
-    def __init__(self, min_size: int, max_size: int) -> None:
-        self.min_size, self.max_size = min_size, max_size
+    def __init__(self, min_size: int = 800, max_size: int = 1333, outlines: bool = False) -> None:
+        self.min_size, self.max_size, self.outlines = min_size, max_size, outlines
         short, usual, longest = (-(-side // STRIDE) * STRIDE for side in (min_size, min_size * 4 // 3, max_size))
         usual = min(usual, longest)
-        found = [(short, usual), (short, longest), (usual, short), (longest, short)]
-        self.canvases = tuple(dict.fromkeys(found))
+        self.canvases = tuple(dict.fromkeys([(short, usual), (short, longest), (usual, short), (longest, short)]))
 
     def canvas_of(self, sizes: np.ndarray) -> np.ndarray:
         out = self._resized(sizes)

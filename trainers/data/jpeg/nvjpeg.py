@@ -20,10 +20,10 @@ import numpy as np
 import torch
 import torchvision
 
-BACKEND_HARDWARE, OUTPUT_RGB = 3, 3  # of nvjpegBackend_t and nvjpegOutputFormat_t; RGB is plane after plane
+BACKEND_HARDWARE, OUTPUT_RGB = 3, 3  # values of nvjpegBackend_t and nvjpegOutputFormat_t; RGB is plane after plane
 COLOURS = 3
-IMAGES_A_LANE = 16  # at least: waking another thread costs more than it saves
-NUM_LANES = 8  # beside products of large matrices on an H200: 1 lane 2,100 images/s, 4 lanes 4,400, 8 lanes 5,500
+IMAGES_A_LANE = 16  # A lane has so many at least: waking another thread costs more than it saves.
+NUM_LANES = 8  # Beside products of large matrices on an H200: 1 lane 2,100 images/s, 4 lanes 4,400, 8 lanes 5,500
 Size = tuple[int, int]  # height, width
 
 

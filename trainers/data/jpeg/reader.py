@@ -27,10 +27,10 @@ log = logging.getLogger(__name__)
 
 DECODE = ("auto", "gpu", "cpu")
 GENERATED_SIZE = (96, 128)  # height and width of generated images
-FILES_A_THREAD = 32  # to read for the GPU's decoder: waking more threads costs more than it saves
-IMAGES_A_THREAD = 4  # to decode, at least, for the same reason
+FILES_A_THREAD = 32  # A thread reads so many for the GPU's decoder: waking more threads costs more than it saves.
+IMAGES_A_THREAD = 4  # A thread decodes so many at least, for the same reason.
 ENOUGH_THREADS = 8  # decode some 5,000 images/s, about what an H200's decoder does beside training
-SPARE_CORES = 2  # for the threads that launch kernels and that put batches together
+SPARE_CORES = 2  # The threads that launch kernels and that put batches together need them.
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class _Prepared:
     """A batch as far as the CPU brings it, by places in the batch."""
 
     encoded: dict[int, torch.Tensor]  # the files that are the GPU's to decode
-    sizes: dict[int, Size]  # of these
+    sizes: dict[int, Size]  # height and width of the files' images
     on_cpu: Sequence[int]  # the others' places
-    images: Images  # of these
+    images: Images  # the others, decoded
 
 
 class JpegReader:
@@ -116,7 +116,8 @@ class JpegReader:
 
     def _decode(self, paths: Sequence[PathLike]) -> Images:
         on_gpu = self.device.type == "cuda"
-        with torch.cuda.device(self.device) if on_gpu else nullcontext():  # whose driver pins the memory
+        # The driver of the current device pins the memory.
+        with torch.cuda.device(self.device) if on_gpu else nullcontext():
             return decode_files(paths, min(self._num_threads, -(-len(paths) // IMAGES_A_THREAD)), pin_memory=on_gpu)
 
     def _finish(self, paths: Sequence[PathLike], batch: _Prepared) -> Decoded:

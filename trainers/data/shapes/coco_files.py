@@ -10,19 +10,19 @@ import numpy as np
 from trainers.data.shapes.drawing import CLASS_NAMES
 from trainers.data.shapes.scenes import Scene
 
-CATEGORY_IDS = (1, 2, 3, 5, 8, 10, 11, 13, 17, 18)  # of CLASS_NAMES, with gaps as COCO has them
+CATEGORY_IDS = (1, 2, 3, 5, 8, 10, 11, 13, 17, 18)  # One for each of CLASS_NAMES, with gaps as COCO has them.
 ROUND = ("crescent", "disc", "wedge")
 
 
 def annotate(scene: Scene) -> list[dict[str, Any]]:
     """COCO's annotations, without those fields that number them. `area` and `bbox` are of the visible pixels."""
-    found = []
+    annotations = []
     for number, thing in enumerate(scene.things, start=1):
         mask = scene.visible(number)
         rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
         x, y, right, bottom = int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
         polygons = [] if thing.is_crowd else [polygon.ravel().tolist() for polygon in scene.polygons(number)]
-        found.append(
+        annotations.append(
             {
                 "segmentation": run_lengths(mask) if thing.is_crowd else polygons,
                 "area": int(mask.sum()),
@@ -31,7 +31,7 @@ def annotate(scene: Scene) -> list[dict[str, Any]]:
                 "category_id": CATEGORY_IDS[thing.shape],
             }
         )
-    return found
+    return annotations
 
 
 def run_lengths(mask: np.ndarray) -> dict[str, list[int]]:

@@ -23,10 +23,10 @@ from trainers.data.shapes.drawing import (
     trace,
 )
 
-VERSION = 1  # of every picture; to be raised with any change of what is drawn
+VERSION = 1  # Any change of what is drawn raises it.
 SPLITS = ("train", "val")
 DETECTION_SIZES = ((360, 480), (480, 360), (360, 480), (480, 320), (320, 480), (400, 400))  # height, width
-MIN_VISIBLE = 0.6  # of an object's area, within the picture and not hidden by others
+MIN_VISIBLE = 0.6  # share of an object's area that is within the picture and not hidden by others
 MIN_PART = 16  # pixels of each connected part of what is visible
 # The most that a background's colours have of red, green or blue, and the least that all others have: a network that is
 # trained from scratch on few pictures learns what is lit sooner than what differs from its surroundings either way.
@@ -65,7 +65,7 @@ class Scene:
         self.canvas = texture(rng, height, width, self.background)
         self.owner = np.zeros((height, width), np.uint8)
         self.things: list[Thing] = []
-        self.colours: list[np.ndarray] = []  # of each thing [2, 3]; of a crowd [0, 3]
+        self.colours: list[np.ndarray] = []  # [2, 3] for each thing, [0, 3] for a crowd
 
     def clutter(self, num_items: int) -> None:
         """Strokes and blobs without corners, which belong to no class."""

@@ -3,6 +3,5 @@
 from __future__ import annotations
 
 from trainers.models.maskrcnn.module import WORKLOAD, MaskRcnn
-from trainers.models.maskrcnn.roi_heads import nms_of_classes
 
-__all__ = ["WORKLOAD", "MaskRcnn", "nms_of_classes"]
+__all__ = ["WORKLOAD", "MaskRcnn"]

@@ -19,10 +19,11 @@ from trainers.data.detection.view import ShortEdge
 from trainers.models.maskrcnn import roi_heads, rpn
 from trainers.models.maskrcnn.masks import mask_targets, paste, rasterise
 from trainers.models.maskrcnn.network import BOX_BINS, MASK_BINS, MASK_SIZE, box_head, build_network, dense, mask_head
-from trainers.models.schedule import StepSchedule
+from trainers.models.schedule import Schedule
+from trainers.ops.boxes import to_image
 from trainers.ops.compiling import compiled
 from trainers.ops.roi_align import roi_align
-from trainers.workload import Batch, TrialModule, Workload
+from trainers.workload import Batch, DetectionData, TrialModule, Workload
 
 OUTLINE_GRID = 56  # cells a side that an object's outline is drawn on before regions cut their masks out of it
 
@@ -64,7 +65,7 @@ class MaskRcnn(TrialModule):
 
     def __init__(
         self,
-        data: detection.DetectionData | SyntheticDetection,
+        data: DetectionData,
         learning_rate: float,
         weight_decay: float,
         epochs: int,
@@ -81,19 +82,18 @@ class MaskRcnn(TrialModule):
     ) -> None:
         super().__init__()
         check_sizes(min_size, max_size, num_proposals, num_regions, channels)
-        self.schedule = StepSchedule(learning_rate, epochs, list(decay_epochs), warmup_steps)
+        self.schedule = Schedule(learning_rate, epochs, list(decay_epochs), warmup_steps=warmup_steps)
         self.max_epochs = epochs
         self.weight_decay, self.momentum = weight_decay, momentum
         self.num_proposals, self.num_regions = num_proposals, num_regions
-        self.data = data
-        data.view, data.outlines = ShortEdge(min_size, max_size), True
+        self.view = ShortEdge(min_size, max_size, outlines=True)
         self.net = build_network(data.num_classes, backbone, channels, pretrained)
         self._dense, self._rpn_losses, self._box_head = dense, rpn_losses, box_head
         self._box_branch, self._mask_branch, self._mask_probabilities = box_branch, mask_branch, mask_probabilities
         self._begin_step: Callable[[], None] = lambda: None
         self._anchors: dict[tuple[int, int], list[torch.Tensor]] = {}  # by canvas
-        self._found: list[dict[str, torch.Tensor]] = []  # detections on the device, a step of evaluation each
-        self._evaluator: Any = None
+        self._detections: list[dict[str, torch.Tensor]] = []  # on the device, one item a step
+        self._evaluator = data.evaluator(("bbox", "segm"))
 
     def compile_hot_path(self) -> None:
         """Compile what has arithmetic; sampling and proposals are few small kernels and stay as they are."""
@@ -169,43 +169,35 @@ class MaskRcnn(TrialModule):
         valid &= use[:, None]
         class_logits, class_deltas = self._box_head(self.net, self.pool(features, proposals, valid, BOX_BINS))
         shape = (*proposals.shape[:2], -1)
-        found = roi_heads.detect(class_logits.view(shape), class_deltas.view(shape), proposals, valid, sizes)
-        pooled = self.pool(features, found.boxes, found.scores > 0, MASK_BINS)
-        masks = self._mask_probabilities(self.net, pooled, found.labels.flatten())
-        index = batch["image_index"][:, None].expand_as(found.labels)
-        self._found.append(
+        detections = roi_heads.detect(class_logits.view(shape), class_deltas.view(shape), proposals, valid, sizes)
+        pooled = self.pool(features, detections.boxes, detections.scores > 0, MASK_BINS)
+        masks = self._mask_probabilities(self.net, pooled, detections.labels.flatten())
+        index = batch["image_index"][:, None].expand_as(detections.labels)
+        self._detections.append(
             {
-                "image": torch.where(found.scores > 0, index, -1).flatten(),
-                "boxes": to_image(found.boxes, batch).flatten(0, 1),
-                "scores": found.scores.flatten(),
-                "labels": found.labels.flatten(),
+                "image": torch.where(detections.scores > 0, index, -1).flatten(),
+                "boxes": to_image(detections.boxes, batch["crops"], batch["sizes"]).flatten(0, 1),
+                "scores": detections.scores.flatten(),
+                "labels": detections.labels.flatten(),
                 "masks": masks.clone(),  # theirs is the memory of a graph, which the next step writes over
             }
         )
 
     def metrics(self) -> dict[str, float]:
         """COCO's mean average precision of boxes and masks over all images; a collective call."""
-        if self._evaluator is None:
-            self._evaluator = self.data.evaluator(("bbox", "segm"))  # type: ignore[union-attr]
-        found = {key: torch.cat([step[key] for step in self._found]) for key in (self._found[0] if self._found else ())}
-        self._found.clear()
-        if found:
-            kept = found["image"] >= 0
-            found = {key: value[kept] for key, value in found.items()}
-            image = found["image"].cpu().numpy()
-            sizes = torch.from_numpy(self.data.val.sizes[image])  # type: ignore[union-attr]
-            masks = paste(found["masks"].float(), found["boxes"], sizes.to(self.device))
-            boxes, scores, labels = (found[key].cpu().numpy() for key in ("boxes", "scores", "labels"))
+        assert self._evaluator is not None, "these data have nothing to evaluate"
+        steps = self._detections
+        detections = {key: torch.cat([step[key] for step in steps]) for key in (steps[0] if steps else ())}
+        self._detections.clear()
+        if detections:
+            kept = detections["image"] >= 0
+            detections = {key: value[kept] for key, value in detections.items()}
+            image = detections["image"].cpu().numpy()
+            sizes = torch.from_numpy(self._evaluator.index.sizes[image])
+            masks = paste(detections["masks"].float(), detections["boxes"], sizes.to(self.device))
+            boxes, scores, labels = (detections[key].cpu().numpy() for key in ("boxes", "scores", "labels"))
             self._evaluator.add(image, boxes, scores, labels, masks)
-        metrics: dict[str, float] = self._evaluator.compute()
-        return metrics
-
-
-def to_image(boxes: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Boxes [n, K, 4] from canvas pixels to pixels of the image, where nothing is flipped."""
-    crops, sizes = batch["crops"], batch["sizes"]
-    scale = (crops[:, 2:] - crops[:, :2]) / sizes.flip(1)
-    return boxes * scale.repeat(1, 2)[:, None] + crops[:, :2].repeat(1, 2)[:, None]
+        return self._evaluator.compute()
 
 
 def check_sizes(min_size: Any, max_size: Any, num_proposals: Any, num_regions: Any, channels: Any) -> None:

@@ -15,13 +15,12 @@ from torchvision.models.resnet import resnet18, resnet34, resnet50
 from torchvision.ops.misc import FrozenBatchNorm2d
 
 from conf.schema import ConfigError
-from trainers.models.pretrained import load_pretrained
-from trainers.ops.space_to_depth import Stem
+from trainers.models.pretrained import MEAN, STD, load_pretrained
+from trainers.ops.space_to_depth import SpaceToDepthConv
 
 BACKBONES: dict[str, Callable[..., nn.Module]] = {"resnet18": resnet18, "resnet34": resnet34, "resnet50": resnet50}
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's images, as the backbones' weights expect
 BOX_BINS, MASK_BINS, MASK_SIZE = 7, 14, 28
-TRAINED_STAGES = ("layer2", "layer3", "layer4")  # of a pretrained backbone; what is before them stays as it is
+TRAINED_STAGES = ("layer2", "layer3", "layer4")  # What a pretrained backbone has before them stays as it is.
 
 
 def build_network(num_classes: int, backbone: str, channels: int, pretrained: str | None) -> MaskRCNN:
@@ -34,7 +33,7 @@ def build_network(num_classes: int, backbone: str, channels: int, pretrained: st
     if backbone not in BACKBONES:
         raise ConfigError(f"model.hparams.backbone={backbone}: allowed: {', '.join(BACKBONES)}")
     body: Any = BACKBONES[backbone](weights=None, norm_layer=FrozenBatchNorm2d if pretrained else nn.BatchNorm2d)
-    body.conv1 = Stem()
+    body.conv1 = SpaceToDepthConv()
     if pretrained:
         plain = BACKBONES[backbone](weights=None)
         load_pretrained(plain, pretrained, head="fc")
@@ -70,8 +69,8 @@ def dense(
     logits, deltas = network.rpn.head(features)
     return (
         features,
-        [one.permute(0, 2, 3, 1).flatten(1) for one in logits],
-        [one.permute(0, 2, 3, 1).reshape(len(one), -1, 4) for one in deltas],
+        [level.permute(0, 2, 3, 1).flatten(1) for level in logits],
+        [level.permute(0, 2, 3, 1).reshape(len(level), -1, 4) for level in deltas],
     )
 
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from trainers.models.maskrcnn.sampling import IGNORED, NEGATIVE, POSITIVE, sample
 from trainers.ops import boxes as box_ops
-from trainers.ops.nms import nms_mask
+from trainers.ops.nms import nms_of_classes
 
 POSITIVE_IOU = 0.5
 POSITIVE_SHARE = 0.25
@@ -103,14 +103,7 @@ def detect(
     coded = deltas.view(images, regions * classes, 4)
     coded = coded.gather(1, (region * classes + label).unsqueeze(2).expand(-1, -1, 4))
     base = rois.gather(1, region.unsqueeze(2).expand(-1, -1, 4))
-    found = box_ops.clip(box_ops.decode(coded, base, CODING), sizes)
-    keep = nms_of_classes(found, label, best > 0, NMS_IOU)
+    boxes = box_ops.clip(box_ops.decode(coded, base, CODING), sizes)
+    keep = nms_of_classes(boxes, label, best > 0, NMS_IOU)
     top, index = torch.where(keep, best, 0.0).topk(min(MAX_DETECTIONS, best.shape[1]), dim=1)
-    return Detections(found.gather(1, index.unsqueeze(2).expand(-1, -1, 4)), top, label.gather(1, index))
-
-
-def nms_of_classes(boxes: torch.Tensor, labels: torch.Tensor, valid: torch.Tensor, iou: float) -> torch.Tensor:
-    """Non-maximum suppression within each class: boxes of different classes are moved apart."""
-    large = ((boxes[..., 2:] - boxes[..., :2]) >= 1e-2).all(dim=2)
-    apart = labels * (boxes.amax() + 1)
-    return nms_mask(boxes + apart.unsqueeze(2), valid & large, iou)
+    return Detections(boxes.gather(1, index.unsqueeze(2).expand(-1, -1, 4)), top, label.gather(1, index))

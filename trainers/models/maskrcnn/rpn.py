@@ -28,7 +28,7 @@ BETA = 1 / 9  # where smooth L1 turns from squared to linear
 
 def anchors(canvas: tuple[int, int], shapes: Sequence[tuple[int, int]], device: torch.device) -> list[torch.Tensor]:
     """The anchors of each level with maps of `shapes` (height, width): float32 [height * width * 3, 4], row by row."""
-    found = []
+    levels = []
     for size, (rows, columns) in zip(ANCHOR_SIZES, shapes, strict=True):
         ratio = torch.tensor(ASPECT_RATIOS).sqrt()
         half_height, half_width = size * ratio / 2, size / ratio / 2
@@ -37,8 +37,8 @@ def anchors(canvas: tuple[int, int], shapes: Sequence[tuple[int, int]], device: 
         x = torch.arange(columns) * (canvas[1] // columns)
         y, x = (grid.flatten() for grid in torch.meshgrid(y, x, indexing="ij"))
         shift = torch.stack((x, y, x, y), dim=1)
-        found.append((shift[:, None] + base).reshape(-1, 4).to(device))
-    return found
+        levels.append((shift[:, None] + base).reshape(-1, 4).to(device))
+    return levels
 
 
 def targets(

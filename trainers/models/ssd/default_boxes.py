@@ -17,7 +17,7 @@ IMAGE_SIZE = 300  # pixels, height and width
 MAP_SIZES = (38, 19, 10, 5, 3, 1)  # cells, height and width of the feature maps
 STEPS = (8, 16, 32, 64, 100, 300)  # pixels from one cell to the next
 SCALES = (21, 45, 99, 153, 207, 261, 315)  # pixels, side of a map's smallest default box and of the next map's
-ASPECT_RATIOS = ((2,), (2, 3), (2, 3), (2, 3), (2,), (2,))  # of each map, besides 1; each also the other way round
+ASPECT_RATIOS = ((2,), (2, 3), (2, 3), (2, 3), (2,), (2,))  # each map's, besides 1; each also the other way round
 BOXES_PER_CELL = tuple(2 + 2 * len(ratios) for ratios in ASPECT_RATIOS)
 CODING = (10.0, 5.0)  # weights of trainers.ops.boxes.encode: the inverse of the variances 0.1 and 0.2
 MIN_OVERLAP = 0.5  # intersection over union above which a default box answers for an object
@@ -77,11 +77,12 @@ def match(defaults: torch.Tensor, boxes: torch.Tensor, labels: torch.Tensor) -> 
 class SsdView:
     """Training: the whole image or a random part of it, flipped half of the time. Evaluation: the whole image.
 
-    Either is stretched to 300x300 pixels. Implements trainers.data.view.View.
+    Either is stretched to 300x300 pixels. Implements trainers.data.detection.view.View.
     """
 
     canvases: tuple[tuple[int, int], ...] = ((IMAGE_SIZE, IMAGE_SIZE),)
     drop_outside = True  # an object whose centre is not in the crop is not to be found
+    outlines = False
 
     def canvas_of(self, sizes: np.ndarray) -> np.ndarray:
         """There is one canvas: int64 [N] of zeros for images of `sizes` [N, 2]."""

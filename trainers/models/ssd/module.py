@@ -13,17 +13,16 @@ import torch
 import torch.nn.functional as F
 
 from conf.schema import ConfigError
-from trainers.data.coco import DetectionEvaluator
 from trainers.data.detection import files as detection
 from trainers.data.detection.synthetic import SyntheticDetection
-from trainers.models.maskrcnn import nms_of_classes
-from trainers.models.schedule import StepSchedule
+from trainers.models.schedule import Schedule
 from trainers.models.ssd.colour_jitter import NUM_DRAWS
 from trainers.models.ssd.default_boxes import CODING, IMAGE_SIZE, SsdView, match
 from trainers.models.ssd.network import BACKBONES, Ssd300, load_pretrained
-from trainers.ops.boxes import decode, encode
+from trainers.ops.boxes import decode, encode, to_image
 from trainers.ops.compiling import compiled
-from trainers.workload import Batch, TrialModule, Workload
+from trainers.ops.nms import nms_of_classes
+from trainers.workload import Batch, DetectionData, TrialModule, Workload
 
 NEGATIVES_PER_MATCH = 3
 MIN_SCORE, NMS_IOU, MAX_DETECTIONS = 0.05, 0.5, 200
@@ -104,12 +103,6 @@ def select(boxes: torch.Tensor, scores: torch.Tensor, labels: torch.Tensor) -> t
     return torch.cat((boxes, scores[..., None], labels.gather(1, index)[..., None]), dim=2)
 
 
-def to_image(boxes: torch.Tensor, crops: torch.Tensor) -> torch.Tensor:
-    """Boxes [n, K, 4] from pixels of the canvas to those of the images that `crops` [n, 4] were cut from."""
-    scale = (crops[:, 2:] - crops[:, :2]) / IMAGE_SIZE
-    return boxes * scale.repeat(1, 2)[:, None] + crops[:, :2].repeat(1, 2)[:, None]
-
-
 class Ssd(TrialModule):
     """SGD with momentum, warm-up by steps, the rate divided by ten after each of `decay_epochs`.
 
@@ -118,7 +111,7 @@ class Ssd(TrialModule):
 
     def __init__(
         self,
-        data: detection.DetectionData | SyntheticDetection,
+        data: DetectionData,
         learning_rate: float,
         weight_decay: float,
         epochs: int,
@@ -131,19 +124,18 @@ class Ssd(TrialModule):
     ) -> None:
         super().__init__()
         check_options(momentum, backbone, width, pretrained)
-        self.schedule = StepSchedule(learning_rate, epochs, list(decay_epochs), warmup_steps)
+        self.schedule = Schedule(learning_rate, epochs, list(decay_epochs), warmup_steps=warmup_steps)
         self.max_epochs = epochs
         self.weight_decay, self.momentum = weight_decay, momentum
-        self.data = data
-        data.view = SsdView()
+        self.view = SsdView()
         net = Ssd300(data.num_classes, backbone, width)
         if pretrained is not None:
             load_pretrained(net.backbone, pretrained)
         # What cuDNN's tensor-core kernels want; before DDP lays out its buckets.
         self.net: Ssd300 = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._forward_loss, self._candidates = forward_loss, candidates
-        self._found: list[tuple[torch.Tensor, torch.Tensor]] = []  # detections on the device, a step of evaluation each
-        self._evaluator: DetectionEvaluator | None = None
+        self._detections: list[tuple[torch.Tensor, torch.Tensor]] = []  # on the device, one item a step
+        self._evaluator = data.evaluator(("bbox",))
 
     def compile_hot_path(self) -> None:
         """Compile from images to loss, and to candidates; non-maximum suppression has kernels of its own."""
@@ -165,23 +157,21 @@ class Ssd(TrialModule):
         return self._forward_loss(self.net, batch["images"], draws, batch["boxes"], batch["labels"], batch["weights"])
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        found = select(*self._candidates(self.net, batch["images"]))
-        found[..., :4] = to_image(found[..., :4], batch["crops"])
-        self._found.append((found, batch["image_index"]))
+        detections = select(*self._candidates(self.net, batch["images"]))
+        detections[..., :4] = to_image(detections[..., :4], batch["crops"], batch["sizes"])
+        self._detections.append((detections, batch["image_index"]))
 
     def metrics(self) -> dict[str, float]:
         """COCO's mean average precision over all images; a collective call."""
-        if self._evaluator is None:
-            self._evaluator = self.data.evaluator(("bbox",))  # type: ignore[union-attr]
-        steps, self._found = self._found, []
+        assert self._evaluator is not None, "these data have nothing to evaluate"
+        steps, self._detections = self._detections, []
         if steps:
-            found, image = (torch.cat(column).cpu().numpy() for column in zip(*steps, strict=True))
-            kept = (found[..., 4] > 0) & (image >= 0)[:, None]
+            detections, image = (torch.cat(column).cpu().numpy() for column in zip(*steps, strict=True))
+            kept = (detections[..., 4] > 0) & (image >= 0)[:, None]
             index = np.broadcast_to(image[:, None], kept.shape)[kept]
-            found = found[kept]
-            self._evaluator.add(index, found[:, :4], found[:, 4], found[:, 5].astype(np.int64))
-        metrics: dict[str, float] = self._evaluator.compute()
-        return metrics
+            detections = detections[kept]
+            self._evaluator.add(index, detections[:, :4], detections[:, 4], detections[:, 5].astype(np.int64))
+        return self._evaluator.compute()
 
 
 def check_options(momentum: Any, backbone: Any, width: Any, pretrained: Any) -> None:

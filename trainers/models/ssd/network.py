@@ -15,12 +15,11 @@ from torch import nn
 from torchvision.models.resnet import BasicBlock
 
 from conf.schema import ConfigError
-from trainers.models.pretrained import read_state
+from trainers.models.pretrained import MEAN, STD, read_state
 from trainers.models.ssd.colour_jitter import ColourJitter
 from trainers.models.ssd.default_boxes import BOXES_PER_CELL, default_boxes
-from trainers.ops.space_to_depth import Stem
+from trainers.ops.space_to_depth import SpaceToDepthConv
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's colours, which pretrained weights expect
 BACKBONES = {"resnet18": (2, 2, 2), "resnet34": (3, 4, 6)}  # blocks of the first three stages
 MAP_CHANNELS = (256, 512, 512, 256, 256, 256)
 REDUCED_CHANNELS = (256, 256, 128, 128, 128)  # between a map and the next
@@ -103,7 +102,7 @@ def build_backbone(num_blocks: tuple[int, int, int], width: float) -> nn.Sequent
     """torchvision's ResNet up to `layer3`, under the same names; float [n, 3, 300, 300] to [n, 256 * width, 38, 38]."""
     stem = scaled(64, width)
     layers: OrderedDict[str, nn.Module] = OrderedDict(
-        conv1=Stem(stem),
+        conv1=SpaceToDepthConv(stem),
         bn1=nn.BatchNorm2d(stem),
         relu=nn.ReLU(inplace=True),
         maxpool=nn.MaxPool2d(3, stride=2, padding=1),

@@ -7,6 +7,7 @@ followed by batch normalisation and ReLU (K. Simonyan and A. Zisserman 2014, arX
 
 from __future__ import annotations
 
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,11 @@ from torch import nn
 from conf.schema import ConfigError
 from trainers.data.digits import digits
 from trainers.data.fashion_mnist import fashion_mnist
-from trainers.data.images import ImageData
+from trainers.models.schedule import Schedule, is_count
 from trainers.models.vgg.augment import augment
 from trainers.ops.compiling import compiled
 from trainers.ops.confusion import ConfusionCounter, confusion_cells, plot, write_csv
-from trainers.workload import Batch, TrialModule, Workload
+from trainers.workload import Batch, ClassificationData, TrialModule, Workload
 
 BLOCKS = ((32, 32, 64, 64), (128, 128, 256, 256, 256))  # channels of the convolutions; a block ends in 2x2 pooling
 DENSE = (512, 512)
@@ -78,7 +79,12 @@ class Vgg(TrialModule):
     """
 
     def __init__(
-        self, data: ImageData, learning_rate: float, weight_decay: float, epochs: list[int], augment_epochs: int = 0
+        self,
+        data: ClassificationData,
+        learning_rate: float,
+        weight_decay: float,
+        epochs: list[int],
+        augment_epochs: int = 0,
     ) -> None:
         super().__init__()
         check_schedule(epochs, augment_epochs)
@@ -87,37 +93,30 @@ class Vgg(TrialModule):
                 f"model=vgg dataset={data.name}: images are {data.image_size[0]}x{data.image_size[1]} pixels; the two"
                 " poolings need a height and width divisible by 4: choose another dataset"
             )
-        self.learning_rate, self.weight_decay = learning_rate, weight_decay
-        self.epochs, self.augment_epochs = list(epochs), augment_epochs
-        self.max_epochs = sum(epochs) + augment_epochs
+        self.weight_decay = weight_decay
+        self.num_plain_epochs, self.max_epochs = sum(epochs), sum(epochs) + augment_epochs
+        self.schedule = Schedule(learning_rate, self.max_epochs, list(accumulate(epochs))[:-1])
         self.class_names = data.class_names
         # What cuDNN's tensor-core kernels want, and faster on a CPU too; before DDP lays out its buckets.
         self.net = build_network(data.image_size, data.num_classes).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._forward_loss, self._evaluate = forward_loss, evaluate
         self._counter = ConfusionCounter(data.num_classes)
-        self._matrix: np.ndarray | None = None  # of the last evaluation
+        self._matrix: np.ndarray | None = None  # the last evaluation's
 
     def compile_hot_path(self) -> None:
         """Compile network and loss, for training and evaluation; shapes never change, so neither do the graphs."""
         self._forward_loss = compiled(forward_loss, self.device)
         self._evaluate = compiled(evaluate, self.device)
 
-    def learning_rate_at(self, epoch: int) -> float:
-        """The rate of an epoch, counted from 0."""
-        ends = np.cumsum(self.epochs)
-        step = int(np.searchsorted(ends, epoch, side="right"))
-        return self.learning_rate / 10 ** min(step, len(self.epochs) - 1)
-
     def augments_at(self, epoch: int) -> bool:
-        return epoch >= sum(self.epochs)
+        return epoch >= self.num_plain_epochs
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay, fused=True)
+        rate = self.schedule.learning_rate
+        return torch.optim.Adam(self.parameters(), lr=rate, weight_decay=self.weight_decay, fused=True)
 
     def on_train_epoch_start(self) -> None:
-        for optimizer in self.trainer.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = self.learning_rate_at(self.current_epoch)
+        self.schedule.apply(self.trainer, 0)  # the rate is that of all steps of an epoch
 
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
         images = augment(batch["images"]) if self.augments_at(self.current_epoch) else batch["images"]
@@ -142,10 +141,6 @@ class Vgg(TrialModule):
 
 def check_schedule(epochs: Any, augment_epochs: Any) -> None:
     """Raise ConfigError where the schedule is not a list of counts and a count, of one epoch at least."""
-
-    def is_count(value: Any) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
     if not isinstance(epochs, list | tuple) or not epochs or not all(map(is_count, epochs)):
         raise ConfigError(f"model.hparams.epochs={epochs}: give a list of whole numbers of epochs, such as [10, 10]")
     if not is_count(augment_epochs):
