@@ -99,24 +99,17 @@ class Evidence:
             return None
         return min(same, key=lambda one: self.devices(workload, one) or math.inf)
 
-    def step(self, workload: str, setting: Labels, key: str) -> float:
-        """How far apart two values are at the least: an epoch, at whose end a target is seen to be reached."""
-        values, epochs = self.values(workload, setting, key), self.values(workload, setting, "epochs/to_accuracy")
-        an_epoch = [value / epochs[run_id] for run_id, value in values.items() if run_id in epochs]
-        return float(numpy.mean(an_epoch)) if an_epoch and "to_accuracy" in key else 0.0
-
     def pairs(self, workload: str, settings: Sequence[Labels]) -> dict[frozenset[str], Pair]:
         """Every pair of settings that have the report's metric, by their names."""
         key = self.report["metric"]
         values = {name_of(one): [*self.values(workload, one, key).values()] for one in settings}
-        steps = {name_of(one): self.step(workload, one, key) for one in settings}
         names = [name for name, numbers in values.items() if numbers]
         found = {}
         for place, name in enumerate(names):
             for other in names[place + 1 :]:
                 ordered = sorted((name, other), key=lambda one: numpy.mean(values[one]), reverse=is_rate(key))
                 means = sorted(float(numpy.mean(values[one])) for one in ordered)
-                p = t_test(values[name], values[other], [steps[name], steps[other]])
+                p = t_test(values[name], values[other], step(key))
                 found[frozenset(ordered)] = Pair(ordered[0], means[1] / means[0], p)
         ranked = sorted(pair.p for pair in found.values() if pair.p is not None)
         for pair in found.values():
@@ -148,6 +141,11 @@ def computable(key: str) -> bool:
     return key in COMPUTED
 
 
+def step(key: str) -> float:
+    """How far apart two values are at the least: epochs are counted, all else is measured."""
+    return 1.0 if key.startswith("epochs/") else 0.0
+
+
 def rest(setting: Labels) -> Labels:
     return {axis: value for axis, value in setting.items() if axis not in DEVICES}
 
@@ -175,14 +173,14 @@ def ratio(key: str, values: Mapping[str, float], base: Mapping[str, float], grow
     return min(n, m), factor, factor * math.sqrt((own_error / own) ** 2 + (other_error / other) ** 2), None
 
 
-def t_test(first: Sequence[float], second: Sequence[float], steps: Sequence[float]) -> float | None:
+def t_test(first: Sequence[float], second: Sequence[float], step: float) -> float | None:
     """Two-sided: the larger of Welch's and of Student's standard error, the smaller side's degrees of freedom."""
     from scipy.special import stdtr
 
     sizes = numpy.array([len(first), len(second)])
     if sizes.min() < 2:
         return None
-    variances = _variances(first, second, steps)
+    variances = _variances(first, second, step)
     distance = abs(float(numpy.mean(first) - numpy.mean(second)))
     pooled = (sizes - 1) @ variances / (sizes.sum() - 2)
     squared = max(float((variances / sizes).sum()), float((pooled / sizes).sum()))
@@ -191,14 +189,12 @@ def t_test(first: Sequence[float], second: Sequence[float], steps: Sequence[floa
     return float(2 * stdtr(int(sizes.min()) - 1, -distance / math.sqrt(squared)))
 
 
-def _variances(first: Sequence[float], second: Sequence[float], steps: Sequence[float]) -> numpy.ndarray:
-    """At least that of values rounded to steps."""
-    return numpy.array(
-        [max(numpy.var(side, ddof=1), step**2 / 12) for side, step in zip((first, second), steps, strict=True)]
-    )
+def _variances(first: Sequence[float], second: Sequence[float], step: float) -> numpy.ndarray:
+    """At least those of values rounded to steps."""
+    return numpy.array([max(numpy.var(side, ddof=1), step**2 / 12) for side in (first, second)])
 
 
-def would_tell(n: int, first: Sequence[float], second: Sequence[float], steps: Sequence[float], num_tests: int) -> bool:
+def would_tell(n: int, first: Sequence[float], second: Sequence[float], step: float, num_tests: int) -> bool:
     """Whether n runs a side are the fewest, and more than there are, whose two-sided test would tell these means apart.
 
     In four cases of five, were they the true ones, at the level of the hardest of so many tests; to a thousandth, as a
@@ -206,9 +202,9 @@ def would_tell(n: int, first: Sequence[float], second: Sequence[float], steps: S
     """
     from scipy.special import nctdtr, stdtrit
 
-    if min(len(first), len(second)) < 2 or not _variances(first, second, steps).any():
+    if min(len(first), len(second)) < 2 or not _variances(first, second, step).any():
         return False
-    variance = float(_variances(first, second, steps).sum())
+    variance = float(_variances(first, second, step).sum())
     distance = abs(float(numpy.mean(first) - numpy.mean(second)))
 
     def power(n: int) -> float:

@@ -18,6 +18,7 @@ from tracking.audit.evidence import (
     moments,
     name_of,
     printed,
+    step,
     tolerance,
     would_tell,
 )
@@ -158,8 +159,7 @@ def _pair(evidence: Evidence, title: str, pairs: Mapping[frozenset[str], Pair], 
     if kind == REPEATS:
         first, second = ([*evidence.values(title, by_name[name], key).values()] for name in (better, worse))
         num_tested = sum(other.p is not None for other in pairs.values())
-        steps = [evidence.step(title, by_name[name], key) for name in (better, worse)]
-        return not pair.told_apart and would_tell(values["num_runs"], first, second, steps, num_tested)
+        return not pair.told_apart and would_tell(values["num_runs"], first, second, step(key), num_tested)
     if pair.corrected is None:
         few = [name for name in (better, worse) if len(evidence.counting(title, by_name[name])) < 2]
         return kind == "one run" and values["few"] == " and of ".join(few)

@@ -153,13 +153,17 @@ def compare(task: Task, key: str) -> list[Comparison]:
         else:
             better, worse, means = second, first, (two.mean, one.mean)
         factor = max(means) / min(means) if min(means) > 0 else math.inf
-        resolutions = (first.resolution(key), second.resolution(key))
         pairs.append(
-            Comparison(better, worse, factor, t_test(first.values(key), second.values(key), resolutions=resolutions))
+            Comparison(better, worse, factor, t_test(first.values(key), second.values(key), resolution=resolution(key)))
         )
     tested = [pair for pair in pairs if pair.p is not None]
     adjusted = dict(zip(map(id, tested), holm([pair.p for pair in tested if pair.p is not None]), strict=True))
     return [Comparison(pair.better, pair.worse, pair.factor, pair.p, adjusted.get(id(pair))) for pair in pairs]
+
+
+def resolution(key: str) -> float:
+    """The step in which a metric is measured, 0 for none: epochs are whole numbers."""
+    return 1.0 if key.startswith("epochs/") else 0.0
 
 
 def repeats(pair: Comparison, key: str, num_pairs: int) -> int | None:
@@ -170,10 +174,8 @@ def repeats(pair: Comparison, key: str, num_pairs: int) -> int | None:
     """
     if pair.told_apart or pair.p is None or not math.isfinite(pair.factor):
         return None
-    slow, fast = sorted((pair.worse, pair.better), key=lambda setting: -statistics.fmean(setting.values(key)))
-    resolutions = (slow.resolution(key), fast.resolution(key))
-    high, low = slow.values(key), fast.values(key)
-    needed = repeats_to_tell(high, low, 1.0, pair.factor, 1 - ALPHA / (2 * num_pairs), POWER, resolutions)
+    low, high = sorted((pair.better.values(key), pair.worse.values(key)), key=statistics.fmean)
+    needed = repeats_to_tell(high, low, 1.0, pair.factor, 1 - ALPHA / (2 * num_pairs), POWER, resolution(key))
     return None if needed is None else max(needed, 1 + min(len(low), len(high)))
 
 

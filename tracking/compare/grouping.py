@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -11,7 +10,6 @@ import yaml
 from tracking.results import NONE, REPEATS, TASK, Run, Runs, words
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML was built with it
-EPOCHS = "epochs/to_accuracy"
 DEVICES = ("gpus", "nodes", "cpu_processes")
 SHORT = {"topology": "env.topology", "hardware": "env.gpu", "driver": "env.driver", "cuda": "env.cuda"}
 STACK_AXES = {"stack", "stack.name", "env.stack_id", "env.image"} | {
@@ -35,17 +33,6 @@ class Setting:
 
     def values(self, key: str) -> list[float]:
         return [run.metrics[key] for run in self.runs if key in run.metrics]
-
-    def resolution(self, key: str) -> float:
-        """The step in which this metric is measured, 0 for none: a target is only seen to be reached once an epoch."""
-        if "to_accuracy" not in key:
-            return 0.0
-        an_epoch = [
-            run.metrics[key] / run.metrics[EPOCHS]
-            for run in self.runs
-            if key in run.metrics and run.metrics.get(EPOCHS)
-        ]
-        return statistics.fmean(an_epoch) if an_epoch else 0.0
 
     @property
     def devices(self) -> float | None:

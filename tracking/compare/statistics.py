@@ -35,7 +35,7 @@ def t_test(
     first: Sequence[float],
     second: Sequence[float],
     alternative: str = "two-sided",
-    resolutions: tuple[float, float] = (0.0, 0.0),
+    resolution: float = 0.0,
 ) -> float | None:
     """The p-value of a t-test that holds its level for few, unequally many and unequally scattered values.
 
@@ -45,17 +45,17 @@ def t_test(
     20 values. Of the standard errors with and without the assumption of equal variances the larger one is taken, since
     the few values of a side may by chance hardly scatter. benchmarks/error_rates.py shows how often it errs.
 
-    `alternative` is SciPy's: two-sided, or whether the mean of `first` is "less" or "greater". `resolutions` are the
-    steps in which each side's values are measured (1 for whole numbers, 0 for no steps): no side scatters less than
-    rounding does, step / sqrt(12). None where a side has fewer than two finite values. Where neither side scatters at
-    all, the limit: 0 in the direction in which they differ, else 1.
+    `alternative` is SciPy's: two-sided, or whether the mean of `first` is "less" or "greater". `resolution` is the step
+    in which values are measured, 1 for whole numbers: no side scatters less than rounding does, step / sqrt(12). None
+    where a side has fewer than two finite values. Where neither side scatters at all, the limit: 0 in the direction in
+    which they differ, else 1.
     """
     assert alternative in ("two-sided", "less", "greater")
     first, second = finite(first), finite(second)
     if min(len(first), len(second)) < 2:
         return None
     distance = statistics.fmean(first) - statistics.fmean(second)
-    error = standard_error_of_difference(first, second, resolutions)
+    error = standard_error_of_difference(first, second, resolution)
     if error <= 1e-12 * abs(statistics.fmean(first)):  # nothing but rounding of the computer's
         if math.isclose(statistics.fmean(first), statistics.fmean(second), rel_tol=1e-12):
             return 1.0
@@ -69,14 +69,10 @@ def t_test(
     return float(stats.t.sf(score, freedom) if alternative == "greater" else stats.t.cdf(score, freedom))
 
 
-def standard_error_of_difference(
-    first: Sequence[float], second: Sequence[float], resolutions: tuple[float, float] = (0.0, 0.0)
-) -> float:
+def standard_error_of_difference(first: Sequence[float], second: Sequence[float], resolution: float = 0.0) -> float:
     """Of a difference of means; the larger one of those with and without equal spread. Two values a side at least."""
     n, m = len(first), len(second)
-    one, other = (
-        max(statistics.variance(side), step**2 / 12) for side, step in zip((first, second), resolutions, strict=True)
-    )
+    one, other = (max(statistics.variance(side), resolution**2 / 12) for side in (first, second))
     pooled = ((n - 1) * one + (m - 1) * other) / (n + m - 2)
     return math.sqrt(max(one / n + other / m, pooled * (1 / n + 1 / m)))
 
@@ -157,7 +153,7 @@ def repeats_to_tell(
     ratio: float,
     confidence: float = 0.95,
     power: float = 0.8,
-    resolutions: tuple[float, float] = (0.0, 0.0),
+    resolution: float = 0.0,
 ) -> int | None:
     """How many runs a side tell `ratio`, if that is the true one, from `limit` with probability `power`.
 
@@ -167,10 +163,7 @@ def repeats_to_tell(
     from scipy import stats
 
     mean = statistics.fmean(denominator)
-    variances = [
-        max(statistics.variance(side), step**2 / 12)
-        for side, step in zip((numerator, denominator), resolutions, strict=True)
-    ]
+    variances = [max(statistics.variance(side), resolution**2 / 12) for side in (numerator, denominator)]
     total = variances[0] + limit**2 * variances[1]
     distance = abs(ratio - limit) * mean
     if distance == 0:

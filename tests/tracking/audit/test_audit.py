@@ -176,7 +176,7 @@ def test_a_run_without_its_folder_fails_the_check(content: dict[str, Any], tmp_p
 def test_an_error_in_the_reports_arithmetic_fails_the_command(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broken: str
 ) -> None:
-    def off(*_: Any) -> Any:
+    def off(*_: Any, **__: Any) -> Any:
         return (1.0, 0.1) if broken.endswith("error") else 0.017
 
     command = ["report", SWEEP, "--out", str(tmp_path), "--check", "--from-folders", "--runs-dir", str(root / "runs")]

@@ -37,7 +37,7 @@ def test_at_the_margin_one_gate_in_twenty_passes_and_one_in_twenty_fails(repeats
     assert failed < 0.065
     assert undecided > 0.87
     if repeats >= 5:
-        assert min(passed, failed) > 0.035  # and it is not on the safe side by giving up power
+        assert min(passed, failed) > 0.025  # and it is not on the safe side by giving up power
 
 
 def test_what_is_slower_than_the_margin_passes_less_often_still() -> None:
@@ -80,7 +80,7 @@ def test_a_time_and_its_rate_get_the_same_verdict() -> None:
 def test_the_sentence_says_by_how_much_and_how_sure() -> None:
     slower = decide(of(10.0, 10.1, 9.9), of(11.0, 11.2, 11.1), TIME, 0.03)
     assert re.fullmatch(
-        r"time/to_accuracy_sec: slower: slowdown \+11\.0%, allowed \+3%; at least \+9\.\d% at a confidence of 0\.95",
+        r"time/to_accuracy_sec: slower: slowdown \+11\.0%, allowed \+3%; at least \+8\.5% at a confidence of 0\.95",
         slower.sentence,
     )
     assert decide(of(10.0, 10.1, 9.9), of(10.0, 10.0, 10.1), TIME, 0.035).why.count("allowed +3.5%") == 1

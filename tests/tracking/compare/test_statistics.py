@@ -90,9 +90,9 @@ def test_equal_means_are_told_apart_no_more_often_than_promised(n: int, m: int, 
 def test_whole_numbers_scatter_at_least_as_rounding_does() -> None:
     """Epochs 5, 5 and 6, 6 come of a coin that falls either way in one of eight cases."""
     assert t_test([5.0, 5.0], [6.0, 6.0]) == 0.0
-    assert (t_test([5.0, 5.0], [6.0, 6.0], resolutions=(1.0, 1.0)) or 0) > 0.05
-    assert (t_test([5.0] * 5, [6.0] * 5, resolutions=(1.0, 1.0)) or 1) < 0.05
-    assert t_test([5.0, 5.0], [6.0, 6.0], resolutions=(1e-9, 1e-9)) == pytest.approx(0.0, abs=1e-6)
+    assert (t_test([5.0, 5.0], [6.0, 6.0], resolution=1.0) or 0) > 0.05
+    assert (t_test([5.0] * 5, [6.0] * 5, resolution=1.0) or 1) < 0.05
+    assert t_test([5.0, 5.0], [6.0, 6.0], resolution=1e-9) == pytest.approx(0.0, abs=1e-6)
 
 
 def test_what_is_no_number_is_left_out() -> None:

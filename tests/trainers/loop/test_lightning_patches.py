@@ -48,7 +48,7 @@ from trainers.workload import TrialModule
 
 STEPS, EPOCHS = 4, 2
 CPU = torch.device("cpu")
-pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")]
 
 
 class Operations(TorchDispatchMode):
