@@ -61,7 +61,7 @@ def times(ui: TeamUi, model: str) -> dict[str, float]:
 
 
 def test_the_printed_link_opens_the_sweeps_jobs_by_time_to_accuracy(page: Page, ui: TeamUi) -> None:
-    mlflow_screenshots.table(page, ui)
+    mlflow_screenshots.table(page, ui, "vgg")
     expect(page.get_by_text(re.compile("matching runs")).locator("..")).to_contain_text(f"{NUM_JOBS} matching runs")
     expect(page.get_by_text("Sort: time/to_accuracy_sec")).to_be_visible()
     fastest = times(ui, "vgg")
@@ -75,7 +75,7 @@ def test_the_printed_link_opens_the_sweeps_jobs_by_time_to_accuracy(page: Page, 
 
 
 def test_names_and_headings_are_whole_and_what_is_compared_is_in_columns(page: Page, ui: TeamUi) -> None:
-    mlflow_screenshots.table(page, ui)
+    mlflow_screenshots.table(page, ui, "vgg")
     cut = """cells => cells.filter(cell => {
         const text = document.createRange();
         text.selectNodeContents(cell.querySelector('a'));
@@ -95,7 +95,7 @@ def test_names_and_headings_are_whole_and_what_is_compared_is_in_columns(page: P
 
 
 def test_the_link_to_charts_begins_with_time_to_accuracy(page: Page, ui: TeamUi) -> None:
-    mlflow_screenshots.charts(page, ui)
+    mlflow_screenshots.charts(page, ui, "vgg")
     expect(page.get_by_text("Time to accuracy").locator("..")).to_contain_text("(4)")
     for title in ("time/to_accuracy_sec", "throughput/samples_per_sec", "eval/accuracy", "Parallel Coordinates"):
         expect(page.get_by_role("heading", name=title)).to_be_visible()
@@ -104,14 +104,14 @@ def test_the_link_to_charts_begins_with_time_to_accuracy(page: Page, ui: TeamUi)
 
 
 def test_the_link_to_compare_has_the_fastest_first(page: Page, ui: TeamUi) -> None:
-    mlflow_screenshots.compare(page, ui)
+    mlflow_screenshots.compare(page, ui, "maskrcnn")
     shown = page.locator("tr", has_text="Run Name:").locator("td")
     assert [text.strip() for text in shown.all_inner_texts()][:8] == list(times(ui, "maskrcnn"))
     assert "side by side" in ui.links("vgg")
 
 
 def test_the_sweeps_page_begins_with_the_answer(page: Page, ui: TeamUi) -> None:
-    mlflow_screenshots.answer(page, ui)
+    mlflow_screenshots.answer(page, ui, "vgg")
     answer = json.loads((ui.sweep("vgg") / "report.json").read_text())["answer"]
     description = page.get_by_text(answer)
     expect(description).to_be_in_viewport()
@@ -120,7 +120,7 @@ def test_the_sweeps_page_begins_with_the_answer(page: Page, ui: TeamUi) -> None:
 
 
 def test_the_link_to_the_report_shows_it_with_its_figures(page: Page, ui: TeamUi) -> None:
-    mlflow_screenshots.report(page, ui)
+    mlflow_screenshots.report(page, ui, "vgg")
     frame = page.frame_locator("iframe")
     answer = json.loads((ui.sweep("vgg") / "report.json").read_text())["answer"]
     expect(frame.locator(".answer")).to_have_text(answer)
@@ -131,7 +131,7 @@ def test_the_link_to_the_report_shows_it_with_its_figures(page: Page, ui: TeamUi
 
 
 def test_the_experiment_has_sweeps_with_their_jobs_below_them(page: Page, ui: TeamUi) -> None:
-    mlflow_screenshots.experiment(page, ui)
+    mlflow_screenshots.experiment(page, ui, "vgg")
     total = page.get_by_text(re.compile("matching runs")).locator("..")
     expect(total).to_contain_text(f"{team_runs.NUM_RUNS} matching runs")
     names = in_order(page, NAMES)
@@ -144,7 +144,7 @@ def test_the_experiment_has_sweeps_with_their_jobs_below_them(page: Page, ui: Te
 
 
 def test_runs_on_a_driver_are_found_by_the_search_box(page: Page, ui: TeamUi) -> None:
-    mlflow_screenshots.experiment(page, ui)
+    mlflow_screenshots.experiment(page, ui, "vgg")
     box = page.get_by_placeholder(re.compile("metrics.rmse"))
     total = page.get_by_text(re.compile("matching runs")).locator("..")
     box.fill(f"tags.`env.driver` = '{team_runs.OLD_DRIVER}'")
