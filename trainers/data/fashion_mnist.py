@@ -5,13 +5,14 @@ Source: H. Xiao, K. Rasul and R. Vollgraf 2017, arXiv:1708.07747, https://github
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import http.client
 import os
 import tempfile
 import urllib.request
 from pathlib import Path
+
+from filelock import FileLock
 
 from conf.schema import ConfigError
 from trainers.data.idx import read_idx
@@ -83,8 +84,7 @@ def fetch_missing(folder: Path) -> None:
     """Download what is missing. Of the processes that start together, one fetches and the others wait for it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with FileLock(folder / ".lock", fallback_to_soft=False):
             for name, md5 in MD5.items():
                 if find(folder, name) is None:
                     _fetch(MIRROR + f"{name}.gz", md5, folder / f"{name}.gz")
