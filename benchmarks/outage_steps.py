@@ -1,6 +1,6 @@
 """Step times of one training while its tracking server answers and while it fails, in turn.
 
-    python benchmarks/outage_steps.py               # two cycles of five faults, about 20 s of training on two CPU cores
+    python benchmarks/outage_steps.py               # two cycles of five faults, some 40 s on two idle CPU cores
     python benchmarks/outage_steps.py --cycles 9
 
 A phase in which the server hangs, refuses connections, answers 500 or 429, or loses its answers is compared with the
@@ -30,7 +30,7 @@ from tracking.run import run_folder
 
 FAULTS = ("hang", "refuse", "status 500", "drop answer", "status 429")
 PHASES = [phase for fault in FAULTS for phase in (None, fault)]  # in turn, so that drift hits both alike
-PHASE_SEC = 0.7
+PHASE_SEC, PHASE_WINDOWS = 0.7, 5  # the least of each phase: windows of three steps, the first of which are left out
 HANG_SEC = 2.5
 SETTINGS = ("model.hparams.work=5", "max_epochs=100000", "stop_at_target=false", "batch_size=32", "timeout_sec=7200")
 
@@ -55,24 +55,31 @@ def trained(root: Path, proxy: FaultyProxy, cycles: int) -> tuple[Path, list[tup
         MLFLOW_HTTP_REQUEST_TIMEOUT="5",
     )  # fmt: skip
     runs = root / "runs"
-    wait_for(lambda: process.poll() or any(events(one, "run_start") for one in run_folder.run_folders(runs)))
-    switched = fail_in_turn(proxy, cycles, lambda: process.poll() is not None)
+    wait_for(lambda: process.poll() or any(events(folder, "run_start") for folder in run_folder.run_folders(runs)))
+    [folder] = run_folder.run_folders(runs)
+    switched = fail_in_turn(proxy, cycles, folder, lambda: process.poll() is not None)
     enough.touch()
     launched = collect(process, root)
     assert launched.code == 0, launched.output
     return launched.folder, switched
 
 
-def fail_in_turn(proxy: FaultyProxy, cycles: int, over: Callable[[], bool]) -> list[tuple[float, str | None]]:
+def fail_in_turn(proxy: FaultyProxy, cycles: int, folder: Path, over: Callable[[], bool]) -> list[tuple[float, str | None]]:
     """Have the server answer and fail in turn, and answer at last; when it was switched, in ms, to which fault."""
     switched: list[tuple[float, str | None]] = []
     for fault in [*cycles * PHASES, None, None]:
         proxy.fault = fault
         switched.append((time.time() * 1e3, fault))
+        enough = num_windows(folder) + PHASE_WINDOWS
+        time.sleep(HANG_SEC if fault == "hang" else PHASE_SEC)
+        wait_for(lambda enough=enough: over() or num_windows(folder) >= enough)
         if over():
             break
-        time.sleep(HANG_SEC if fault == "hang" else PHASE_SEC)
     return switched
+
+
+def num_windows(folder: Path) -> int:
+    return len(events(folder, "throughput_window"))
 
 
 def step_times(folder: Path, switched: list[tuple[float, str | None]]) -> list[list[float]]:

@@ -153,7 +153,7 @@ def imported_by(command: list[str], cwd: Path) -> tuple[int, set[str]]:
     """Exit code, and the top packages that a Python command imports."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", *command],
-        cwd=cwd, env=environment(), capture_output=True, text=True, timeout=120, check=False,
+        cwd=cwd, env=environment(), capture_output=True, text=True, timeout=HANGS_SEC, check=False,
     )  # fmt: skip
     return done.returncode, set(re.findall(r"^import time:[\d |]*\| +(\w+)", done.stderr, re.MULTILINE))
 

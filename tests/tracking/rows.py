@@ -36,7 +36,7 @@ def expected_rows(folder: Path) -> list[Row]:
 
 
 def query(server: MlflowServer, sql: str, *values: object) -> list[tuple]:
-    with sqlite3.connect(f"file:{server.database}?mode=ro", uri=True, timeout=20) as database:
+    with sqlite3.connect(f"file:{server.database}?mode=ro", uri=True, timeout=HANGS_SEC) as database:
         rows = database.execute(sql, values).fetchall()
     database.close()
     return rows

@@ -63,7 +63,7 @@ def shell(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     environ = environment() | {"PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
     line = f"set -o pipefail; {command}"
     return subprocess.run(
-        ["bash", "-c", line], cwd=cwd, env=environ, capture_output=True, text=True, timeout=120, check=False
+        ["bash", "-c", line], cwd=cwd, env=environ, capture_output=True, text=True, timeout=HANGS_SEC, check=False
     )
 
 

@@ -162,14 +162,14 @@ def test_infiniband_is_read_in_four_byte_words(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         (folder / "port_rcv_data").write_text("0\n")
         (folder / "port_xmit_data").write_text("5\n")
+    start = time.monotonic()
     metrics = SystemMetrics([], tmp_path, infiniband=tmp_path)
     for folder in counters:
         (folder / "port_rcv_data").write_text("1000000000\n")
-    start = time.monotonic()
     values = metrics.sample()
     assert values["system/infiniband_transmit_megabytes_per_sec"] == 0
     assert values["system/infiniband_receive_megabytes_per_sec"] <= 8000 / 1e-6
-    assert values["system/infiniband_receive_megabytes_per_sec"] > 8000 / (time.monotonic() - start + 5)
+    assert values["system/infiniband_receive_megabytes_per_sec"] > 8000 / (time.monotonic() - start)
 
 
 def test_a_sample_costs_less_than_a_hundredth_of_a_core(tmp_path: Path) -> None:
@@ -184,9 +184,7 @@ def test_the_thread_journals_samples_until_it_is_closed(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     journal = Journal(path)
     thread = SystemMetricsThread(journal, [], tmp_path, interval_sec=0.02).start()
-    deadline = time.monotonic() + 30
-    while len(list(read(path))) < 3 and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for(lambda: len(list(read(path))) >= 3)
     thread.close()
     journal.close()
     records = [record for record, _ in read(path)]

@@ -90,7 +90,7 @@ def test_a_server_whose_database_is_killed_loses_nothing(
     wait_for(lambda: thread.status)
     end(folder)
     postgresql.start()
-    assert thread.close(wait_sec=60), thread.status
+    assert thread.close(wait_sec=HANGS_SEC), thread.status
     found = postgresql.query(ROWS.format(Mirror(folder).run_id))
     assert sorted(found) == expected_rows(folder)
     assert len(found) == 6200

@@ -34,16 +34,14 @@ pytestmark = [
 REPO = Path(__file__).parents[3]
 
 
-def test_a_row_is_visible_within_three_seconds(server: MlflowServer, tmp_path: Path) -> None:
+def test_a_row_is_visible_while_the_run_goes_on(server: MlflowServer, tmp_path: Path) -> None:
     folder = make_folder(tmp_path, server.uri)
     thread = MirrorThread(folder).start()
     wait_for(lambda: thread.mirror.run_id)
     write_rows(folder, range(1))
-    start = time.monotonic()
     wait_for(lambda: stored_rows(server, thread.mirror.run_id))
-    assert time.monotonic() - start < 3
     end(folder)
-    assert thread.close(wait_sec=30)
+    assert thread.close(wait_sec=HANGS_SEC)
 
 
 def test_a_sweep_is_synced_with_its_jobs_and_syncing_again_changes_nothing(
@@ -185,8 +183,8 @@ def test_a_run_that_was_resumed_leaves_the_mirror_of_its_earlier_attempt_nothing
 ) -> None:
     thread = MirrorThread(make_folder(tmp_path, server.uri)).start()
     began = time.monotonic()
-    assert not thread.close(wait_sec=60), "there is no result, whose upload would be complete"
-    assert time.monotonic() - began < 30
+    assert not thread.close(wait_sec=HANGS_SEC), "there is no result, whose upload would be complete"
+    assert time.monotonic() - began < HANGS_SEC, "it has waited as long as it may"
 
 
 def test_credentials_are_used_and_never_written(

@@ -41,7 +41,7 @@ def test_every_row_arrives_once_when_the_server_is_killed_and_started_again(
     write_rows(folder, range(4000, 4200))
     end(folder)
     server.start()
-    assert thread.close(wait_sec=60), thread.status
+    assert thread.close(wait_sec=HANGS_SEC), thread.status
     assert stored_rows(server, thread.mirror.run_id) == expected_rows(folder)
     assert len(expected_rows(folder)) == 8400
 
@@ -119,7 +119,7 @@ def test_a_wall_clock_that_is_set_back_loses_no_row_and_ends_no_run_before_it_be
     [(start_time, end_time)] = query(server, "select start_time, end_time from runs where run_uuid = ?", shipped.run_id)
     assert stop.time_ms < start_time <= end_time
     [(begin, finish)] = clock.intervals(events(path), "epoch")
-    assert 0 <= finish - begin < 60  # durations are by the monotonic clock
+    assert 0 <= finish - begin < HANGS_SEC  # durations are by the monotonic clock
 
 
 def test_a_server_that_has_lost_rows_gets_them_again(server: MlflowServer, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_server_that_has_lost_rows_gets_them_again(server: MlflowServer, tmp_p
     end(folder)
     sync([folder])
     run_id = Mirror(folder).run_id
-    with sqlite3.connect(server.database, timeout=20) as database:
+    with sqlite3.connect(server.database, timeout=HANGS_SEC) as database:
         database.execute("delete from metrics where run_uuid = ? and step > 3", (run_id,))
     database.close()
     assert [outcome.state for outcome in sync([folder])] == ["complete"]

@@ -124,11 +124,11 @@ def tls_server(certificate: Path, key: Path) -> Iterator[str]:
     def serve() -> None:
         with suppress(OSError):
             connection, _ = listening.accept()
-            connection.settimeout(10)
+            connection.settimeout(HANGS_SEC)
             context.wrap_socket(connection, server_side=True).close()
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.settimeout(10)
+        listening.settimeout(HANGS_SEC)
         thread = threading.Thread(target=serve)
         thread.start()
         yield f"https://localhost:{listening.getsockname()[1]}"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests.commands import HANGS_SEC
 from tests.tracking.faulty_proxy import FAULTS, FaultyProxy
 from tests.tracking.folders import end, make_folder, wait_for, write_rows
 from tests.tracking.mlflow_server import MlflowServer
@@ -51,6 +53,7 @@ def test_a_run_survives_a_fault_at_its_start_in_its_middle_and_at_its_end(
         end(folder)
         assert not thread.close(wait_sec=0.3)
     assert proxy.counts[fault] or fault == "refuse"
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", str(int(HANGS_SEC)))  # the server works, if slowly
     [outcome] = sync.sync([folder])
     assert outcome.state == "complete", outcome.message
     shipped = Mirror(folder)
@@ -70,7 +73,7 @@ def test_a_server_is_left_alone_for_as_long_as_it_asks(proxy: FaultyProxy, tmp_p
     assert "429" in thread.status
     proxy.fault = None
     refused_at, num_requests = proxy.times[-1], len(proxy.times)
-    assert thread.close(wait_sec=30)  # somebody waits, and the server's word counts all the same
+    assert thread.close(wait_sec=HANGS_SEC)  # somebody waits, and the server's word counts all the same
     assert proxy.times[num_requests] - refused_at > 2.9
 
 
@@ -92,9 +95,10 @@ def test_a_file_is_waited_for_that_the_server_takes_long_to_store(
     (folder / "worker.log").write_bytes(b"all is well\n" * (25 * 2**20))
     end(folder)
     proxy.only, proxy.delay_sec, proxy.fault = b"worker.log", 2.5, "slow"
-    [outcome] = sync.sync([folder])
-    assert outcome.state == "complete", outcome.message
+    # A busy server may take longer than a second for other requests too, and these are tried again.
+    wait_for(lambda: sync.sync([folder])[0].state == "complete" or proxy.counts["slow"] > 1)
     assert proxy.counts["slow"] == 1
+    assert Mirror(folder).complete
     stored = server.folder / "served" / str(Mirror(folder).experiment_id) / str(Mirror(folder).run_id)
     assert (stored / "artifacts" / "worker.log").stat().st_size == (folder / "worker.log").stat().st_size
 
@@ -111,8 +115,8 @@ def test_a_file_that_is_refused_is_told_once_and_holds_up_nothing_else(
     proxy.only, proxy.fault = b"worker.log", "status 413"
     thread = MirrorThread(folders[0]).start()
     start = time.monotonic()
-    assert not thread.close(wait_sec=20)
-    assert time.monotonic() - start < 10  # nobody is kept waiting for what will not happen
+    assert not thread.close(wait_sec=HANGS_SEC)
+    assert time.monotonic() - start < HANGS_SEC  # nobody is kept waiting for what will not happen
     assert "worker.log (1,048,576 bytes)" in thread.status
     assert "413" in thread.status
     large, other = sync.sync(folders)
@@ -133,5 +137,11 @@ def test_a_server_that_is_slow_to_answer_gets_more_time(
     proxy.only, proxy.delay_sec, proxy.fault = b"log-batch", 1.5, "slow"
     with pytest.raises(TrackingUnavailable, match="timed out"):
         shipper.step()
-    assert shipper.step() == 6
+
+    def shipped() -> bool:
+        with suppress(TrackingUnavailable):  # A busy server may want more time than the next try allows.
+            shipper.step()
+        return shipper.state.offset > 0
+
+    wait_for(shipped)
     assert stored_rows(server, shipper.run_id) == expected_rows(folder)

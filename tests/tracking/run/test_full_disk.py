@@ -87,7 +87,7 @@ def test_a_full_disk_fails_its_job_by_name_and_the_rest_is_told_and_done_when_th
     server: MlflowServer, disk: Path
 ) -> None:
     process = start(disk, server.uri, {"then": "finish"}, {"then": "fill"}, {"then": "finish", "rows": 4}, WAIT_SEC="6")
-    output, _ = process.communicate(timeout=90)
+    output, _ = process.communicate(timeout=HANGS_SEC)
     assert process.returncode == 1, output
     assert output.count("failed: disk_full") >= 2, output  # the second job, and the third, which has no folder
     assert "No space left on device" in output
@@ -106,7 +106,7 @@ def test_a_full_disk_fails_its_job_by_name_and_the_rest_is_told_and_done_when_th
         assert stored_rows(server, Mirror(folder).run_id) == expected_rows(folder)
     again = start(disk, server.uri, {"then": "finish"}, f"--resume={sweep.name}")
     (disk / "mended").touch()
-    output, _ = again.communicate(timeout=90)
+    output, _ = again.communicate(timeout=HANGS_SEC)
     assert again.returncode == 0, output
     assert status_of(server, Mirror(sweep).run_id) == "FINISHED"
 
@@ -122,7 +122,7 @@ def test_a_mirror_goes_on_when_there_is_room_again(server: MlflowServer, disk: P
     wait_for(lambda: thread.status)
     assert "No space left" in thread.status
     filler.unlink()
-    assert thread.close(wait_sec=20), thread.status
+    assert thread.close(wait_sec=HANGS_SEC), thread.status
     assert stored_rows(server, Mirror(folder).run_id) == expected_rows(folder)
 
 

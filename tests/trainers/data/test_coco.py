@@ -244,7 +244,7 @@ def test_of_processes_that_start_together_one_parses(tmp_path: Path) -> None:
     path = write(tmp_path / "coco", content())
     command = [sys.executable, "-c", LOAD_AND_NOTE, path]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) for _ in range(3)]
-    answers = [process.communicate(timeout=60)[0] for process in processes]
+    answers = [process.communicate(timeout=HANGS_SEC)[0] for process in processes]
     assert sorted(answers) == ["3 images\n", "3 images\n", "parsed\n3 images\n"]
 
 

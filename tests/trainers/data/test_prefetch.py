@@ -20,7 +20,7 @@ def num_threads() -> int:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + HANGS_SEC
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.001)

@@ -30,7 +30,7 @@ print("well")
 
 
 def test_they_are_left_out_and_there_again_afterwards() -> None:
-    answer = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=120)
+    answer = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=HANGS_SEC)
     assert answer.stdout == "well\n", answer.stderr
 
 
@@ -52,7 +52,7 @@ def test_where_something_needs_them_the_worker_starts_again_with_them(tmp_path: 
     run_setup.prepare(folder, run_setup.run_name(config), config, overrides, "sqlite:///unused.db")
     environment = command.worker_command(config, folder).env
     answer = subprocess.run(
-        [sys.executable, "-c", RESTART, str(folder)], env=environment, capture_output=True, text=True, timeout=180
+        [sys.executable, "-c", RESTART, str(folder)], env=environment, capture_output=True, text=True, timeout=HANGS_SEC
     )
     assert answer.returncode == 0, answer.stderr
     result = run_folder.read_result(folder)

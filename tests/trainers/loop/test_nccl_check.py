@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 
-from tests.commands import ROOT, environment
+from tests.commands import HANGS_SEC, ROOT, environment
 from trainers.loop import nccl_check
 
 pytestmark = pytest.mark.slow
@@ -23,7 +23,7 @@ def test_ranks_find_each_other_sum_rightly_and_tell_how_fast() -> None:
 def failing(rank: int) -> None:
     if rank == 1:
         raise RuntimeError("NCCL error: unhandled cuda error;\nLast error: no memory")
-    time.sleep(60)
+    time.sleep(HANGS_SEC)
 
 
 def test_a_rank_that_fails_is_told_in_one_line() -> None:

@@ -172,7 +172,7 @@ def test_counts_are_summed_over_real_processes(tmp_path: Path) -> None:
     store = str(tmp_path / "store")
     with subprocess.Popen([sys.executable, "-c", OTHER_PROCESS, store], cwd=Path(__file__).parents[3]) as other:
         assert reduced(0, store) == [[[1, 0], [1, 3]], 0.75]
-        assert other.wait(timeout=60) == 0
+        assert other.wait(HANGS_SEC) == 0
 
 
 def test_every_process_evaluates_the_same_model(monkeypatch: pytest.MonkeyPatch) -> None:
