@@ -64,7 +64,9 @@ def trained(root: Path, proxy: FaultyProxy, cycles: int) -> tuple[Path, list[tup
     return launched.folder, switched
 
 
-def fail_in_turn(proxy: FaultyProxy, cycles: int, folder: Path, over: Callable[[], bool]) -> list[tuple[float, str | None]]:
+def fail_in_turn(
+    proxy: FaultyProxy, cycles: int, folder: Path, over: Callable[[], bool]
+) -> list[tuple[float, str | None]]:
     """Have the server answer and fail in turn, and answer at last; when it was switched, in ms, to which fault."""
     switched: list[tuple[float, str | None]] = []
     for fault in [*cycles * PHASES, None, None]:
