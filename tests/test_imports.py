@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import ROOT, environment
+from tests.commands import HANGS_SEC, ROOT, environment
 
 LAYERS = {"conf": {"conf"}, "tracking": {"conf", "tracking"}, "trainers": {"conf", "tracking", "trainers"}}
 # From the ground up, as docs/architecture.md draws them: a room imports only those that stand before it.

@@ -9,6 +9,7 @@ import sqlite3
 import sys
 from pathlib import Path
 
+from tests.commands import HANGS_SEC
 from tests.tracking.mlflow_server import MlflowServer
 from tracking.mirror.mirror import UID_TAG
 from tracking.run import run_folder

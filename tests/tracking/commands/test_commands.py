@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands import ROOT, environment
+from tests.commands import HANGS_SEC, ROOT, environment
 from tests.test_imports import TORCH, imported_by
 from tests.tracking.studied import config, make_run, make_sweep
 from tracking.__main__ import main

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.commands import ROOT, environment
+from tests.commands import HANGS_SEC, ROOT, environment
 from tests.team_server import TeamServer
 from tests.tracking.folders import wait_for
 from tests.tracking.mlflow_server import answering

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.tracking.folders import wait_for
 from tracking.environment.system_metrics import Rates, SystemMetrics, SystemMetricsThread
 from tracking.run.journal import Journal, read
 

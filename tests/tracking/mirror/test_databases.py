@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import HANGS_SEC
 from tests.tracking.folders import end, make_folder, wait_for, write_rows
 from tests.tracking.mlflow_server import MlflowServer
 from tests.tracking.postgresql import Postgresql

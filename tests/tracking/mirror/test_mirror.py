@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from conf.secrets import strip_credentials
+from tests.commands import HANGS_SEC
 from tests.tracking.folders import end, make_folder, wait_for, write_rows
 from tests.tracking.mlflow_server import MlflowServer, answering
 from tests.tracking.rows import expected_rows, query, runs_with_uid, stored_rows, tags_of

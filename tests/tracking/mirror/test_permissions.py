@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from tests.commands import TINY, Launched, launch
+from tests.commands import HANGS_SEC, TINY, Launched, launch
 from tests.team_server import TeamServer
 from tests.tracking.mlflow_server import answering
 from tracking.mirror import server

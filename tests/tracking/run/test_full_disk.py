@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import TINY, launch
+from tests.commands import HANGS_SEC, TINY, launch
 from tests.tracking.mlflow_server import MlflowServer
 from tests.tracking.quick_launch import start
 from tests.tracking.rows import expected_rows, status_of, stored_rows, tags_of

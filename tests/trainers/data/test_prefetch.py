@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
+from tests.commands import HANGS_SEC
 from trainers.data.prefetch import prefetch
 
 CPU = torch.device("cpu")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from conf import checks
+from tests.commands import HANGS_SEC
 from tests.composing import composed
 from tracking.jobs import run_setup
 from tracking.run import run_folder
