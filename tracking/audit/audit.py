@@ -89,7 +89,7 @@ def _expected(figure: Mapping[str, Any], evidence: Evidence, values: Mapping[str
 
 
 def _comparisons(evidence: Evidence, outcome: Outcome) -> None:
-    """Welch's test by its formula, and Holm's correction, of every workload's pairs; and which side is the better."""
+    """The t-test by its formula, and Holm's correction, of every workload's pairs; and which side is the better."""
     claims = evidence.report["comparisons"]
     for workload in dict.fromkeys(pair["workload"] for pair in claims):
         pairs = [pair for pair in claims if pair["workload"] == workload]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tracking.compare import confounding, diff, estimates, gate, grouping
 from tracking.compare.estimates import QUANTITIES, RATIOS, Comparison, Estimate, Quantity, estimate, speed_up
 from tracking.compare.grouping import DEVICES, Setting, Task, is_stack
-from tracking.compare.statistics import mean_and_standard_error
+from tracking.compare.statistics import mean_and_standard_error, t_test
 
 __all__ = [
     "DEVICES",
@@ -29,4 +29,5 @@ __all__ = [
     "is_stack",
     "mean_and_standard_error",
     "speed_up",
+    "t_test",
 ]

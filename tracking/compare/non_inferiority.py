@@ -1,7 +1,7 @@
 """Whether a candidate is slower than a baseline by more than a margin: a test of non-inferiority, for CI.
 
 The question is of the ratio of true means, time of the candidate / time of the baseline: is it below 1 + margin? It is
-answered by a one-sided Welch test on either side of that limit (statistics.exceeds, falls_below). At a confidence of
+answered by a one-sided t-test on either side of that limit (statistics.exceeds, falls_below). At a confidence of
 0.95, one in twenty candidates that are slower by exactly the margin passes, fewer of those that are slower still, and
 fewer than one in twenty of those that are within the margin fail. Where neither is shown, the runs cannot tell.
 (Non-inferiority: ICH E9, "Statistical Principles for Clinical Trials", section 3.3.2.)

@@ -89,7 +89,8 @@ def _fact(setting: Setting, key: str) -> str:
 
 def comparison_table(task: Task, metric: str, pairs: Sequence[Comparison]) -> tuple[Table, list[Sentence]]:
     """Every pair of settings, or each with the best where those are too many to read; and a verdict on every pair."""
-    shown, note = list(pairs), f"Welch's t-test of {metric}; Holm's correction over {counted(len(pairs))}."
+    shown = list(pairs)
+    note = f"A t-test of {metric} (docs/report.md); Holm's correction over {counted(len(pairs))}."
     if len(pairs) > MOST_PAIRS:
         leader = estimates.best(task, metric)
         shown = [pair for pair in pairs if pair.better == leader]
