@@ -14,7 +14,8 @@ longer than --compile-limit is said and left out.
 A round steps every variant that is ready, each round in the reverse order of the one before, so that a linear drift
 cancels. Rows: one a variant and round, with the standard deviation over its steps, and one ("all") over all of them,
 whose `step_ms_sd_rounds` is that of the rounds' means. Rates are of mean steps. GMAC are those of a forward pass, by
-PyTorch's counter.
+PyTorch's counter; of Mask R-CNN, compare images/s: ours computes a fixed number of regions, empty ones included, and
+torchvision's those that it samples, which differ with its random weights.
 """
 
 from __future__ import annotations
