@@ -79,6 +79,7 @@ def test_help_is_the_same_everywhere(command: Command, ask: Asked) -> None:
 
 
 @pytest.mark.parametrize("words", REFUSALS, ids=" ".join)
+@pytest.mark.slow
 def test_what_is_wrong_in_a_request_is_told_at_once(words: list[str]) -> None:
     """Without what takes seconds to import."""
     code, packages = imported_by(["-m", "tracking", *words], ROOT)
@@ -88,6 +89,7 @@ def test_what_is_wrong_in_a_request_is_told_at_once(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("words", [[], *([command.name] for command in COMMANDS)], ids=" ".join)
+@pytest.mark.slow
 def test_help_imports_nothing_heavy(words: list[str]) -> None:
     code, packages = imported_by(["-m", "tracking", *words, "--help"], ROOT)
     assert code == 0
@@ -209,6 +211,7 @@ def test_fingerprint_as_json_is_what_a_run_keeps(ask: Asked, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("words", ["--help", "report --help", "report --reference-only dgx1", "gate {gate}"])
+@pytest.mark.slow
 def test_a_reader_that_goes_away_changes_nothing(words: str, runs: Path, tmp_path: Path) -> None:
     """`| head -0` closes the pipe before anything is written to it; the exit code is the command's own."""
     gate = f"--baseline base --candidate slow --max-slowdown 3% --from-folders --runs-dir {runs}"
@@ -217,6 +220,7 @@ def test_a_reader_that_goes_away_changes_nothing(words: str, runs: Path, tmp_pat
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux that is always full")
+@pytest.mark.slow
 def test_an_output_on_a_full_disk_is_an_error(tmp_path: Path) -> None:
     done = shell("python -m tracking report --reference-only dgx1 --json > /dev/full", tmp_path)
     assert done.returncode == 2
@@ -239,6 +243,7 @@ def completed(line: str, cwd: Path) -> set[str]:
     return set(done.stdout.split())
 
 
+@pytest.mark.slow
 def test_bash_completes_commands_options_and_files(tmp_path: Path) -> None:
     (tmp_path / "some-runs").mkdir()
     assert completed("tracking ", tmp_path) >= {command.name for command in COMMANDS}
@@ -249,6 +254,7 @@ def test_bash_completes_commands_options_and_files(tmp_path: Path) -> None:
     assert completed("tracking diff --runs-dir so", tmp_path) == {"some-runs"}
 
 
+@pytest.mark.slow
 def test_the_completed_command_is_this_program_from_any_folder(tmp_path: Path) -> None:
     done = shell("source <(python -m tracking --print-completion bash); unset PYTHONPATH; tracking sync x", tmp_path)
     assert done.returncode == 2
