@@ -74,6 +74,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         _quick_test = None
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """A session's server ends with the last test, which may be a quick one."""
+    global _quick_test
+    _quick_test = None
+
+
 def refuse_process(event: str, arguments: tuple[object, ...] = ()) -> None:
     """Keep the quick tests quick, on any machine: the interpreter calls this for each of its audit events."""
     if _quick_test and event in STARTING and Path(str(arguments[0] if arguments else "")).name not in LOOKUPS:
