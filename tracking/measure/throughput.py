@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from conf.schema import ConfigError
 from tracking.run import Record
 
 # Dense peak of the matrix units in FLOP/s by NVML's device name and precision: NVIDIA's datasheets of each product
@@ -77,6 +78,11 @@ def recorded(history: Sequence[Record]) -> list[Window]:
 
 def _read(values: Mapping[str, Any]) -> Window:
     keys = ("rank_ms", "rank_wait_ms", "step_ms", "wait_ms")
+    if missing := [key for key in keys if key not in values]:
+        raise ConfigError(
+            f"resume: the run's journal has windows without {', '.join(missing)}: an earlier version of timetrial wrote"
+            " them. Resume it with that version, or start the run anew"
+        )
     times = (tuple(1e-3 * value for value in values[key]) for key in keys)
     return Window(values["step"], values["epoch_num"], values["samples"], *times)
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -33,6 +34,7 @@ pytestmark = [
 
 HANG = {"then": "hang", "rows": 20}
 FINISH = {"then": "finish"}
+AGAIN_SEC = 5.0  # after which somebody who waits for the launcher to end tells it so again
 
 
 def folders(cwd: Path) -> list[Path]:
@@ -212,10 +214,13 @@ def test_stopped_twice_the_second_time_ends_the_waiting(tmp_path: Path, proxy: F
     wait_for(lambda: Mirror(folder).state.offset)
     proxy.fault = "hang"
     process.send_signal(number)
-    wait_for(lambda: run_folder.read_result(folder))
-    time.sleep(1.0)
-    assert process.poll() is None  # it waits for the upload
-    process.send_signal(number)
+    wait_for(lambda: run_folder.read_result(folder) and proxy.counts["hang"])
+    for _ in range(int(HANGS_SEC / AGAIN_SEC)):  # A signal that comes before it waits for the upload is ignored.
+        assert process.poll() is None, "the upload hangs for as long as the launcher may wait"
+        process.send_signal(number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(AGAIN_SEC)
+            break
     code, output = finished(process)
     assert code == 1, output
     assert "not uploaded" in output

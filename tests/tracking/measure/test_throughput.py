@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conf.schema import ConfigError
 from tracking.measure import throughput
 from tracking.measure.throughput import Window
+from tracking.run.journal import Record
 
 positive = st.floats(1e-4, 10.0)
 
@@ -121,6 +123,19 @@ def test_the_spread_is_kept() -> None:
         "samples_per_sec_p75": 25.0,
     }
     assert throughput.spread([]) == {"num_windows": 0}
+
+
+def test_a_window_of_an_earlier_version_is_refused_in_words() -> None:
+    values = {"step": 1, "samples": 4, "step_ms": [1.0], "wait_ms": [0.0]}
+    event = Record("event", 0, 0.0, "throughput_window", values=values)
+    with pytest.raises(ConfigError, match=r"without rank_ms, rank_wait_ms: an earlier version .* start the run anew"):
+        throughput.recorded([event])
+
+
+def test_what_is_written_of_a_window_is_read_again() -> None:
+    window = of_ranks(8, [[0.25, 0.5], [0.5, 0.25]])
+    event = Record("event", 0, 0.0, "throughput_window", values=throughput.written(window))
+    assert throughput.recorded([event]) == [window]
 
 
 def test_utilization_is_absent_where_the_peak_is_unknown() -> None:
