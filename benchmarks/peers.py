@@ -4,12 +4,13 @@
     python benchmarks/peers.py --models resnet50 ssd maskrcnn --precision bf16 --out peers.csv
 
 All get the same shapes, precision and number of objects, generated batches that lie on the device, SGD with momentum
-and cudnn.benchmark. SSD's peer of the same work is torchvision's SSD class with our ResNet-34 backbone, default boxes,
-classes and image size; ssd300_vgg16 does more than twice the work, so compare it by images/s x GMAC. Mask R-CNN's is
-maskrcnn_resnet50_fpn, its backbone partly frozen. Ours also changes the colours of SSD's images; Lightning is around
-neither. Each peer is timed as its documentation has it (autocast), with channels_last, fused SGD and no resizing of
-images that have their size, then with its network compiled, as CUDA graphs, and compiled whole; what fails or takes
-longer than --compile-limit is said and left out.
+and cudnn.benchmark, which is off for torchvision's Mask R-CNN, since the shapes in it change with every step. SSD's
+peer of the same work is torchvision's SSD class with our ResNet-34 backbone, default boxes, classes and image size;
+ssd300_vgg16 does more than twice the work, so compare it by images/s x GMAC. Mask R-CNN's is maskrcnn_resnet50_fpn,
+its backbone partly frozen. Ours also changes the colours of SSD's images; Lightning is around neither. Each peer is
+timed as its documentation has it (autocast), with channels_last, fused SGD and no resizing of images that have their
+size, then with its network compiled, as CUDA graphs, and compiled whole; what fails or takes longer than --compile-
+limit is said and left out.
 
 A round steps every variant that is ready, each round in the reverse order of the one before, so that a linear drift
 cancels. Rows: one a variant and round, with the standard deviation over its steps, and one ("all") over all of them,
@@ -46,7 +47,7 @@ from run_alone import composed
 from trainers.loop import precision as precisions
 
 BATCH = {"resnet50": 1024, "ssd": 128, "maskrcnn": 8}
-WARMUP, SETTLING = 3, 2  # steps: of a new variant, and before each of its turns
+WARMUP, SETTLING = 3, 3  # steps: of a new variant, and before each of its turns
 
 
 class TooSlowError(BaseException):
@@ -98,6 +99,7 @@ def prepared(workload: str, asked: argparse.Namespace, device: torch.device, end
             print(f"{workload:9} {name}: left out, since --limit is reached", flush=True)
             continue
         release(device)
+        choose_kernels(workload, name)
         begun = time.perf_counter()
         try:
             # Ours has no limit: without it there is nothing to compare.
@@ -135,7 +137,7 @@ def measured(workload: str, asked: argparse.Namespace, device: torch.device) -> 
             print(f"{workload:9} {number} of {asked.rounds} rounds, since --limit is reached", flush=True)
             break
         for name in list(ready) if number % 2 == 0 else reversed(ready):
-            release(device)
+            choose_kernels(workload, name)
             turns[name].append(steps_ms(ready[name]["step"], asked.steps, device))
         longest = max(longest, time.perf_counter() - begun)
         medians = ", ".join(f"{name} {statistics.median(values[-1]):.1f}" for name, values in turns.items())
@@ -160,6 +162,11 @@ def summarised(rounds: list[list[float]], batch_size: int, about: dict[str, Any]
             "images_per_sec": f"{rate:.5g}", "gmac_images_per_sec": f"{rate * about['gmac_forward']:.5g}",
             "warmup_sec": about["warmup_sec"], "peak_gib": about["peak_gib"],
         }  # fmt: skip
+
+
+def choose_kernels(workload: str, name: str) -> None:
+    """cudnn.benchmark tries all kernels for each new shape: a loss where shapes keep changing."""
+    torch.backends.cudnn.benchmark = workload != "maskrcnn" or name == "ours"
 
 
 def deviation(values: list[float]) -> str:
@@ -208,7 +215,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the rows as CSV, after each model")
     asked = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    torch.backends.cudnn.benchmark = True
     torch._dynamo.config.recompile_limit = 64  # the variants of a model share their code
     gpu = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
     machine = {"gpu": gpu, "torch": torch.__version__, "torchvision": torchvision.__version__, "commit": asked.commit}
