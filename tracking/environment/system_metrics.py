@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from tracking.environment.mlflow_import import importing_mlflow
 from tracking.run import Journal
 
 INFINIBAND = Path("/sys/class/infiniband")
@@ -227,7 +228,8 @@ class SystemMetricsThread:
         self._thread.join(timeout=1.0)
 
     def _run(self) -> None:
-        metrics = self._make()  # here, because it imports MLflow, which takes seconds
+        with importing_mlflow:
+            metrics = self._make()  # here, because it imports MLflow, which takes seconds
         self.failures = metrics.failures
         index = self._first_step
         while not self._closed.wait(self._interval_sec):

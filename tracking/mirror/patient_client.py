@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from tracking.environment import importing_mlflow
 from tracking.mirror import server
 from tracking.mirror.server import REQUEST_TIMEOUT, TrackingUnavailable, answers
 
@@ -28,9 +29,10 @@ class PatientClient:
 
     @cached_property
     def mlflow(self) -> MlflowClient:
-        from mlflow import MlflowClient
+        with importing_mlflow:
+            from mlflow import MlflowClient
 
-        return MlflowClient(self.uri)
+            return MlflowClient(self.uri)
 
     @contextmanager
     def request(self, upload_bytes: int = 0) -> Iterator[MlflowClient]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
 
 from conf.secrets import redact, strip_credentials
+from tracking.environment import importing_mlflow
 from tracking.mirror import connection, permissions
 
 MODEL_TRAINING = "workflowType=machine_learning"  # the half of MLflow's UI that shows runs; it starts in the other
@@ -155,7 +156,8 @@ def answers(uri: str, hint: str) -> Iterator[None]:
 
     `hint` says what to do where the server does not know what the request names.
     """
-    from mlflow.exceptions import MlflowException
+    with importing_mlflow:
+        from mlflow.exceptions import MlflowException
 
     try:
         yield

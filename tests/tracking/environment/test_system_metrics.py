@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 import types
@@ -9,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.commands import environment
 from tests.tracking.folders import wait_for
 from tracking.environment.system_metrics import Rates, SystemMetrics, SystemMetricsThread
 from tracking.run.journal import Journal, read
@@ -196,3 +198,39 @@ def test_the_thread_journals_samples_until_it_is_closed(tmp_path: Path) -> None:
     time.sleep(0.1)
     assert path.stat().st_size == size
     assert all(json.loads(line)["kind"] == "metrics" for line in path.read_text().splitlines())
+
+
+IMPORTS_AT_ONCE = """
+import sys, threading, time
+from pathlib import Path
+
+begun = threading.Event()
+
+class Watch:
+    def find_spec(self, name, *_):
+        if name.startswith("mlflow.") and not begun.is_set():  # the sensors are in the middle of it
+            begun.set()
+            time.sleep(1)  # as long as the mirror needs to get there, too
+
+sys.meta_path.insert(0, Watch())
+from tracking.environment import SystemMetricsThread
+from tracking.mirror.patient_client import PatientClient
+from tracking.run import Journal
+
+sensors = SystemMetricsThread(Journal(Path("journal.jsonl")), [], Path(), 0.05).start()
+begun.wait()
+with PatientClient("http://127.0.0.1:9", "").request() as client:
+    print(type(client).__name__)
+while not Path("journal.jsonl").exists() or not Path("journal.jsonl").read_text():
+    sensors._thread.join(0.01)
+    if not sensors._thread.is_alive():
+        sys.exit("the sensors' thread has ended")
+sensors.close()
+"""
+
+
+@pytest.mark.slow
+def test_the_mirror_and_the_sensors_import_mlflow_one_after_the_other(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", IMPORTS_AT_ONCE]
+    output = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert (output.returncode, output.stdout) == (0, "MlflowClient\n"), output.stderr
