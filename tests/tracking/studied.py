@@ -11,7 +11,7 @@ from conf import schema
 from conf.schema import InstanceConfig, ModelConfig, RunConfig
 from tracking.jobs import run_setup
 from tracking.measure import clock, throughput
-from tracking.run import journal, run_folder
+from tracking.run import evaluations, journal, run_folder
 from tracking.run.journal import Record
 from tracking.run.run_folder import Failure, Result, RunInfo
 
@@ -150,6 +150,8 @@ def _summarize(
 ) -> None:
     events = [record for record in log.records if record.kind == "event"]
     times = clock.summarize(events, asked.targets())
+    evaluated = [event.values["metrics"] for event in events if event.key == "eval_accuracy"]
+    times |= evaluations.best(evaluated, list(asked.targets()))
     metrics = times | throughput.summarize(windows, asked.world_size()) | {"world_size": float(asked.world_size())}
     if asked.instance.price_per_hour is not None:
         usd_per_sec = asked.instance.price_per_hour / 3600

@@ -63,7 +63,8 @@ def _members(evidence: Evidence, outcome: Outcome) -> None:
 
 def _figure(figure: Mapping[str, Any], evidence: Evidence, outcome: Outcome) -> None:
     name = f"{figure['workload']}, {name_of(figure['setting'])}: {figure['figure']}"
-    values = evidence.values(figure["workload"], figure["setting"], figure["key"])
+    of = evidence.measured if figure["over"] is None else evidence.values
+    values = of(figure["workload"], figure["setting"], figure["key"])
     if set(values) != set(figure["runs"]):
         outcome.note(False, f"{name}: averages {len(figure['runs'])} runs, and {len(values)} count by their journals")
         return
@@ -78,7 +79,7 @@ def _figure(figure: Mapping[str, Any], evidence: Evidence, outcome: Outcome) -> 
 
 def _expected(figure: Mapping[str, Any], evidence: Evidence, values: Mapping[str, float]) -> Moments:
     if figure["over"] is None:
-        scale = 1 / 60 if figure["figure"].startswith("minutes") else 1.0
+        scale = tables.QUANTITIES.get(figure["figure"], ("", 1.0))[1]
         return moments([scale * value for value in values.values()])
     workload = figure["workload"]
     base = evidence.values(workload, figure["over"], figure["key"])

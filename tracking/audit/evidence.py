@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy
 
-from tracking.audit.run_figures import COMPUTED, JournalFigures
+from tracking.audit.run_figures import BEST, COMPUTED, JournalFigures
 
 # Step times are journaled to a tenth of a microsecond: rates computed from them are that coarse.
 EXACT, COARSE = 1e-9, 1e-4
@@ -82,6 +82,17 @@ class Evidence:
         values = {run_id: run.value(key) for run_id, run in self.counting(workload, setting).items()}
         return {run_id: value for run_id, value in values.items() if value is not None}
 
+    def measured(self, workload: str, setting: Labels, key: str) -> dict[str, float]:
+        """By run id, a figure of a table of settings: of a rate or a best value, runs that missed the target too."""
+        if not of_any_run(key):
+            return self.values(workload, setting, key)
+        values = {run_id: run.value(key) for run_id, run in self.ended(workload, setting).items()}
+        return {run_id: value for run_id, value in values.items() if value is not None}
+
+    def ended(self, workload: str, setting: Labels) -> dict[str, JournalFigures]:
+        """By run id, every run of a setting that trained to its end, wherever that was."""
+        return {run_id: run for run_id, run in self.all_of(workload, setting).items() if run.counts(with_missed=True)}
+
     def spent_usd(self, workload: str) -> float:
         """The cost of the runs that count."""
         counting = [run for run_id in self.members(workload) if self.counts(run := self.runs[run_id])]
@@ -133,12 +144,16 @@ def is_rate(key: str) -> bool:
     return key.startswith("throughput/samples")
 
 
+def of_any_run(key: str) -> bool:
+    return key in ("time/epoch_sec", "epochs/trained") or key.startswith(("throughput/", BEST))
+
+
 def tolerance(key: str) -> float:
-    return COARSE if is_rate(key) else EXACT
+    return COARSE if key.startswith("throughput/") else EXACT
 
 
 def computable(key: str) -> bool:
-    return key in COMPUTED
+    return key in COMPUTED or key.startswith(BEST)
 
 
 def step(key: str) -> float:

@@ -11,6 +11,9 @@ from typing import Any
 
 import yaml
 
+EVALUATED = "eval_accuracy"
+BEST = "eval/best_"
+
 
 class JournalFigures:
     """The figures of the run in `folder`. Raises OSError where it has no journal.
@@ -57,7 +60,7 @@ class JournalFigures:
     def hit_row(self) -> int | None:
         """The place of the row of the evaluation that reached every target."""
         for place, row in enumerate(self.rows):
-            if row["kind"] == "event" and row["key"] == "eval_accuracy" and self.targets:
+            if row["kind"] == "event" and row["key"] == EVALUATED and self.targets:
                 reached = row["values"]["metrics"]
                 if min(reached.get(name, -math.inf) - value for name, value in self.targets.items()) >= 0:
                     return place
@@ -95,8 +98,32 @@ class JournalFigures:
     def value(self, key: str) -> float | None:
         """A metric as it follows from the events; None where the run has not got it, or where it cannot be told."""
         if key not in self._values:
-            self._values[key] = COMPUTED[key](self) if key in COMPUTED else None
+            self._values[key] = self._computed(key)
         return self._values[key]
+
+    def _computed(self, key: str) -> float | None:
+        if key.startswith(BEST):
+            return self.best(key.removeprefix(BEST))
+        return COMPUTED[key](self) if key in COMPUTED else None
+
+    def best(self, metric: str) -> float | None:
+        """The largest value that an evaluation found, or of a loss the smallest."""
+        evaluated = [
+            row["values"]["metrics"] for row in self.rows if row["kind"] == "event" and row["key"] == EVALUATED
+        ]
+        values = sorted(row[metric] for row in evaluated if math.isfinite(row.get(metric, math.nan)))
+        return (values[0] if metric.endswith("loss") else values[-1]) if values else None
+
+    def epochs_trained(self) -> float | None:
+        return float(min(len(self.times("epoch_start")), len(self.times("epoch_stop")))) or None
+
+    def flops_utilization(self) -> float | None:
+        """What the run says, corrected by how far its rate is from its windows': FLOPs are counted, not journaled."""
+        said = self._merged("metrics")
+        claimed, rate = said.get("throughput/model_flops_utilization"), self.samples_per_sec()
+        if claimed is None or rate is None:
+            return None
+        return float(claimed * rate / said["throughput/samples_per_sec"])
 
     def epoch_sec(self) -> float | None:
         durations = [
@@ -163,10 +190,12 @@ class JournalFigures:
 COMPUTED: dict[str, Callable[[JournalFigures], float | None]] = {
     "time/epoch_sec": JournalFigures.epoch_sec,
     "epochs/to_accuracy": JournalFigures.epochs,
+    "epochs/trained": JournalFigures.epochs_trained,
     "time/to_accuracy_sec": JournalFigures.to_accuracy_sec,
     "time/to_accuracy_train_sec": JournalFigures.to_accuracy_train_sec,
     "throughput/samples_per_sec": JournalFigures.samples_per_sec,
     "throughput/samples_per_sec_per_device": JournalFigures.samples_per_sec_per_device,
+    "throughput/model_flops_utilization": JournalFigures.flops_utilization,
     "cost/to_accuracy_usd": lambda run: run.usd(run.to_accuracy_sec()),
     "cost/usd": lambda run: run.usd(run.timed_sec()),
 }

@@ -18,7 +18,7 @@ from tracking.audit.evidence import (
     significant,
     tolerance,
 )
-from tracking.audit.run_figures import JournalFigures
+from tracking.audit.run_figures import BEST, JournalFigures
 from tracking.audit.sentences import of_pair
 
 # The param under each heading of a fact.
@@ -30,6 +30,8 @@ QUANTITIES = {
     "time to accuracy (s)": ("time/to_accuracy_sec", 1.0),
     "time to accuracy (min)": ("time/to_accuracy_sec", 1 / 60),
     "without evaluation (s)": ("time/to_accuracy_train_sec", 1.0),
+    "epochs trained": ("epochs/trained", 1.0),
+    "FLOPs utilisation (%)": ("throughput/model_flops_utilization", 100.0),
     "samples/s": ("throughput/samples_per_sec", 1.0),
     "samples/s a device": ("throughput/samples_per_sec_per_device", 1.0),
     "tokens/s": ("throughput/tokens_per_sec", 1.0),
@@ -68,19 +70,21 @@ def settings(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) 
     yield "its rows", f"{len(rows)} settings", len(rows) == len(there) and all(setting in there for setting in shown)
     for setting, row in zip(shown, rows, strict=True):
         counting, every = list(evidence.counting(workload, setting).values()), evidence.all_of(workload, setting)
+        ended = list(evidence.ended(workload, setting).values())
         for heading, text in row.items():
             if heading in axes:
                 continue
             if heading == "n":
                 good = text == f"{len(counting)} of {len(every)}"
             elif heading == "devices":
-                good = set(filter(None, text.split(", "))) == {f"{run.devices():g}" for run in counting}
+                good = set(filter(None, text.split(", "))) == {f"{run.devices():g}" for run in ended}
             elif heading in FACTS:
-                good = _says_param(text, counting, FACTS[heading])
+                good = _says_param(text, ended, FACTS[heading])
             elif heading in RATIOS:
                 good = _says_ratio(evidence, workload, setting, shown, RATIOS[heading], text)
             else:
-                good = _says_mean(evidence, workload, setting, heading, text)
+                key, scale = QUANTITIES.get(heading) or (BEST + heading.removeprefix("best "), 1.0)
+                good = _says_mean(evidence.measured(workload, setting, key), scale, text, tolerance(key))
             yield f"{name_of(setting)}, {heading}", text, good
 
 
@@ -88,11 +92,9 @@ def _says_param(text: str, runs: Sequence[JournalFigures], key: str) -> bool:
     return set(filter(None, text.split(", "))) == {str(run.params[key]) for run in runs if key in run.params}
 
 
-def _says_mean(evidence: Evidence, workload: str, setting: Labels, heading: str, text: str) -> bool:
-    key, scale = QUANTITIES[heading]
-    values = evidence.values(workload, setting, key)
+def _says_mean(values: Mapping[str, float], scale: float, text: str, near: float) -> bool:
     expected = moments([scale * value for value in values.values()])[1:] if values else ()
-    return _says(text, len(values), expected, tolerance(key))
+    return _says(text, len(values), expected, near)
 
 
 def _says_ratio(
@@ -208,7 +210,9 @@ def own_beside_published(evidence: Evidence, table: Mapping[str, Any], rows: Seq
         yield "its rows", name, len(own) == bool(counting)
         for heading, text in own[0].items() if own else ():
             if heading in QUANTITIES:
-                yield f"{name}, {heading}", text, _says_mean(evidence, workload, setting, heading, text)
+                key, scale = QUANTITIES[heading]
+                good = _says_mean(evidence.values(workload, setting, key), scale, text, tolerance(key))
+                yield f"{name}, {heading}", text, good
             elif heading in ("GPUs", *FACTS):
                 yield f"{name}, {heading}", text, _says_param(text, counting, FACTS.get(heading, "gpus"))
 

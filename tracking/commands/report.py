@@ -35,7 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="axes: params, tags (env.driver) or keys of config.yaml; default: the params in which the runs differ",
     )  # fmt: skip
     parser.add_argument("--metric", help="what settings are compared by; default: time/to_accuracy_sec where there is")
-    parser.add_argument("--with-missed", action="store_true", help="average rates of runs that missed the target, too")
+    parser.add_argument(
+        "--with-missed", action="store_true", help="count runs that missed the target in rates and costs, too"
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="where files go; default: reports/<RUNS>")
     store_options.add_arguments(parser)
     parser.add_argument("--attach", action="store_true", help="add the report to the sweep's parent run in MLflow")

@@ -29,9 +29,11 @@ class Quantity:
 QUANTITIES = (
     Quantity("minutes an epoch", "time/epoch_sec", 1 / 60),
     Quantity("epochs", "epochs/to_accuracy"),
+    Quantity("epochs trained", "epochs/trained"),
     Quantity("time to accuracy (s)", "time/to_accuracy_sec"),
     Quantity("without evaluation (s)", "time/to_accuracy_train_sec"),
     Quantity("samples/s", "throughput/samples_per_sec"),
+    Quantity("FLOPs utilisation (%)", "throughput/model_flops_utilization", 100.0),
     Quantity("cost to accuracy (USD)", "cost/to_accuracy_usd"),
     Quantity("cost of a run (USD)", "cost/usd"),
 )

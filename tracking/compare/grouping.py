@@ -8,24 +8,32 @@ from dataclasses import dataclass, field
 import yaml
 
 from tracking.results import NONE, REPEATS, TASK, Run, Runs, words
+from tracking.run import evaluations
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML was built with it
 DEVICES = ("gpus", "nodes", "cpu_processes")
+MISSED = "target missed"  # why a run is excluded that trained to its end
 SHORT = {"topology": "env.topology", "hardware": "env.gpu", "driver": "env.driver", "cuda": "env.cuda"}
 STACK_AXES = {"stack", "stack.name", "env.stack_id", "env.image"} | {
     f"env.{key}" for key in ("driver", "cuda", "cudnn", "nccl", "torch", "python")
 }
+# Metrics that do not depend on whether the target was reached.
+OF_ANY_RUN = ("throughput/", "time/epoch_sec", "epochs/trained", "world_size", evaluations.BEST)
 # The axes that are tried where none are asked for, in this order; other params follow by name.
 LIKELY = ("gpus", "nodes", "cpu_processes", "precision", "stack", "instance", "batch_size")
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Runs that have the same values of the axes: `runs` are averaged, of `total` with those that are not."""
+    """Runs that have the same values of the axes: `runs` are averaged, of `total` with those that are not.
+
+    Of these, `missed` trained to their end without reaching the target: what has nothing to do with it was measured.
+    """
 
     labels: Mapping[str, str]
     runs: Sequence[Run]
     total: int
+    missed: Sequence[Run] = ()
 
     @property
     def name(self) -> str:
@@ -33,6 +41,10 @@ class Setting:
 
     def values(self, key: str) -> list[float]:
         return [run.metrics[key] for run in self.runs if key in run.metrics]
+
+    def with_missed(self, key: str) -> list[Run]:
+        """The runs that have this metric, with those that missed the target where it is `of_any_run`."""
+        return [run for run in (*self.runs, *(self.missed if of_any_run(key) else ())) if key in run.metrics]
 
     @property
     def devices(self) -> float | None:
@@ -54,6 +66,11 @@ class Task:
         return [run for setting in self.settings for run in setting.runs]
 
 
+def of_any_run(key: str) -> bool:
+    """Whether a metric says as much of a run that missed its target as of one that reached it: rates, best values."""
+    return key.startswith(OF_ANY_RUN)
+
+
 def why_excluded(run: Run, with_missed: bool = False) -> str | None:
     """Why a run is in no average; None where it counts. `with_missed`: a missed target alone does not exclude it."""
     if run.status == "RUNNING":
@@ -62,7 +79,7 @@ def why_excluded(run: Run, with_missed: bool = False) -> str | None:
         return {"nan": "diverged: nan"}.get(run.failure, f"failed: {run.failure}")
     if run.resumed:
         return "interrupted and resumed"
-    return "target missed" if run.missed and not with_missed else None
+    return MISSED if run.missed and not with_missed else None
 
 
 def group(runs: Sequence[Run], axes: Sequence[str], values: Values, with_missed: bool = False) -> list[Task]:
@@ -79,7 +96,8 @@ def _task(name: str, axes: Sequence[str], members: Mapping[tuple[str, ...], list
     for labels in sorted(members, key=lambda labels: [in_order(value) for value in labels]):
         runs = members[labels]
         good = [run for run in runs if why_excluded(run, with_missed) is None]
-        settings.append(Setting(dict(zip(axes, labels, strict=True)), good, len(runs)))
+        missed = [run for run in runs if why_excluded(run) == MISSED and run not in good]
+        settings.append(Setting(dict(zip(axes, labels, strict=True)), good, len(runs), missed))
         reasons = [(run, why_excluded(run, with_missed)) for run in runs]
         excluded += [(run, settings[-1].name, reason) for run, reason in reasons if reason]
     return Task(name, settings, excluded)

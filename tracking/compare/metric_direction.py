@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tracking.run import evaluations
+
 RATES = (
     "throughput/samples_per_sec",
     "throughput/samples_per_sec_per_device",
@@ -14,7 +16,7 @@ SCORES = ("eval/", "test/")  # what a model is evaluated by
 
 def higher_is_better(key: str) -> bool:
     """Of rates and scores more is better; of times, costs, losses and all else, less."""
-    return key in RATES or (key.startswith(SCORES) and not key.endswith("loss"))
+    return key in RATES or (key.startswith(SCORES) and evaluations.higher_is_better(key))
 
 
 def has_slowdown(key: str) -> bool:

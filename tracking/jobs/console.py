@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tracking.run import Record, Result
+from tracking.run import Record, Result, evaluations
 
 PHASES = {
     "init_start": "importing PyTorch",
@@ -152,12 +152,10 @@ def resumed_rows(result: Result) -> list[tuple[str, str]]:
 
 
 def best(result: Result) -> str:
-    """The best value of each target metric, or of the first metric where there is no target."""
-    if not result.evaluations:
-        return "no evaluation"
-    names = list(result.targets) or list(result.evaluations[0]["metrics"])[:1]
-    values = {name: [row["metrics"][name] for row in result.evaluations if name in row["metrics"]] for name in names}
-    return ", ".join(f"{name} {max(numbers):.4g}" for name, numbers in values.items() if numbers)
+    """The best value of each metric that has one (see tracking.run.evaluations)."""
+    values = {key: value for key, value in result.metrics.items() if key.startswith(evaluations.BEST)}
+    shown = ", ".join(f"{key.removeprefix(evaluations.BEST)} {value:.4g}" for key, value in values.items())
+    return shown or "no evaluation"
 
 
 def seconds(metrics: Mapping[str, float], key: str) -> str:

@@ -6,7 +6,7 @@ import csv
 import dataclasses
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from conf.schema import NOT_MEASURED, RunConfig
 from tracking.compare import mean_and_standard_error
 from tracking.jobs.run_setup import IN_RUN_NAME
 from tracking.results import words
-from tracking.run import journal, run_folder
+from tracking.run import evaluations, journal, run_folder
 
 if TYPE_CHECKING:
     from tracking.jobs.sweep import Job
@@ -27,9 +27,14 @@ COLUMNS = {
     "time/to_accuracy_sec": ("time to accuracy (s)", "{:.2f}"),
     "time/to_accuracy_train_sec": ("without evaluation (s)", "{:.2f}"),
     "epochs/to_accuracy": ("epochs", "{:.3g}"),
+    "epochs/trained": ("epochs trained", "{:.3g}"),
+    evaluations.BEST: ("best {metric}", "{:.4g}"),  # a column for each metric that a job has a best value of
     "throughput/samples_per_sec": ("samples/s", "{:,.0f}"),
+    "throughput/model_flops_utilization": ("FLOPs utilisation", "{:.1%}"),
     "world_size": ("world size", "{:.0f}"),
 }
+# Columns that are shown only where they tell something.
+WHERE_MISSED, WHERE_MEASURED = "epochs/trained", "throughput/model_flops_utilization"
 
 
 def grid(jobs: Sequence[Job]) -> dict[str, list[str]]:
@@ -65,36 +70,50 @@ def flat(config: RunConfig) -> dict[str, str]:
     return words(content)
 
 
+def columns(jobs: Sequence[Job]) -> dict[str, tuple[str, str]]:
+    """The columns of these jobs' summary by MLflow key: heading and format."""
+    found: dict[str, tuple[str, str]] = {}
+    measured = [job.result.metrics for job in jobs if job.result is not None]
+    there = list(dict.fromkeys(key for metrics in measured for key in metrics))
+    missed = any(metrics.get("target_reached") == 0.0 for metrics in measured)
+    for key, (heading, pattern) in COLUMNS.items():
+        if key == evaluations.BEST:
+            names = [one.removeprefix(key) for one in there if one.startswith(key)]
+            found |= {key + name: (heading.format(metric=name), pattern) for name in names}
+        elif not (key == WHERE_MISSED and not missed) and not (key == WHERE_MEASURED and key not in there):
+            found[key] = heading, pattern
+    return found
+
+
 def summary(jobs: Sequence[Job]) -> list[dict[str, Any]]:
     """A row a job, then, where a setting was repeated with other seeds, a row a setting with mean and standard error.
 
-    Failed jobs are listed with their cause and averaged nowhere. Values are (mean, standard error or None).
+    Failed jobs are listed with their cause and averaged nowhere. Values have an entry for every column: mean and
+    standard error, each None where there is none.
     """
-    keys = list(grid(jobs))
+    keys, shown = list(grid(jobs)), columns(jobs)
     settings: dict[tuple[str, ...], list[Job]] = {}
     rows = []
     for job in jobs:
         labels = {key: value_of(job, key) for key in keys}
         settings.setdefault(tuple(value for key, value in labels.items() if key != "seed"), []).append(job)
         metrics = job.result.metrics if job.result else {}
-        values = {key: (metrics[key], None) for key in COLUMNS if key in metrics}
+        values = {key: (metrics.get(key), None) for key in shown}
         rows.append({"labels": labels, "n": "", "status": status(job), "values": values})
     if "seed" in keys and len(jobs) > len(settings):
         for setting, members in settings.items():
             labelled = iter(setting)  # in the order of the columns
             labels = {key: "all" if key == "seed" else next(labelled) for key in keys}
-            rows.append({"labels": labels, **pooled(members)})
+            rows.append({"labels": labels, **pooled(members, shown)})
     return rows
 
 
-def pooled(members: Sequence[Job]) -> dict[str, Any]:
+def pooled(members: Sequence[Job], keys: Iterable[str]) -> dict[str, Any]:
+    """The row of a setting. Each mean is over the jobs that have the figure, those that missed their target too."""
     finished = [job.result.metrics for job in members if job.result is not None and job.finished]
     reached = sum(metrics.get("target_reached") == 1.0 for metrics in finished)
-    values = {
-        key: mean_and_standard_error([metrics[key] for metrics in finished if key in metrics])
-        for key in COLUMNS
-        if any(key in metrics for metrics in finished)
-    }
+    found = {key: [metrics[key] for metrics in finished if key in metrics] for key in keys}
+    values = {key: mean_and_standard_error(numbers) if numbers else (None, None) for key, numbers in found.items()}
     n = f"{len(finished)} of {len(members)}"
     resumed = sum(bool(job.result and job.result.resumes) for job in members if job.finished)
     note = f", {resumed} resumed" if resumed else ""
@@ -113,15 +132,15 @@ def status(job: Job) -> str:
 def cells(row: dict[str, Any]) -> list[str]:
     """A row of the summary as text."""
     shown = []
-    for key, (_, pattern) in COLUMNS.items():
-        mean, error = row["values"].get(key, (None, None))
+    for key, (mean, error) in row["values"].items():
+        _, pattern = COLUMNS[evaluations.BEST if key.startswith(evaluations.BEST) else key]
         text = "" if mean is None else pattern.format(mean)
         shown.append(text if error is None else f"{text} ± {pattern.format(error)}")
     return [*row["labels"].values(), row["n"], row["status"], *shown]
 
 
 def headings(jobs: Sequence[Job]) -> list[str]:
-    return [*grid(jobs), "n", "status", *(heading for heading, _ in COLUMNS.values())]
+    return [*grid(jobs), "n", "status", *(heading for heading, _ in columns(jobs).values())]
 
 
 def table(name: str, jobs: Sequence[Job]) -> Table:

@@ -13,14 +13,14 @@ from typing import Any
 
 from conf.schema import RunConfig
 from tracking.jobs import run_setup
-from tracking.run import run_folder
+from tracking.run import evaluations, run_folder
 
 SORTED_BY = "metrics.`time/to_accuracy_sec`"
 METRICS = (
-    "time/to_accuracy_sec", "time/to_accuracy_train_sec", "epochs/to_accuracy", "throughput/samples_per_sec",
-    "target_reached", "world_size",
+    "time/to_accuracy_sec", "time/to_accuracy_train_sec", "epochs/to_accuracy", "epochs/trained",
+    "throughput/samples_per_sec", "target_reached", "world_size",
 )  # fmt: skip
-COST = "cost/to_accuracy_usd"
+COST, UTILIZATION = "cost/to_accuracy_usd", "throughput/model_flops_utilization"
 NAME = "attributes.`Run Name`"
 CHARACTER_PIXELS = 6.4  # the width of a character of the UI's font, on average
 NAME_BORDER_PIXELS, HEADING_BORDER_PIXELS = 60, 30
@@ -52,8 +52,10 @@ def state(sweep: str, configs: Sequence[RunConfig], names: Sequence[str], axes: 
     known = {key for config in configs for key in run_setup.params(config)}
     named = (axis.removeprefix("model.").replace(".", "/") for axis in axes)
     params = [key for key in named if key in known][:MAX_PARAMS]
-    metrics = [*METRICS, *([COST] if any(config.instance.price_per_hour for config in configs) else [])]
     accuracies = list(dict.fromkeys(metric for config in configs for metric in config.targets()))
+    metrics = [*METRICS, *(evaluations.BEST + metric for metric in accuracies)]
+    metrics += [UTILIZATION] if any(config.on_gpu() for config in configs) else []
+    metrics += [COST] if any(config.instance.price_per_hour for config in configs) else []
     columns = [f"metrics.`{key}`" for key in metrics] + [f"params.`{key}`" for key in params] + ["tags.`failure`"]
     name_pixels = NAME_BORDER_PIXELS + CHARACTER_PIXELS * max(map(len, names))
     widths = {column: HEADING_BORDER_PIXELS + CHARACTER_PIXELS * len(column.split("`")[1]) for column in columns}

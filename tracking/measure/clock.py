@@ -43,7 +43,7 @@ def intervals(events: Sequence[Record], name: str) -> list[tuple[float, float]]:
 
 
 def summarize(events: Sequence[Record], targets: Mapping[str, float]) -> dict[str, float]:
-    """The `time/*`, `resume/*`, `epochs/to_accuracy` and `target_reached` metrics of a run, as far as it came.
+    """The `time/*`, `resume/*`, `epochs/*` and `target_reached` metrics of a run, as far as it came.
 
     `events` are in the order they happened. There is no `time/to_accuracy*` where the target was missed or the run was
     resumed, and no `target_reached` where the run has no target.
@@ -81,6 +81,7 @@ def _durations(history: Sequence[Record]) -> dict[str, float]:
     if epochs := intervals(history, "epoch"):
         summary["time/train_sec"] = _total(epochs)
         summary["time/epoch_sec"] = _total(epochs) / len(epochs)
+        summary["epochs/trained"] = float(len(epochs))
     if evaluations := intervals(history, "eval"):
         summary["time/eval_sec"] = _total(evaluations)
     if checkpoints := intervals(history, "checkpoint"):

@@ -13,7 +13,7 @@ from conf.schema import RunConfig
 from tracking.environment import fingerprint
 from tracking.measure import clock, throughput
 from tracking.measure.callback import TrialCallback
-from tracking.run import Journal, Record, attempts, journal, run_folder
+from tracking.run import Journal, Record, attempts, evaluations, journal, run_folder
 
 
 def devices(config: RunConfig, callback: TrialCallback, flops_per_sample: float | None, gpu: str) -> dict[str, float]:
@@ -47,6 +47,12 @@ def cost(config: RunConfig, events: Sequence[Record], times: dict[str, float]) -
     return costs
 
 
+def best(config: RunConfig, evaluated: Sequence[Record]) -> dict[str, float]:
+    """The best value of every target metric, or of the model's metrics where there is no target."""
+    rows = [event.values["metrics"] for event in evaluated]
+    return evaluations.best(rows, list(config.targets() or config.model.metrics or (rows[0] if rows else ())))
+
+
 def finite(metrics: Mapping[str, float]) -> dict[str, float]:
     """Without NaN and infinity, which JSON cannot hold: a loss may overflow in fp16 and the run still be good."""
     return {key: value for key, value in metrics.items() if math.isfinite(value)}
@@ -58,7 +64,8 @@ def write(
     """Complete the summary with the clock, journal it, and write the result."""
     events = journal.events(run_dir / run_folder.JOURNAL)
     times = clock.summarize(events, config.targets())
-    metrics = finite(times | measured | cost(config, events, times))
+    evaluated = [event for event in attempts.history(events) if event.key == "eval_accuracy"]
+    metrics = finite(times | best(config, evaluated) | measured | cost(config, events, times))
     if "resume/count" in metrics:
         metrics.pop("energy/to_accuracy_joules", None)  # it would be compared with that of an uninterrupted run
     # MLflow draws a figure at step 0 as a bar, beside those of other runs, and at any other as a curve of one dot. What
@@ -74,8 +81,7 @@ def write(
         windows=throughput.spread(callback.windows),
         evaluations=[
             {"clock_sec": event.clock_sec, **event.values, "metrics": finite(event.values["metrics"])}
-            for event in attempts.history(events)
-            if event.key == "eval_accuracy"
+            for event in evaluated
         ],
         unit=unit,
         resumes=[event.values | {"time_ms": event.time_ms} for event in events if event.key == attempts.RESUME],

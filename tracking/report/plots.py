@@ -22,6 +22,7 @@ from tracking.compare import (
 from tracking.report import charts
 from tracking.report.charts import MOST_LINES, Lines, Point
 from tracking.results import Run, Runs
+from tracking.run import evaluations
 
 TIME, RATE, COST = "time/to_accuracy_sec", "throughput/samples_per_sec", "cost/to_accuracy_usd"
 PANELS = {
@@ -195,7 +196,12 @@ def _target(task: Task) -> tuple[str, float | None]:
     params = next((run.params for run in task.runs), {})
     metric, value = params.get("target_metric", "").split(",")[0], params.get("target_value", "").split(",")[0]
     if not metric:
-        keys = sorted(key for run in task.runs[:1] for key in run.metrics if key.startswith("eval/"))
+        keys = sorted(
+            key
+            for run in task.runs[:1]
+            for key in run.metrics
+            if key.startswith("eval/") and not key.startswith(evaluations.BEST)
+        )
         metric = keys[0].removeprefix("eval/") if keys else "accuracy"
     return metric, float(value) if value else None
 

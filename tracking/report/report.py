@@ -129,7 +129,7 @@ def general_warnings(report: Report) -> list[str]:
             if missed and setting.runs:
                 found.append(
                     f"{task.title}: {setting.name}: {missed} of {setting.total} runs missed the target and are not "
-                    "in its means: a setting that gets there rarely and then early looks better than it is"
+                    "in its times: a setting that gets there rarely and then early looks better than it is"
                 )
             if not setting.runs:
                 found.append(f"{task.title}: {setting.name}: none of {setting.total} runs counts; see below")

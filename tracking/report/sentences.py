@@ -24,7 +24,7 @@ TEMPLATES = {
     "better than all": LEADER + "better than all {num_others} others by a factor of {factor:.3g} at least.",
     "cost": "The lowest mean cost to accuracy is {figure} USD, with {setting}; this rests on {num_averaged} of "
     "{num_runs} runs, which cost {spent_usd:,.4g} USD together on the clock.",
-    "without cost": "This rests on {num_averaged} of {num_runs} runs; in no mean: {num_excluded}.",
+    "without cost": "This rests on {num_averaged} of {num_runs} runs; not counted: {num_excluded}.",
     "told apart": "{better} is better by a factor of {factor:.3g}",
     "not told apart": "cannot be told apart",
     "one run": "cannot be told apart: one run of {few}; repeat it with other seeds",
@@ -32,7 +32,7 @@ TEMPLATES = {
     "gap told apart": GAP,
     "gap not told apart": "not " + GAP,
     "gap of one run": "not more than the noise (one run a side)",
-    "excluded": "Not in any mean: {num_excluded} of {num_runs} runs",
+    "excluded": "Not counted: {num_excluded} of {num_runs} runs",
 }
 
 

@@ -1,4 +1,4 @@
-"""The tables of a report: settings with their means, which differ, stacks, speed-ups, and what is in no mean."""
+"""The tables of a report: settings with their means, which differ, stacks, speed-ups, and what is not counted."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tracking.compare import (
     RATIOS,
     Comparison,
     Estimate,
+    Quantity,
     Setting,
     Task,
     estimate,
@@ -21,8 +22,10 @@ from tracking.compare import (
 from tracking.report import sentences
 from tracking.report.sentences import Sentence
 from tracking.results import Table
+from tracking.run import evaluations
 
 MOST_PAIRS = 15  # shown; every pair is in the CSV and JSON
+MISSED_TOO = "Rates, epochs trained and best values are also of runs that missed the target. "
 FACTS = {"world_size": "devices", "global_batch_size": "global batch", "precision": "precision"}  # beside the axes
 
 
@@ -42,28 +45,41 @@ class Figure:
 def settings_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[Figure]]:
     """A row a setting: what it was, and every quantity that a run of the workload has; and these as figures."""
     figures: list[Figure] = []
-    quantities = [one for one in QUANTITIES if any(setting.values(one.key) for setting in task.settings)]
+    shown = quantities(task)
     facts = {key: heading for key, heading in FACTS.items() if key not in axes}
     ratios = [key for key in RATIOS if any(_ratios(task, setting, key) for setting in task.settings)]
-    headings = [*axes, "n", *facts.values(), *(one.heading for one in quantities)]
+    headings = [*axes, "n", *facts.values(), *(quantity.heading for quantity in shown)]
     headings += [heading for key in ratios for heading in RATIOS[key]]
     rows = []
     for setting in task.settings:
         cells = [*setting.labels.values(), f"{len(setting.runs)} of {setting.total}"]
         cells += [_fact(setting, key) for key in facts]
-        for one in quantities:
-            found = estimate(setting.values(one.key), one.scale)
+        for quantity in shown:
+            measured = setting.with_missed(quantity.key)
+            found = estimate([run.metrics[quantity.key] for run in measured], quantity.scale)
             cells.append(found.text(len(setting.runs)) if found else "")
             if found:
-                ids = [run.id for run in setting.runs if one.key in run.metrics]
-                figures.append(Figure(task.title, setting.labels, one.heading, one.key, found, ids))
+                ids = [run.id for run in measured]
+                figures.append(Figure(task.title, setting.labels, quantity.heading, quantity.key, found, ids))
         for key in ratios:
             cells += _ratio_cells(figures, task, setting, key)
         rows.append(cells)
     note = "n: runs averaged, of all. ±: standard error of the mean. "
+    note += MISSED_TOO if any(setting.missed for setting in task.settings) else ""
     note += "olympic: without the best and the worst run, from 5 runs on. " if "(olympic" in str(rows) else ""
     note += "Speed-up and efficiency are over the fewest devices." if ratios else ""
     return Table(task.title, dict.fromkeys(headings, ""), rows, note.strip(), "settings", task.title), figures
+
+
+def quantities(task: Task) -> list[Quantity]:
+    """The quantities that a run of the workload has, and before its rates the best value of each metric."""
+    runs = [run for setting in task.settings for run in (*setting.runs, *setting.missed)]
+    names = sorted({key for run in runs for key in run.metrics if key.startswith(evaluations.BEST)})
+    there = [one for one in QUANTITIES if any(setting.with_missed(one.key) for setting in task.settings)]
+    shown = [one for one in there if one.key != "epochs/trained" or any(run.missed for run in runs)]
+    place = next((place for place, one in enumerate(shown) if one.key.startswith("throughput/")), len(shown))
+    best = [Quantity(f"best {key.removeprefix(evaluations.BEST)}", key) for key in names]
+    return [*shown[:place], *best, *shown[place:]]
 
 
 def _ratios(task: Task, setting: Setting, key: str) -> tuple[Estimate, Estimate] | None:
@@ -83,7 +99,10 @@ def _ratio_cells(figures: list[Figure], task: Task, setting: Setting, key: str) 
 
 
 def _fact(setting: Setting, key: str) -> str:
-    found = {f"{run.metrics[key]:g}" if key in run.metrics else run.params.get(key, "") for run in setting.runs}
+    found = {
+        f"{run.metrics[key]:g}" if key in run.metrics else run.params.get(key, "")
+        for run in (*setting.runs, *setting.missed)
+    }
     return ", ".join(sorted(found, key=grouping.in_order))
 
 
@@ -153,7 +172,7 @@ def speed_up_table(tasks: Sequence[Task], metric: str) -> Table | None:
 
 
 def excluded_table(tasks: Sequence[Task], num_runs: int) -> tuple[Table, Sentence]:
-    """Every run that is in no mean, and why; and the sentence of how many, which is the table's title."""
+    """Every run that is not counted, and why; and the sentence of how many, which is the table's title."""
     rows = [[task.title, name, run.name, run.id, why] for task in tasks for run, name, why in task.excluded]
     columns = dict.fromkeys(["workload", "setting", "run", "id", "why"], "")
     note = "" if rows else "None: every run counts."

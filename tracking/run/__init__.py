@@ -6,7 +6,7 @@ appends whole lines, so that a reader never sees half of either. This room knows
 
 from __future__ import annotations
 
-from tracking.run import attempts, checkpoints, failures, journal, run_folder, run_lock
+from tracking.run import attempts, checkpoints, evaluations, failures, journal, run_folder, run_lock
 from tracking.run.checkpoints import Checkpoint
 from tracking.run.journal import Journal, Record
 from tracking.run.run_folder import Failure, Result, RunInfo
@@ -24,6 +24,7 @@ __all__ = [
     "WorkerLog",
     "attempts",
     "checkpoints",
+    "evaluations",
     "failures",
     "journal",
     "run_folder",

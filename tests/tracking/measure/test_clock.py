@@ -46,6 +46,7 @@ def test_both_clocks_stop_at_the_evaluation_that_reaches_the_target() -> None:
         "time/to_accuracy_sec": 36.0,
         "time/to_accuracy_train_sec": 30.0,
         "epochs/to_accuracy": 3.0,
+        "epochs/trained": 4.0,
         "target_reached": 1.0,
     }
 

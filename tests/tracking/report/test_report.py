@@ -80,7 +80,7 @@ def test_runs_that_do_not_count_are_listed_with_the_reason(made: Report) -> None
         "13": "target missed",
         "14": "interrupted and resumed",
     }
-    table = next(table for table in made.tables if table.title == "Not in any mean: 4 of 12 runs")
+    table = next(table for table in made.tables if table.title == "Not counted: 4 of 12 runs")
     assert len(table.rows) == 4
     assert "1 of 5 runs missed the target" in " ".join(made.warnings)
     assert made.tables[0].column("n") == ["5 of 7", "3 of 5"]

@@ -122,11 +122,20 @@ def test_of_a_loss_less_is_better(make: Callable[..., Report]) -> None:
     assert "eval/loss is 0.60 ± 0.50 (n = 2) with gpus=1" in make(runs, metric="eval/loss").answer
 
 
-def test_where_no_run_reached_its_target_the_report_says_so(make: Callable[..., Report]) -> None:
+def test_where_no_run_reached_its_target_the_report_says_so_and_shows_what_has_nothing_to_do_with_it(
+    make: Callable[..., Report], tmp_path: Path
+) -> None:
     made = make(repeated(steps=(0.1, 0.11), accuracies=(0.1, 0.2)))
     assert made.answer.startswith("vgg on digits to accuracy 0.9: no run counts that has time/to_accuracy_sec")
     assert "none of 2 runs counts" in " ".join(made.warnings)
-    assert made.figures == []
+    shown = dict(zip(made.tables[0].columns, made.tables[0].rows[0], strict=True))
+    assert shown["n"] == "0 of 2"
+    assert shown["devices"] == "1"
+    assert shown["samples/s"] == "305 ± 15 (n=2)"
+    assert (shown["epochs trained"], shown["best accuracy"]) == ("2.000 ± 0.000 (n=2)", "0.2000 ± 0.0000 (n=2)")
+    assert not {"epochs", "time to accuracy (s)", "cost of a run (USD)"} & set(shown)
+    outcome = audit(made.plain(), [tmp_path])
+    assert not outcome.differences
     assert page.html(made)
 
 

@@ -1,0 +1,45 @@
+"""The table at the end of a sweep: what is shown of jobs that did not reach their target."""
+
+from __future__ import annotations
+
+from tests.tracking import studied
+from tracking.jobs import sweep, sweep_summary
+from tracking.run import Failure, Result
+
+REACHED = {
+    "time/to_accuracy_sec": 10.0, "epochs/to_accuracy": 2.0, "epochs/trained": 2.0, "target_reached": 1.0,
+    "eval/best_accuracy": 0.95, "throughput/samples_per_sec": 100.0, "world_size": 1.0,
+}  # fmt: skip
+MISSED = {
+    "epochs/trained": 3.0, "target_reached": 0.0, "eval/best_accuracy": 0.85, "throughput/samples_per_sec": 102.0,
+    "throughput/model_flops_utilization": 0.321, "world_size": 1.0,
+}  # fmt: skip
+
+
+def shown(*measured: dict[str, float] | None) -> list[dict[str, str]]:
+    """The rows of a sweep of jobs that differ in their seed; None is a job that failed."""
+    jobs = []
+    for seed, metrics in enumerate(measured, 1):
+        result = Result("finished", metrics=metrics or {}, targets={"accuracy": 0.9})
+        if metrics is None:
+            result = Result("failed", failure=Failure("oom", "too large"))
+        jobs.append(sweep.Job(studied.config(seed=seed), [], result=result))
+    rows = map(sweep_summary.cells, sweep_summary.summary(jobs))
+    return [dict(zip(sweep_summary.headings(jobs), row, strict=True)) for row in rows]
+
+
+def test_a_job_that_missed_its_target_has_its_rate_its_epochs_and_its_best_value() -> None:
+    reached, missed, failed, mean = shown(REACHED, MISSED, None)
+    assert (missed["status"], missed["time to accuracy (s)"]) == ("target missed", "")
+    assert (missed["epochs trained"], missed["best accuracy"], missed["samples/s"]) == ("3", "0.85", "102")
+    assert (missed["FLOPs utilisation"], reached["FLOPs utilisation"]) == ("32.1%", "")
+    assert (reached["epochs"], reached["best accuracy"]) == ("2", "0.95")
+    assert (failed["best accuracy"], failed["samples/s"]) == ("", "")
+    assert (mean["n"], mean["status"], mean["time to accuracy (s)"]) == ("2 of 3", "1 reached the target", "10.00")
+    assert (mean["best accuracy"], mean["samples/s"]) == ("0.9 ± 0.05", "101 ± 1")
+
+
+def test_where_all_reached_it_there_is_one_column_of_epochs() -> None:
+    (row,) = shown(REACHED)
+    assert "epochs trained" not in row
+    assert "FLOPs utilisation" not in row

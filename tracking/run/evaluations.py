@@ -1,0 +1,36 @@
+"""Which evaluation of a run was the best: of each metric its best value, and of the run how far it came."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+BEST = "eval/best_"  # followed by the metric's name: the key of its best value
+
+
+def higher_is_better(metric: str) -> bool:
+    """Of a loss less is better, of every other metric more."""
+    return not metric.endswith("loss")
+
+
+def best(evaluations: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, float]:
+    """The best finite value of each of these metrics, by its key; a metric without one is left out."""
+    found = {}
+    for name in names:
+        values = [row[name] for row in evaluations if math.isfinite(row.get(name, math.nan))]
+        if values:
+            found[BEST + name] = (max if higher_is_better(name) else min)(values)
+    return found
+
+
+def score(metrics: Mapping[str, float], targets: Mapping[str, float], metric: str) -> float:
+    """By what an evaluation is better than another: the distance above the target, of several the least.
+
+    Without a target it is the value of `metric`, turned round where less is better. A value that is missing or NaN is
+    the worst of all.
+    """
+    if targets:
+        scores = [metrics.get(name, math.nan) - value for name, value in targets.items()]
+    else:
+        scores = [metrics.get(metric, math.nan) * (1 if higher_is_better(metric) else -1)]
+    return -math.inf if any(map(math.isnan, scores)) else min(scores)
