@@ -15,12 +15,12 @@ pytestmark = pytest.mark.slow
 
 REFUSED = {
     "modle=vgg": ["modle", "did you mean model"],
-    "model=vggg": ["model/vggg", "Available options", "vgg"],
+    "model=vg": ["model=vg", "did you mean vgg?", "allowed: maskrcnn, resnet50, ssd, vgg"],
     "model.hparams.augment_epoch=1": ["model.hparams.augment_epoch", "no such option"],
     "model.optimizer.lrr=1": ["model.optimizer.lrr", "model.optimizer.lr"],
     "seed=abc": ["seed", "'abc'", "allowed: int"],
     "seed=-1": ["seed=-1", "from 0"],
-    "precision=fp31": ["precision/fp31", "bf16 fp16 fp32 tf32"],
+    "precision=fp31": ["precision=fp31", "did you mean fp32", "allowed: bf16, fp16, fp32, tf32"],
     "gpus=8": ["gpus=8", "visible on this machine", "give auto"],
     "gpus=-1": ["gpus=-1", "give auto"],
     "gpus=some": ["gpus=some", "give auto"],
