@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import time
+from contextlib import redirect_stdout
 
 import hydra
 import psutil
@@ -20,8 +21,9 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from conf import checks, refusal, schema, secrets
+from conf import about, checks, refusal, schema, secrets
 from conf.schema import ConfigError, RunConfig
+from tracking.terminal import LastingStream
 
 asked: list[tuple[RunConfig, list[str], list[str]]] = []  # config and overrides of each job; the keys of its study
 multirun = False
@@ -39,6 +41,9 @@ def compose(config: DictConfig) -> None:
 
 def main() -> int:
     started = time.monotonic() - (time.time() - psutil.Process().create_time())
+    if wrong := about.wrong_system():
+        print(f"refused: {wrong}", file=sys.stderr)
+        return 2
     secrets.guard_tracebacks()
     ConfigStore.instance().store("schema", schema.RunConfig)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # its errors come here, to be told in our words
@@ -47,12 +52,7 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory() as scratch:
             os.environ["TIMETRIAL_SCRATCH"] = scratch  # where conf/config.yaml sends Hydra's own output folders
-            try:
-                compose()
-            except ValueError as error:
-                if type(error) is not ValueError:
-                    raise
-                raise ConfigError(f"{error}; `-m ... dry_run=true` lists a sweep's jobs") from error  # Hydra's flags
+            collect()
         return launch(started) if asked else 0  # nothing is asked by --help or --cfg job
     except (ConfigError, HydraException, OmegaConfBaseException) as error:
         print(refusal.explain(error), file=sys.stderr)
@@ -60,6 +60,23 @@ def main() -> int:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 1
+
+
+def collect() -> None:
+    """Have Hydra call `compose` for each job, or print what its flags ask for, to a reader that may go away."""
+    output = LastingStream(sys.stdout, BrokenPipeError)
+    with redirect_stdout(output):  # type: ignore[type-var]
+        try:
+            if "--version" in sys.argv[1:]:  # Hydra would print its own
+                print(f"timetrial {about.version()}")
+            else:
+                compose()
+        except ValueError as error:
+            if type(error) is not ValueError:
+                raise
+            raise ConfigError(f"{error}; `-m ... dry_run=true` lists a sweep's jobs") from error  # Hydra's flags
+        finally:
+            output.flush()
 
 
 def launch(started: float) -> int:

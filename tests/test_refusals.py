@@ -15,12 +15,12 @@ pytestmark = pytest.mark.slow
 
 REFUSED = {
     "modle=vgg": ["modle", "did you mean model"],
-    "model=vggg": ["model/vggg", "Available options", "vgg"],
+    "model=vg": ["model=vg", "did you mean vgg?", "allowed: maskrcnn, resnet50, ssd, vgg"],
     "model.hparams.augment_epoch=1": ["model.hparams.augment_epoch", "no such option"],
     "model.optimizer.lrr=1": ["model.optimizer.lrr", "model.optimizer.lr"],
     "seed=abc": ["seed", "'abc'", "allowed: int"],
     "seed=-1": ["seed=-1", "from 0"],
-    "precision=fp31": ["precision/fp31", "bf16 fp16 fp32 tf32"],
+    "precision=fp31": ["precision=fp31", "did you mean fp32", "allowed: bf16, fp16, fp32, tf32"],
     "gpus=8": ["gpus=8", "visible on this machine", "give auto"],
     "gpus=-1": ["gpus=-1", "give auto"],
     "gpus=some": ["gpus=some", "give auto"],
@@ -30,6 +30,7 @@ REFUSED = {
     "cpu_processes=0": ["cpu_processes=0", "above 0"],
     "target=nan": ["target=nan", "finite"],
     "batch_size=0": ["batch_size=0", "above 0"],
+    "batch_size=100000000": ["batch_size=100000000", "training set of dataset=digits", "give up to batch_size=1"],
     "target=1.5": ["target=1.5", "between 0 and 1"],
     "dataset=fashion_mnist": ["dataset.path", "train-images-idx3-ubyte"],
     "+stack.expect.torch=9.9": ["stack=native", "torch", "9.9", "stack.expect"],
@@ -50,7 +51,9 @@ REFUSED = {
     "-m seed=1,2 target=7": ["target=7", "between 0 and 1"],
 }
 # Found in the worker, before it trains: by the dataset itself, and by the fingerprint.
-IN_THE_WORKER = {"dataset=fashion_mnist", "+stack.expect.torch=9.9", "+stack.expect.pytorch=2"}
+IN_THE_WORKER = {
+    "dataset=fashion_mnist", "batch_size=100000000", "+stack.expect.torch=9.9", "+stack.expect.pytorch=2",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -52,6 +52,7 @@ def parser() -> argparse.ArgumentParser:
     load.add_argument("folder", type=Path)
     load.add_argument("--overwrite", action="store_true", help="in place of the server that is there")
     load.add_argument("--run-as", metavar="USER", help="for root: who runs the server")
+    load.add_argument("--python", help="interpreter that has MLflow (the one that runs this)")
     add("upgrade", help="bring the databases to the installed MLflow's schema, after a backup")
     return top
 
@@ -67,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
         if arguments.command == "init":
             certificate.install(arguments.home, arguments.certificate, arguments.key)
         if not arguments.uri:
-            settings.become_owner(arguments.home, interpreter(arguments), words)
+            settings.become_owner(arguments.home, interpreter(arguments), arguments.command, words)
         return run(arguments)
     except (ServerError, OSError) as error:  # OSError: such as a folder that this user may not read
         print(error, file=sys.stderr)
@@ -75,7 +76,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def interpreter(arguments: argparse.Namespace) -> str:
-    if arguments.command == "init" and arguments.python:
+    if arguments.command in ("init", "restore") and arguments.python:
         return str(arguments.python)
     known = (arguments.home / "settings.json").exists()
     return settings.load(arguments.home).python if known else sys.executable
@@ -126,7 +127,7 @@ def init(arguments: argparse.Namespace) -> int:
 
 def restore(arguments: argparse.Namespace) -> int:
     folder = arguments.folder.absolute()
-    config = backup.restore_identity(arguments.home, folder, arguments.overwrite)
+    config = backup.restore_identity(arguments.home, folder, arguments.overwrite, arguments.python)
     settings.check(config)
     for name in FOLDERS:
         settings.private_folder(config.home / name)

@@ -9,6 +9,7 @@ import base64
 import http.client
 import json
 import os
+import re
 import secrets
 import ssl
 from collections.abc import Callable, Iterator
@@ -40,6 +41,10 @@ def over_https(uri: str) -> Accounts:
     return Accounts(lambda: http.client.HTTPSConnection(host, port, timeout=60, context=context), user, password)
 
 
+class AlreadyThereError(ServerError):
+    """What was to be made exists."""
+
+
 class Accounts:
     def __init__(self, connect: Callable[[], http.client.HTTPConnection], user: str, password: str) -> None:
         self._connect = connect
@@ -66,7 +71,8 @@ class Accounts:
                 "MLflow refuses the password; if it was changed elsewhere: admin_password of secrets.json"
             )
         if status >= 400:
-            raise ServerError(_message(text))
+            message, code = _message(text)
+            raise (AlreadyThereError if code == "RESOURCE_ALREADY_EXISTS" else ServerError)(message)
         return json.loads(text) if text.strip() else {}
 
     # ----------------------------------------------------------------------------------------------------- users
@@ -74,7 +80,10 @@ class Accounts:
     def add_user(self, name: str, password: str | None = None, admin: bool = False) -> str:
         """Make a user and return the password, which is generated where none is given."""
         password = password or secrets.token_urlsafe(18)
-        self.call("POST", "users/create", username=name, password=password)
+        try:
+            self.call("POST", "users/create", username=name, password=password)
+        except AlreadyThereError:
+            raise ServerError(f"{name}: is a user already; set-password {name} gives another password") from None
         if admin:
             self.call("PATCH", "users/update-admin", username=name, is_admin=True)
         return password
@@ -94,7 +103,10 @@ class Accounts:
     # ----------------------------------------------------------------------------------------------------- teams
 
     def add_team(self, name: str) -> None:
-        self.call("POST", "roles/create", "3.0", workspace=WORKSPACE, name=name, description="team")
+        try:
+            self.call("POST", "roles/create", "3.0", workspace=WORKSPACE, name=name, description="team")
+        except AlreadyThereError:
+            raise ServerError(f"{name}: is a team already; join {name} USER puts users into it") from None
 
     def remove_team(self, name: str) -> None:
         self.call("DELETE", "roles/delete", "3.0", role_id=self._team(name)["id"])
@@ -193,8 +205,11 @@ def _grants(role: dict[str, Any], names: dict[str, str]) -> list[str]:
     ]
 
 
-def _message(text: str) -> str:
+def _message(text: str) -> tuple[str, str]:
+    """MLflow's message and its code; without what its database said, which holds SQL and a password's hash."""
     try:
-        return str(json.loads(text)["message"])
-    except (ValueError, KeyError, TypeError):
-        return text.strip()[:500]
+        answer = json.loads(text)
+        message, code = str(answer["message"]), str(answer.get("error_code", ""))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        message, code = text.strip()[:500], ""
+    return re.split(r"\s*(?:Error: \(|\[SQL)", message)[0], code

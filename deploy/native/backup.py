@@ -72,8 +72,11 @@ def verify(backup: Path) -> None:
             raise ServerError(f"{backup / name}: is not what was written; take another backup")
 
 
-def restore_identity(home: Path, backup: Path, overwrite: bool) -> Settings:
-    """Settings, secrets and certificate, before anything is started. Raises ServerError where a server is there."""
+def restore_identity(home: Path, backup: Path, overwrite: bool, python: str | None = None) -> Settings:
+    """Settings, secrets and certificate, before anything is started. Raises ServerError where a server is there.
+
+    `python` is the interpreter that has MLflow; by default that of the server that was there, else this one.
+    """
     verify(backup)
     here = load(home) if (home / "settings.json").exists() else None
     if here is not None and not overwrite:
@@ -84,7 +87,8 @@ def restore_identity(home: Path, backup: Path, overwrite: bool) -> Settings:
     subprocess.run(["tar", "--no-same-owner", "-xf", backup / "identity.tar", "-C", home], check=True)
     settings = load(home)
     # What belongs to this machine rather than to the data.
-    settings.python, settings.postgresql_bin = here.python if here else sys.executable, find_postgresql()
+    settings.python = python or (here.python if here else sys.executable)
+    settings.postgresql_bin = find_postgresql()
     settings.save()
     return settings
 

@@ -186,8 +186,8 @@ def owner(home: Path) -> pwd.struct_passwd:
     return pwd.getpwuid(home.stat().st_uid)
 
 
-def become_owner(home: Path, python: str, arguments: list[str]) -> None:
-    """Where root calls, go on as the user whom the server belongs to: start this command anew as that user.
+def become_owner(home: Path, python: str, command: str, arguments: list[str]) -> None:
+    """Where root calls, go on as the user whom the server belongs to: start this `command` anew as that user.
 
     Raises ServerError where that user cannot run the interpreter.
     """
@@ -201,7 +201,8 @@ def become_owner(home: Path, python: str, arguments: list[str]) -> None:
     try:
         os.execve(python, [python, "-m", "deploy.native", *arguments], environ)
     except OSError as error:
+        makes = command in ("init", "restore")
         raise ServerError(
-            f"{user.pw_name} cannot run {python} ({error.strerror}): give --python an interpreter outside of other"
-            " users' home folders, or --run-as a user who can run this one"
+            f"{user.pw_name} cannot run {python} ({error.strerror}): give {'' if makes else 'init '}--python an"
+            f" interpreter outside of other users' home folders{', or --run-as a user who can run this one' * makes}"
         ) from None

@@ -145,12 +145,13 @@ def test_what_cannot_be_is_said(team_server: TeamServer, tmp_path: Path) -> None
         ("init", "--listen", "8443"): "give ADDRESS:PORT",
         ("init", "--certificate", "nowhere.pem"): "give both or neither",
         ("grant", "--user", "nobody-such", "EDIT", "detectors"): "not found",
-        ("add-user", "admin"): "already exists",
+        ("add-user", "admin"): "admin: is a user already; set-password admin",
     }.items():
         done = team_server.run(*words)
         assert done.returncode == 1
         assert said in done.stderr
         assert "Traceback" not in done.stderr
+        assert "SQL" not in done.stderr
     elsewhere = team_server.run("start", home=tmp_path / "nothing")
     assert elsewhere.returncode == 1
     assert "no server here" in elsewhere.stderr

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from conf import secrets
@@ -175,14 +176,14 @@ def version(uri: str) -> Finding:
 
 
 def upload(asked: Asked) -> Finding:
-    """Send a run of one metric and one file as every run is sent, read both back, and delete the run."""
+    """Send a run of one metric and one file as every run is sent, read both back, and delete it with its experiment."""
     from mlflow import MlflowClient
 
     from tracking.mirror import Mirror
 
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    # An experiment of this user's own: only its maker, or who has MANAGE on it, can delete a run from it.
-    experiment = "-".join(filter(None, ("doctor", connection.user(asked.uri))))
+    # An experiment of its own: only its maker, or who has MANAGE on it, can delete it, and others may ask at this time.
+    experiment = "-".join(filter(None, ("doctor", connection.user(asked.uri), token_hex(4))))
     with tempfile.TemporaryDirectory() as scratch:
         folder = run_folder.create(Path(scratch), "doctor")
         info = RunInfo("doctor", experiment, secrets.strip_credentials(asked.uri))
@@ -203,12 +204,12 @@ def upload(asked: Asked) -> Finding:
         except (TrackingRefused, TrackingUnavailable, ValueError) as error:
             return Finding("upload", str(error), ok=False)
         finally:
-            if mirror.run_id:
+            if mirror.experiment_id:
                 with suppress(Exception):  # what failed before is told, and is what matters
-                    client.delete_run(mirror.run_id)
+                    client.delete_experiment(mirror.experiment_id)  # and its run
     if (back, history) != (info.uid, [1.0]):
         return Finding("upload", f"what was read back is not what was sent: {back!r}, {history}", ok=False)
-    return Finding("upload", f"a metric and an artifact, in a run of the experiment {experiment!r}, now deleted")
+    return Finding("upload", f"a metric and an artifact, in an experiment {experiment!r}, now deleted")
 
 
 def disk(what: str, path: Path, free: Callable[[Path], int]) -> Finding:

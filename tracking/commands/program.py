@@ -10,7 +10,7 @@ from collections.abc import Collection
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
-from conf import secrets
+from conf import about, secrets
 from tracking.commands import completion
 from tracking.commands.command import REFUSED, Answer, Command, Refused
 from tracking.commands.diff import DIFF
@@ -84,8 +84,12 @@ def make_parser(words: Collection[str], prog: str = "python -m tracking") -> arg
     parser = argparse.ArgumentParser(
         prog=prog, description="The commands beside launch.py.", epilog=EXIT_CODES, formatter_class=Formatter
     )
+    parser.add_argument("--version", action="version", version=f"timetrial {about.version()}")
     parser.add_argument(
-        "--print-completion", action=completion.Print, make_parser=make_parser, commands=[one.name for one in COMMANDS]
+        "--print-completion",
+        action=completion.Print,
+        make_parser=make_parser,
+        commands=[each.name for each in COMMANDS],
     )
     commands = parser.add_subparsers(dest="command", required=True)
     for command in COMMANDS:

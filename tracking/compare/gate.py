@@ -11,7 +11,7 @@ from tracking.compare import confounding
 from tracking.compare.grouping import LIKELY, Values
 from tracking.compare.metric_direction import has_slowdown
 from tracking.compare.non_inferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, Verdict, check_metric, decide, side_of
-from tracking.results import NONE, REPEATS, TASK, Run, Runs, differing
+from tracking.results import NONE, REPEATS, TASK, Run, Runs, differing, newest_attempts
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def judge(store: Runs, question: Question) -> Verdict:
     """Read the runs of both sides and decide. Raises ValueError for what cannot be compared."""
     sides = {}
     for name, selectors in question.selectors.items():
-        found = store.find(selectors)
+        found = newest_attempts(store.find(selectors))
         sides[name] = [run for run in found if set(question.where) <= run.params.items()]
         if not sides[name]:
             wanted = " ".join(f"{key}={value}" for key, value in question.where)

@@ -13,7 +13,7 @@ from tracking.report import sentences, tables
 from tracking.report.plots import Plot, Plotter
 from tracking.report.sentences import Sentence
 from tracking.report.tables import Figure
-from tracking.results import Run, Runs, Table, need_finished
+from tracking.results import Run, Runs, Table, need_finished, newest_attempts
 
 
 @dataclass
@@ -69,6 +69,7 @@ def make(
     with_missed: bool = False, progress: Callable[[], None] = lambda: None,
 ) -> Report:  # fmt: skip
     """The report of these runs. Raises ValueError where they cannot be reported, and what `store` raises."""
+    num_superseded = len(runs) - len(runs := newest_attempts(runs))
     need_finished(runs, selectors)
     if metric and not any(metric in run.metrics for run in runs):
         there = sorted({key for run in runs for key in run.metrics if not key.startswith("system/")})
@@ -87,6 +88,8 @@ def make(
         with_missed,
     )
     report.warnings = general_warnings(report)
+    if num_superseded:
+        report.warnings.append(f"left out: {num_superseded} failed attempts of jobs that their sweep ran again")
     for task in tasks:
         report.warnings += confounding.warnings(task, axes, store, values, progress)
         _add_workload(report, task)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tracking.results.flat_keys import NONE, differing, flat, relative_change, words
 from tracking.results.folder_runs import FolderRuns
 from tracking.results.mlflow_runs import MlflowRuns
-from tracking.results.runs import REPEATS, TASK, Run, Runs, need_finished
+from tracking.results.runs import REPEATS, TASK, Run, Runs, need_finished, newest_attempts
 from tracking.results.table import Cell, Table
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "differing",
     "flat",
     "need_finished",
+    "newest_attempts",
     "relative_change",
     "words",
 ]

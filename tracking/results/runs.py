@@ -76,6 +76,20 @@ class Runs(Protocol):
         """A file of the run, such as config.yaml or fingerprint.json. Raises FileNotFoundError where it has none."""
 
 
+def newest_attempts(runs: Sequence[Run]) -> list[Run]:
+    """Without the runs that failed in a sweep and were run again there: a job counts once, as in its sweep."""
+    newest: dict[tuple[str, str], int] = {}  # start in ms of a job's newest run, by sweep and configuration
+    for run in runs:
+        if job := _job(run):
+            newest[job] = max(run.start_ms, newest.get(job, run.start_ms))
+    return [run for run in runs if not run.failure or run.start_ms >= newest.get(_job(run) or ("", ""), 0)]
+
+
+def _job(run: Run) -> tuple[str, str] | None:
+    """Sweep and configuration of the job that a run is an attempt of; None outside of sweeps."""
+    return (run.sweep, run.tags["config_hash"]) if run.sweep and "config_hash" in run.tags else None
+
+
 def need_finished(runs: Sequence[Run], selectors: Sequence[str]) -> None:
     """Raise ValueError where not one of the runs trained to its end."""
     if not any(run.finished for run in runs):

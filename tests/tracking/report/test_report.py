@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from tests.tracking.mlflow_server import answering
-from tests.tracking.studied import ONE, SWEEP, to_accuracy, write_sweep
+from tests.tracking.studied import ONE, START_MS, SWEEP, config, make_run, make_sweep, to_accuracy, write_sweep
 from tracking.__main__ import main
+from tracking.compare.gate import Question, judge
 from tracking.jobs import sweep_report, sync
 from tracking.report import page, report
 from tracking.report.report import Report
@@ -180,6 +181,21 @@ def test_a_sweep_ends_with_its_report_in_its_folder(tmp_path: Path) -> None:
     assert (folder / "report.html").exists()
     assert "time/to_accuracy_sec is 2.94 ± 0.14 (n = 3) with gpus=2" in note
     assert note.endswith("`launch.py -m gpus=1,2`")
+
+
+def test_a_failed_attempt_of_a_job_that_was_run_again_counts_no_more(tmp_path: Path) -> None:
+    for name in (SWEEP, "baseline"):
+        sweep = make_sweep(tmp_path, name, "sqlite:///none.db", 3)
+        for seed in (1, 2):
+            make_run(sweep, config(seed=seed), "sqlite:///none.db")
+        for after_ms, failure in enumerate(("oom", "signal:9", None)):
+            make_run(sweep, config(seed=3), "sqlite:///none.db", failure=failure, start_ms=START_MS + after_ms)
+    store = FolderRuns([tmp_path])
+    made = report.make(store, [SWEEP], store.find([SWEEP]))
+    assert "This rests on 3 of 3 runs; in no mean: 0." in made.answer
+    assert "left out: 2 failed attempts of jobs that their sweep ran again" in made.warnings
+    question = Question({"baseline": ["baseline"], "candidate": [SWEEP]}, "time/to_accuracy_sec", 0.1)
+    assert [side.failed for side in judge(store, question).sides] == [{}, {}]
 
 
 def test_a_report_that_cannot_be_made_leaves_the_sweep_as_it_is(
