@@ -21,6 +21,8 @@ os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).resolve().parent.parent /
 sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["PYTHONPYCACHEPREFIX"]
 # Of a process that has loaded readline, such as pytest's first, others inherit a terminal's width that nobody has set.
 os.environ.pop("COLUMNS", None)
+# Two workers and what they start share the cores: with as many threads each, they would wait for one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests in the background of a script, or under nohup, ignore these signals, and what they start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -108,7 +108,7 @@ def test_a_study_changes_nothing_of_what_a_run_is() -> None:
             ["-m", "+study=scaling", "model=vgg", "seed=1"],
             "launch.py -m +study=scaling gpus=0 cpu_processes=1,2 model=vgg",
         ),
-        (["-m", "+study=scalings"], "fashion_mnist precision scaling stacks topology"),
+        (["-m", "+study=scalings"], "fashion_mnist, precision, scaling, stacks, topology"),
     ],
 )
 def test_a_study_that_cannot_run_as_asked_is_refused(tmp_path: Path, arguments: list[str], words: str) -> None:
