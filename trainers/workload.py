@@ -32,6 +32,7 @@ class TrialModule(pl.LightningModule):
     """
 
     max_epochs: int  # the length of the schedule
+    logged: Any = None  # what takes the values of `log`; the measuring callback sets it
     view: Any = None  # how the images are to be cut, where the data leave that open (trainers.data.types.Viewable)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -41,6 +42,22 @@ class TrialModule(pl.LightningModule):
             self.__dict__[name] = value
         else:
             super().__setattr__(name, value)
+
+    def log(
+        self, name: str, value: Any, prog_bar: bool = False, logger: bool | None = None, on_step: bool | None = None,
+        on_epoch: bool | None = None, reduce_fx: str | Callable[..., Any] = "mean", enable_graph: bool = False,
+        sync_dist: bool = False, sync_dist_group: Any = None, add_dataloader_idx: bool = True,
+        batch_size: int | None = None, metric_attribute: str | None = None, rank_zero_only: bool = False,
+    ) -> None:  # fmt: skip
+        """Journal a number or a tensor of one number under its name, as Lightning's loggers would.
+
+        A value of a step becomes one a window (`log_every_n_steps`), of an epoch one an epoch. Nothing waits for the
+        device. It is process 0's value, with `sync_dist` that of all processes: then every process has to log it.
+        Raises ConfigError for a name, value or option that cannot be logged. What is not named here has no effect, as
+        `prog_bar`.
+        """
+        if self.logged is not None and logger is not False:
+            self.logged.add(self, name, value, on_step, on_epoch, reduce_fx, sync_dist, batch_size)
 
     def on_validation_epoch_start(self) -> None:
         average_running_statistics(self)

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from conf.schema import RunConfig
 from tracking.measure import clock, throughput
 from tracking.measure.energy import EnergyMeter
+from tracking.measure.logged import LoggedValues
 from tracking.measure.step_timer import Chunk, StepTimer
 from tracking.run import Journal
 
@@ -49,6 +50,7 @@ class TrialCallback(pl.Callback):
         self._world_size = config.world_size()
         self._timer = StepTimer(device, config.log_every_n_steps)
         self._meter = EnergyMeter(device)
+        self._logged = LoggedValues(device, self._world_size, keeps=journal is not None)
         self._chunk: Chunk | None = None
         self._waiting: Chunk | None = None  # full, and read when the next one is full
         self._step = 0
@@ -59,6 +61,7 @@ class TrialCallback(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """What Lightning saves in a checkpoint; the windows are in the journal. A collective call."""
+        self._note(self._logged.rest())  # A run that goes on from here does not log it once more.
         joules = self._meter.total("joules").get("joules", math.nan)
         counts = {"step": self._step, "samples": self.samples, "reached": self._reached}
         return counts | {"joules": joules, "energy": dict(self.energy)}
@@ -83,14 +86,17 @@ class TrialCallback(pl.Callback):
                 }
             )
         self._event("warmup_start")
+        pl_module.logged = self._logged  # type: ignore[assignment]  # of a TrialModule
         self._prepare(trainer)
         self._event("warmup_stop")
         dist.barrier()
         self._event("init_stop")
         self._meter.start()
+        self._logged.recording = True
         self._event("run_start", max_epochs=trainer.max_epochs, num_batches=int(trainer.num_training_batches))
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._note(self._logged.rest())  # The module's own on_train_epoch_end comes after ours.
         self._event("epoch_start", epoch_num=trainer.current_epoch + 1)
         self._chunk = Chunk(self._timer.mark())
 
@@ -111,6 +117,7 @@ class TrialCallback(pl.Callback):
             self._reached = True
             self.energy |= self._meter.total("energy/to_accuracy_joules")
             trainer.should_stop = self._config.stop_at_target
+        self._note(self._logged.rest())
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._chunk is not None:  # there was no evaluation, before which it is closed
@@ -119,10 +126,13 @@ class TrialCallback(pl.Callback):
     def _close_epoch(self, trainer: pl.Trainer) -> None:
         trained = self._read_windows(trainer)
         self._event("epoch_stop", epoch_num=trainer.current_epoch + 1, samples=trained)
+        self._note(self._logged.rest())
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.energy |= self._meter.total("energy/joules")
         self._event("run_stop", status="success" if self._reached or not self._targets else "aborted")
+        self._note(self._logged.rest())
+        self._logged.recording = False
         self._conclude(trainer)
 
     # ----------------------------------------------------------------------------------------------- throughput
@@ -149,12 +159,15 @@ class TrialCallback(pl.Callback):
         self._step += 1
         if self._first_step or (batch_idx + 1) % self._config.log_every_n_steps == 0:
             self._first_step = False
+            chunk.logged = self._logged.take()
             self._read_window(trainer, self._waiting, self._step - len(chunk.done))
             self._waiting, self._chunk = chunk, Chunk(chunk.done[-1])
 
     def _read_windows(self, trainer: pl.Trainer) -> int:
         """Read what is left at the end of an epoch, waiting for the device; return the epoch's samples."""
         assert self._chunk is not None
+        if self._chunk.done:
+            self._chunk.logged = self._logged.take()
         self._read_window(trainer, self._waiting, self._step - len(self._chunk.done))
         self._read_window(trainer, self._chunk, self._step)
         self._waiting = self._chunk = None
@@ -192,7 +205,7 @@ class TrialCallback(pl.Callback):
             self._num_cold -= 1
         else:
             self.windows.append(window)
-        self._log_window(window, float(losses.mean()))
+        self._log_window(window, float(losses.mean()), self._logged.of_window(chunk.logged))
 
     def _gather(self, own: torch.Tensor, samples: int) -> tuple[torch.Tensor, int]:
         """The values of every rank, shape (ranks, 3, steps), and the samples of all."""
@@ -204,13 +217,19 @@ class TrialCallback(pl.Callback):
         dist.all_gather(received, message)
         return torch.stack([row[:-1].view_as(own) for row in received]), int(sum(row[-1] for row in received))
 
-    def _log_window(self, window: throughput.Window, loss: float) -> None:
+    def _log_window(self, window: throughput.Window, loss: float, logged: dict[str, float]) -> None:
         if self._journal is None:
             return
         self._event("throughput_window", **throughput.written(window))
         if math.isfinite(loss):
-            values = {"train/loss": loss, "throughput/samples_per_sec": window.samples_per_sec}
-            self._journal.metrics(values, window.step)
+            logged |= {"train/loss": loss, "throughput/samples_per_sec": window.samples_per_sec}
+        if logged:
+            self._journal.metrics(logged, window.step)
+
+    def _note(self, logged: dict[str, float]) -> None:
+        """Journal what the module logged, at the step that the training has come to."""
+        if self._journal is not None and logged:
+            self._journal.metrics(logged, self._step)
 
     def _event(self, key: str, value: float | None = None, **metadata: Any) -> None:
         if self._journal is not None:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from tracking.measure.logged import Entry
+
 
 @dataclass
 class Chunk:
@@ -23,6 +25,7 @@ class Chunk:
     done: list[object] = field(default_factory=list)  # a mark when the step had been launched, or was done
     losses: list[torch.Tensor] = field(default_factory=list)
     samples: int = 0
+    logged: list[Entry] = field(default_factory=list)  # what the module logged until the last of these steps
 
 
 class StepTimer:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import posixpath
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -15,8 +13,7 @@ from tracking.run import journal
 
 # MLflow's limits (mlflow/utils/validation.py); the last is below its 1 MB, since our count of bytes is an estimate.
 MAX_METRICS, MAX_PARAMS, MAX_TAGS, MAX_ENTITIES, MAX_BYTES = 1000, 100, 100, 1000, 900_000
-MAX_KEY_CHARS, MAX_PARAM_CHARS, MAX_TAG_CHARS = 250, 6000, 8000
-KEY = re.compile(r"[/\w.\- ]*")
+MAX_PARAM_CHARS, MAX_TAG_CHARS = 6000, 8000
 
 
 @dataclass
@@ -102,12 +99,8 @@ def log_batches(path: Path, offset: int, params: Mapping[str, str] | None = None
 
 @lru_cache(maxsize=4096)
 def _refuse_bad_key(kind: str, key: str) -> None:
-    no_unique_path = posixpath.normpath(key) != key or key == "." or key.startswith(("/", ".."))
-    if not key or len(key) > MAX_KEY_CHARS or not KEY.fullmatch(key) or no_unique_path:
-        raise ValueError(
-            f"{kind}: MLflow cannot take the key {key!r}: up to {MAX_KEY_CHARS} letters, digits, '_', '-', '.', ' ' "
-            "and '/', and a path in its shortest form"
-        )
+    if not journal.is_key(key):
+        raise ValueError(f"{kind}: MLflow cannot take the key {key!r}: {journal.KEY_RULE}")
 
 
 def shortened(text: str, max_chars: int) -> str:

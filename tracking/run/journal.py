@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import posixpath
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,9 @@ from typing import Any
 
 from conf.secrets import redacted
 
+MAX_KEY_CHARS = 250  # of a key in MLflow, as is the pattern (mlflow/utils/validation.py)
+KEY = re.compile(r"[/\w.\- ]+")
+KEY_RULE = f"up to {MAX_KEY_CHARS} letters, digits, '_', '-', '.', ' ' and '/', and a path in its shortest form"
 Scalar = str | int | float | bool | None
 # A record starts like this, and nothing within a string does: there its quotes are escaped.
 RECORD_START = re.compile(r'\{"kind": "')
@@ -81,6 +85,12 @@ class Journal:
             if os.write(self._descriptor, line) < len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return record
+
+
+def is_key(text: str) -> bool:
+    """Whether MLflow takes it as the key of a metric, a param or a tag (see KEY_RULE)."""
+    shortest = posixpath.normpath(text) == text and text != "." and not text.startswith(("/", ".."))
+    return len(text) <= MAX_KEY_CHARS and bool(KEY.fullmatch(text)) and shortest
 
 
 def events(path: Path) -> list[Record]:
