@@ -35,7 +35,7 @@ from step_anatomy import WARMUP, Training, endless, shown, steps_ms
 from conf.schema import RunConfig
 from trainers.data.image_folder import ImageFolderData
 from trainers.data.jpeg import threads_per_process
-from trainers.loop.train import make_data, make_module
+from trainers.loop.build import make_data, make_module
 from trainers.workload import Batch, Shard, load_workload
 
 

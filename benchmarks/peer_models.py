@@ -19,7 +19,7 @@ from torchvision.models import detection
 from torchvision.models.detection.anchor_utils import DefaultBoxGenerator
 
 from trainers.data.detection.synthetic import CLASSES, OBJECTS, generated_batch
-from trainers.loop.train import make_data, make_module
+from trainers.loop.build import make_data, make_module
 from trainers.models.ssd.default_boxes import ASPECT_RATIOS, IMAGE_SIZE, SCALES, STEPS, default_boxes
 from trainers.models.ssd.network import MAP_CHANNELS, Ssd300
 from trainers.workload import TrialModule, load_workload, viewed

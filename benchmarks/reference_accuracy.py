@@ -43,7 +43,7 @@ from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredic
 from torchvision.transforms.functional import pil_to_tensor
 
 from conf.schema import RunConfig
-from trainers.loop.train import make_data, make_module
+from trainers.loop.build import make_data, make_module
 from trainers.models.maskrcnn import MaskRcnn
 from trainers.workload import load_workload, viewed
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
-from conf.schema import LR_SCALING, ConfigError, InstanceConfig, RunConfig, StudyConfig
+from conf.schema import LR_SCALING, SAVE_MODEL, ConfigError, InstanceConfig, RunConfig, StudyConfig
 from conf.secrets import MIN_CHARS, URL_PASSWORD, is_secret_name, redact, strip_credentials
 
 URI_SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql")
@@ -37,6 +37,7 @@ def check_run(config: RunConfig, gpus: Sequence[Gpu]) -> RunConfig:
     check_optimizer(config)
     check_dataset(config)
     check_target(config)
+    check_save_model(config)
     check_surroundings(config)
     return config
 
@@ -186,6 +187,15 @@ def check_surroundings(config: RunConfig) -> None:
         raise ConfigError("tracking.experiment: is empty; give MLflow a name for the experiment")
     if ":" not in config.model.workload:
         raise ConfigError(f"model.workload={config.model.workload}: give package.module:NAME")
+
+
+def check_save_model(config: RunConfig) -> None:
+    if config.save_model not in SAVE_MODEL:
+        raise ConfigError(f"save_model={config.save_model}: allowed: {', '.join(SAVE_MODEL)}")
+    if config.tracking.upload_model and config.save_model == "none":
+        raise ConfigError(
+            "tracking.upload_model=true: has no effect with save_model=none; give save_model=final or save_model=best"
+        )
 
 
 def check_uri(uri: str) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 REQUIRED = "???"  # OmegaConf's mark of a value that must be given
+SAVE_MODEL = ("none", "final", "best")
 LR_SCALING = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}  # powers of the growth of the global batch
 # What says where and whether a run is recorded, not what is measured.
 NOT_MEASURED = ("tracking", "sweep", "study", "resume", "runs_dir", "dry_run", "timeout_sec")
@@ -95,6 +96,7 @@ class TrackingConfig:
     uri: str | None = None
     experiment: str = "timetrial"  # MLflow experiment, made where it does not exist
     offline: bool = False  # train without contacting the server; `python -m tracking sync` uploads later
+    upload_model: bool = False  # the weights that save_model kept become an artifact of the run
     upload_wait_sec: float = 60.0  # how long to wait at the end for what is not uploaded yet
     system_metrics_interval_sec: float = 2.0  # 0 = no system metrics
 
@@ -136,6 +138,7 @@ class RunConfig:
     overlap_grad_reduce: bool | None = None
     log_every_n_steps: int = 50  # length of a measured window, in steps
     checkpoint_every_epochs: int | None = None  # save what an interrupted run can continue from; default: never
+    save_model: str = "none"  # none | final | best: keep the weights in model.pt; best: of the best evaluation
     price_per_hour: float | None = None  # USD for a node; default: the instance's
     timeout_sec: float | None = None  # stop the run, as failed, after this long
     resume: str | None = None  # folder of an interrupted run: continue it after its newest checkpoint, as it was

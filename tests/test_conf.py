@@ -18,7 +18,7 @@ from conf import checks, refusal, schema
 from conf.schema import ConfigError, RunConfig, TrackingConfig
 from tests.composing import EIGHT_GPUS, ROOT, composed
 from trainers.data.digits import digits
-from trainers.loop.train import make_data, make_module
+from trainers.loop.build import make_data, make_module
 from trainers.workload import load_workload
 
 GROUPS = ("dataset", "precision", "stack", "instance")

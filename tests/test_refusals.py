@@ -43,6 +43,8 @@ REFUSED = {
     "runs_dir=/proc/runs": ["runs_dir=/proc/runs", "write to"],
     "sweep.resume=nothing": ["sweep.resume=nothing", "no such sweep"],
     "resume=nothing": ["resume=nothing", "no run's folder"],
+    "save_model=last": ["save_model=last", "none, final, best"],
+    "tracking.upload_model=true": ["has no effect with save_model=none", "save_model=final"],
     "checkpoint_every_epochs=0": ["checkpoint_every_epochs=0", "above 0"],
     "-m seed=1,1": ["twice in this sweep", "other seeds"],
     "tracking.uri=http://me:secret@localhost": ["tracking.uri", "MLFLOW_TRACKING_PASSWORD"],

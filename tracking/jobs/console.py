@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tracking.run import Record, Result, evaluations
+from tracking.run import Record, Result, evaluations, run_folder
 
 PHASES = {
     "init_start": "importing PyTorch",
@@ -71,6 +71,8 @@ class RunProgress:
         if record.key == "checkpoint_stop" and "error" in record.values:
             epoch, error = record.values["epoch_num"], record.values["error"]
             self._console.print(f"{self._name}: no checkpoint after epoch {epoch}: {error}", soft_wrap=True)
+        if record.key == "model_saved" and "error" in record.values:
+            self._console.print(f"{self._name}: the weights were not saved: {record.values['error']}", soft_wrap=True)
         if record.key == "eval_accuracy":
             self._seen |= {f"eval/{name}": value for name, value in record.values["metrics"].items()}
             self._progress.update(self._task, detail=self._detail())
@@ -91,6 +93,8 @@ def run_table(name: str, folder: Path, result: Result) -> Table:
     table.add_column()
     for row in run_rows(result):
         table.add_row(*row)
+    if (folder / run_folder.MODEL).exists():
+        table.add_row("weights", str(folder / run_folder.MODEL))
     table.add_row("run folder", str(folder))
     return table
 

@@ -27,7 +27,8 @@ class TrialCallback(pl.Callback):
     """Measures one run. Every rank has one; rank 0's has the journal.
 
     `prepare(trainer)` compiles and warms up before the clock starts, `conclude(trainer)` does what comes after it while
-    the model is still on its device. The events that the clock is computed from are in the journal; `windows`,
+    the model is still on its device; `evaluated(trainer, module, metrics)` is called within an evaluation's interval,
+    when its value is in the journal. The events that the clock is computed from are in the journal; `windows`,
     `samples` and `energy` hold the rest of the summary after the fit, also of the attempts that a run continues.
     """
 
@@ -38,6 +39,7 @@ class TrialCallback(pl.Callback):
         journal: Journal | None,
         prepare: Callable[[pl.Trainer], None],
         conclude: Callable[[pl.Trainer], None],
+        evaluated: Callable[[pl.Trainer, Any, dict[str, float]], None] | None = None,
     ) -> None:
         self.windows: list[throughput.Window] = []
         self.energy: dict[str, float] = {}
@@ -47,6 +49,7 @@ class TrialCallback(pl.Callback):
         self._journal = journal
         self._prepare = prepare
         self._conclude = conclude
+        self._evaluated = evaluated
         self._world_size = config.world_size()
         self._timer = StepTimer(device, config.log_every_n_steps)
         self._meter = EnergyMeter(device)
@@ -109,6 +112,8 @@ class TrialCallback(pl.Callback):
         epoch = trainer.current_epoch + 1
         value = metrics.get(next(iter(self._config.model.metrics), ""))
         self._event("eval_accuracy", value, epoch_num=epoch, step=self._step, metrics=metrics)
+        if self._evaluated is not None:
+            self._evaluated(trainer, pl_module, metrics)
         self._event("eval_stop", epoch_num=epoch)
         if self._journal is not None:
             values = {f"eval/{name}": value for name, value in metrics.items()}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -53,11 +52,6 @@ def best(config: RunConfig, evaluated: Sequence[Record]) -> dict[str, float]:
     return evaluations.best(rows, list(config.targets() or config.model.metrics or (rows[0] if rows else ())))
 
 
-def finite(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Without NaN and infinity, which JSON cannot hold: a loss may overflow in fp16 and the run still be good."""
-    return {key: value for key, value in metrics.items() if math.isfinite(value)}
-
-
 def write(
     config: RunConfig, run_dir: Path, log: Journal, callback: TrialCallback, measured: dict[str, float], unit: str
 ) -> None:
@@ -65,7 +59,7 @@ def write(
     events = journal.events(run_dir / run_folder.JOURNAL)
     times = clock.summarize(events, config.targets())
     evaluated = [event for event in attempts.history(events) if event.key == "eval_accuracy"]
-    metrics = finite(times | best(config, evaluated) | measured | cost(config, events, times))
+    metrics = evaluations.finite(times | best(config, evaluated) | measured | cost(config, events, times))
     if "resume/count" in metrics:
         metrics.pop("energy/to_accuracy_joules", None)  # it would be compared with that of an uninterrupted run
     # MLflow draws a figure at step 0 as a bar, beside those of other runs, and at any other as a curve of one dot. What
@@ -80,7 +74,7 @@ def write(
         targets=config.targets(),
         windows=throughput.spread(callback.windows),
         evaluations=[
-            {"clock_sec": event.clock_sec, **event.values, "metrics": finite(event.values["metrics"])}
+            {"clock_sec": event.clock_sec, **event.values, "metrics": evaluations.finite(event.values["metrics"])}
             for event in evaluated
         ],
         unit=unit,

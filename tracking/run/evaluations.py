@@ -13,6 +13,11 @@ def higher_is_better(metric: str) -> bool:
     return not metric.endswith("loss")
 
 
+def finite(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Without NaN and infinity, which JSON cannot hold: a loss may overflow in fp16 and the run still be good."""
+    return {key: value for key, value in metrics.items() if math.isfinite(value)}
+
+
 def best(evaluations: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, float]:
     """The best finite value of each of these metrics, by its key; a metric without one is left out."""
     found = {}

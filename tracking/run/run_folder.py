@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from conf import secrets
+from conf import schema, secrets
 
 CONFIG = "config.yaml"  # the whole composed config; its presence makes a folder a run folder
 OVERRIDES = "overrides.yaml"
@@ -28,6 +28,7 @@ RESULT = "result.json"
 FAILURE = "failure.rank{rank}.json"  # a file for each failed rank; the launcher folds the first into the result
 VIEW = "view.json"  # how MLflow's UI shows a sweep (see sweep_view); never an artifact
 MIRROR = "mirror.json"  # how far MLflow has the folder; never an artifact
+MODEL = "model.pt"  # the trained weights, where save_model asks for them; an artifact where it is to be one
 CHECKPOINTS = "checkpoints"  # a folder; never an artifact
 RUN_LOCK = ".owner"  # who runs the folder; locked while somebody does (see run_lock)
 RESERVE = ".result.reserve"  # room for result.json where the disk is full; gone when there is a result
@@ -209,8 +210,11 @@ def parent_of(folder: Path) -> Path | None:
 
 def artifacts(folder: Path) -> list[Path]:
     """The files that belong into MLflow: all but the journal (its rows are the metrics), the mirror's state, a
-    sweep's view (a tag of the experiment) and whatever starts with a dot."""
+    sweep's view (a tag of the experiment), the model unless `tracking.upload_model` says so, and whatever starts with
+    a dot."""
     private = {JOURNAL, MIRROR, RUN, VIEW}
+    if (folder / MODEL).exists() and not schema.load(folder / CONFIG).tracking.upload_model:
+        private.add(MODEL)
     return sorted(
         path for path in folder.iterdir() if path.is_file() and path.name not in private and path.name[0] != "."
     )

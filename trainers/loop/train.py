@@ -16,15 +16,17 @@ import torch.distributed as dist
 from pytorch_lightning.profilers import PassThroughProfiler
 from pytorch_lightning.strategies import SingleDeviceStrategy, Strategy
 
-from conf.schema import ConfigError, DatasetConfig, RunConfig
+from conf.schema import DatasetConfig, RunConfig
 from tracking.measure import TrialCallback, summary, throughput
 from tracking.run import Journal, attempts, checkpoints, journal, run_folder
 from trainers.loop import ddp, precision
 from trainers.loop.batch_size import check_batch_size
+from trainers.loop.build import make_data, make_module
 from trainers.loop.checkpoint import CheckpointCallback
 from trainers.loop.memory import naming_the_batch_that_fits
+from trainers.loop.trained_model import BestWeights, best_weights, save
 from trainers.loop.warmup import flops_per_sample, warm_up
-from trainers.workload import Data, Loader, Shard, TrialModule, Versioned, Workload, bind, load_workload, viewed
+from trainers.workload import Data, Loader, Shard, TrialModule, Versioned, Workload, load_workload, viewed
 
 logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
 
@@ -48,10 +50,13 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     pl.seed_everything((config.seed + (shard.rank << 20)) % 2**32, verbose=False)
     train_loader, eval_loader, test_loader = loaders(data, config, shard)
     check_batch_size(data, config, shard)
+    best = best_weights(config, holds=shard.rank == 0, evaluate=eval_loader is not None)
     flops: list[float | None] = []
     test_metrics: dict[str, float] = {}
 
     def prepare(trainer: pl.Trainer) -> None:  # before the clock starts
+        if best:
+            best.make_room(module)
         flops.append(get_ready(trainer, module, data, config, shard, gpu, evaluate=eval_loader is not None))
 
     def conclude(trainer: pl.Trainer) -> None:  # after the clock has stopped
@@ -60,19 +65,31 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
         if log:
             describe(run_dir, log, data, module)
 
-    callback = TrialCallback(config, shard.device, log, prepare, conclude)
+    callback = TrialCallback(config, shard.device, log, prepare, conclude, best.evaluated if best else None)
     exchange = strategy(config, shard, environment, log)
     trainer = make_trainer(config, exchange, module, callback, evaluate=eval_loader is not None)
-    if config.checkpoint_every_epochs:
-        # Only now: a Trainer on whose timed path is nothing that is not needed refuses to be made with it.
-        trainer.callbacks.append(CheckpointCallback(run_dir, config.checkpoint_every_epochs, shard, log))  # type: ignore[attr-defined]
+    # A Trainer on whose timed path is nothing that is not needed refuses to be made with these, so they come later.
+    trainer.callbacks += asked_for(config, run_dir, shard, log, best)  # type: ignore[attr-defined]
     trainer.fit(module, train_loader, eval_loader, ckpt_path=continued(run_dir, callback), weights_only=True)
 
     measured = summary.devices(config, callback, flops[0], gpu)
     if log:
         summary.write(config, run_dir, log, callback, measured | test_metrics, workload.unit)
         checkpoints.remove(run_dir)
+        if config.save_model != "none":
+            with dispensable("model"):  # The run has its result by now.
+                save(config, run_dir, log, module, best, environment)
     dist.destroy_process_group()
+
+
+def asked_for(
+    config: RunConfig, run_dir: Path, shard: Shard, log: Journal | None, best: BestWeights | None
+) -> list[pl.Callback]:
+    """What a run has beside its measuring callback, where the configuration says so."""
+    found: list[pl.Callback] = [best] if best else []
+    if config.checkpoint_every_epochs:
+        found.append(CheckpointCallback(run_dir, config.checkpoint_every_epochs, shard, log))
+    return found
 
 
 def get_ready(
@@ -191,14 +208,6 @@ def describe(run_dir: Path, log: Journal, data: Data, module: TrialModule) -> No
         module.write_report(run_dir)
 
 
-def make_data(workload: Workload, config: DatasetConfig) -> Data:
-    if config.name not in workload.data:
-        raise ConfigError(f"dataset={config.name}: this workload has {', '.join(sorted(workload.data))}")
-    given = {key: value for key, value in vars(config).items() if key != "name" and value is not None}
-    data: Data = bind(workload.data[config.name], "dataset", **given)
-    return data
-
-
 @contextmanager
 def dispensable(what: str) -> Iterator[None]:
     """What a finished training can do without: that it fails is told, and must not cost the run its result."""
@@ -211,18 +220,6 @@ def dispensable(what: str) -> Iterator[None]:
 def data_version(data: Data) -> dict[str, str]:
     """The tag that says what the data held."""
     return {"data.version": data.version()} if isinstance(data, Versioned) else {}
-
-
-def make_module(workload: Workload, data: Data, config: RunConfig) -> TrialModule:
-    module: TrialModule = bind(
-        workload.module,
-        "model.hparams",
-        data=data,
-        learning_rate=config.learning_rate(),
-        weight_decay=config.model.optimizer.weight_decay,
-        **config.model.hparams,
-    )
-    return module
 
 
 def strategy(config: RunConfig, shard: Shard, environment: Mapping[str, str], log: Journal | None) -> Strategy:

@@ -112,6 +112,10 @@ def record_environment(config: schema.RunConfig, run_dir: Path, found: dict[str,
 
 
 def fail(run_dir: Path, failure: Failure) -> int:
+    """Write the failure as the result and return 1; a training that has its result by now keeps it."""
+    result = run_folder.read_result(run_dir)
+    if result is not None and result.status == "finished":
+        return 1
     status = "killed" if failure.kind.startswith("signal:") else "failed"
     run_folder.write_result(run_dir, Result(status, failure=failure))
     return 1

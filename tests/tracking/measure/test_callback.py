@@ -64,13 +64,15 @@ class Batches:
         return iter([{"num_samples": value} for value in self.num_samples])
 
 
-def trained(folder: Path, module: Line, state: dict[str, Any] | None = None, **options: Any) -> TrialCallback:
+def trained(
+    folder: Path, module: Line, state: dict[str, Any] | None = None, evaluated: Any = None, **options: Any
+) -> TrialCallback:
     config = RunConfig(gpus=0, log_every_n_steps=3, **options)
     config.model.optimizer.lr = 0.01
     config.model.metrics = {"accuracy": [0.0, 1.0]}
     config.model.targets = {config.dataset.name: {"accuracy": 0.5}}
     log = Journal(folder / "journal.jsonl")
-    callback = TrialCallback(config, CPU, log, lambda trainer: None, lambda trainer: None)
+    callback = TrialCallback(config, CPU, log, lambda trainer: None, lambda trainer: None, evaluated)
     if state is not None:
         callback.load_state_dict(state)
     trainer = pl.Trainer(accelerator="cpu", devices=1, max_epochs=3, callbacks=[callback], barebones=True)
@@ -105,6 +107,18 @@ def test_it_stops_at_the_target_or_goes_on(tmp_path: Path, stops: bool, epochs: 
     events = journal.events(tmp_path / "journal.jsonl")
     assert sum(event.key == "eval_accuracy" for event in events) == epochs
     assert events[-1].values == {"status": "success"}
+
+
+def test_what_is_done_with_an_evaluation_is_on_no_clock_at_the_target_and_counts_as_evaluation_before(
+    tmp_path: Path,
+) -> None:
+    def evaluated(trainer: pl.Trainer, module: Line, metrics: dict[str, float]) -> None:
+        Journal(tmp_path / "journal.jsonl").event("copied", **metrics)
+
+    trained(tmp_path, Line(), evaluated=evaluated)
+    keys = [event.key for event in journal.events(tmp_path / "journal.jsonl")]
+    around = [keys[place - 1 : place + 2] for place, key in enumerate(keys) if key == "copied"]
+    assert around == [["eval_accuracy", "copied", "eval_stop"]] * 2
 
 
 def test_it_goes_on_from_what_a_checkpoint_has_of_it(tmp_path: Path) -> None:

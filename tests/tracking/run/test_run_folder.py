@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from conf import schema
 from tracking.run import run_folder
 from tracking.run.run_folder import Failure, Result, RunInfo
 
@@ -39,6 +40,15 @@ def test_the_journal_and_private_files_are_no_artifacts(tmp_path: Path) -> None:
     for name in ("journal.jsonl", "mirror.json", "run.json", ".mirror.lock", "config.yaml", "worker.log"):
         (tmp_path / name).touch()
     assert [path.name for path in run_folder.artifacts(tmp_path)] == ["config.yaml", "worker.log"]
+
+
+def test_a_model_is_an_artifact_where_it_is_to_be_one(tmp_path: Path) -> None:
+    config = schema.RunConfig(save_model="final")
+    for uploaded in (False, True):
+        config.tracking.upload_model = uploaded
+        schema.save(config, tmp_path / run_folder.CONFIG)
+        (tmp_path / run_folder.MODEL).touch()
+        assert ((tmp_path / run_folder.MODEL) in run_folder.artifacts(tmp_path)) is uploaded
 
 
 def test_parents_come_before_their_children(tmp_path: Path) -> None:

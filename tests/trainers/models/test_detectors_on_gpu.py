@@ -10,7 +10,7 @@ import torch
 from tests.composing import composed
 from tests.trainers import synchronization
 from trainers.data.detection.synthetic import generated_batch
-from trainers.loop.train import make_data, make_module
+from trainers.loop.build import make_data, make_module
 from trainers.models.maskrcnn import rpn
 from trainers.models.maskrcnn.module import MaskRcnn
 from trainers.workload import Batch, load_workload

@@ -1,0 +1,22 @@
+"""What the worker's agent writes when one of its processes fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tracking.run import Failure, Result, run_folder
+from trainers.loop import worker
+
+
+def test_what_a_training_has_finished_stays_finished(tmp_path: Path) -> None:
+    """As where it is killed while it saves its model."""
+    run_folder.write_result(tmp_path, Result("finished", metrics={"time/to_accuracy_sec": 1.0}))
+    assert worker.fail(tmp_path, Failure("signal:9", "killed")) == 1
+    result = run_folder.read_result(tmp_path)
+    assert result is not None
+    assert (result.status, result.metrics) == ("finished", {"time/to_accuracy_sec": 1.0})
+    (tmp_path / run_folder.RESULT).unlink()
+    worker.fail(tmp_path, Failure("signal:9", "killed"))
+    result = run_folder.read_result(tmp_path)
+    assert result is not None
+    assert result.status == "killed"

@@ -1,0 +1,28 @@
+"""What a configuration names, made: the dataset and the module."""
+
+from __future__ import annotations
+
+from conf.schema import ConfigError, DatasetConfig, RunConfig
+from trainers.workload import Data, TrialModule, Workload, bind
+
+
+def make_data(workload: Workload, config: DatasetConfig) -> Data:
+    """The dataset, whose index is read. Raises ConfigError where the workload has none of this name."""
+    if config.name not in workload.data:
+        raise ConfigError(f"dataset={config.name}: this workload has {', '.join(sorted(workload.data))}")
+    given = {key: value for key, value in vars(config).items() if key != "name" and value is not None}
+    data: Data = bind(workload.data[config.name], "dataset", **given)
+    return data
+
+
+def make_module(workload: Workload, data: Data, config: RunConfig) -> TrialModule:
+    """The module with its first weights. Raises ConfigError for a hyperparameter that it does not take, or lacks."""
+    module: TrialModule = bind(
+        workload.module,
+        "model.hparams",
+        data=data,
+        learning_rate=config.learning_rate(),
+        weight_decay=config.model.optimizer.weight_decay,
+        **config.model.hparams,
+    )
+    return module
