@@ -43,7 +43,7 @@ class TrialCallback(pl.Callback):
     ) -> None:
         self.windows: list[throughput.Window] = []
         self.energy: dict[str, float] = {}
-        self.samples = 0  # trained over all ranks
+        self.samples = 0  # They are counted over all ranks.
         self._config = config
         self._targets = config.targets()
         self._journal = journal
@@ -55,12 +55,12 @@ class TrialCallback(pl.Callback):
         self._meter = EnergyMeter(device)
         self._logged = LoggedValues(device, self._world_size, keeps=journal is not None)
         self._chunk: Chunk | None = None
-        self._waiting: Chunk | None = None  # full, and read when the next one is full
+        self._waiting: Chunk | None = None  # It is full, and is read when the next one is.
         self._step = 0
         self._epoch_samples = 0
         self._reached = False
-        self._first_step = True  # of this attempt; it is a window of its own
-        self._num_cold = 0  # windows still to come that are not steady, of an attempt that continues another
+        self._first_step = True  # An attempt's first step is a window of its own.
+        self._num_cold = 0  # So many windows of an attempt that continues another are not steady.
 
     def state_dict(self) -> dict[str, Any]:
         """What Lightning saves in a checkpoint; the windows are in the journal. A collective call."""
@@ -74,12 +74,10 @@ class TrialCallback(pl.Callback):
         self._meter.before, self.energy = state_dict["joules"], state_dict["energy"]
         self._num_cold = throughput.NUM_COLD
 
-    # ------------------------------------------------------------------------------------------------- the clock
-
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # Lightning's handler waits for the end of the batch, which never comes where a peer has died.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if self._journal is not None:  # what only the trainer knows
+        if self._journal is not None:  # The trainer alone knows these.
             optimizer = type(trainer.optimizers[0]).__name__.lower()
             self._journal.params(
                 {
@@ -89,7 +87,7 @@ class TrialCallback(pl.Callback):
                 }
             )
         self._event("warmup_start")
-        pl_module.logged = self._logged  # type: ignore[assignment]  # of a TrialModule
+        pl_module.logged = self._logged  # type: ignore[assignment]  # It is a TrialModule.
         self._prepare(trainer)
         self._event("warmup_stop")
         dist.barrier()
@@ -108,7 +106,7 @@ class TrialCallback(pl.Callback):
         self._event("eval_start", epoch_num=trainer.current_epoch + 1)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        metrics: dict[str, float] = pl_module.metrics()  # type: ignore[operator]  # of a TrialModule
+        metrics: dict[str, float] = pl_module.metrics()  # type: ignore[operator]  # It is a TrialModule.
         epoch = trainer.current_epoch + 1
         value = metrics.get(next(iter(self._config.model.metrics), ""))
         self._event("eval_accuracy", value, epoch_num=epoch, step=self._step, metrics=metrics)
@@ -125,7 +123,7 @@ class TrialCallback(pl.Callback):
         self._note(self._logged.rest())
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self._chunk is not None:  # there was no evaluation, before which it is closed
+        if self._chunk is not None:  # Before an evaluation it would be closed by now.
             self._close_epoch(trainer)
 
     def _close_epoch(self, trainer: pl.Trainer) -> None:
@@ -139,8 +137,6 @@ class TrialCallback(pl.Callback):
         self._note(self._logged.rest())
         self._logged.recording = False
         self._conclude(trainer)
-
-    # ----------------------------------------------------------------------------------------------- throughput
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: dict[str, Any], batch_idx: int
@@ -206,7 +202,7 @@ class TrialCallback(pl.Callback):
         )
         self.samples += samples
         self._epoch_samples += samples
-        if self._num_cold:  # as the first windows of a run, it is not steady: data is read and caches fill
+        if self._num_cold:  # Data is read and caches fill, as in a run's first windows.
             self._num_cold -= 1
         else:
             self.windows.append(window)

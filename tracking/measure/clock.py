@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from tracking.run import Record, attempts
 
-OFF_CLOCK = ("eval", "checkpoint")  # intervals that DAWNBench's clock leaves out
+OFF_CLOCK = ("eval", "checkpoint")  # DAWNBench's clock leaves these intervals out.
 
 
 def reached(metrics: Mapping[str, float], targets: Mapping[str, float]) -> bool:

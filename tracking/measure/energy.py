@@ -12,7 +12,7 @@ class EnergyMeter:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._begin: float | None = None
-        self.before = 0.0  # joules of all ranks, of the attempts that this one continues; NaN where they are not known
+        self.before = 0.0  # Joules of all ranks in earlier attempts; NaN where they are not known.
 
     def start(self) -> None:
         self._begin = self._joules()

@@ -26,7 +26,7 @@ OURS = (
 )  # fmt: skip
 OUR_NAMES = ("epoch", "target_reached", "train/loss", "world_size")
 REDUCTIONS = ("mean", "sum", "min", "max")
-NUM_SLOTS = 1024  # values in a block of pinned memory
+NUM_SLOTS = 1024  # A block of pinned memory holds so many values.
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class Options:
     step_key: str | None
     epoch_key: str | None
     reduction: str
-    synced: bool  # over all processes; else it is the first one's
+    synced: bool  # The value is that of all processes; else it is the first one's.
     of_evaluation: bool
 
 
-Entry = tuple[Options, float | torch.Tensor, float]  # with its weight in a mean: the samples of its batch
+Entry = tuple[Options, float | torch.Tensor, float]  # The last is its weight in a mean: the samples of its batch.
 
 
 @dataclass
@@ -80,10 +80,10 @@ class LoggedValues:
         self._device = device
         self._world_size = world_size
         self._keeps = keeps
-        self._options: dict[tuple[Any, ...], Options] = {}  # by what `log` was called with
+        self._options: dict[tuple[Any, ...], Options] = {}  # The key is what `log` was called with.
         self._entries: list[Entry] = []
         self._epoch: dict[Options, Tally] = {}
-        self._blocks: dict[torch.dtype, tuple[torch.Tensor, int]] = {}  # pinned memory, and how much of it is used
+        self._blocks: dict[torch.dtype, tuple[torch.Tensor, int]] = {}  # The number is how much of it is used.
 
     def add(
         self, module: pl.LightningModule, name: str, value: Any, on_step: bool | None, on_epoch: bool | None,
@@ -117,7 +117,7 @@ class LoggedValues:
         reduction = reduce_fx if isinstance(reduce_fx, str) else getattr(reduce_fx, "__name__", str(reduce_fx))
         if reduction not in REDUCTIONS:
             raise ConfigError(f"self.log({name!r}): reduce_fx={reduction}: allowed: {', '.join(REDUCTIONS)}")
-        both = of_step and of_epoch  # Lightning's names for it
+        both = of_step and of_epoch  # Lightning gives such values two names.
         options = Options(
             (f"{name}_step" if both else name) if of_step else None,
             (f"{name}_epoch" if both else name) if of_epoch else None,

@@ -21,11 +21,11 @@ class Chunk:
     """The raw marks of some consecutive steps of one rank; `previous` is where the first one began."""
 
     previous: object
-    ready: list[object] = field(default_factory=list)  # a mark when the batch was there
-    done: list[object] = field(default_factory=list)  # a mark when the step had been launched, or was done
+    ready: list[object] = field(default_factory=list)  # A mark is set when the batch is there.
+    done: list[object] = field(default_factory=list)  # A mark is set when the step is launched, or done.
     losses: list[torch.Tensor] = field(default_factory=list)
     samples: int = 0
-    logged: list[Entry] = field(default_factory=list)  # what the module logged until the last of these steps
+    logged: list[Entry] = field(default_factory=list)  # The module logged it until the last of these steps.
 
 
 class StepTimer:

@@ -61,9 +61,9 @@ def write(
     evaluated = [event for event in attempts.history(events) if event.key == "eval_accuracy"]
     metrics = evaluations.finite(times | best(config, evaluated) | measured | cost(config, events, times))
     if "resume/count" in metrics:
-        metrics.pop("energy/to_accuracy_joules", None)  # it would be compared with that of an uninterrupted run
-    # MLflow draws a figure at step 0 as a bar, beside those of other runs, and at any other as a curve of one dot. What
-    # does have a curve goes behind all of it, also of an earlier attempt: there MLflow looks for a metric's value.
+        metrics.pop("energy/to_accuracy_joules", None)  # It would be compared with that of an uninterrupted run.
+    # MLflow draws a figure at step 0 as a bar, beside those of other runs, and at any other as a curve of one dot. A
+    # figure that has a curve goes behind all of it, where MLflow looks for its value, also behind an earlier attempt's.
     records = (record for record, _ in journal.read(run_dir / run_folder.JOURNAL))
     curves = {key for record in records if record.kind == "metrics" for key in record.values}
     log.metrics({key: value for key, value in metrics.items() if key in curves}, attempts.last_step(events))

@@ -21,8 +21,8 @@ from typing import Any
 from conf.schema import ConfigError
 from tracking.run import Record
 
-# Dense peak of the matrix units in FLOP/s by NVML's device name and precision: NVIDIA's datasheets of each product
-# (without sparsity). A device that is not here has no utilisation figure, rather than another device's.
+# NVIDIA's datasheets have the dense peak of the matrix units in FLOP/s, without sparsity; keys are NVML's device name
+# and the precision. A device that is not here has no utilisation figure, rather than another device's.
 PEAK_FLOPS: dict[str, dict[str, float]] = {
     "NVIDIA H200": {"fp32": 67e12, "tf32": 494.7e12, "bf16": 989.4e12, "fp16": 989.4e12},
     "NVIDIA H100 80GB HBM3": {"fp32": 67e12, "tf32": 494.7e12, "bf16": 989.4e12, "fp16": 989.4e12},
@@ -37,18 +37,18 @@ PEAK_FLOPS: dict[str, dict[str, float]] = {
 }
 
 
-NUM_COLD = 2  # windows: the first step, and those that follow it up to the next window
+NUM_COLD = 2  # The first window is one step, the second what follows it up to the next edge.
 
 
 @dataclass(frozen=True)
 class Window:
     """A run of steps: the samples of all ranks, each rank's time, and each step's time on its slowest rank."""
 
-    step: int  # global step at its end
-    epoch_num: int  # counted from 1
+    step: int  # It is the global step at the window's end.
+    epoch_num: int  # It is counted from 1.
     samples: int
-    rank_sec: tuple[float, ...]  # of each rank, from the window's start to its end by the rank's own clock
-    rank_wait_sec: tuple[float, ...]  # the part of it in which the rank's device waited for the loader
+    rank_sec: tuple[float, ...]  # Each rank's is from the window's start to its end by its own clock.
+    rank_wait_sec: tuple[float, ...]  # In this part of it the rank's device waited for the loader.
     step_sec: tuple[float, ...]
     wait_sec: tuple[float, ...]
 

@@ -33,7 +33,7 @@ class WholeFiles(TorchCheckpointIO):
             Path(path).parent.mkdir(mode=0o700, exist_ok=True)
             with run_folder.replacing(Path(path)) as temporary, temporary.open("wb") as file:
                 torch.save(checkpoint, file)
-        except (OSError, RuntimeError) as error:  # PyTorch makes a RuntimeError of its own of what the file raises
+        except (OSError, RuntimeError) as error:  # PyTorch makes a RuntimeError of what the file raises.
             self.error = str(error.__context__ or error)
 
 
@@ -49,7 +49,7 @@ class CheckpointCallback(Checkpoint):
         self._shard = shard
         self._journal = journal
         self._files = WholeFiles()
-        self._random: dict[str, Any] | None = None  # this process's, of the checkpoint
+        self._random: dict[str, Any] | None = None  # The checkpoint has those of every process; these are this one's.
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         if self._every_epochs >= int(trainer.max_epochs or 0):
@@ -65,7 +65,7 @@ class CheckpointCallback(Checkpoint):
             return
         if self._journal is not None:
             self._journal.event("checkpoint_start", epoch_num=epoch)
-        trainer.save_checkpoint(checkpoints.path_of(self._run_dir, epoch))  # process 0 writes, the others wait for it
+        trainer.save_checkpoint(checkpoints.path_of(self._run_dir, epoch))  # Process 0 writes, and the others wait.
         if self._journal is not None:
             failed = {"error": self._files.error} if self._files.error else {}
             if not failed:

@@ -26,7 +26,7 @@ def overlaps(asked: bool | None, topology: str) -> bool:
 def options() -> dict[str, Any]:
     """Arguments of DistributedDataParallel where gradients leave during the backward pass."""
     # Buffers are made the same before an evaluation rather than at every step; gradients need no second copy.
-    known = inspect.signature(DistributedDataParallel).parameters  # PyTorch 2.15 has a new name for it
+    known = inspect.signature(DistributedDataParallel).parameters  # PyTorch 2.15 renames an option.
     every_step = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
     return {every_step: False, "gradient_as_bucket_view": True}
 
@@ -78,7 +78,7 @@ class Gradients:
         # Laid out as the gradients are, so that a single kernel copies many.
         shared = [part.as_strided(like.size(), like.stride()) for part, like in zip(parts, own, strict=True)]
         torch._foreach_copy_(shared, own)
-        mean = dist.ReduceOp.AVG if self._buffer.is_cuda else dist.ReduceOp.SUM  # gloo has no mean
+        mean = dist.ReduceOp.AVG if self._buffer.is_cuda else dist.ReduceOp.SUM  # Gloo has no mean.
         dist.all_reduce(self._buffer, mean)
         if mean == dist.ReduceOp.SUM:
             self._buffer /= dist.get_world_size()

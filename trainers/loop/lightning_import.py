@@ -9,8 +9,8 @@ from importlib.metadata import PackageNotFoundError
 
 from lightning_utilities.core import imports
 
-# torchmetrics, which Lightning imports, imports these where they are installed, for its plots and audio metrics: a
-# third of Lightning's import time (4 of 14 s on two cores).
+# Lightning imports torchmetrics, which imports these where they are installed, for its plots and audio metrics. They
+# take a third of Lightning's import time (4 of 14 s on two cores).
 SLOW = ("matplotlib", "scipy", "transformers")
 
 
@@ -27,7 +27,7 @@ def as_if_missing(*names: str) -> Iterator[None]:
 
     imports._version = visible_version  # type: ignore[assignment]
     for name in hidden:
-        sys.modules[name] = None  # type: ignore[assignment]  # what import takes for "not there"
+        sys.modules[name] = None  # type: ignore[assignment]  # Python's import takes None for a package that is missing.
     try:
         yield
     finally:

@@ -10,8 +10,8 @@ import torch
 
 from trainers.workload import Data, TrialModule
 
-PROBE = 2  # samples; twice as many in a second try, and the difference is what a sample takes
-USABLE = 0.9  # of the device's memory: the rest is the allocator's waste and what others hold
+PROBE = 2  # A second try has twice as many samples, and the difference is what a sample takes.
+USABLE = 0.9  # The rest of the device's memory is the allocator's waste and what others hold.
 
 
 @contextmanager

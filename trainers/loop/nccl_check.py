@@ -20,10 +20,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-BACKENDS = {"cuda": "nccl", "cpu": "gloo"}  # the second to try this file out where there is no GPU
-NUM_BYTES = 2**28  # large enough for the links to be the limit
+BACKENDS = {"cuda": "nccl", "cpu": "gloo"}  # Gloo is there to try this file out without a GPU.
+NUM_BYTES = 2**28  # A message of this size is limited by the links.
 NUM_WARMUP, NUM_TIMED = 5, 20
-TIMEOUT_SEC = 60  # a GPU that does not answer
+TIMEOUT_SEC = 60  # A GPU that does not answer by then is not waited for.
 
 
 def main() -> int:
@@ -34,11 +34,11 @@ def main() -> int:
     }
     try:
         if answer["gpus"]:
-            torch.zeros(1, device="cuda").sum().item()  # raises where the driver is too old
+            torch.zeros(1, device="cuda").sum().item()  # It raises where the driver is too old.
         if answer["gpus"] > 1:
             answer["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
             answer["bus_gb_per_sec"] = bandwidth(answer["gpus"])
-    except Exception as error:  # whatever it is, it is what the caller wants to know
+    except Exception as error:  # Whatever it is, the caller wants to know it.
         answer["error"] = f"{type(error).__name__}: {told(str(error))}"
     print(json.dumps(answer))
     return 1 if "error" in answer else 0

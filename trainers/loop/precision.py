@@ -20,8 +20,8 @@ def apply(config: PrecisionConfig) -> None:
     torch.backends.cudnn.allow_tf32 = config.tf32
     # PyTorch 2.11's cache of compiled steps does not tell fp16's from bf16's: it would run the other one's.
     torch.compiler.config.cache_key_tag = config.name
-    # Also for its compiler's processes, which keep under this name which variant of a kernel was measured as fastest:
-    # kept under another, it would be measured anew at every start.
+    # The compiler's processes keep under this name which variant of a kernel was measured as fastest. Without it they
+    # would measure anew at every start.
     os.environ["TORCH_COMPILE_CACHE_KEY_TAG"] = config.name
 
 

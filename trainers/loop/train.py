@@ -54,12 +54,14 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     flops: list[float | None] = []
     test_metrics: dict[str, float] = {}
 
-    def prepare(trainer: pl.Trainer) -> None:  # before the clock starts
+    def prepare(trainer: pl.Trainer) -> None:
+        """What is done before the clock starts."""
         if best:
             best.make_room(module)
         flops.append(get_ready(trainer, module, data, config, shard, gpu, evaluate=eval_loader is not None))
 
-    def conclude(trainer: pl.Trainer) -> None:  # after the clock has stopped
+    def conclude(trainer: pl.Trainer) -> None:
+        """What is done after the clock has stopped."""
         if test_loader is not None:
             test_metrics.update(evaluate_test(trainer, module, test_loader))
         if log:
@@ -130,7 +132,7 @@ def make_trainer(
 ) -> pl.Trainer:
     """A Trainer with nothing on the timed path that is not needed."""
     if not evaluate:
-        warnings.filterwarnings("ignore", ".*have no `val_dataloader`")  # on purpose
+        warnings.filterwarnings("ignore", ".*have no `val_dataloader`")  # It is left out on purpose.
     trainer = pl.Trainer(
         strategy=strategy,
         devices=config.processes_per_node(),
@@ -141,13 +143,13 @@ def make_trainer(
         limit_train_batches=config.limit_train_batches,
         limit_val_batches=None if evaluate else 0,
         callbacks=[callback],
-        inference_mode=False,  # another mode than the warm-up's would compile the evaluation again, on the clock
-        barebones=True,  # no logger, checkpoints, progress bar or sanity check on the timed path
-        use_distributed_sampler=False,  # the loaders give each process its share, and every sample once
+        inference_mode=False,  # A mode that the warm-up has not would compile the evaluation again, on the clock.
+        barebones=True,  # It keeps logger, progress bar and sanity check off the timed path.
+        use_distributed_sampler=False,  # The loaders give each process its share, and every sample once.
     )
     trainer.profiler = NoProfiler()  # type: ignore[attr-defined]
     # Lightning would ask all processes before every step whether one was told to stop, and wait for the device to
-    # hear the answer; here the agent stops them all (the callback leaves SIGTERM to do so).
+    # hear the answer. Here the agent stops them all, by the SIGTERM that the callback lets through.
     trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
     return trainer
 
@@ -174,7 +176,7 @@ def join(config: RunConfig) -> Shard:
     else:
         dist.init_process_group("gloo")
     counted = torch.ones((), device=device)
-    dist.all_reduce(counted)  # each process counts once: the world as it is, not as it was announced
+    dist.all_reduce(counted)  # It is the world as it is, not as it was announced.
     world_size = int(counted)
     assert world_size == config.world_size(), f"{world_size} processes take part; {config.world_size()} were asked for"
     return Shard(dist.get_rank(), world_size, device)

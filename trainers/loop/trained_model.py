@@ -20,7 +20,7 @@ from tracking.run import Journal, evaluations, run_folder
 from trainers.loop.checkpoint import WholeFiles
 from trainers.workload import TrialModule
 
-COMPILED = "_orig_mod."  # what torch.compile puts into the names of a module that it wraps
+COMPILED = "_orig_mod."  # Names in a module that torch.compile wraps begin with it.
 
 
 class BestWeights(pl.Callback):

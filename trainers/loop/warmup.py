@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from trainers.workload import Batch, TrialModule
 
-NUM_STEPS = 3  # the first compiles, the second allocates what the optimizer keeps, the third runs as all others will
+NUM_STEPS = 3  # One compiles, one allocates what the optimizer keeps, one runs as all others will.
 
 
 def warm_up(trainer: pl.Trainer, module: TrialModule, batches: Sequence[Batch], evaluate: bool = True) -> None:
@@ -34,7 +34,7 @@ def warm_up(trainer: pl.Trainer, module: TrialModule, batches: Sequence[Batch], 
         with torch.no_grad():
             for batch in batches:
                 trainer.strategy.validation_step(batch, 0)
-            module.metrics()  # drops the counts
+            module.metrics()  # The counts are dropped by it.
 
 
 def _forward_backward(trainer: pl.Trainer, optimizer: torch.optim.Optimizer, batch: Batch) -> torch.Tensor:
@@ -55,7 +55,7 @@ def untouched(trainer: pl.Trainer, module: TrialModule) -> Iterator[None]:
         yield
     with torch.no_grad():
         for name, tensor in module.state_dict().items():
-            tensor.copy_(tensors[name])  # in place, so that what was compiled still points at it
+            tensor.copy_(tensors[name])  # What was compiled still points at it.
     for optimizer, state in zip(trainer.optimizers, optimizers, strict=True):
         optimizer.load_state_dict(state)
         optimizer.zero_grad()

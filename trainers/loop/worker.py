@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig
 
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
-ALL_IMPORTS = "TIMETRIAL_ALL_IMPORTS"  # set where trainers.loop.lightning_import has left out too much
+PR_SET_PDEATHSIG = 1  # The number is from linux/prctl.h.
+ALL_IMPORTS = "TIMETRIAL_ALL_IMPORTS"  # It is set where trainers.loop.lightning_import left out too much.
 
 
 def main(run_dir: Path) -> int:
     """Run the training in `run_dir` and return 0, or leave its failure in result.json and return 1."""
     config = schema.load(run_dir / run_folder.CONFIG)
     processes = config.processes_per_node()
-    # What torchrun does too: more threads than cores make every process slower. And threads that spin for long while
+    # What torchrun does too: more threads than cores make every process slower. Threads that spin for long while
     # they wait for each other are many times slower than ones that sleep, wherever something else wants a core.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // processes)))
     os.environ.setdefault("GOMP_SPINCOUNT", "100000")
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5")
-    collector = fingerprint.Collector()  # its commands run beside the imports
+    collector = fingerprint.Collector()  # Its commands run beside the imports.
 
     import_training(config, run_dir)
     import torch
@@ -48,8 +48,8 @@ def main(run_dir: Path) -> int:
     from torch.distributed.launcher.api import elastic_launch
 
     try:
-        found = collector.finish(torch, range(processes if config.on_gpu() else 0))
-        environment = record_environment(config, run_dir, found)
+        facts = collector.finish(torch, range(processes if config.on_gpu() else 0))
+        environment = record_environment(config, run_dir, facts)
         assert not torch.cuda.is_initialized(), "a forked process cannot use CUDA once its parent has"
         elastic_launch(torchrun(run_dir, processes), run_rank)(run_dir, environment)
     except schema.ConfigError as error:
@@ -64,14 +64,14 @@ def import_training(config: schema.RunConfig, run_dir: Path) -> None:
     from trainers.loop import lightning_import
 
     # A workload of the user's own may want all of torchmetrics; ours do not.
-    slow = (
+    left_out = (
         lightning_import.SLOW if config.model.workload.startswith("trainers.") and ALL_IMPORTS not in os.environ else ()
     )
     try:
-        with lightning_import.as_if_missing(*slow):
+        with lightning_import.as_if_missing(*left_out):
             import trainers.loop.train  # noqa: F401
-    except Exception:  # an ImportError, or what some package makes of one
-        if not slow:
+    except Exception:  # Some packages make another exception of an ImportError.
+        if not left_out:
             raise
         # Something else that is installed here needs them: start again, with them.
         os.environ[ALL_IMPORTS] = "1"
@@ -89,24 +89,24 @@ def torchrun(run_dir: Path, processes: int) -> LaunchConfig:
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
         run_id=run_dir.name,
-        max_restarts=0,  # a restart would hide a failure inside a measured time
+        max_restarts=0,  # A restart would hide a failure inside a measured time.
         start_method="fork",
         monitor_interval=0.1,
     )
 
 
-def record_environment(config: schema.RunConfig, run_dir: Path, found: dict[str, Any]) -> dict[str, str]:
-    """Write the fingerprint and return its tags. Raises ConfigError where it is not what the stack promises."""
-    run_folder.write_json(run_dir / run_folder.FINGERPRINT, found)
-    run_folder.write_text(run_dir / run_folder.REQUIREMENTS, fingerprint.requirements(found))
-    tags = fingerprint.tags(found)
-    changed = fingerprint.changes(fingerprint.taken(run_dir))
+def record_environment(config: schema.RunConfig, run_dir: Path, facts: dict[str, Any]) -> dict[str, str]:
+    """Write the fingerprint's facts and return its tags. Raises ConfigError where it is not what the stack promises."""
+    run_folder.write_json(run_dir / run_folder.FINGERPRINT, facts)
+    run_folder.write_text(run_dir / run_folder.REQUIREMENTS, fingerprint.requirements(facts))
+    tags = fingerprint.tags(facts)
+    changes = fingerprint.changes(fingerprint.taken(run_dir))
     journal = Journal(run_dir / run_folder.JOURNAL)
-    journal.tags(tags | ({"resumed.changed": ",".join(changed)} if changed else {}))
+    journal.tags(tags | ({"resumed.changed": ",".join(changes)} if changes else {}))
     journal.close()
-    if wrong := fingerprint.mismatches(found, config.stack.expect):
+    if mismatches := fingerprint.mismatches(facts, config.stack.expect):
         raise schema.ConfigError(
-            f"stack={config.stack.name}: {'; '.join(wrong)}. Use a stack that has it, or correct stack.expect"
+            f"stack={config.stack.name}: {'; '.join(mismatches)}. Use a stack that has it, or correct stack.expect"
         )
     return tags
 
@@ -136,14 +136,14 @@ def run_rank(run_dir: Path, environment: dict[str, str]) -> None:
         kind = classify(error)
         message = str(error) if kind == "bad_input" else f"{type(error).__name__}: {error}"
         failure = Failure(kind, message, traceback.format_exc(), rank)
-        with suppress(OSError):  # the disk may be full: then the exit code has to say it all
+        with suppress(OSError):  # On a full disk the exit code has to say it all.
             run_folder.write_json(run_dir / run_folder.FAILURE.format(rank=rank), failure)
         with suppress(OSError):
             traceback.print_exc()
             sys.stdout.flush()
             sys.stderr.flush()
         if kind == "error" and config.world_size() > 1:
-            time.sleep(2)  # a peer's death may be the cause: the agent must come to see that one first
+            time.sleep(2)  # A peer's death may be the cause, and the agent has to see that first.
         # Not through exit handlers: they would wait for peers that may be gone.
         os._exit(errno.ENOSPC if kind == "disk_full" else 1)
 
@@ -171,21 +171,21 @@ def first_failure(run_dir: Path, error: ChildFailedError) -> Failure:
     rank, failure = error.get_first_failure()
     if failure.exitcode < 0:
         name = signal.Signals(-failure.exitcode).name
-        said = failures.last_words(run_dir)
-        return Failure(f"signal:{-failure.exitcode}", f"rank {rank} was killed by {name}", said, rank)
-    written = run_dir / run_folder.FAILURE.format(rank=rank)
-    if written.exists():
-        return Failure(**run_folder.read_json(written))
+        last_words = failures.last_words(run_dir)
+        return Failure(f"signal:{-failure.exitcode}", f"rank {rank} was killed by {name}", last_words, rank)
+    file = run_dir / run_folder.FAILURE.format(rank=rank)
+    if file.exists():
+        return Failure(**run_folder.read_json(file))
     if failure.exitcode == errno.ENOSPC:
         return Failure("disk_full", f"rank {rank} could not write: {os.strerror(errno.ENOSPC)}: {run_dir}", rank=rank)
-    said = failures.last_words(run_dir)
-    return Failure("error", f"rank {rank} ended with exit code {failure.exitcode}", said, rank)
+    last_words = failures.last_words(run_dir)
+    return Failure("error", f"rank {rank} ended with exit code {failure.exitcode}", last_words, rank)
 
 
 def die_with(parent: int) -> None:
     """Have the kernel kill this process when its parent dies, however the parent dies."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before that
+    if os.getppid() != parent:  # The parent died before the call.
         os.kill(os.getpid(), signal.SIGKILL)
 
 

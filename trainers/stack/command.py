@@ -10,8 +10,8 @@ from pathlib import Path
 
 from conf.schema import RunConfig
 
-LAUNCHER = "TIMETRIAL_LAUNCHER"  # the launcher's process id, where the worker is its child
-ROOT = Path(__file__).resolve().parents[2]  # where conf, tracking and trainers are imported from
+LAUNCHER = "TIMETRIAL_LAUNCHER"  # It holds the launcher's process id where the worker is its child.
+ROOT = Path(__file__).resolve().parents[2]  # Conf, tracking and trainers are imported from here.
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ def native(config: RunConfig, run_dir: Path, environ: Mapping[str, str]) -> Work
     settings = {
         "PYTHONPATH": path,
         "PYTHONUNBUFFERED": "1",
-        LAUNCHER: str(os.getpid()),  # the worker ends with it, also where it is gone before the worker looks
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order of nvidia-smi and NVML, so that numbers mean the same GPU
+        LAUNCHER: str(os.getpid()),  # The worker ends with it, even if it is gone already.
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # It is the order of nvidia-smi and NVML.
         **config.stack.env,
     }
     inherited = {name: value for name, value in environ.items() if not name.lstrip("_").startswith("MLFLOW_")}

@@ -115,6 +115,7 @@ def test_every_epoch_counts_once_and_what_was_lost_is_told(run: Simulation) -> N
         "checkpoint/num_failed": 0.0,
         "target_reached": 1.0,
         "epochs/to_accuracy": run.num_epochs,
+        "epochs/trained": run.num_epochs,
         "resume/count": sum(event.key == "resume" for event in run.events),
         "resume/lost_sec": pytest.approx(run.worked_sec - kept_sec, abs=1e-6),
         "resume/down_sec": pytest.approx(run.standing_sec, abs=0.01),
