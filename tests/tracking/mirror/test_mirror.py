@@ -51,11 +51,11 @@ def test_a_sweep_is_synced_with_its_jobs_and_syncing_again_changes_nothing(
     parent = make_folder(tmp_path, server.uri, "sweep", kind="sweep")
     jobs = [make_folder(parent, server.uri, status, parent="..") for status in ("failed", "finished", "killed")]
     for job in jobs:
-        write_rows(job, range(3))
         journal = Journal(job / run_folder.JOURNAL)
         journal.params({"dataset": "digits"})
         journal.event("train_samples", 1150)
         journal.close()
+        write_rows(job, range(3))
         end(job, job.name)
     end(parent)
     running = make_folder(tmp_path, server.uri, "still")
