@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from tracking.run import Record, Result, evaluations
@@ -34,6 +34,7 @@ class RunProgress:
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(BAR_WIDTH),
+            TimeElapsedColumn(),
             TextColumn("{task.fields[left]}"),
             TextColumn("{task.fields[detail]}"),
             console=console,
@@ -44,7 +45,7 @@ class RunProgress:
         self._phase = ""
         self._epoch = self._epochs = self._batches = 0
         self._epoch_start = 0.0
-        self._first: Record | None = None  # window of this attempt, from which on its pace is taken
+        self._began = (0.0, 0)  # seconds and steps, where this attempt's first epoch starts
         self._seen: dict[str, float] = {}
         self._best: dict[str, float] = {}
 
@@ -67,9 +68,10 @@ class RunProgress:
             self._epochs, self._batches = int(record.values["max_epochs"]), int(record.values["num_batches"])
             self._progress.update(self._task, total=self._epochs * self._batches)
         if record.key == "throughput_window":
-            self._first = self._first or record
             self._progress.update(self._task, completed=record.values["step"], left=self._left(record))
         if record.key == "epoch_start":
+            if not self._epoch:
+                self._began = record.clock_sec, (record.values["epoch_num"] - 1) * self._batches
             self._epoch, self._epoch_start = record.values["epoch_num"], record.clock_sec
         if record.key == "epoch_stop":  # the last window's rate, of what steps were left over, says little of the epoch
             epoch_sec = record.clock_sec - self._epoch_start
@@ -79,6 +81,8 @@ class RunProgress:
             self._console.print(f"{self._name}: no checkpoint after epoch {epoch}: {error}", soft_wrap=True)
         if record.key == "eval_accuracy":
             self._evaluated(record)
+        if record.key == "run_stop":
+            self._progress.update(self._task, left="")
         where = f"epoch {self._epoch} of {self._epochs}, " if self._epoch and self._phase != "testing" else ""
         self._progress.update(self._task, description=where + self._phase, detail=self._detail())
 
@@ -92,12 +96,10 @@ class RunProgress:
 
     def _left(self, record: Record) -> str:
         """How long the rest of the schedule takes at the pace so far; the target may come before its end."""
-        assert self._first is not None
-        steps = record.values["step"] - self._first.values["step"]
-        if steps <= 0:
-            return ""
-        sec_per_step = (record.clock_sec - self._first.clock_sec) / steps
-        return f"{duration(sec_per_step * (self._epochs * self._batches - record.values['step']))} left at most"
+        began_sec, began_step = self._began
+        step = record.values["step"]
+        sec_per_step = (record.clock_sec - began_sec) / max(1, step - began_step)
+        return f"{duration(sec_per_step * (self._epochs * self._batches - step))} left at most"
 
     def _detail(self) -> str:
         texts = {"train/loss": "loss {:.3g}", "throughput/samples_per_sec": "{:,.0f} samples/s"}
