@@ -90,8 +90,8 @@ def test_the_run_stops_at_its_target_and_its_events_are_mllogs(vgg: Launched) ->
     keys = [event.key for event in journal.events(vgg.folder / run_folder.JOURNAL)]
     clock = [key for key in keys if key != "throughput_window"]
     assert clock == [
-        "init_start", "index_start", "index_stop", "warmup_start", "warmup_stop", "init_stop", "run_start",
-        "epoch_start", "epoch_stop", "eval_start", "eval_accuracy", "eval_stop", "run_stop",
+        "init_start", "index_start", "index_stop", "train_samples", "warmup_start", "warmup_stop", "init_stop",
+        "run_start", "epoch_start", "epoch_stop", "eval_start", "eval_accuracy", "eval_stop", "run_stop",
     ]  # fmt: skip
     assert keys.count("throughput_window") == 3  # the first step is one of its own
 

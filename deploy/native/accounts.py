@@ -169,7 +169,8 @@ class Accounts:
         for experiment in self.experiments():
             if experiment["name"] == name:
                 return str(experiment["experiment_id"])
-        return str(self.call("POST", "experiments/create", name=name)["experiment_id"])
+        kind = {"key": "mlflow.experimentKind", "value": "custom_model_development"}  # its page opens on runs
+        return str(self.call("POST", "experiments/create", name=name, tags=[kind])["experiment_id"])
 
     def experiments(self) -> Iterator[dict[str, Any]]:
         token = ""

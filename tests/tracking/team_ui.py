@@ -58,7 +58,7 @@ class TeamUi:
     @property
     def experiment(self) -> str:
         """The address of all runs of the experiment, as MLflow shows them to who never looked at them."""
-        return f"{self.uri}/#/experiments/{Mirror(self.folders[0]).experiment_id}/runs?{server.MODEL_TRAINING}"
+        return server.experiment_link(self.uri, str(Mirror(self.folders[0]).experiment_id))
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from tracking.jobs.repair import repair
 from tracking.jobs.supervision import Interrupted
 from tracking.jobs.sweep import Job
 from tracking.jobs.uploads import Uploads, python
-from tracking.run import Checkpoint, Result, checkpoints, failures, run_folder, run_lock
+from tracking.run import Checkpoint, Result, checkpoints, failures, headline, run_folder, run_lock
 from tracking.terminal import make_console
 
 
@@ -106,19 +106,25 @@ class Launcher:
 
     def _run_jobs(self, jobs: Sequence[Job], folder: Path) -> None:
         todo = [job for job in jobs if not job.finished]
+        secs: list[float] = []  # of the jobs so far
         self._console.print(f"sweep {folder.name}: {len(todo)} of {len(jobs)} jobs to run", style="bold")
         try:
             for number, job in enumerate(todo, 1):
                 self._console.print(f"job {number} of {len(todo)}: {' '.join(job.overrides)}", soft_wrap=True)
                 job.folder, job.result = None, None
+                began = time.monotonic()
                 try:
                     with ExitStack() as held:
                         self._run(job, folder, folder, held)
                 except OSError as error:  # the disk is full: it may have room again for the next job
                     job.result = Result("failed", failure=failures.trouble(error))
                 assert job.result is not None
-                if job.result.failure:
-                    self._console.print(f"  {sweep_summary.status(job)}: {job.result.failure.message}", soft_wrap=True)
+                secs.append(time.monotonic() - began)
+                failure = job.result.failure
+                came_to = headline(job.result) or "finished"
+                outcome = f"{sweep_summary.status(job)}: {failure.message}" if failure else came_to
+                line = console.job_line(job.name, outcome, len(todo) - number, sum(secs) / number)
+                self._console.print(line, soft_wrap=True)
                 self._started = time.monotonic()
         except Interrupted as error:
             self._console.print(f"stopped by {error}; continue with: launch.py sweep.resume={folder.name}")
@@ -137,7 +143,7 @@ class Launcher:
             self._uploads.start(folder)
             command = self._command(job.config, folder)
             uuids = [gpu.uuid for gpu in self._gpus[: int(job.config.gpus)]]
-            with console.RunProgress(self._console, job.name) as progress:
+            with console.RunProgress(self._console, job.name, job.config.targets()) as progress:
                 job.result = supervision.run_job(
                     folder, job.config, command.argv, command.env, uuids, progress.update, self._started, descriptor
                 )

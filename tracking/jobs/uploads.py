@@ -114,7 +114,8 @@ class Uploads:
     def print_link(self, folder: Path) -> None:
         mirror = Mirror(folder)
         if mirror.run_id and mirror.experiment_id:
-            self._print_ui({"": server.run_link(self._uri, mirror.experiment_id, mirror.run_id)})
+            link = server.run_link(self._uri, mirror.experiment_id, mirror.run_id)
+            self._print_ui({"": link, "all runs": server.experiment_link(self._uri, mirror.experiment_id)})
 
     def print_sweep(self, folder: Path, folders: Sequence[Path]) -> None:
         """Where a sweep's runs are: in a table by time to accuracy, in charts, side by side; and the sweep's report."""
@@ -133,6 +134,7 @@ class Uploads:
             links["side by side"] = server.compare_link(self._uri, experiment, run_ids)
         report = "report.html" if (folder / "report.html").exists() else ""
         links["report" if report else "the sweep"] = server.run_link(self._uri, experiment, parent_id, report)
+        links["all runs"] = server.experiment_link(self._uri, experiment)
         self._print_ui(links)
 
     def _print_ui(self, links: Mapping[str, str]) -> None:

@@ -8,9 +8,10 @@ since it takes seconds.
 from __future__ import annotations
 
 from tracking.mirror import connection, server
+from tracking.mirror.description import NOTE_TAG, end_tags, recorded
 from tracking.mirror.log_batches import MAX_TAG_CHARS, log_batches, shortened
 from tracking.mirror.mirror import Mirror
-from tracking.mirror.mlflow_run import NOTE_TAG, UID_TAG, failure_tags
+from tracking.mirror.mlflow_run import UID_TAG
 from tracking.mirror.server import ENVIRONMENT, TrackingRefused, TrackingUnavailable
 from tracking.mirror.state import STATUS
 
@@ -24,8 +25,9 @@ __all__ = [
     "TrackingRefused",
     "TrackingUnavailable",
     "connection",
-    "failure_tags",
+    "end_tags",
     "log_batches",
+    "recorded",
     "server",
     "shortened",
 ]

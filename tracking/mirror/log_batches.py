@@ -9,11 +9,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tracking.run import journal
+from tracking.run import Record, journal
 
 # MLflow's limits (mlflow/utils/validation.py); the last is below its 1 MB, since our count of bytes is an estimate.
 MAX_METRICS, MAX_PARAMS, MAX_TAGS, MAX_ENTITIES, MAX_BYTES = 1000, 100, 100, 1000, 900_000
 MAX_PARAM_CHARS, MAX_TAG_CHARS = 6000, 8000
+# Tags of ours that MLflow's pages have a column for, under a name of its own.
+ALSO_CALLED = {"git.commit": "mlflow.source.git.commit"}
 
 
 @dataclass
@@ -81,7 +83,7 @@ def log_batches(path: Path, offset: int, params: Mapping[str, str] | None = None
     batch, shipped = LogBatch(offset, known=known), offset
     for record, end in journal.read(path, offset):
         if record.kind in ("metrics", "params", "tags"):
-            for key, value in record.values.items():
+            for key, value in _with_mlflows_names(record).items():
                 try:
                     if not batch.add(record.kind, key, value, record.time_ms, record.step):
                         yield batch
@@ -95,6 +97,13 @@ def log_batches(path: Path, offset: int, params: Mapping[str, str] | None = None
         batch.offset, batch.time_ms = end, max(batch.time_ms, record.time_ms)
     if batch.offset > shipped:
         yield batch
+
+
+def _with_mlflows_names(record: Record) -> dict[str, Any]:
+    """A record's values; what MLflow has a name of its own for is there under both."""
+    if record.kind != "tags":
+        return record.values
+    return record.values | {name: record.values[key] for key, name in ALSO_CALLED.items() if key in record.values}
 
 
 @lru_cache(maxsize=4096)

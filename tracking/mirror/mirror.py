@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from conf.secrets import strip_credentials
-from tracking.mirror import mlflow_run, state
+from tracking.mirror import description, mlflow_run, state
+from tracking.mirror.description import NOTE_TAG
 from tracking.mirror.log_batches import log_batches
 from tracking.mirror.mlflow_run import UID_TAG, VIEW_TAG
 from tracking.mirror.patient_client import PatientClient
@@ -132,11 +133,18 @@ class Mirror:
         if failure:
             self.state.failure = failure.kind
             self._save()
-            tags = mlflow_run.failure_tags(failure, with_note=self.info.kind != "sweep")
-            with self._client.request() as client:
-                client.log_batch(run_id, tags=[RunTag(*tag) for tag in tags.items()])
         else:
             self._drop_failure(run_id)
+        values = description.recorded(self.folder)
+        tags = description.end_tags(result, values)
+        if self.info.kind == "sweep":
+            tags.pop(NOTE_TAG, None)  # its journal has one
+        if tags:
+            with self._client.request() as client:
+                client.log_batch(run_id, tags=[RunTag(*tag) for tag in tags.items()])
+        if dataset := description.dataset_input(values):
+            with suppress(TrackingRefused), self._client.request() as client:  # a store may have no place for it
+                client.log_inputs(run_id, [dataset])
         self._share_view()
         end_ms = max(self.state.time_ms, self.info.created_ms, failure.time_ms if failure else 0)
         with self._client.request() as client:
@@ -158,10 +166,8 @@ class Mirror:
     def _drop_failure(self, run_id: str) -> None:
         if self.state.failure is None:
             return
-        # The answer to an earlier deletion may be lost, and a second deletion is an error.
-        with self._client.request() as client:
-            if "failure" in client.get_run(run_id).data.tags:
-                client.delete_tag(run_id, "failure")
+        with self._client.request() as client:  # a sweep's description is of its journal
+            mlflow_run.drop_tags(client, run_id, ["failure"] if self.info.kind == "sweep" else ["failure", NOTE_TAG])
         self.state.failure = None
         self._save()
 
@@ -188,7 +194,10 @@ class Mirror:
             return self.state.run_id
         with self._client.request() as client:
             self.state.experiment_id = mlflow_run.ensure_experiment(client, self._client.uri, self.info.experiment)
-        tags = {UID_TAG: self.info.uid, "mlflow.user": mlflow_run.folder_owner(self.folder), **self._parent_tag()}
+        with suppress(TrackingRefused), self._client.request() as client:  # who may not, sees what MLflow guesses
+            mlflow_run.declare_kind(client, self.state.experiment_id)
+        owner = {"mlflow.user": mlflow_run.folder_owner(self.folder)}
+        tags = {UID_TAG: self.info.uid, **owner, **mlflow_run.SOURCE, **self._parent_tag()}
         if self.state.num_creations:
             self.state.run_id = next((run.info.run_id for run in self._runs_with_our_uid()), None)
         if not self.state.run_id:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conf.secrets import strip_credentials
-from tracking.mirror.log_batches import MAX_TAG_CHARS, shortened
 from tracking.mirror.server import TrackingRefused, artifact_root
-from tracking.run import Failure
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run as MlflowRun
 
 UID_TAG = "timetrial.uid"
-NOTE_TAG = "mlflow.note.content"
 VIEW_TAG = "mlflow.sharedViewState."  # starts an experiment's tag, and a view's name ends it
-# Without it, MLflow's UI guesses of what kind an experiment is, and asks whether that is right.
-EXPERIMENT_KIND = {"mlflow.experimentKind": "custom_model_development"}
-LAST_WORDS_CHARS = 4000
+# Without it, MLflow's UI opens an experiment on traces, which a training has none of.
+KIND_TAG, KIND = "mlflow.experimentKind", "custom_model_development"
+UNKNOWN_KINDS = (None, "", "no_inferred_type")
+SOURCE = {"mlflow.source.name": "launch.py", "mlflow.source.type": "LOCAL"}
 
 
 def ensure_experiment(client: MlflowClient, uri: str, name: str) -> str:
@@ -27,7 +26,7 @@ def ensure_experiment(client: MlflowClient, uri: str, name: str) -> str:
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         try:
-            return str(client.create_experiment(name, artifact_root(uri), tags=EXPERIMENT_KIND))
+            return str(client.create_experiment(name, artifact_root(uri), tags={KIND_TAG: KIND}))
         except Exception as error:  # narrowed at once: MLflow's classes are not importable at the top
             if getattr(error, "error_code", "") != "RESOURCE_ALREADY_EXISTS":
                 raise
@@ -41,20 +40,24 @@ def ensure_experiment(client: MlflowClient, uri: str, name: str) -> str:
     return str(experiment.experiment_id)
 
 
+def declare_kind(client: MlflowClient, experiment_id: str) -> None:
+    """Have the UI open an experiment on its runs, unless somebody has said that it is of another kind."""
+    if client.get_experiment(experiment_id).tags.get(KIND_TAG) in UNKNOWN_KINDS:
+        client.set_experiment_tag(experiment_id, KIND_TAG, KIND)
+
+
+def drop_tags(client: MlflowClient, run_id: str, keys: Sequence[str]) -> None:
+    """Delete tags of a run, as far as it has them: an earlier deletion may have come through without an answer."""
+    there = client.get_run(run_id).data.tags
+    for key in keys:
+        if key in there:
+            client.delete_tag(run_id, key)
+
+
 def runs_with_uid(client: MlflowClient, experiment_id: str, uid: str) -> list[MlflowRun]:
     """Every run that was made for a folder, the one that holds metrics first."""
     runs = client.search_runs([experiment_id], f"tags.`{UID_TAG}` = '{uid}'", max_results=100)
     return sorted(runs, key=lambda run: (not run.data.metrics, run.info.run_id))
-
-
-def failure_tags(failure: Failure, with_note: bool) -> dict[str, str]:
-    """The tags of a run that failed; its description holds the cause and the worker's last words."""
-    tags = {"failure": failure.kind}
-    if with_note:
-        cause = shortened(failure.message, MAX_TAG_CHARS - LAST_WORDS_CHARS - 100)
-        words = failure.traceback.strip().replace("```", "` ` `")[-LAST_WORDS_CHARS:]
-        tags[NOTE_TAG] = f"{cause}\n\n```\n{words}\n```" if words else cause
-    return tags
 
 
 def folder_owner(folder: Path) -> str:

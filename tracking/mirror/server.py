@@ -68,6 +68,11 @@ def run_link(uri: str, experiment_id: str, run_id: str, artifact: str = "") -> s
     return f"{_ui_root(uri)}/#/experiments/{experiment_id}/runs/{run_id}{path}?{MODEL_TRAINING}"
 
 
+def experiment_link(uri: str, experiment_id: str) -> str:
+    """All runs of an experiment. MLflow's own links lead to its other half until a browser has chosen this one."""
+    return f"{_ui_root(uri)}/#/experiments/{experiment_id}/runs?{MODEL_TRAINING}"
+
+
 def view_link(uri: str, experiment_id: str, view: str, charts: bool = False) -> str:
     """The runs of an experiment as a view has them that is stored there (see sweep_view), as a table or as charts."""
     mode = "&compareRunsMode=CHART" if charts else ""

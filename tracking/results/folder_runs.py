@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tracking.mirror import STATUS, UID_TAG, failure_tags, log_batches
+from tracking.mirror import STATUS, UID_TAG, end_tags, log_batches
 from tracking.results.runs import MAX_LISTED, History, Progress, Run, names_nothing
 from tracking.run import run_folder
 
@@ -68,8 +68,8 @@ class FolderRuns:
             raise ValueError(f"{folder}: {error}") from None
         result = run_folder.read_result(folder)
         failure = result.failure if result else None
-        if failure:  # as the mirror says it, which reads it from result.json too
-            tags |= failure_tags(failure, with_note=True)
+        if result:  # as the mirror says it, which reads it from result.json too
+            tags |= end_tags(result, params | tags)
         run_id = _run_id(folder) or info.uid
         self._folders[run_id] = folder
         metrics = {key: value for key, (_, _, value) in newest.items()}

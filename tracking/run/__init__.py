@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tracking.run import attempts, checkpoints, evaluations, failures, journal, run_folder, run_lock
 from tracking.run.checkpoints import Checkpoint
+from tracking.run.headline import headline
 from tracking.run.journal import Journal, Record
 from tracking.run.run_folder import Failure, Result, RunInfo
 from tracking.run.run_lock import Running
@@ -26,6 +27,7 @@ __all__ = [
     "checkpoints",
     "evaluations",
     "failures",
+    "headline",
     "journal",
     "run_folder",
     "run_lock",

@@ -6,15 +6,15 @@ from conf.schema import ConfigError, RunConfig
 from trainers.workload import Data, Shard
 
 
-def check_batch_size(data: Data, config: RunConfig, shard: Shard) -> None:
-    """Raise ConfigError where the global batch is larger than the training set.
+def checked_train_samples(data: Data, config: RunConfig, shard: Shard) -> int:
+    """The number of samples in the training set. Raises ConfigError where the global batch is larger than that.
 
     Part of such a batch could only be filler, and warming up on a very large one takes minutes.
     """
     # A loader's length is known without touching the data; of one process and a sample a batch, it counts samples.
     num_samples = len(data.train_loader(1, config.seed, Shard(0, 1, shard.device)))
     if config.global_batch_size() <= num_samples:
-        return
+        return num_samples
     most = num_samples // shard.world_size
     next_step = f"give up to batch_size={most}" if most else f"train on up to {num_samples} devices"
     devices = f" on each of {shard.world_size} devices" if shard.world_size > 1 else ""

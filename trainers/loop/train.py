@@ -20,7 +20,7 @@ from conf.schema import DatasetConfig, RunConfig
 from tracking.measure import TrialCallback, summary, throughput
 from tracking.run import Journal, attempts, checkpoints, journal, run_folder
 from trainers.loop import ddp, precision
-from trainers.loop.batch_size import check_batch_size
+from trainers.loop.batch_size import checked_train_samples
 from trainers.loop.build import make_data, make_module
 from trainers.loop.checkpoint import CheckpointCallback
 from trainers.loop.memory import naming_the_batch_that_fits
@@ -49,7 +49,9 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     # The weights are the same everywhere; what is drawn from here on (augmentation, dropout) is each process's own.
     pl.seed_everything((config.seed + (shard.rank << 20)) % 2**32, verbose=False)
     train_loader, eval_loader, test_loader = loaders(data, config, shard)
-    check_batch_size(data, config, shard)
+    num_train = checked_train_samples(data, config, shard)
+    if log:
+        log.event("train_samples", num_train)
     best = best_weights(config, holds=shard.rank == 0, evaluate=eval_loader is not None)
     flops: list[float | None] = []
     test_metrics: dict[str, float] = {}

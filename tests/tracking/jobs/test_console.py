@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 from rich.console import Console
 
-from tracking.jobs.console import RunProgress
+from tracking.jobs.console import RunProgress, job_line
 from tracking.run.journal import Record
 
 
@@ -29,3 +30,57 @@ def test_an_epochs_rate_is_that_of_the_epoch_and_not_of_its_last_few_steps() -> 
         ):
             progress.update(record)
     assert printed.getvalue().splitlines() == ["a-run: epoch 1/2 loss 0.4  300 samples/s  accuracy 0.75"]
+
+
+def shown(*records: Record, terminal: bool = False, **targets: float) -> str:
+    """What stands on the screen after these records."""
+    printed = io.StringIO()
+    console = Console(file=printed, width=140, force_terminal=terminal, color_system=None)
+    with RunProgress(console, "a-run", targets) as progress:
+        for record in records:
+            progress.update(record)
+        progress._progress.refresh()
+        return re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", printed.getvalue()).replace("\r", "\n").strip().splitlines()[-1]
+
+
+def epoch(number: int, accuracy: float) -> tuple[Record, ...]:
+    """Ten steps in ten seconds, and an evaluation."""
+    end = 10.0 * number
+    return (
+        event(end - 10, "epoch_start", epoch_num=number),
+        Record("metrics", 0, end - 5, step=10 * number - 5, values={"train/loss": 0.5}),
+        event(end - 5, "throughput_window", step=10 * number - 5),
+        event(end, "throughput_window", step=10 * number),
+        event(end, "epoch_stop", epoch_num=number, samples=3000),
+        event(end, "eval_start", epoch_num=number),
+        event(end, "eval_accuracy", epoch_num=number, metrics={"accuracy": accuracy}),
+    )
+
+
+START = event(0, "run_start", max_epochs=4, num_batches=10)
+
+
+def test_a_terminal_shows_the_epoch_the_time_left_the_target_and_the_best() -> None:
+    line = shown(
+        START, *epoch(1, 0.9), *epoch(2, 0.8), event(20, "epoch_start", epoch_num=3), terminal=True, accuracy=0.97
+    )
+    assert line.startswith("epoch 3 of 4, training ")
+    assert "0:20 left at most" in line
+    assert line.rstrip().endswith("loss 0.5  300 samples/s  accuracy 0.8 of 0.97 (best 0.9)")
+
+
+def test_elsewhere_an_evaluation_is_a_line_with_the_target_and_the_best() -> None:
+    line = shown(START, *epoch(1, 0.9), *epoch(2, 0.8), accuracy=0.97)
+    assert line == "a-run: epoch 2/4 loss 0.5  300 samples/s  accuracy 0.8 of 0.97 (best 0.9)"
+    assert shown(START, *epoch(1, 0.9)) == "a-run: epoch 1/4 loss 0.5  300 samples/s  accuracy 0.9"
+
+
+def test_a_resumed_run_is_timed_from_where_it_went_on() -> None:
+    line = shown(START, *epoch(3, 0.9), terminal=True)
+    assert "0:10 left at most" in line
+
+
+def test_a_job_that_ended_is_a_line_with_what_is_left() -> None:
+    assert job_line("a", "x", 3, 50.0) == "  a: x; 3 jobs left, about 2:30"
+    assert job_line("a", "x", 1, 3600.0) == "  a: x; 1 job left, about 1:00:00"
+    assert job_line("a", "x", 0, 50.0) == "  a: x"

@@ -51,6 +51,10 @@ def test_a_sweep_is_synced_with_its_jobs_and_syncing_again_changes_nothing(
     parent = make_folder(tmp_path, server.uri, "sweep", kind="sweep")
     jobs = [make_folder(parent, server.uri, status, parent="..") for status in ("failed", "finished", "killed")]
     for job in jobs:
+        journal = Journal(job / run_folder.JOURNAL)
+        journal.params({"dataset": "digits"})
+        journal.event("train_samples", 1150)
+        journal.close()
         write_rows(job, range(3))
         end(job, job.name)
     end(parent)
@@ -216,4 +220,5 @@ def test_check_server_passes_a_server_that_answers_and_ignores_databases(server:
 
 
 def dump(server: MlflowServer) -> list[list[tuple]]:
-    return [query(server, f"select * from {table} order by 1, 2") for table in ("runs", "tags", "params", "metrics")]
+    tables = ("runs", "tags", "params", "metrics", "datasets", "inputs", "input_tags", "experiment_tags")
+    return [query(server, f"select * from {table} order by 1, 2") for table in tables]

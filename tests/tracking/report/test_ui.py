@@ -10,7 +10,7 @@ import pytest
 
 from tests.tracking import browser, team_runs, team_ui
 from tests.tracking.team_ui import TeamUi
-from tracking.run import run_folder
+from tracking.run import headline, run_folder
 
 pytest.importorskip("playwright")
 
@@ -141,6 +141,21 @@ def test_the_experiment_has_sweeps_with_their_jobs_below_them(page: Page, ui: Te
     row = page.locator(".ag-pinned-left-cols-container .ag-row", has_text="maskrcnn sweep")
     row.get_by_role("button").first.click()
     expect(page.locator(NAMES, has_text="maskrcnn-shapes-bf16")).to_have_count(9)
+
+
+def test_the_link_to_all_runs_opens_on_them_and_not_on_traces(page: Page, ui: TeamUi) -> None:
+    browser.visit(page, ui.links("vgg")["all runs"])
+    total = page.get_by_text(re.compile("matching runs")).locator("..")
+    expect(total).to_contain_text(f"{team_runs.NUM_RUNS} matching runs")
+
+
+def test_a_runs_page_says_what_it_came_to_from_what_and_on_which_data(page: Page, ui: TeamUi) -> None:
+    folder = ui.run("resnet50", "4gpu-seed1")
+    browser.visit(page, ui.page(folder))
+    result = run_folder.read_result(folder)
+    assert result
+    expect(page.get_by_text(headline(result))).to_be_visible()
+    expect(page.get_by_text("launch.py", exact=True).first).to_be_visible()
 
 
 def test_runs_on_a_driver_are_found_by_the_search_box(page: Page, ui: TeamUi) -> None:

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from conf.schema import ConfigError, DatasetConfig, RunConfig
 from trainers.data.digits import digits
-from trainers.loop.batch_size import check_batch_size
+from trainers.loop.batch_size import checked_train_samples
 from trainers.loop.train import data_version, join
 from trainers.workload import Shard
 
@@ -37,7 +37,7 @@ def test_the_world_is_counted_and_must_be_as_large_as_asked(monkeypatch: pytest.
 def test_a_global_batch_is_at_most_the_training_set(processes: int, most: int) -> None:
     def check(batch_size: int) -> None:
         config = RunConfig(gpus=0, cpu_processes=processes, batch_size=batch_size, dataset=DatasetConfig("digits"))
-        check_batch_size(digits(), config, Shard(0, processes, torch.device("cpu")))
+        checked_train_samples(digits(), config, Shard(0, processes, torch.device("cpu")))
 
     check(most)
     with pytest.raises(ConfigError, match=f"has 1,150 samples; give up to batch_size={most}$"):

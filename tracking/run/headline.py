@@ -1,0 +1,39 @@
+"""What a finished run came to, in a line."""
+
+from __future__ import annotations
+
+from tracking.run import evaluations
+from tracking.run.run_folder import Result
+
+
+def headline(result: Result) -> str:
+    """`accuracy 0.97 in 19.15 s (10 epochs), 641 images/s`; empty where nothing was measured."""
+    rate = result.metrics.get("throughput/samples_per_sec")
+    parts = [_reached(result), "" if rate is None else f"{rate:,.0f} {result.unit}/s"]
+    return ", ".join(part for part in parts if part)
+
+
+def _reached(result: Result) -> str:
+    """How soon the target was reached, or how far the run came."""
+    metrics, target = result.metrics, _named(result.targets)
+    if "time/to_accuracy_sec" in metrics:
+        epochs = metrics["epochs/to_accuracy"]
+        return f"{target} in {metrics['time/to_accuracy_sec']:.2f} s ({epochs:g} epoch{'s' if epochs != 1 else ''})"
+    if "time/resumed_to_accuracy_train_sec" in metrics:
+        return f"{target} after {metrics['time/resumed_to_accuracy_train_sec']:.2f} s of training, interrupted"
+    reached = _named(_best(result))
+    if result.targets and reached:
+        return f"target missed: {reached} at best, {target} was the target"
+    return f"{reached} at best" if reached else ""
+
+
+def _best(result: Result) -> dict[str, float]:
+    """The best value of each target metric, or of the first metric where there is no target."""
+    rows = [row["metrics"] for row in result.evaluations]
+    names = list(result.targets) or [name for row in rows[:1] for name in row][:1]
+    return {key.removeprefix(evaluations.BEST): value for key, value in evaluations.best(rows, names).items()}
+
+
+def _named(values: dict[str, float]) -> str:
+    """Metrics by name with their values: `box_map 0.23, mask_map 0.21`."""
+    return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
