@@ -33,6 +33,7 @@ TORCH = {"torch", "torchvision", "torchmetrics", "pytorch_lightning", "lightning
 CONTROL_SIDE = {"hydra", "omegaconf", "mlflow"}  # which a worker's environment need not have
 WITH_MLFLOW = {
     "tracking/commands/examination.py",
+    "tracking/mirror/description.py",
     "tracking/mirror/mirror.py",
     "tracking/mirror/patient_client.py",
     "tracking/results/mlflow_runs.py",
