@@ -2,12 +2,13 @@
 
 JSON: `report`, as in the report.json that is written; `written`, the files; `attached`, the id of the MLflow run that
 got them, or null; `check`, null without --check, else `num_figures`, `num_runs` and `differences`, sentences. With
---reference-only: `tables`, each with `title`, `columns`, `rows` and `note`.
+--reference-only: `tables`, each with `title`, `columns`, `rows` and `note`; and `written`, with --out the files.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from tracking.report import Report
-    from tracking.results import Runs
+    from tracking.results import Runs, Table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--with-missed", action="store_true", help="count runs that missed the target in rates and costs, too"
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where files go; default: reports/<RUNS>")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="where files go; default: reports/<RUNS>, and none with --reference-only",
+    )
     store_options.add_arguments(parser)
     parser.add_argument("--attach", action="store_true", help="add the report to the sweep's parent run in MLflow")
     parser.add_argument("--reference", type=_keys, default=[], metavar="STUDY[,STUDY...]", help=studies.HELP)
@@ -51,7 +57,7 @@ def run(arguments: argparse.Namespace) -> Answer:
     from tracking.mirror import TrackingRefused, TrackingUnavailable
 
     try:
-        return _report(arguments) if arguments.reference_only is None else _reference_only(arguments.reference_only)
+        return _report(arguments) if arguments.reference_only is None else _reference_only(arguments)
     except (ValueError, TrackingRefused) as error:
         raise Refused(str(error)) from error
     except TrackingUnavailable as error:
@@ -61,11 +67,11 @@ def run(arguments: argparse.Namespace) -> Answer:
         raise Refused(words) from error
 
 
-def _reference_only(names: Sequence[str]) -> Answer:
+def _reference_only(arguments: argparse.Namespace) -> Answer:
     from tracking.published import tables
     from tracking.terminal import make_console
 
-    made = tables.reference_tables(names)
+    made = tables.reference_tables(arguments.reference_only)
     document = [
         {"title": table.title, "columns": list(table.columns), "rows": table.rows, "note": table.note} for table in made
     ]
@@ -74,8 +80,25 @@ def _reference_only(names: Sequence[str]) -> Answer:
         console = make_console()
         for table in made:
             console.print(table.rich())
+        if written:
+            console.print(f"written: {', '.join(map(str, written))}", soft_wrap=True)
 
-    return Answer(WELL, {"tables": document}, show_tables)
+    written = _write_tables(made, document, arguments.out) if arguments.out else []
+    return Answer(WELL, {"tables": document, "written": list(map(str, written))}, show_tables)
+
+
+def _write_tables(made: Sequence[Table], document: list[dict[str, Any]], folder: Path) -> list[Path]:
+    """Write published tables as published.md and published.json. Raises OSError."""
+    from tracking.run import run_folder
+
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {
+        "published.md": "\n\n".join(table.markdown().strip("\n") for table in made) + "\n",
+        "published.json": json.dumps({"tables": document}, indent=2) + "\n",
+    }
+    for name, text in texts.items():
+        run_folder.write_text(folder / name, text)
+    return [folder / name for name in texts]
 
 
 def _report(arguments: argparse.Namespace) -> Answer:

@@ -26,7 +26,8 @@ SHOWN = (
 MODEL_OF_RATIOS = {"stacks": "maskrcnn", "c4140": "resnet50"}
 NOTE = (
     "Published rows are of other hardware, data, targets and software than yours unless they say so, and of as many"
-    " runs as their source says. Yours: mean ± standard error over n runs."
+    " runs as their source says. Your batch is the global one; theirs is what their source calls the batch size. Yours:"
+    " mean ± standard error over n runs."
 )
 
 
@@ -75,14 +76,14 @@ def beside_table(task: Task, published: Sequence[Reference]) -> Table:
     ]
     rows: list[list[Cell]] = [own_row(setting, shown) for setting in ours]
     for row in published:
-        batch = None if row.global_batch_size is None else f"{row.global_batch_size:,}"
+        batch = None if row.batch_size is None else f"{row.batch_size:,}"
         figures: list[Cell] = [
             f"{row.metrics[quantity.key] * quantity.scale:,.5g}" if quantity.key in row.metrics else None
             for quantity in shown
         ]
         what = ": ".join(filter(None, [row.source, row.what]))
         rows.append([what, row.hardware, str(row.gpus or ""), row.precision, batch, *figures])
-    headings = ["", "hardware", "GPUs", "precision", "global batch", *(quantity.heading for quantity in shown)]
+    headings = ["", "hardware", "GPUs", "precision", "batch", *(quantity.heading for quantity in shown)]
     return Table(
         f"{task.title}, beside published figures", dict.fromkeys(headings, ""), rows, NOTE, "beside", task.title
     )

@@ -60,7 +60,7 @@ class Reference:
     hardware: str
     gpus: int | None
     precision: str | None
-    global_batch_size: int | None
+    batch_size: int | None  # what its source calls so; not always the global one
     metrics: dict[str, float]
     source: str
     what: str = ""
@@ -100,7 +100,7 @@ def dgx1_rows() -> list[Reference]:
     return [
         Reference(
             "dgx1", MODELS[row["workload"]], "DGX-1 (V100 32 GB)", int(row["gpus"]), row["precision"],
-            int(row["global_batch_size"]),
+            int(row["batch_size"]),
             {
                 "time/to_accuracy_sec": 60 * minutes_to_accuracy(row),
                 "time/epoch_sec": 60 * float(row["minutes_per_epoch"]),
@@ -121,7 +121,7 @@ def fashion_mnist_rows() -> list[Reference]:
                 "cost/to_accuracy_usd": usd(minutes, float(row["usd_per_hour"])),
             },
             FASHION_MNIST,
-            f"CUDA {row['cuda']}, all of a training with {row['augmented_epochs']} augmented epochs",
+            f"CUDA {row['cuda']}, all of a training",
         )
         for row in read("fashion_mnist_p2_p3.csv")
         if (minutes := number(row["minutes"])) is not None

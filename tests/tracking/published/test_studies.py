@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,13 @@ def test_the_dgx1_reports_speedups_follow_from_its_minutes_and_epochs() -> None:
     assert resnet[7] == pytest.approx(16.21 * 83 / (2.2002 * 63))
     assert resnet[8] == pytest.approx(16.21 * 83 / (2.2002 * 63) / 8)
     assert len(rows) == 18
+    printed = {key: row[9] for key, row in rows.items() if row[9] is not None}
+    assert printed == {  # where the source contradicts itself
+        ("image_classification_resnet50", 4.0): 4.76, ("image_classification_resnet50", 8.0): 9.70,
+        ("translation_gnmt", 4.0): 3.24, ("recommendation_ncf", 8.0): 2.789,
+    }  # fmt: skip
+    assert "batch size" in scaling.columns
+    assert "cannot all be global" in scaling.note
     assert {str(row[0]): row[1:] for row in speedups.text()} == {  # worked out by hand from the per-epoch table
         "image_classification_resnet50": ["1.00", "4.68", "9.71"],
         "object_detection_heavy_maskrcnn": ["1.00", "2.47", "6.07"],
@@ -37,7 +45,7 @@ def test_the_dgx1_reports_speedups_follow_from_its_minutes_and_epochs() -> None:
 def test_the_p2_p3_studys_costs_are_minutes_times_price() -> None:
     (table,) = reference_tables(["fashion_mnist"])
     assert table.column("cost (USD)") == [None, pytest.approx(51.6 / 60 * 0.90), pytest.approx(12.8 / 60 * 3.06)]
-    assert [row[6] for row in table.text()] == ["", "0.77", "0.65"]  # the faster instance is the cheaper one
+    assert [row[5] for row in table.text()] == ["", "0.77", "0.65"]  # the faster instance is the cheaper one
     p2, p3 = (minutes for minutes in table.column("minutes") if isinstance(minutes, float))
     _, published_p2, published_p3 = table.column("speed-up over p2.xlarge, CUDA 8")
     # The published speed-ups have one decimal: 4.9 / 1.2 lies within their rounding of 51.6 / 12.8.
@@ -66,7 +74,7 @@ def test_rows_are_in_our_units_and_under_our_keys() -> None:
     (row,) = [row for row in reference_rows(["dgx1"], "ssd") if row.gpus == 8]
     assert row.metrics["time/to_accuracy_sec"] == pytest.approx(0.5628 * 60 * 49)
     assert row.metrics["time/epoch_sec"] == pytest.approx(0.5628 * 60)
-    assert (row.precision, row.global_batch_size) == ("fp16", 152)
+    assert (row.precision, row.batch_size) == ("fp16", 152)
     time, *_ = reference_rows(["mlperf"], "maskrcnn")
     assert time.metrics == {"time/to_accuracy_sec": pytest.approx(19.18 * 60)}
     (lamda,) = reference_rows(["lambda"], "ssd")
@@ -98,6 +106,17 @@ def test_the_command_prints_published_figures_alone(capsys: pytest.CaptureFixtur
     printed = capsys.readouterr().out
     assert "15.78" in printed
     assert "0.77" in printed
+    assert "written" not in printed
+
+
+def test_published_figures_alone_are_written_where_a_folder_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", "--reference-only", "dgx1", "--out", str(tmp_path / "new")]) == 0
+    assert str(tmp_path / "new" / "published.md") in capsys.readouterr().out
+    assert "15.78" in (tmp_path / "new" / "published.md").read_text()
+    (first, _) = json.loads((tmp_path / "new" / "published.json").read_text())["tables"]
+    assert first["rows"] == [[*row] for row in reference_tables(["dgx1"])[0].rows]
 
 
 def test_published_rows_stand_beside_ones_own(
