@@ -17,7 +17,7 @@ from deploy.native.services import Server
 from deploy.native.settings import ServerError, Settings
 
 WATCH_SEC = 5.0
-FOLDERS = ("sockets", "logs", "nginx", "backups", "artifacts")
+FOLDERS = ("sockets", "logs", "nginx", "backups", "artifacts", "tmp")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -13,16 +13,24 @@ from string import Template
 
 from deploy.native.postgresql import PostgreSQL
 from deploy.native.process import Group, wait_until
-from deploy.native.settings import ServerError, Settings, load_secrets, server_environment, write_private
+from deploy.native.settings import (
+    ServerError,
+    Settings,
+    load_secrets,
+    private_folder,
+    server_environment,
+    write_private,
+)
 
 START_TIMEOUT_SEC = 300  # MLflow makes or checks its tables first
-TEMPLATE = Path(__file__).parent.parent / "nginx.conf.template"
+REPOSITORY = Path(__file__).parent.parent.parent
+TEMPLATE = REPOSITORY / "deploy/nginx.conf.template"
 
 AUTH_INI = """[mlflow]
 default_permission = {default_permission}
 database_uri = {uri}
 admin_username = admin
-authorization_function = mlflow.server.auth:authenticate_request_basic_auth
+authorization_function = deploy.guard:authenticate
 # A password is compared with its slow hash once a minute, not with every request: that would take more of the
 # server's cores than all else. So a changed password or a deleted user may work on for a minute.
 auth_cache_ttl_seconds = 60
@@ -64,6 +72,7 @@ class MLflow:
         self._database = database
         self._secrets = load_secrets(settings.home)
         self.socket = settings.home / "sockets/mlflow.sock"
+        self._temporary = settings.home / "tmp"
         self._group = Group(settings.home / "sockets/mlflow.pid", settings.home / "logs/mlflow.log")
 
     def running(self) -> bool:
@@ -84,7 +93,8 @@ class MLflow:
         ini = self._settings.home / "auth.ini"
         uri = self._database.uri("auth").replace("%", "%%")
         write_private(ini, AUTH_INI.format(default_permission=self._settings.default_permission, uri=uri))
-        process = self._group.start(self.command(), self.environment(ini), self._settings.home)
+        private_folder(self._temporary)
+        process = self._group.start(self.confined(), self.environment(ini), self._settings.home)
         wait_until(lambda: self.running() or process.poll() is not None, START_TIMEOUT_SEC)
         if not self.running():
             words = self._group.log.read_text(errors="replace")[-1500:]
@@ -94,6 +104,11 @@ class MLflow:
     def stop(self) -> None:
         self._group.stop()
         self.socket.unlink(missing_ok=True)
+
+    def confined(self) -> list[str]:
+        """Its command, so that it writes nowhere but where it has to, whatever a client makes of it."""
+        folders = [self.socket.parent, self._temporary, *filter(None, [self._settings.artifact_folder])]
+        return [self._settings.python, "-m", "deploy.native.confine", *map(str, folders), "--", *self.command()]
 
     def command(self) -> list[str]:
         settings = self._settings
@@ -111,6 +126,8 @@ class MLflow:
         return {
             **inherited,
             **self._database.environment,
+            "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *filter(None, [inherited.get("PYTHONPATH")])]),  # the guard
+            "TMPDIR": str(self._temporary),
             "MLFLOW_BACKEND_STORE_URI": self._database.uri("tracking"),  # not an argument, which all users can see
             "MLFLOW_AUTH_CONFIG_PATH": str(ini),
             "MLFLOW_AUTH_ADMIN_PASSWORD": self._secrets["admin_password"],  # read at the first start alone

@@ -6,7 +6,7 @@ HOME/server.env       NAME=VALUE lines for MLflow's environment, such as the key
 HOME/database/        PostgreSQL's data, socket and log
 HOME/artifacts/       artifacts, where they are kept on disk
 HOME/tls/             certificate.pem, key.pem
-HOME/{sockets,logs,nginx,backups}/
+HOME/{sockets,logs,nginx,backups,tmp}/
 """
 
 from __future__ import annotations

@@ -1,0 +1,173 @@
+"""Every route of MLflow's server: who may use it, or that this server has it switched off.
+
+A route that stands nowhere here is closed, so that a new version of MLflow opens nothing by itself; and a test lists the
+routes of the installed version, and fails until somebody has put a new one into its table.
+"""
+
+from __future__ import annotations
+
+import re
+
+# What a user needs for it. MLflow itself looks after that; a test asks every route as users with more and with less.
+ANYBODY = "anybody"  # without a password
+USER = "user"  # any user; what is shown is what the user may see
+READ, EDIT, MANAGE = "READ", "EDIT", "MANAGE"  # on the experiment
+ADMIN = "administrator"
+
+# `/ajax-api/` of the pages and `/api/` of the clients are the same to all of it, and written `api/` here.
+OPEN = {
+    ANYBODY: """
+        GET  /health
+        GET  /static-files/<path:path>
+        GET  api/3.0/mlflow/server-info
+    """,
+    USER: """
+        GET  /
+        GET  /version
+        GET  /build/<path:filename>
+        POST api/2.0/mlflow/experiments/create
+        GET  api/2.0/mlflow/users/current
+        GET  api/3.0/mlflow/users/current/permissions
+        GET  api/3.0/mlflow/ui-telemetry
+        POST api/3.0/mlflow/ui-telemetry
+    """,
+    READ: """
+        GET  api/2.0/mlflow/experiments/get
+        GET  api/2.0/mlflow/experiments/get-by-name
+        GET  api/2.0/mlflow/experiments/search
+        POST api/2.0/mlflow/experiments/search
+        POST api/2.0/mlflow/experiments/search-datasets
+        GET  api/2.0/mlflow/runs/get
+        POST api/2.0/mlflow/runs/search
+        GET  api/2.0/mlflow/metrics/get-history
+        GET  api/2.0/mlflow/metrics/get-history-bulk
+        GET  api/2.0/mlflow/metrics/get-history-bulk-interval
+        GET  api/2.0/mlflow/artifacts/list
+        GET  /get-artifact
+        GET  api/2.0/mlflow-artifacts/artifacts
+        GET  api/2.0/mlflow-artifacts/artifacts/<path:artifact_path>
+        GET  api/2.0/mlflow-artifacts/presigned/<path:artifact_path>
+        POST api/2.0/mlflow/logged-models/search
+        POST api/3.0/mlflow/traces/search
+        GET  api/2.0/mlflow/registered-models/search
+        GET  api/2.0/mlflow/model-versions/search
+        GET  /graphql
+        POST /graphql
+    """,
+    EDIT: """
+        POST api/2.0/mlflow/experiments/update
+        POST api/2.0/mlflow/experiments/set-experiment-tag
+        POST api/2.0/mlflow/experiments/delete-experiment-tag
+        POST api/2.0/mlflow/runs/create
+        POST api/2.0/mlflow/runs/update
+        POST api/2.0/mlflow/runs/log-metric
+        POST api/2.0/mlflow/runs/log-parameter
+        POST api/2.0/mlflow/runs/log-batch
+        POST api/2.0/mlflow/runs/log-inputs
+        POST api/2.0/mlflow/runs/set-tag
+        POST api/2.0/mlflow/runs/delete-tag
+        PUT  api/2.0/mlflow-artifacts/artifacts/<path:artifact_path>
+        POST api/2.0/mlflow-artifacts/mpu/create/<path:artifact_path>
+        POST api/2.0/mlflow-artifacts/mpu/complete/<path:artifact_path>
+        POST api/2.0/mlflow-artifacts/mpu/abort/<path:artifact_path>
+    """,
+    MANAGE: """
+        POST   api/2.0/mlflow/experiments/delete
+        POST   api/2.0/mlflow/experiments/restore
+        POST   api/2.0/mlflow/runs/delete
+        POST   api/2.0/mlflow/runs/restore
+        DELETE api/2.0/mlflow-artifacts/artifacts/<path:artifact_path>
+        POST   api/3.0/mlflow/users/permissions/grant
+        POST   api/3.0/mlflow/users/permissions/revoke
+    """,
+    ADMIN: """
+        GET    /signup
+        POST   api/2.0/mlflow/users/create-ui
+        POST   api/2.0/mlflow/users/create
+        GET    api/2.0/mlflow/users/get
+        GET    api/2.0/mlflow/users/list
+        PATCH  api/2.0/mlflow/users/update-password
+        PATCH  api/2.0/mlflow/users/update-admin
+        DELETE api/2.0/mlflow/users/delete
+        GET    api/3.0/mlflow/users/permissions/list
+        GET    api/3.0/mlflow/users/permissions/get
+        GET    api/3.0/mlflow/users/roles/list
+        POST   api/3.0/mlflow/roles/create
+        GET    api/3.0/mlflow/roles/get
+        GET    api/3.0/mlflow/roles/list
+        PATCH  api/3.0/mlflow/roles/update
+        DELETE api/3.0/mlflow/roles/delete
+        POST   api/3.0/mlflow/roles/permissions/add
+        DELETE api/3.0/mlflow/roles/permissions/remove
+        GET    api/3.0/mlflow/roles/permissions/list
+        PATCH  api/3.0/mlflow/roles/permissions/update
+        POST   api/3.0/mlflow/roles/assign
+        DELETE api/3.0/mlflow/roles/unassign
+        GET    api/3.0/mlflow/roles/users/list
+    """,
+}
+
+# Switched off for everybody. Each can do one of these: name a place where the server then reads or writes, have the
+# server call an address, keep a secret of a user's, or run something. Or it is of MLflow's for models and language
+# models, which no run needs and whose permissions nothing here has tested. An entry closes what begins with it.
+CLOSED = """
+    api/2.0/mlflow/registered-models/
+    api/2.0/mlflow/model-versions/
+    /model-versions/get-artifact
+    api/2.0/mlflow/logged-models
+    api/2.0/mlflow/runs/log-model
+    api/2.0/mlflow/runs/outputs
+    api/2.0/mlflow/runs/create-promptlab-run
+    api/2.0/mlflow/upload-artifact
+    api/2.0/mlflow/artifacts/presigned-
+    api/2.0/mlflow/traces
+    api/3.0/mlflow/traces
+    api/2.0/mlflow/get-trace-artifact
+    api/3.0/mlflow/get-trace-artifact
+    api/2.0/mlflow/unified-traces
+    api/2.0/mlflow/get-online-trace-details
+    /v1/traces
+    api/2.0/mlflow/webhooks
+    api/2.0/mlflow/gateway-proxy
+    api/3.0/mlflow/gateway/
+    /gateway/
+    api/3.0/mlflow/workspaces
+    api/3.0/mlflow/issues
+    api/3.0/mlflow/label-schemas/
+    api/3.0/mlflow/datasets/
+    api/3.0/mlflow/scorer/
+    api/3.0/mlflow/scorers/
+    api/3.0/mlflow/prompt-optimization/
+    api/3.0/mlflow/review-queues/
+    api/3.0/mlflow/genai/
+    api/3.0/mlflow/demo/
+    api/3.0/mlflow/jobs/
+    api/3.0/jobs
+    api/3.0/mlflow/assistant
+    api/3.0/mlflow/mcp-servers
+    api/2.0mlflow/
+""".split()
+
+
+def _table() -> dict[tuple[str, str], str]:
+    lines = ((kind, *line.split()) for kind, text in OPEN.items() for line in text.split("\n") if line.strip())
+    return {(method, rule): kind for kind, method, rule in lines}
+
+
+NEEDED = _table()
+
+
+def written(rule: str) -> str:
+    """A rule of MLflow's as it is written here; FastAPI's `{name:path}` as Flask's `<path:name>`."""
+    rule = re.sub(r"\{(\w+):path\}", r"<path:\1>", rule)
+    return re.sub(r"^/(ajax-)?api/", "api/", rule)
+
+
+def needed(method: str, rule: str) -> str | None:
+    """What a user needs for a route; None where it is closed. HEAD is GET without the body."""
+    return NEEDED.get(("GET" if method == "HEAD" else method, written(rule)))
+
+
+def closed(rule: str) -> bool:
+    """Whether it was decided that a route is closed, rather than that it is new."""
+    return written(rule).startswith(tuple(CLOSED))
