@@ -73,6 +73,9 @@ def differences(
     dirty = [run for run in runs if run.tags.get("git.dirty") == "true"]
     if dirty:
         sentences.append(f"{len(dirty)} of {len(runs)} runs are of code with uncommitted changes (git.dirty)")
+    if crowded := [run for run in runs if "neighbours" in run.tags]:
+        others = _few([f"{run.name}: {run.tags['neighbours']}" for run in crowded], "; ")
+        sentences.append(f"{len(crowded)} of {len(runs)} runs had neighbours on their cores or GPUs ({others})")
     sampled = sample(settings, MOST_FILES)
     files = {}
     for run in sampled:

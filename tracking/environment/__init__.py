@@ -10,6 +10,16 @@ from tracking.environment import fingerprint, nvml
 from tracking.environment.cache_folder import cache
 from tracking.environment.fingerprint import Collector, format_table
 from tracking.environment.mlflow_import import importing_mlflow
+from tracking.environment.neighbours import Neighbours
 from tracking.environment.system_metrics import SystemMetricsThread
 
-__all__ = ["Collector", "SystemMetricsThread", "cache", "fingerprint", "format_table", "importing_mlflow", "nvml"]
+__all__ = [
+    "Collector",
+    "Neighbours",
+    "SystemMetricsThread",
+    "cache",
+    "fingerprint",
+    "format_table",
+    "importing_mlflow",
+    "nvml",
+]

@@ -9,6 +9,7 @@ import os
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -67,6 +68,13 @@ def _devices(pynvml: ModuleType, index: int) -> list[Gpu]:
         )
         for handle in handles
     ]
+
+
+def index_of(pynvml: Any, handle: Any) -> int:
+    """NVML's index of a GPU, or of the GPU that a MIG device is a part of."""
+    with suppress(pynvml.NVMLError):  # raised for a whole GPU
+        handle = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
+    return int(pynvml.nvmlDeviceGetIndex(handle))
 
 
 def _mig_handles(pynvml: ModuleType, gpu: Any) -> list[Any]:

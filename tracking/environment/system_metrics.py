@@ -6,7 +6,6 @@ training. A sensor that fails is left out of the sample, and the next sample ask
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,7 +15,9 @@ from typing import Any
 
 import psutil
 
+from tracking.environment import nvml
 from tracking.environment.mlflow_import import importing_mlflow
+from tracking.environment.neighbours import Neighbours
 from tracking.run import Journal
 
 INFINIBAND = Path("/sys/class/infiniband")
@@ -30,10 +31,14 @@ class SystemMetrics:
     """Samples the machine and the GPUs given by UUID. `sample` raises nothing; `failures` says what is left out.
 
     The disk is the one that holds `disk_path`. Keys of GPUs carry NVML's index, as nvidia-smi prints it; a MIG device
-    that of its GPU. With `node`, keys begin with system/NODE/ as MLflow writes them for multi-node runs.
+    that of its GPU. With `neighbours`, their share of the CPU is sampled too. With `node`, keys begin with system/NODE/
+    as MLflow writes them for multi-node runs.
     """
 
-    def __init__(self, gpu_uuids: list[str], disk_path: Path, node: str = "", infiniband: Path = INFINIBAND) -> None:
+    def __init__(
+        self, gpu_uuids: list[str], disk_path: Path, node: str = "", infiniband: Path = INFINIBAND,
+        neighbours: Neighbours | None = None,
+    ) -> None:  # fmt: skip
         self.failures: dict[str, str] = {}  # by sensor: what it said last
         self._prefix = f"system/{node}/" if node else "system/"
         self._rates = Rates()
@@ -42,6 +47,8 @@ class SystemMetrics:
             "network traffic": lambda: self._rates.per_sec("network", _network_megabytes()),
             "disk space": lambda: _disk_space(disk_path),
         }
+        if neighbours is not None:
+            self._sensors["neighbours"] = neighbours.sample
         if infiniband.is_dir():
             self._sensors["infiniband"] = lambda: self._rates.per_sec("infiniband", _infiniband_megabytes(infiniband))
         for name in ("cpu", "network"):
@@ -156,19 +163,13 @@ def _gpu_sensors(uuid: str, rates: Rates) -> dict[str, Sensor]:
     monitor = GPUMonitor()  # initialises NVML and would watch every GPU of the machine
     handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
     monitor.gpu_handles = [handle]
-    gpu = f"gpu_{_index(pynvml, handle)}"
+    gpu = f"gpu_{nvml.index_of(pynvml, handle)}"
     sample = _sampled(monitor)
     return {
         gpu: lambda: {key.replace("gpu_0", gpu, 1): value for key, value in sample().items()},
         f"{gpu} PCIe": lambda: _pcie(pynvml, handle, gpu),
         f"{gpu} NVLink": lambda: rates.per_sec(gpu, _nvlink_megabytes(pynvml, handle, gpu)),
     }
-
-
-def _index(pynvml: Any, handle: Any) -> int:
-    with contextlib.suppress(pynvml.NVMLError):  # raised for a whole GPU
-        handle = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
-    return int(pynvml.nvmlDeviceGetIndex(handle))
 
 
 def _pcie(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
@@ -207,10 +208,11 @@ class SystemMetricsThread:
         interval_sec: float,
         node: str = "",
         first_step: int = 0,
+        neighbours: Neighbours | None = None,
     ) -> None:
         self.failures: dict[str, str] = {}
         self._journal = journal
-        self._make = lambda: SystemMetrics(gpu_uuids, disk_path, node)
+        self._make = lambda: SystemMetrics(gpu_uuids, disk_path, node, neighbours=neighbours)
         self._interval_sec = interval_sec
         self._first_step = first_step
         self._closed = threading.Event()

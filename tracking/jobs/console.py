@@ -171,6 +171,8 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
         share = metrics["time/eval_sec"] / (metrics["time/eval_sec"] + metrics["time/train_sec"])
         rows.append(("evaluation", f"{share:.0%} of the time"))
     rows += resumed_rows(result)
+    if result.neighbours:
+        rows.append(("neighbours", result.neighbours))
     rows.append(("world size", f"{metrics['world_size']:g}"))
     rows.append(("before the clock", f"{seconds(metrics, 'time/init_sec')} from the command to the first data"))
     if "cost/to_accuracy_usd" in metrics:

@@ -122,6 +122,7 @@ class Launcher:
                 secs.append(time.monotonic() - began)
                 failure = job.result.failure
                 came_to = headline(job.result) or "finished"
+                came_to += f", beside others ({job.result.neighbours})" if job.result.neighbours else ""
                 outcome = f"{sweep_summary.status(job)}: {failure.message}" if failure else came_to
                 line = console.job_line(job.name, outcome, len(todo) - number, sum(secs) / number)
                 self._console.print(line, soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from types import FrameType
 import psutil
 
 from conf.schema import RunConfig
-from tracking.environment import SystemMetricsThread
+from tracking.environment import Neighbours, SystemMetricsThread
 from tracking.run import Failure, Journal, Record, Result, WorkerLog, failures, journal, run_folder
 
 POLL_SEC = 0.1
@@ -64,18 +65,19 @@ def run_job(
     `started` is when the job began on the monotonic clock; `on_record` is shown every record as it is written; `held`
     is the descriptor of `run_lock.hold`. Raises Interrupted when no process is left; the result is then the caller's.
     """
+    neighbours = Neighbours(gpu_uuids) if config.tracking.system_metrics_interval_sec else None
     try:
-        failure = supervise(folder, config, argv, env, gpu_uuids, on_record, started, held)
+        failure = supervise(folder, config, argv, env, gpu_uuids, on_record, started, held, neighbours)
     except TimedOut as error:
         failure = Failure("timeout", str(error))
     except Exception as error:  # a full disk, a bug of ours: what comes after this job can still go
         failure = failures.trouble(error)
-    return end(folder, failure)
+    return end(folder, failure, neighbours.tag() if neighbours else "")
 
 
 def supervise(
     folder: Path, config: RunConfig, argv: Sequence[str], env: dict[str, str], gpu_uuids: list[str],
-    on_record: Callable[[Record], None], started: float, held: int,
+    on_record: Callable[[Record], None], started: float, held: int, neighbours: Neighbours | None = None,
 ) -> Failure | None:  # fmt: skip
     """Run the worker to its end; the failure that it could not report itself. Leaves no process behind."""
     log = Journal(folder / run_folder.JOURNAL)
@@ -92,7 +94,7 @@ def supervise(
     try:
         if config.tracking.system_metrics_interval_sec:
             interval_sec = config.tracking.system_metrics_interval_sec
-            sensors = SystemMetricsThread(log, gpu_uuids, folder, interval_sec, first_step=samples)
+            sensors = SystemMetricsThread(log, gpu_uuids, folder, interval_sec, "", samples, neighbours)
             sensors.start()
         watch(process, folder / run_folder.JOURNAL, config.timeout_sec, on_record, offset)
     finally:
@@ -100,6 +102,9 @@ def supervise(
         printed.close()
         if sensors is not None:
             sensors.close()
+        if neighbours and (tag := neighbours.tag()):
+            with suppress(OSError):  # a full disk
+                log.tags({"neighbours": tag})
     log.close()
     return failures.unexplained(folder, process)
 
@@ -162,13 +167,20 @@ def stopped(folder: Path, error: Interrupted) -> Result:
     return end(folder, Failure(f"signal:{error.signum}", f"stopped by {error}", failures.last_words(folder)))
 
 
-def end(folder: Path, failure: Failure | None) -> Result:
-    """The run's result, written where there is none. What a worker has finished stays finished."""
+def end(folder: Path, failure: Failure | None, neighbours: str = "") -> Result:
+    """The run's result, written where there is none. What a worker has finished stays finished.
+
+    `neighbours` are those beside it, of whom the worker knows nothing (see tracking.environment.neighbours).
+    """
     own = run_folder.read_result(folder)
     if own is not None and (failure is None or own.status == "finished"):
-        return own
-    assert failure is not None
-    result = Result("killed" if failure.kind.startswith("signal:") else "failed", failure=failure)
+        if not neighbours:
+            return own
+        result = dataclasses.replace(own, neighbours=neighbours)
+    else:
+        assert failure is not None
+        status = "killed" if failure.kind.startswith("signal:") else "failed"
+        result = Result(status, failure=failure, neighbours=neighbours)
     with suppress(OSError):  # no room even for that: `sync` ends the run when there is
         run_folder.write_result(folder, result)
     return result

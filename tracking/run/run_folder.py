@@ -87,6 +87,7 @@ class Result:
     resumes: list[dict[str, Any]] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)  # tags of the environment that differed between the attempts
     failure: Failure | None = None
+    neighbours: str = ""  # other processes that took cores or GPUs from the run; empty for none, or none that was seen
 
 
 def create(root: Path, name: str) -> Path:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.commands import environment
 from tests.tracking.folders import wait_for
+from tracking.environment.neighbours import Neighbours
 from tracking.environment.system_metrics import Rates, SystemMetrics, SystemMetricsThread
 from tracking.run.journal import Journal, read
 
@@ -176,7 +177,7 @@ def test_infiniband_is_read_in_four_byte_words(tmp_path: Path) -> None:
 
 
 def test_a_sample_costs_less_than_a_hundredth_of_a_core(tmp_path: Path) -> None:
-    metrics = SystemMetrics([], tmp_path)
+    metrics = SystemMetrics([], tmp_path, neighbours=Neighbours([]))
     start = time.process_time()
     for _ in range(20):
         metrics.sample()

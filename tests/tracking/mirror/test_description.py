@@ -58,6 +58,7 @@ def test_the_headline_is_what_was_reached_and_the_rate(fields: dict[str, Any], w
 @pytest.mark.parametrize(("values", "words"), [
     ({"env.gpu": "NVIDIA H200", "env.gpu_count": "2", "precision": "bf16"}, " on 2 x NVIDIA H200, bf16"),
     ({"env.gpu": "none", "env.cpu": "Xeon", "precision": "fp32"}, " on Xeon, fp32"),
+    ({"env.cpu": "Xeon", "neighbours": "gpu 0: 1 process"}, " on Xeon\n\nNot alone: gpu 0: 1 process"),
     ({"env.gpu": "none", "env.cpu": "Xeon", "cpu_processes": "2"}, " on 2 processes on Xeon"),
 ])  # fmt: skip
 def test_the_description_names_the_hardware(values: dict[str, str], words: str) -> None:

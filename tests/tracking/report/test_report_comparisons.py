@@ -251,3 +251,12 @@ def test_the_page_needs_nothing_else_and_holds_no_markup_of_a_run(make: Callable
     assert sources
     assert all(source.startswith("data:image/png;base64,") for source in sources)
     assert "http" not in re.sub(r'src="[^"]*"', "", text)
+
+
+def test_runs_that_were_not_alone_are_named(make: Callable[..., Report]) -> None:
+    runs = repeated(steps=(0.1, 0.2))
+    runs[1]["tags"] = {"neighbours": "cpu: 93 % of 2 cores (stress)"}
+    said = (
+        "1 of 2 runs had neighbours on their cores or GPUs (vgg-digits-fp32-1gpu-seed2: cpu: 93 % of 2 cores (stress))"
+    )
+    assert [warning for warning in make(runs).warnings if warning.endswith(said)]

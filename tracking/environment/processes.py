@@ -1,0 +1,105 @@
+"""What /proc says of the machine's processes and of the time that its CPUs spent; see proc(5)."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+TICKS_PER_SEC = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+KERNEL = 2  # kthreadd, whose children are the kernel's own threads
+INITIAL_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of include/linux/proc_ns.h
+
+
+@dataclass(frozen=True)
+class Process:
+    """`cpu_sec` is what it computed itself; `total_sec` has with it the children that it has waited for."""
+
+    pid: int
+    name: str
+    parent: int
+    session: int
+    started: int  # in ticks since boot: with the number, it names a process for good
+    cpu_sec: float
+    total_sec: float
+
+
+def parse_stat(text: str) -> Process:
+    """/proc/PID/stat. Raises ValueError or IndexError for what is none."""
+    before, _, after = text.rpartition(")")  # a name may hold anything, also parentheses
+    pid, _, name = before.partition(" (")
+    fields = after.split()  # from the third on
+    user, system, waited_user, waited_system = (int(field) / TICKS_PER_SEC for field in fields[11:15])
+    own = user + system
+    return Process(
+        int(pid), name, int(fields[1]), int(fields[3]), int(fields[19]), own, own + waited_user + waited_system
+    )
+
+
+def parse_cpu_sec(text: str, cpus: Collection[int]) -> tuple[float, float]:
+    """Of /proc/stat, the seconds that these CPUs computed for processes since boot, and those that a hypervisor took.
+
+    Interrupts are in neither: most are of one's own files and messages.
+    """
+    busy = stolen = 0
+    names = {f"cpu{number}" for number in cpus}
+    for line in text.splitlines():
+        name, *fields = line.split()
+        if name in names:
+            user, nice, system = map(int, fields[:3])
+            busy += user + nice + system
+            stolen += int(fields[7]) if len(fields) > 7 else 0
+    return busy / TICKS_PER_SEC, stolen / TICKS_PER_SEC
+
+
+def parse_quota(text: str) -> float:
+    """The cores that cgroup v2's cpu.max allows; infinite where it sets no limit."""
+    quota, period = text.split()
+    return math.inf if quota == "max" else int(quota) / int(period)
+
+
+def quota(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float:
+    """The cores that this process may use by the limits of its cgroup and of those around it."""
+    with suppress(OSError, ValueError, StopIteration):
+        path = next(line[4:] for line in own.read_text().splitlines() if line.startswith("0::/"))
+        folders = [root / path, *(root / path).parents]
+        files = [folder / "cpu.max" for folder in folders if folder.is_relative_to(root)]
+        return min((parse_quota(file.read_text()) for file in files if file.exists()), default=math.inf)
+    return math.inf
+
+
+def running(proc: Path = Path("/proc")) -> dict[int, Process]:
+    """The processes that can be seen, by their numbers."""
+    found = {}
+    for entry in os.scandir(proc):
+        if entry.name.isdecimal():
+            with suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
+                process = parse_stat(Path(entry.path, "stat").read_text())
+                found[process.pid] = process
+    return found
+
+
+def contained(proc: Path = Path("/proc")) -> bool:
+    """Whether numbers of processes are not the machine's, as in most containers."""
+    try:
+        return str((proc / "self/ns/pid").readlink()) != INITIAL_NAMESPACE
+    except OSError:
+        return True
+
+
+def descendants(processes: Mapping[int, Process], roots: Iterable[int]) -> set[int]:
+    """The processes that these have started, directly or not, and themselves."""
+    children: dict[int, list[int]] = {}
+    for process in processes.values():
+        children.setdefault(process.parent, []).append(process.pid)
+    found: set[int] = set()
+    todo = list(roots)
+    while todo:
+        pid = todo.pop()
+        if pid not in found:
+            found.add(pid)
+            todo += children.get(pid, ())
+    return found
