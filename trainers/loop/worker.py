@@ -156,7 +156,7 @@ def classify(error: Exception) -> str:
 
     if isinstance(error, schema.ConfigError):
         return "bad_input"
-    if isinstance(error, NonFiniteLoss):
+    if isinstance(error, (NonFiniteLoss, FloatingPointError)):  # the second of detections
         return "nan"
     if run_folder.is_full(error):
         return "disk_full"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import io
 import multiprocessing
 import socket
 from pathlib import Path
@@ -13,11 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch.distributed as dist
-from pycocotools import mask as coco_mask
-from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
 
 from tests.trainers.coco_files import random_content, write
+from tests.trainers.coco_reference import by_pycocotools, ellipse
 from trainers.data.coco import evaluation
 from trainers.data.coco.evaluation import DetectionEvaluator
 from trainers.data.coco.index import CocoIndex, load_index
@@ -58,43 +54,11 @@ def detections(index: CocoIndex, seed: int = 0) -> dict[str, Any]:
     }
 
 
-def ellipse(box: np.ndarray, height: int, width: int) -> bytes:
-    x, y = np.meshgrid(np.arange(width) + 0.5, np.arange(height) + 0.5)
-    centre, half = (box[:2] + box[2:]) / 2, (box[2:] - box[:2]) / 2
-    inside = ((x - centre[0]) / half[0]) ** 2 + ((y - centre[1]) / half[1]) ** 2 < 1
-    return coco_mask.encode(np.asfortranarray(inside.astype(np.uint8)))["counts"]
-
-
 def part(found: dict[str, Any], chosen: np.ndarray) -> dict[str, Any]:
     return {
         key: [value[i] for i in np.flatnonzero(chosen)] if key == "masks" else value[chosen]
         for key, value in found.items()
     }
-
-
-def by_pycocotools(index: CocoIndex, found: dict[str, Any], iou_type: str) -> tuple[float, float]:
-    results = []
-    order = np.argsort(-found["scores"], kind="stable")
-    for k in order:
-        x0, y0, x1, y1 = found["boxes"][k].astype(np.float64).tolist()
-        image = found["image_index"][k]
-        result = {
-            "image_id": int(index.image_ids[image]),
-            "category_id": index.class_ids[found["labels"][k] - 1],
-            "score": float(found["scores"][k]),
-        }
-        if iou_type == "bbox":
-            result["bbox"] = [x0, y0, x1 - x0, y1 - y0]
-        else:
-            result["segmentation"] = {"size": index.sizes[image].tolist(), "counts": found["masks"][k]}
-        results.append(result)
-    with contextlib.redirect_stdout(io.StringIO()):
-        truth = COCO(str(index.annotations))
-        evaluation = COCOeval(truth, truth.loadRes(results), iou_type)
-        evaluation.evaluate()
-        evaluation.accumulate()
-        evaluation.summarize()
-    return evaluation.stats[0], evaluation.stats[1]
 
 
 def test_figures_are_those_of_pycocotools(index: CocoIndex, capfd: pytest.CaptureFixture[str]) -> None:
@@ -158,7 +122,7 @@ def test_outlines_that_are_none_are_never_matched(tmp_path: Path, monkeypatch: p
     own[0]["segmentation"] = []
     own[1]["segmentation"] = [[1.0, 2.0, 3.0, 4.0]]
     for annotation in content["annotations"]:
-        annotation["id"] = 0
+        del annotation["id"]
     index = load_index(write(tmp_path, content, "val2017"), "val")
     found = np.flatnonzero(~index.crowd)
     image = np.repeat(np.arange(6), np.diff(index.object_start))[found]

@@ -16,7 +16,7 @@ from trainers.data.coco.overlaps import MAX_DETECTIONS, IouType, Objects, silent
 
 PREFIX: dict[IouType, str] = {"bbox": "box", "segm": "mask"}
 EVERY_AREA = [0.0, 1e10]  # pixels²
-LISTED = ("images", "scores", "labels")  # what is known of detections, beside their overlaps
+LISTED = ("images", "scores", "labels", "areas")  # what is known of detections, beside their overlaps
 MAX_EVALUATORS = 8  # processes: each is one more gathering for all
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class DetectionEvaluator:
         self._scores: list[np.ndarray] = []
         self._labels: list[np.ndarray] = []
         self._masks: list[bytes] = []
-        self._objects = Objects(index)
+        self._objects = Objects(index, masks="segm" in self.iou_types)
 
     def add(
         self,
@@ -46,8 +46,10 @@ class DetectionEvaluator:
 
         image_index: int64 [K], positions in the dataset's index. boxes: float32 [K, 4] x0 y0 x1 y1 in the image's own
         pixels. scores: float32 [K]. labels: int64 [K], from 1 on. masks: K compressed run lengths of COCO's, for segm.
+        Raises FloatingPointError, naming the image, where a box or score is not finite: no place in an order is its.
         """
         assert len(image_index) == len(boxes) == len(scores) == len(labels)
+        self._check_finite(image_index, boxes, scores)
         self._images.append(np.asarray(image_index, np.int64))
         self._boxes.append(np.asarray(boxes, np.float64).reshape(-1, 4))
         self._scores.append(np.asarray(scores, np.float64))
@@ -57,15 +59,27 @@ class DetectionEvaluator:
             assert len(masks) == len(labels)
             self._masks.extend(masks)
 
+    def _check_finite(self, image_index: np.ndarray, boxes: np.ndarray, scores: np.ndarray) -> None:
+        bad = ~(np.isfinite(boxes).all(axis=1) & np.isfinite(scores))
+        if bad.any():
+            at = int(np.argmax(bad))
+            image = int(image_index[at])
+            raise FloatingPointError(
+                f"{self.index.annotations}: image {self.index.image_ids[image]} ({self.index.file_names[image]}) has a"
+                f" detection with the score {scores[at]:g} and the box {boxes[at].tolist()}, expected finite numbers;"
+                " most often the learning rate is too high: give a lower model.optimizer.lr"
+            )
+
     def compute(self) -> dict[str, float]:
         """The average precision over IoUs of 0.5 to 0.95, and at 0.5, of boxes and masks, on every process; empties.
 
-        `box_map` and `box_map_50` for bbox, `mask_map` and `mask_map_50` for segm; 0 where there are no detections.
+        `box_map` and `box_map_50` for bbox, `mask_map` and `mask_map_50` for segm; 0 where there are no detections,
+        and absent where no object counts: crowds alone can be neither found nor missed.
         A collective call: every process measures overlaps of its own images, and then evaluates some of the classes.
         """
         with _without_collector():
             detections = self._take()
-            if not any(_from_all(len(detections["images"]))):
+            if not any(_from_all(len(detections["images"]))) and not self.index.crowd.all():
                 return {name: 0.0 for iou_type in self.iou_types for name in _names(iou_type)}
             own = [self._evaluate(detections, iou_type, turn) for turn, iou_type in enumerate(self.iou_types)]
             metrics: dict[str, float] = {}
@@ -74,13 +88,15 @@ class DetectionEvaluator:
                 precision = np.stack([joined[label] for label in sorted(joined)], axis=2)
                 for name, values in zip(_names(iou_type), (precision, precision[0]), strict=True):
                     known = values[values > -1]  # -1 marks classes without objects
-                    metrics[name] = float(known.mean()) if known.size else 0.0
+                    metrics |= {name: float(known.mean())} if known.size else {}
         return metrics
 
     def _evaluate(self, detections: dict[str, Any], iou_type: IouType, turn: int) -> dict[int, np.ndarray]:
         """The precision of this process's classes by label, each float64 [IoUs, recalls]; a collective call."""
         rank, world_size = _place()
         num_shares = min(world_size, MAX_EVALUATORS)
+        if iou_type == "segm":  # No mask's area is out of the protocol's range, as that of a box turned over is.
+            detections = detections | {"areas": np.zeros(len(detections["areas"]))}
         mine: list[Any] | None = None
         for share in range(num_shares):
             # Kinds take turns, so that the most frequent class's boxes and masks are not the same process's.
@@ -107,6 +123,7 @@ class DetectionEvaluator:
             "scores": scores[order],
             "labels": labels[order],
             "boxes": boxes[order],
+            "areas": (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)[order],
             "masks": masks,
         }
 
@@ -148,10 +165,12 @@ def evaluate(parts: list[dict[str, Any]], objects: Objects, labels: list[int]) -
             start = end
     joined = {key: np.concatenate([part[key] for part in parts]) for key in LISTED}
     image_ids, class_ids = objects.ids(joined["images"], joined["labels"])
-    columns = zip(image_ids.tolist(), class_ids.tolist(), joined["scores"].tolist(), strict=True)
-    detections = [  # only ranges of areas would look at the area
-        {"id": number, "image_id": image, "category_id": label, "score": score, "area": 0.0}
-        for number, (image, label, score) in enumerate(columns, start=1)
+    columns = (image_ids, class_ids, joined["scores"], joined["areas"])
+    detections = [
+        {"id": number, "image_id": image, "category_id": label, "score": score, "area": area}
+        for number, (image, label, score, area) in enumerate(
+            zip(*(column.tolist() for column in columns), strict=True), 1
+        )
     ]
     evaluation = Measured(objects, detections, overlaps)
     evaluation.params.catIds = [objects.index.class_ids[label - 1] for label in labels]

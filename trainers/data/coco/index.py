@@ -25,7 +25,7 @@ from trainers.data.coco.annotations import read_annotations
 
 Split = Literal["train", "val"]
 
-FORMAT = 1  # of the cached arrays; raise it when what `read_annotations` returns changes
+FORMAT = 2  # of the cached arrays; raise it when what `read_annotations` returns or refuses changes
 MAPPED_BYTES = 1 << 20  # arrays from this size on are mapped into memory, and so shared by a machine's processes
 NUM_NAMED = 3  # missing images that an error names
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 MIN_POINTS = 3
+FARTHEST = 1_000_000  # pixels: drawing takes memory by an edge's length, whether or not it lies inside of the image
 
 
 class OutlineError(ValueError):
@@ -23,46 +24,54 @@ class OutlineError(ValueError):
         self.position = position
 
 
-def outline_edges(outlines: list[Any], sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def outline_edges(
+    outlines: list[Any], sizes: np.ndarray, crowd: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """The edges of n outlines: float32 [E, 4] x0 y0 x1 y1 in pixels, and where each one's begin, int64 [n + 1].
 
     The parts of an outline go round in the same direction, so that the non-zero winding rule fills their union. Parts
     of fewer than three points enclose nothing and are left out; None and what is left with no part have no edges.
-    Edges of a run-length encoding are the vertical ones only: those along rows cross no row.
+    Edges of a run-length encoding are the vertical ones only: those along rows cross no row. Crowds have no edges, but
+    an evaluation draws them: they are checked as all are.
 
-    sizes: int [n, 2] height and width of the image that each lies in. Raises OutlineError.
+    sizes: int [n, 2] height and width of the image that each lies in. crowd: bool [n]; without it none is. Raises
+    OutlineError.
     """
+    crowd = np.zeros(len(outlines), bool) if crowd is None else crowd
     polygons = [outline if isinstance(outline, list) else [] for outline in outlines]
     edges, owners = _polygon_edges(polygons)
-    pieces, piece_owners = [edges], [owners]
+    kept = ~crowd[owners]
+    pieces, piece_owners = [edges[kept]], [owners[kept]]
     for position, outline in enumerate(outlines):
         if outline is None or isinstance(outline, list):
             continue
-        pieces.append(_rle_edges(outline, sizes[position], position))
+        runs = _run_lengths(outline, sizes[position], position)
+        if crowd[position]:
+            continue  # to draw thousands of them would take long
+        pieces.append(_run_edges(runs, sizes[position]))
         piece_owners.append(np.full(len(pieces[-1]), position))
-    if len(pieces) > 1:
-        owners = np.concatenate(piece_owners)
-        order = np.argsort(owners, kind="stable")
-        edges, owners = np.concatenate(pieces)[order], owners[order]
+    edges, owners = np.concatenate(pieces), np.concatenate(piece_owners)
+    order = np.argsort(owners, kind="stable")
     starts = np.zeros(len(outlines) + 1, np.int64)
     np.cumsum(np.bincount(owners, minlength=len(outlines)), out=starts[1:])
-    return edges, starts
+    return edges[order], starts
 
 
 def _polygon_edges(polygons: list[list[Any]]) -> tuple[np.ndarray, np.ndarray]:
     """Edges float32 [E, 4] and the position of the object that each belongs to, int64 [E]."""
     parts, owners = _parts(polygons)
     lengths = np.fromiter(map(len, parts), np.int64, len(parts))
+    if set(map(type, chain.from_iterable(parts))) - {int, float}:
+        raise OutlineError(_first_without_numbers(parts, owners), "a polygon that holds something that is no number")
     try:
         numbers = np.fromiter(chain.from_iterable(parts), np.float64, lengths.sum())
-    except (TypeError, ValueError):
-        raise OutlineError(
-            _first_without_numbers(parts, owners), "a polygon holds something that is no number"
-        ) from None
-    bad = ~np.isfinite(numbers)
+    except OverflowError:  # a whole number that is larger than any float
+        numbers = np.array([max(-2 * FARTHEST, min(x, 2 * FARTHEST)) for x in chain.from_iterable(parts)], np.float64)
+    bad = ~(np.abs(numbers) <= FARTHEST)  # NaN is not, either
     if bad.any():
         part = int(np.searchsorted(np.cumsum(lengths), np.argmax(bad), side="right"))
-        raise OutlineError(int(owners[part]), "a polygon has a coordinate that is not finite")
+        reason = f"a polygon with a coordinate that is not finite or not within {FARTHEST:,} pixels"
+        raise OutlineError(int(owners[part]), reason)
     starts = np.zeros(len(parts), np.int64)  # where each part's points begin
     np.cumsum(lengths[:-1] // 2, out=starts[1:])
     points = numbers.reshape(-1, 2)
@@ -87,7 +96,9 @@ def _parts(polygons: list[list[Any]]) -> tuple[list[list[float]], np.ndarray]:
         for part in polygon:
             if not isinstance(part, list):
                 raise OutlineError(position, f"a polygon is a {type(part).__name__}, not a list of numbers")
-            if len(part) >= 2 * MIN_POINTS and len(part) % 2 == 0:
+            if len(part) % 2:
+                raise OutlineError(position, f"a polygon of {len(part)} numbers, expected x and y of each point")
+            if len(part) >= 2 * MIN_POINTS:
                 parts.append(part)
                 owners.append(position)
     return parts, np.array(owners, np.int64)
@@ -95,25 +106,42 @@ def _parts(polygons: list[list[Any]]) -> tuple[list[list[float]], np.ndarray]:
 
 def _first_without_numbers(parts: list[list[float]], owners: np.ndarray) -> int:
     wrong = (owner for part, owner in zip(parts, owners, strict=True) if {type(x) for x in part} - {int, float})
-    return int(next(wrong, -1))
+    return int(next(wrong))
 
 
-def _rle_edges(rle: Any, size: np.ndarray, position: int) -> np.ndarray:
-    """The vertical edges of a run-length encoded mask, float32 [E, 4]."""
+def _run_lengths(rle: Any, size: np.ndarray, position: int) -> np.ndarray:
+    """The runs of a run-length encoded mask, int64, which add up to the image."""
     height, width = int(size[0]), int(size[1])
     if not isinstance(rle, dict) or "counts" not in rle:
         raise OutlineError(position, "neither a list of polygons nor a run-length encoding with `counts`")
-    if list(rle.get("size", [])) != [height, width]:
+    if rle.get("size") != [height, width]:
         raise OutlineError(
             position, f"a run-length encoding of size {rle.get('size')} in an image of {[height, width]}"
         )
     counts = rle["counts"]
     try:
-        runs = decompress(counts) if isinstance(counts, str | bytes) else np.array(counts, np.int64).reshape(-1)
-    except (TypeError, ValueError, UnicodeEncodeError):
+        runs = decompress(counts) if isinstance(counts, str | bytes) else _integers(counts)
+    except (TypeError, ValueError, OverflowError):  # what is no ASCII is a ValueError, too
         raise OutlineError(position, "a run-length encoding that holds no runs") from None
-    if runs.min(initial=0) < 0 or runs.sum() != height * width:
-        raise OutlineError(position, f"a run-length encoding of {runs.sum()} pixels in an image of {height * width}")
+    if runs.min(initial=0) < 0:
+        raise OutlineError(position, f"a run-length encoding with a run of {runs.min()} pixels")
+    # Runs that are longer than the image are told before they are added up, since a sum can overflow.
+    longest = int(runs.max(initial=0))
+    if longest > height * width or runs.sum() != height * width:
+        pixels = longest if longest > height * width else runs.sum()
+        raise OutlineError(position, f"a run-length encoding of {pixels} pixels in an image of {height * width}")
+    return runs
+
+
+def _integers(counts: Any) -> np.ndarray:
+    if not isinstance(counts, list) or {type(count) for count in counts} - {int}:
+        raise TypeError("no list of whole numbers")
+    return np.array(counts, np.int64)
+
+
+def _run_edges(runs: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """The vertical edges of a mask of these runs, float32 [E, 4]."""
+    height, width = int(size[0]), int(size[1])
     inside = np.repeat(np.arange(len(runs)) % 2, runs).astype(np.int8).reshape(width, height)
     return _vertical_edges(inside)
 

@@ -41,8 +41,8 @@ class Objects:
     They are read when detections are first compared with them, which the warm-up before the clock does not do.
     """
 
-    def __init__(self, index: CocoIndex) -> None:
-        self.index = index
+    def __init__(self, index: CocoIndex, masks: bool) -> None:
+        self.index, self._masks = index, masks
         self._sizes = dict(zip(index.image_ids.tolist(), map(tuple, index.sizes.tolist()), strict=True))
 
     @cached_property
@@ -50,7 +50,9 @@ class Objects:
         content = json.loads(self.index.annotations.read_bytes())
         for number, annotation in enumerate(content["annotations"], start=1):
             annotation["id"] = number  # the file's may be missing or the same twice, and 0 would count as unmatched
-            annotation["segmentation"] = _region(annotation.get("segmentation"), *self._sizes[annotation["image_id"]])
+            region = annotation.pop("segmentation", None)  # without masks nobody has checked it
+            if self._masks:
+                annotation["segmentation"] = _region(region, *self._sizes[annotation["image_id"]])
         return COCO({key: content[key] for key in ("images", "annotations", "categories")}, print_function=silent)
 
     @cached_property
@@ -114,5 +116,5 @@ def silent(*_: object) -> None:
 def _region(segmentation: Any, height: int, width: int) -> Any:
     """As `outlines` reads it; a region of no pixels where there is none, which the library refuses."""
     if isinstance(segmentation, list):
-        segmentation = [part for part in segmentation if len(part) >= 2 * MIN_POINTS and len(part) % 2 == 0]
+        segmentation = [part for part in segmentation if len(part) >= 2 * MIN_POINTS]
     return segmentation or {"size": [height, width], "counts": [height * width]}
