@@ -68,8 +68,9 @@ class JournalFigures:
 
     @cached_property
     def ended(self) -> bool:
-        """Whether it ended by itself and in one go."""
-        return bool(self.times("run_stop")) and not {"failure", "resumed"} & self.tags.keys()
+        """Whether it ended by itself and in one go; between its last row and its result it is still under way."""
+        told = bool(self.times("run_stop")) and (self.folder / "result.json").exists()
+        return told and not {"failure", "resumed"} & self.tags.keys()
 
     def counts(self, with_missed: bool = False) -> bool:
         """Whether it ended at its target if it has one, or anywhere `with_missed`."""
