@@ -1,7 +1,7 @@
 """Every route of MLflow's server: who may use it, or that this server has it switched off.
 
-A route that stands nowhere here is closed, so that a new version of MLflow opens nothing by itself; and a test lists the
-routes of the installed version, and fails until somebody has put a new one into its table.
+A route that stands nowhere here is closed, so that a new version of MLflow opens nothing by itself; and a test lists
+the routes of the installed version, and fails until somebody has put a new one into its table.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ OPEN = {
         GET  /build/<path:filename>
         POST api/2.0/mlflow/experiments/create
         GET  api/2.0/mlflow/users/current
+        GET  api/2.0/mlflow/users/list
         GET  api/3.0/mlflow/users/current/permissions
         GET  api/3.0/mlflow/ui-telemetry
         POST api/3.0/mlflow/ui-telemetry
@@ -85,7 +86,6 @@ OPEN = {
         POST   api/2.0/mlflow/users/create-ui
         POST   api/2.0/mlflow/users/create
         GET    api/2.0/mlflow/users/get
-        GET    api/2.0/mlflow/users/list
         PATCH  api/2.0/mlflow/users/update-password
         PATCH  api/2.0/mlflow/users/update-admin
         DELETE api/2.0/mlflow/users/delete
@@ -110,43 +110,43 @@ OPEN = {
 # Switched off for everybody. Each can do one of these: name a place where the server then reads or writes, have the
 # server call an address, keep a secret of a user's, or run something. Or it is of MLflow's for models and language
 # models, which no run needs and whose permissions nothing here has tested. An entry closes what begins with it.
-CLOSED = """
-    api/2.0/mlflow/registered-models/
-    api/2.0/mlflow/model-versions/
-    /model-versions/get-artifact
-    api/2.0/mlflow/logged-models
-    api/2.0/mlflow/runs/log-model
-    api/2.0/mlflow/runs/outputs
-    api/2.0/mlflow/runs/create-promptlab-run
-    api/2.0/mlflow/upload-artifact
-    api/2.0/mlflow/artifacts/presigned-
-    api/2.0/mlflow/traces
-    api/3.0/mlflow/traces
-    api/2.0/mlflow/get-trace-artifact
-    api/3.0/mlflow/get-trace-artifact
-    api/2.0/mlflow/unified-traces
-    api/2.0/mlflow/get-online-trace-details
-    /v1/traces
-    api/2.0/mlflow/webhooks
-    api/2.0/mlflow/gateway-proxy
-    api/3.0/mlflow/gateway/
-    /gateway/
-    api/3.0/mlflow/workspaces
-    api/3.0/mlflow/issues
-    api/3.0/mlflow/label-schemas/
-    api/3.0/mlflow/datasets/
-    api/3.0/mlflow/scorer/
-    api/3.0/mlflow/scorers/
-    api/3.0/mlflow/prompt-optimization/
-    api/3.0/mlflow/review-queues/
-    api/3.0/mlflow/genai/
-    api/3.0/mlflow/demo/
-    api/3.0/mlflow/jobs/
-    api/3.0/jobs
-    api/3.0/mlflow/assistant
-    api/3.0/mlflow/mcp-servers
-    api/2.0mlflow/
-""".split()
+CLOSED = (
+    "api/2.0/mlflow/registered-models/",
+    "api/2.0/mlflow/model-versions/",
+    "/model-versions/get-artifact",
+    "api/2.0/mlflow/logged-models",
+    "api/2.0/mlflow/runs/log-model",
+    "api/2.0/mlflow/runs/outputs",
+    "api/2.0/mlflow/runs/create-promptlab-run",
+    "api/2.0/mlflow/upload-artifact",
+    "api/2.0/mlflow/artifacts/presigned-",
+    "api/2.0/mlflow/traces",
+    "api/3.0/mlflow/traces",
+    "api/2.0/mlflow/get-trace-artifact",
+    "api/3.0/mlflow/get-trace-artifact",
+    "api/2.0/mlflow/unified-traces",
+    "api/2.0/mlflow/get-online-trace-details",
+    "/v1/traces",
+    "api/2.0/mlflow/webhooks",
+    "api/2.0/mlflow/gateway-proxy",
+    "api/3.0/mlflow/gateway/",
+    "/gateway/",
+    "api/3.0/mlflow/workspaces",
+    "api/3.0/mlflow/issues",
+    "api/3.0/mlflow/label-schemas/",
+    "api/3.0/mlflow/datasets/",
+    "api/3.0/mlflow/scorer/",
+    "api/3.0/mlflow/scorers/",
+    "api/3.0/mlflow/prompt-optimization/",
+    "api/3.0/mlflow/review-queues/",
+    "api/3.0/mlflow/genai/",
+    "api/3.0/mlflow/demo/",
+    "api/3.0/mlflow/jobs/",
+    "api/3.0/jobs",
+    "api/3.0/mlflow/assistant",
+    "api/3.0/mlflow/mcp-servers",
+    "api/2.0mlflow/",
+)
 
 
 def _table() -> dict[tuple[str, str], str]:
@@ -170,4 +170,4 @@ def needed(method: str, rule: str) -> str | None:
 
 def closed(rule: str) -> bool:
     """Whether it was decided that a route is closed, rather than that it is new."""
-    return written(rule).startswith(tuple(CLOSED))
+    return written(rule).startswith(CLOSED)

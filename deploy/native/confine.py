@@ -1,7 +1,7 @@
 """python -m deploy.native.confine FOLDER... -- COMMAND...: a command that can write in these folders only.
 
-By Landlock, which needs no root: the kernel refuses to make, change, move and delete files elsewhere, to the command and
-to all that it starts, for good. docs.kernel.org/userspace-api/landlock.html; Linux 5.13 or later.
+By Landlock, which needs no root: the kernel refuses to make, change, move and delete files elsewhere, to the command
+and to all that it starts, for good. docs.kernel.org/userspace-api/landlock.html; Linux 5.13 or later.
 """
 
 from __future__ import annotations
