@@ -37,17 +37,17 @@ _in_turn = [threading.Lock() for _ in range(64)]
 
 def authenticate() -> Authorization | Response:
     """The sender of Flask's current request, or the answer that refuses it."""
-    from flask import g
+    from flask import Response, g
 
     if "guarded" not in g:  # MLflow asks several times
         g.guarded = _identify()
-        if not hasattr(g.guarded, "status_code"):
+        if not isinstance(g.guarded, Response):
             g.guarded = _refuse_place() or g.guarded
     return g.guarded  # type: ignore[no-any-return]
 
 
 def _identify() -> Authorization | Response:
-    from flask import request
+    from flask import Response, request
     from mlflow.server.auth import authenticate_request_basic_auth
 
     given = request.authorization
@@ -61,7 +61,7 @@ def _identify() -> Authorization | Response:
             said = f"too many wrong passwords for {user} from {address}; none is looked at for {wait} s"
             return _answer(429, "REQUEST_LIMIT_EXCEEDED", said, {"Retry-After": str(wait)})
         sender = authenticate_request_basic_auth()
-        if hasattr(sender, "status_code") and address:
+        if isinstance(sender, Response) and address:
             _failures.add(user, address)
     return sender
 

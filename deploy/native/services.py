@@ -94,6 +94,8 @@ class MLflow:
         uri = self._database.uri("auth").replace("%", "%%")
         write_private(ini, AUTH_INI.format(default_permission=self._settings.default_permission, uri=uri))
         private_folder(self._temporary)
+        if self._settings.artifact_folder:
+            self._settings.artifact_folder.mkdir(parents=True, exist_ok=True)
         process = self._group.start(self.confined(), self.environment(ini), self._settings.home)
         wait_until(lambda: self.running() or process.poll() is not None, START_TIMEOUT_SEC)
         if not self.running():

@@ -1,0 +1,372 @@
+"""What users, and people without a password, can do with a server: every route of MLflow's, asked for real."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from deploy.guard import failures, routes
+from deploy.native.services import AUTH_INI
+from tests.commands import ROOT, environment
+from tests.team_server import TeamServer
+
+pytestmark = [pytest.mark.service, pytest.mark.slow]
+MARK = "only-for-those-who-may-read"  # in everything that is written to the experiment
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
+    """Method and rule of each route of the installed MLflow, listed by MLflow itself."""
+    folder = tmp_path_factory.mktemp("routes")
+    (folder / "auth.ini").write_text(AUTH_INI.format(default_permission="READ", uri=f"sqlite:///{folder}/auth.db"))
+    environ = environment(
+        MLFLOW_AUTH_CONFIG_PATH=str(folder / "auth.ini"), MLFLOW_AUTH_ADMIN_PASSWORD="only to list routes",
+        MLFLOW_FLASK_SERVER_SECRET_KEY="x" * 40, MLFLOW_BACKEND_STORE_URI=f"sqlite:///{folder}/runs.db",
+        _MLFLOW_SGI_NAME="uvicorn", PYTHONWARNINGS="ignore",
+    )  # fmt: skip
+    command = [sys.executable, "-m", "tests.deploy.installed_routes"]
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return [(method, rule) for method, rule in (line.split() for line in done.stdout.splitlines())]
+
+
+def test_every_route_of_the_installed_mlflow_was_decided_on(installed: list[tuple[str, str]]) -> None:
+    new = [f"{method} {rule}" for method, rule in installed if not (routes.needed(method, rule) or routes.closed(rule))]
+    assert not new, "MLflow has routes that deploy/guard/routes.py does not know: put each under OPEN or CLOSED there"
+    served = {(method, routes.written(rule)) for method, rule in installed}
+    assert not set(routes.NEEDED) - served, "deploy/guard/routes.py has routes that MLflow lacks"
+    for prefix in routes.CLOSED:
+        assert any(rule.startswith(prefix) for _, rule in served), f"{prefix}: MLflow lacks it"
+    assert len(installed) > 400
+
+
+# --------------------------------------------------------------------------------- one experiment, and who may do what
+
+
+class Asker:
+    """Requests of one user, or of a stranger."""
+
+    def __init__(self, server: TeamServer, user: str = "", password: str = "") -> None:
+        self._server = server
+        self._session = requests.Session()
+        self._session.verify = str(server.certificate)
+        self._session.trust_env = False
+        self._session.auth = (user, password) if user else None
+
+    def __call__(self, method: str, path: str, **options: Any) -> requests.Response:
+        return self._session.request(method, self._server.uri + path, timeout=60, allow_redirects=False, **options)
+
+
+class Shared:
+    """An experiment, h200, with a run; and users with each permission on it."""
+
+    def __init__(self, server: TeamServer, installed: list[tuple[str, str]]) -> None:
+        self.server = server
+        self._rules = {rule for _, rule in installed}
+        self.admin = Asker(server, "admin", server.admin_password)
+        self.stranger = Asker(server)
+        self.users: dict[str, Asker] = {}
+        self.experiment = server.accounts.experiment_id("guarded")
+        for permission in ("READ", "EDIT", "MANAGE", "DENY"):
+            name = f"has-{permission.lower()}"
+            password = server.command("add-user", name).strip()
+            server.command("grant", "--user", name, permission, "guarded")
+            self.users[permission] = Asker(server, name, password)
+        self.run = self.new_run()
+
+    def new_run(self) -> str:
+        tags = [{"key": "tag", "value": MARK}]
+        values = {"experiment_id": self.experiment, "run_name": MARK, "tags": tags}
+        answer = self.admin("POST", "/api/2.0/mlflow/runs/create", json=values)
+        run = str(answer.json()["run"]["info"]["run_id"])
+        metric = {"run_id": run, "key": MARK, "value": 1, "timestamp": 1, "step": 1}
+        assert self.admin("POST", "/api/2.0/mlflow/runs/log-metric", json=metric).ok
+        dataset = {"name": MARK, "digest": "d", "source_type": "local", "source": "{}"}
+        inputs = {"run_id": run, "datasets": [{"dataset": dataset, "tags": []}]}
+        assert self.admin("POST", "/api/2.0/mlflow/runs/log-inputs", json=inputs).ok
+        path = f"/api/2.0/mlflow-artifacts/artifacts/{self.experiment}/{run}/artifacts/{MARK}.txt"
+        assert self.admin("PUT", path, data=MARK.encode()).ok
+        return run
+
+    def paths(self, rule: str) -> list[str]:
+        """A rule as clients and as the pages ask for it, where MLflow has both, with its parameters filled in."""
+        written = {rule, f"/{rule}", f"/ajax-{rule}"} & self._rules
+        artifact = f"{self.experiment}/{self.run}/artifacts/{MARK}.txt"
+        return [re.sub("<[^>]+>", "x", one.replace("<path:artifact_path>", artifact)) for one in sorted(written)]
+
+    def values(self, rule: str) -> dict[str, Any]:
+        """What a request of this rule says: enough for MLflow to do it, where one may."""
+        run = {"run_id": self.run, "run_uuid": self.run}
+        experiments = {"experiment_id": self.experiment, "experiment_ids": [self.experiment]}
+        metric = {"key": "k", "value": 1, "timestamp": 2, "step": 2}
+        location = {"type": "MLFLOW_EXPERIMENT", "mlflow_experiment": {"experiment_id": self.experiment}}
+        grant = {"username": "has-read", "resource_type": "experiment", "resource_id": self.experiment}
+        last = rule.removeprefix("api/2.0/mlflow/").removeprefix("api/3.0/mlflow/")
+        by_route: dict[str, dict[str, Any]] = {
+            "experiments/get-by-name": {"experiment_name": "guarded"},
+            "experiments/search": {"max_results": 1000},
+            "experiments/update": {**experiments, "new_name": "guarded"},
+            "experiments/set-experiment-tag": {**experiments, "key": "k", "value": "v"},
+            "experiments/delete-experiment-tag": {**experiments, "key": "k"},
+            "metrics/get-history": {**run, "metric_key": MARK},
+            "metrics/get-history-bulk": {"run_id": self.run, "metric_key": MARK},
+            "metrics/get-history-bulk-interval": {"run_ids": [self.run], "metric_key": MARK},
+            "/get-artifact": {**run, "path": f"{MARK}.txt"},
+            "api/2.0/mlflow-artifacts/artifacts": {"path": f"{self.experiment}/{self.run}/artifacts"},
+            "traces/search": {"locations": [location]},
+            "/graphql": {"query": self.graphql()},
+            "runs/create": experiments,
+            "runs/update": {**run, "status": "RUNNING"},
+            "runs/log-metric": {**run, **metric},
+            "runs/log-parameter": {**run, "key": "p", "value": "v"},
+            "runs/log-batch": {**run, "metrics": [metric]},
+            "runs/log-inputs": {**run, "datasets": []},
+            "runs/set-tag": {**run, "key": "k", "value": "v"},
+            "runs/delete-tag": {**run, "key": "k"},
+            "users/permissions/grant": {**grant, "permission": "READ"},
+            "users/permissions/revoke": grant,
+        }
+        return by_route.get(last, {**run, **experiments})
+
+    def graphql(self) -> str:
+        run = "{info{runId runName} data{tags{key value} metrics{key}} experiment{name}}"
+        return f"""query {{
+            mlflowGetRun(input: {{runId: "{self.run}"}}) {{run {run}}}
+            mlflowGetExperiment(input: {{experimentId: "{self.experiment}"}}) {{experiment {{name}}}}
+            mlflowListArtifacts(input: {{runId: "{self.run}"}}) {{files {{path}}}}
+            mlflowSearchRuns(input: {{experimentIds: ["{self.experiment}"]}}) {{runs {run}}}
+        }}"""
+
+    def ask(self, who: Asker, method: str, rule: str, path: str) -> requests.Response:
+        values = self.values(rule)
+        return who(method, path, **({"params": values} if method in ("GET", "DELETE") else {"json": values}))
+
+
+@pytest.fixture(scope="module")
+def shared(team_server: TeamServer, installed: list[tuple[str, str]]) -> Shared:
+    return Shared(team_server, installed)
+
+
+def of_kind(kind: str) -> list[tuple[str, str]]:
+    return [(method, rule) for (method, rule), needed in routes.NEEDED.items() if needed == kind]
+
+
+# An empty answer is the right one here: a listing over experiments, which shows what the user may see.
+LISTINGS = (
+    "experiments/search", "runs/search", "search-datasets", "logged-models/search", "traces/search",
+    "registered-models/search", "model-versions/search", "/graphql", "artifacts",
+)  # fmt: skip
+# What these hold cannot be made on this server, so that nobody finds anything with them.
+EMPTY = ("logged-models/search", "traces/search", "registered-models/search", "model-versions/search")
+
+
+@pytest.mark.parametrize(("method", "rule"), of_kind(routes.READ))
+def test_reading_takes_read_and_deny_denies(shared: Shared, method: str, rule: str) -> None:
+    if (method, rule) == ("GET", "/graphql"):
+        pytest.skip("MLflow reads its query from a body, which GET has not")
+    for path in shared.paths(rule):
+        assert shared.ask(shared.stranger, method, rule, path).status_code == 401, path
+        answer = shared.ask(shared.users["READ"], method, rule, path)
+        if "presigned" in rule:  # of S3 alone
+            assert answer.status_code not in (401, 403), answer.text
+        else:
+            assert answer.status_code == 200, f"{path}: {answer.text}"
+            known = MARK in answer.text or shared.run in answer.text or '"guarded"' in answer.text
+            assert known or rule.endswith(EMPTY), f"{path}: {answer.text}"
+        denied = shared.ask(shared.users["DENY"], method, rule, path)
+        assert denied.status_code in ((200, 403) if rule.endswith(LISTINGS) else (403,)), f"{path}: {denied.text}"
+        assert not re.search(f'{MARK}|{shared.run}|"guarded"', denied.text), f"{path}: {denied.text}"
+
+
+@pytest.mark.parametrize(("method", "rule"), of_kind(routes.EDIT))
+def test_writing_takes_edit(shared: Shared, method: str, rule: str) -> None:
+    for path in shared.paths(rule):
+        assert shared.ask(shared.stranger, method, rule, path).status_code == 401, path
+        for permission in ("READ", "DENY"):
+            answer = shared.ask(shared.users[permission], method, rule, path)
+            assert answer.status_code == 403, f"{permission} {path}: {answer.text}"
+        if rule.endswith(("set-experiment-tag", "runs/set-tag")) or not rule.endswith("-tag"):
+            answer = shared.ask(shared.users["EDIT"], method, rule, path)
+            assert answer.status_code == 200 or "/mpu/" in rule, f"{path}: {answer.text}"
+
+
+@pytest.mark.parametrize(("method", "rule"), of_kind(routes.MANAGE))
+def test_deleting_and_granting_take_manage(shared: Shared, method: str, rule: str) -> None:
+    for path in shared.paths(rule):
+        assert shared.ask(shared.stranger, method, rule, path).status_code == 401, path
+        for permission in ("READ", "DENY", "EDIT"):
+            answer = shared.ask(shared.users[permission], method, rule, path)
+            assert answer.status_code == 403, f"{permission} {path}: {answer.text}"
+
+
+@pytest.mark.parametrize(("method", "rule"), of_kind(routes.ADMIN))
+def test_accounts_are_the_administrators(shared: Shared, method: str, rule: str) -> None:
+    for path in shared.paths(rule):
+        assert shared.ask(shared.stranger, method, rule, path).status_code in (401, 404), path
+        answer = shared.ask(shared.users["MANAGE"], method, rule, path)
+        assert answer.status_code in (400, 403, 404), f"{path}: {answer.text}"
+
+
+def test_what_is_open_to_all_users_shows_nothing_of_an_experiment(shared: Shared) -> None:
+    for kind, strangers in ((routes.USER, 401), (routes.ANYBODY, 200)):
+        for method, rule in of_kind(kind):
+            for path in shared.paths(rule):
+                if "<" not in rule and "experiments/create" not in rule:
+                    assert shared.ask(shared.stranger, method, rule, path).status_code == strangers, path
+                answer = shared.ask(shared.users["DENY"], method, rule, path)
+                assert MARK not in answer.text
+                assert shared.run not in answer.text
+
+
+def test_closed_routes_are_closed_to_everybody(shared: Shared, installed: list[tuple[str, str]]) -> None:
+    closed = [(method, rule) for method, rule in installed if routes.needed(method, rule) is None]
+    assert len(closed) > 200
+    for method, rule in closed:
+        path = re.sub(r"[<{][^>}]+[>}]", "1", rule)
+        assert shared.ask(shared.stranger, method, rule, path).status_code in (401, 403, 404), path
+        for who in (shared.users["MANAGE"], shared.admin):
+            answer = shared.ask(who, method, rule, path)
+            assert answer.status_code == 403, f"{method} {path}: {answer.status_code} {answer.text[:300]}"
+            assert "switched off" in answer.text, f"{method} {path}: {answer.text[:300]}"
+
+
+# ------------------------------------------------------------------------------------------ where artifacts are written
+
+
+@pytest.mark.parametrize("api", ["api", "ajax-api"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"name": "NAME", "artifact_location": "file:///etc"}',
+        '{"name": "NAME", "artifactLocation": "file:///etc"}',
+        '{"name": "NAME", "artifact_location": "", "artifact_location": "FILE:///etc"}',
+        '{"name": "NAME", "artifact\\u005flocation": "/etc"}',
+        '"{\\"name\\": \\"NAME\\", \\"artifact_location\\": \\"/etc\\"}"',
+        '{"name": "NAME", "artifact_location": "s3://team-bucket/others"}',
+        '{"name": "NAME", "artifact_location": "mlflow-artifacts:/1/another/artifacts"}',
+        '{"artifact_location": "/etc", "unknown": 1, "name": "NAME", "tags": 5}',
+    ],
+)
+def test_no_client_says_where_artifacts_are_kept(shared: Shared, api: str, body: str) -> None:
+    name = f"elsewhere-{api}-{time.monotonic_ns()}"
+    path = f"/{api}/2.0/mlflow/experiments/create"
+    for who in (shared.users["READ"], shared.admin):
+        for kind in ("application/json", "application/json; charset=utf-8"):
+            answer = who("POST", path, data=body.replace("NAME", name), headers={"Content-Type": kind})
+            assert answer.status_code == 400, answer.text
+            assert "this server chooses where artifacts are kept" in answer.json()["message"]
+    assert shared.users["READ"]("POST", path, data=body.replace("NAME", name)).status_code >= 400
+    found = shared.admin("GET", "/api/2.0/mlflow/experiments/get-by-name", params={"experiment_name": name})
+    assert found.status_code == 404
+    assert shared.users["READ"]("POST", path, json={"name": name}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["", "?path=", "?path=.", "?path=/", "/", "/x.txt", "/models/x.txt", "/%2e%2e/x", "/x%2f1", "/1%2f..%2f2/x"]
+)
+def test_the_root_of_the_artifacts_is_nobody_s(shared: Shared, path: str) -> None:
+    for method in ("GET", "PUT", "DELETE"):
+        answer = shared.users["MANAGE"](method, f"/api/2.0/mlflow-artifacts/artifacts{path}", data=b"")
+        assert answer.status_code in (400, 403, 404, 405), f"{method} {path}: {answer.text}"
+
+
+def test_the_server_writes_only_in_its_own_folders(shared: Shared, tmp_path: Path) -> None:
+    """Even where an experiment has another location, from before: by its process, and not by its user."""
+    open_to_all = tmp_path / "open"
+    open_to_all.mkdir()
+    for folder in (open_to_all, *list(open_to_all.parents)[:3]):
+        with suppress(PermissionError):
+            folder.chmod(0o777)
+    kept = shared.server.home / "tmp"
+    program = (
+        "import sys, pathlib\nfor folder in sys.argv[1:]:\n"
+        "    try: pathlib.Path(folder, 'x').write_text('x'); print('yes')\n"
+        "    except PermissionError: print('no')\n"
+    )
+    command = [sys.executable, "-m", "deploy.native.confine", str(kept), "--", sys.executable, "-c", program]
+    done = subprocess.run([*command, str(open_to_all), str(kept)], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.split() == ["no", "yes"], done.stderr
+    (kept / "x").unlink()
+    # And that the server itself is started so.
+    for pid in processes(shared.server):
+        assert "NoNewPrivs:\t1" in Path(f"/proc/{pid}/status").read_text()
+
+
+def processes(server: TeamServer) -> list[int]:
+    group = (server.home / "sockets/mlflow.pid").read_text().split()[0]
+    stats = (path / "stat" for path in Path("/proc").glob("[0-9]*"))
+    found = []
+    for stat in stats:
+        with suppress(OSError):
+            if stat.read_text().rpartition(")")[2].split()[2] == group:
+                found.append(int(stat.parent.name))
+    assert len(found) > 2
+    return found
+
+
+# -------------------------------------------------------------------------------------------------------------- logins
+
+
+SEARCH = "/api/2.0/mlflow/experiments/search"
+
+
+def test_wrong_passwords_are_counted_and_then_refused(team_server: TeamServer) -> None:
+    password = team_server.command("add-user", "guessed").strip()
+    seen = []
+    for guess in range(40):
+        answer = Asker(team_server, "guessed", f"wrong {guess}")("POST", SEARCH, json={"max_results": 1})
+        seen.append(answer.status_code)
+    assert seen == [401] * failures.MAX_PER_USER + [429] * (40 - failures.MAX_PER_USER)
+    assert 0 < int(answer.headers["Retry-After"]) <= failures.WINDOW_SEC
+    assert "too many wrong passwords for guessed" in answer.json()["message"]
+    # The right one is not looked at either, or it would stand out; nor by the routes that go past Flask.
+    assert Asker(team_server, "guessed", password)("POST", SEARCH, json={"max_results": 1}).status_code == 429
+    artifact = "/api/2.0/mlflow-artifacts/artifacts/0/x"
+    assert Asker(team_server, "guessed", password)("GET", artifact).status_code == 429
+    # Another user of the same address goes on, and the operator.
+    assert Asker(team_server, "admin", team_server.admin_password)("POST", SEARCH, json={"max_results": 1}).ok
+    assert "user guessed" in team_server.command("users")
+
+
+def test_attempts_at_once_are_counted_too(team_server: TeamServer) -> None:
+    team_server.command("add-user", "rushed")
+    with ThreadPoolExecutor(24) as pool:
+        asked = [
+            pool.submit(Asker(team_server, "rushed", f"wrong {n}"), "POST", SEARCH, json={"max_results": 1})
+            for n in range(48)
+        ]
+        seen = [one.result().status_code for one in asked]
+    workers = json.loads((team_server.home / "settings.json").read_text())["workers"]
+    assert failures.MAX_PER_USER <= seen.count(401) <= failures.MAX_PER_USER + workers
+
+
+def test_32_mirrors_of_one_user_pass(team_server: TeamServer) -> None:
+    password = team_server.command("add-user", "many").strip()
+    with ThreadPoolExecutor(32) as pool:
+        asked = [
+            pool.submit(Asker(team_server, "many", password), "POST", SEARCH, json={"max_results": 1})
+            for _ in range(32 * 4)
+        ]
+        assert {one.result().status_code for one in asked} == {200}
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["Bearer abc.def", "Bearer", "Basic", "Basic !!!", "Basic YQBiOmM=", "Basic YWxpY2U=", "Digest username=a", ""],
+)
+@pytest.mark.parametrize("path", [SEARCH, "/api/2.0/mlflow-artifacts/artifacts/0/x", "/"])
+def test_what_is_no_password_is_refused_in_words(team_server: TeamServer, given: str, path: str) -> None:
+    method = "POST" if path == SEARCH else "GET"
+    answer = Asker(team_server)(method, path, json={"max_results": 1}, headers={"Authorization": given})
+    assert answer.status_code == 401, answer.text
+    assert "give a user and a password" in answer.text or "not authenticated" in answer.text
