@@ -166,12 +166,12 @@ def version(uri: str) -> Finding:
         return Finding("server", f"{shown}: {error}", ok=False)
     if not (match := re.fullmatch(r"(\d+)\.(\d+)(\.\S+)?", text)):
         return Finding("server", f"{shown} does not tell its version: is it MLflow's?", ok=False)
-    found = int(match[1]), int(match[2])
+    release = int(match[1]), int(match[2])
     user = connection.user(uri)
     words = f"{shown} answers{f' {user}' if user else ''}, MLflow {text}"
-    if found < OLDEST_SERVER:
+    if release < OLDEST_SERVER:
         return Finding("server", f"{words}: too old; upgrade it to {dotted(OLDEST_SERVER)} or newer", ok=False)
-    newer = f" (newer than the {dotted(NEWEST_TESTED)} that this was tested with)" if found > NEWEST_TESTED else ""
+    newer = f" (newer than the {dotted(NEWEST_TESTED)} that this was tested with)" if release > NEWEST_TESTED else ""
     return Finding("server", words + newer)
 
 

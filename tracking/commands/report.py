@@ -127,7 +127,7 @@ def _report(arguments: argparse.Namespace) -> Answer:
     if isinstance(store, MlflowRuns) and arguments.attach:
         document["attached"] = sweep_report.attach(store, made, written)
         console.print(f"attached to the run {document['attached']}", soft_wrap=True)
-    roots = [arguments.runs_dir, *(Path(one) for one in arguments.selectors if Path(one).is_dir())]
+    roots = [arguments.runs_dir, *(Path(selector) for selector in arguments.selectors if Path(selector).is_dir())]
     document["check"] = check(console, made, roots) if arguments.check else None
     return Answer(WRONG if arguments.check and document["check"]["differences"] else WELL, document)
 
@@ -159,14 +159,14 @@ def check(console: Console, made: Report, roots: Sequence[Path]) -> dict[str, An
     """Print what a recomputation from the journals finds, and return it as the JSON document has it."""
     from tracking.audit import audit
 
-    found = audit.audit(made.plain(), roots)
-    for sentence in found.differences:
+    audited = audit.audit(made.plain(), roots)
+    for sentence in audited.differences:
         console.print(f"differs: {sentence}", markup=False, soft_wrap=True)
-    end = "all agree" if not found.differences else f"{len(found.differences)} do not agree"
+    end = "all agree" if not audited.differences else f"{len(audited.differences)} do not agree"
     where = ", ".join(map(str, roots))
-    done = f"recomputed {found.num_figures} figures from {found.num_runs} journals below {where}: {end}"
+    done = f"recomputed {audited.num_figures} figures from {audited.num_runs} journals below {where}: {end}"
     console.print(done, markup=False, soft_wrap=True)
-    return {"num_figures": found.num_figures, "num_runs": found.num_runs, "differences": found.differences}
+    return {"num_figures": audited.num_figures, "num_runs": audited.num_runs, "differences": audited.differences}
 
 
 def _keys(text: str) -> list[str]:

@@ -72,17 +72,17 @@ def flat(config: RunConfig) -> dict[str, str]:
 
 def columns(jobs: Sequence[Job]) -> dict[str, tuple[str, str]]:
     """The columns of these jobs' summary by MLflow key: heading and format."""
-    found: dict[str, tuple[str, str]] = {}
+    chosen: dict[str, tuple[str, str]] = {}
     measured = [job.result.metrics for job in jobs if job.result is not None]
     there = list(dict.fromkeys(key for metrics in measured for key in metrics))
     missed = any(metrics.get("target_reached") == 0.0 for metrics in measured)
     for key, (heading, pattern) in COLUMNS.items():
         if key == evaluations.BEST:
-            names = [one.removeprefix(key) for one in there if one.startswith(key)]
-            found |= {key + name: (heading.format(metric=name), pattern) for name in names}
+            names = [metric.removeprefix(key) for metric in there if metric.startswith(key)]
+            chosen |= {key + name: (heading.format(metric=name), pattern) for name in names}
         elif not (key == WHERE_MISSED and not missed) and not (key == WHERE_MEASURED and key not in there):
-            found[key] = heading, pattern
-    return found
+            chosen[key] = heading, pattern
+    return chosen
 
 
 def summary(jobs: Sequence[Job]) -> list[dict[str, Any]]:
@@ -112,8 +112,8 @@ def pooled(members: Sequence[Job], keys: Iterable[str]) -> dict[str, Any]:
     """The row of a setting. Each mean is over the jobs that have the figure, those that missed their target too."""
     finished = [job.result.metrics for job in members if job.result is not None and job.finished]
     reached = sum(metrics.get("target_reached") == 1.0 for metrics in finished)
-    found = {key: [metrics[key] for metrics in finished if key in metrics] for key in keys}
-    values = {key: mean_and_standard_error(numbers) if numbers else (None, None) for key, numbers in found.items()}
+    measured = {key: [metrics[key] for metrics in finished if key in metrics] for key in keys}
+    values = {key: mean_and_standard_error(numbers) if numbers else (None, None) for key, numbers in measured.items()}
     n = f"{len(finished)} of {len(members)}"
     resumed = sum(bool(job.result and job.result.resumes) for job in members if job.finished)
     note = f", {resumed} resumed" if resumed else ""
