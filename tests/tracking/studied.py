@@ -105,6 +105,19 @@ def make_run(
     return folder
 
 
+def go_on(
+    folder: Path, asked: RunConfig, start_ms: int, failure: str | None = None,
+    accuracies: Sequence[float] = (0.5, 0.8, 0.95),
+) -> None:  # fmt: skip
+    """What a resumed run leaves from its second start on: a training to its end, or a failure."""
+    log = Writer(folder / run_folder.JOURNAL, start_ms)
+    if failure is None:
+        _train(log, folder, asked, 0.1, accuracies, 0.5, 4, 3, ())
+        return
+    ended = Failure(failure, f"it ended by {failure}", time_ms=start_ms + 6000)
+    run_folder.write_json(folder / run_folder.RESULT, Result("failed", failure=ended))
+
+
 def _train(
     log: Writer, folder: Path, asked: RunConfig, step_sec: float, accuracies: Sequence[float], eval_sec: float,
     steps: int, max_epochs: int, losses: Sequence[float],

@@ -1,4 +1,7 @@
-"""A run's figures worked out from its journal and its config alone, to check a report by; shares nothing with it."""
+"""A run's figures worked out from its journal and its config alone, to check a report by; shares nothing with it.
+
+Of result.json it takes how the run ended, which no journal can say of one that was killed.
+"""
 
 from __future__ import annotations
 
@@ -68,9 +71,10 @@ class JournalFigures:
 
     @cached_property
     def ended(self) -> bool:
-        """Whether it ended by itself and in one go; between its last row and its result it is still under way."""
-        told = bool(self.times("run_stop")) and (self.folder / "result.json").exists()
-        return told and not {"failure", "resumed"} & self.tags.keys()
+        """Whether it ended by itself and in one go. It can fail behind its last evaluation: result.json says so."""
+        result = self.folder / "result.json"
+        finished = result.exists() and json.loads(result.read_text(encoding="utf-8"))["status"] == "finished"
+        return finished and bool(self.times("run_stop")) and "resumed" not in self.tags
 
     def counts(self, with_missed: bool = False) -> bool:
         """Whether it ended at its target if it has one, or anywhere `with_missed`."""

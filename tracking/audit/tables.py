@@ -23,6 +23,8 @@ from tracking.audit.sentences import of_pair
 
 # The param under each heading of a fact.
 FACTS = {"global batch": "global_batch_size", "precision": "precision"}
+# The same, where one's own row stands beside published ones.
+OWN_FACTS = {"GPUs": "gpus", "batch": "global_batch_size", "precision": "precision"}
 # The metric under each heading, and the factor to the unit in the heading.
 QUANTITIES = {
     "minutes an epoch": ("time/epoch_sec", 1 / 60),
@@ -213,8 +215,8 @@ def own_beside_published(evidence: Evidence, table: Mapping[str, Any], rows: Seq
                 key, scale = QUANTITIES[heading]
                 good = _says_mean(evidence.values(workload, setting, key), scale, text, tolerance(key))
                 yield f"{name}, {heading}", text, good
-            elif heading in ("GPUs", *FACTS):
-                yield f"{name}, {heading}", text, _says_param(text, counting, FACTS.get(heading, "gpus"))
+            elif heading in OWN_FACTS:
+                yield f"{name}, {heading}", text, _says_param(text, counting, OWN_FACTS[heading])
 
 
 CHECKS: dict[str, Callable[[Evidence, Mapping[str, Any], Sequence[Row]], Claims]] = {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -55,7 +57,7 @@ class MlflowRuns:
             if key in run.metrics:
                 with self._answers():
                     rows = self._client.get_metric_history(run.id, key)
-                history[key] = sorted((row.step, row.timestamp, row.value) for row in rows)
+                history[key] = sorted((row.step, row.timestamp, _as_logged(row.value)) for row in rows)
         return history
 
     def text(self, run: Run, name: str) -> str:
@@ -146,7 +148,7 @@ class MlflowRuns:
             info.end_time,
             data.params,
             data.tags,
-            data.metrics,
+            {key: _as_logged(value) for key, value in data.metrics.items()},
         )
 
     def _unknown(self, selector: str) -> str:
@@ -183,6 +185,11 @@ class MlflowRuns:
 
     def _answers(self) -> AbstractContextManager[None]:
         return server.answers(self._uri, "Start again: what was asked for may have been deleted meanwhile")
+
+
+def _as_logged(value: float) -> float:
+    """MLflow keeps infinity as the largest float (sqlalchemy_store.sanitize_metric_value), which nothing measures."""
+    return math.copysign(math.inf, value) if abs(value) == sys.float_info.max else value
 
 
 def _is_parent(run: Run) -> bool:

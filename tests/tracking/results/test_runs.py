@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -179,63 +178,3 @@ def test_a_server_that_is_killed_half_way_is_named(server: MlflowServer, mlflow_
             action()
     with answering(500) as (uri, _), pytest.raises(TrackingUnavailable, match="500"):
         MlflowRuns(uri).find([SWEEP])
-
-
-ENDINGS = ("oom", "nan", "timeout", "signal:2", "signal:9", "bad_input", "disk_full", "error")
-
-
-@pytest.fixture(scope="module")
-def every_ending(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Path:
-    """A sweep of runs that ended in every way there is, in folders and in a database beside them."""
-    root = tmp_path_factory.mktemp("endings")
-    shutil.copy(empty_database, root)
-    uri = f"sqlite:///{root / 'mlflow.db'}"
-    folders = [studied.make_sweep(root, SWEEP, uri, 18)]
-    asked: list[dict[str, Any]] = [{"step_sec": 0.1}, {"step_sec": 0.12}, {"accuracies": (0.1, 0.2)}]
-    asked += [{"failure": kind} for kind in ENDINGS]
-    asked += [{"tags": {"resumed": "1"}}, {"tags": {"git.dirty": "true"}}, {"fingerprint": studied.CLOCKS}]
-    for seed, options in enumerate(asked, 1):
-        folders.append(studied.make_run(folders[0], studied.config(seed=seed, price=3.6), uri, **options))
-    again = {"step_sec": 0.2, "start_ms": studied.START_MS + 100_000}  # the job whose first attempt was out of memory
-    folders.append(studied.make_run(folders[0], studied.config(seed=4, price=3.6), uri, **again))
-    under_way = studied.make_run(folders[0], studied.config(seed=30, price=3.6), uri)
-    (under_way / "result.json").unlink()
-    states = [outcome.state for outcome in sync.sync([*folders, under_way])]
-    assert states == ["complete"] * len(folders) + ["running"]
-    return root
-
-
-def test_reports_from_folders_and_from_mlflow_are_equal_to_the_letter_whatever_the_ending(
-    every_ending: Path, tmp_path: Path, mlflow_environment: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sources = {
-        "mlflow": (
-            f"sqlite:///{every_ending / 'mlflow.db'}",
-            ["--uri", f"sqlite:///{every_ending / 'mlflow.db'}"],
-        ),
-        "folders": (str(every_ending), ["--from-folders"]),
-    }
-    texts: dict[str, dict[str, str]] = {}
-    for source, (called, options) in sources.items():
-        out = tmp_path / source
-        words = [
-            "report",
-            SWEEP,
-            "--by",
-            "gpus",
-            "--check",
-            "--runs-dir",
-            str(every_ending),
-            "--out",
-            str(out),
-            *options,
-        ]
-        assert main(words) == 0, capsys.readouterr().out
-        assert "all agree" in capsys.readouterr().out
-        names = ("report.md", "report.csv", "report.json", "report.html")
-        texts[source] = {name: (out / name).read_text().replace(called, "SOURCE") for name in names}
-    assert texts["mlflow"] == texts["folders"]
-    report = json.loads(texts["folders"]["report.json"])
-    reasons = " ".join(reason for *_, reason in map(dict.values, report["excluded"]))
-    assert all(kind in reasons for kind in ENDINGS[1:]), reasons
-    assert "unknown" not in texts["folders"]["report.md"]
