@@ -95,6 +95,7 @@ def make_run(
     found = {**about, **env, **(tags or {})}
     log.add("tags", 0.0, values={key: value for key, value in found.items() if value is not None})
     log.event("init_start", 1.0, since_command_sec=0.5)
+    log.add("event", 4.0, key="train_samples", value=2 * steps * asked.global_batch_size())
     if failure is None:
         _train(log, folder, asked, step_sec, accuracies, eval_sec, steps, max_epochs, losses)
         return folder

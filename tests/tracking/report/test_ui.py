@@ -155,7 +155,8 @@ def test_a_runs_page_says_what_it_came_to_from_what_and_on_which_data(page: Page
     result = run_folder.read_result(folder)
     assert result
     expect(page.get_by_text(headline(result))).to_be_visible()
-    expect(page.get_by_text("launch.py", exact=True).first).to_be_visible()
+    expect(page.get_by_text(re.compile("launch.py")).first).to_be_visible()
+    expect(page.get_by_text(re.compile(r"fashion_mnist \(generated\)|shapes \(generated\)")).first).to_be_visible()
 
 
 def test_runs_on_a_driver_are_found_by_the_search_box(page: Page, ui: TeamUi) -> None:
