@@ -51,7 +51,6 @@ OPEN = {
         POST api/3.0/mlflow/traces/search
         GET  api/2.0/mlflow/registered-models/search
         GET  api/2.0/mlflow/model-versions/search
-        GET  /graphql
         POST /graphql
     """,
     EDIT: """
@@ -126,6 +125,7 @@ CLOSED = (
     "api/3.0/mlflow/get-trace-artifact",
     "api/2.0/mlflow/unified-traces",
     "api/2.0/mlflow/get-online-trace-details",
+    "/graphql",
     "/v1/traces",
     "api/2.0/mlflow/webhooks",
     "api/2.0/mlflow/gateway-proxy",
