@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from deploy.native.accounts import Accounts, over_socket
 from deploy.native.settings import find_postgresql
@@ -96,6 +97,20 @@ class TeamServer:
     def __exit__(self, *_: object) -> None:
         self.run("stop")
         shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+class Asker:
+    """Requests of one user, or of a stranger."""
+
+    def __init__(self, server: TeamServer, user: str = "", password: str = "") -> None:
+        self._server = server
+        self._session = requests.Session()
+        self._session.verify = str(server.certificate)
+        self._session.trust_env = False
+        self._session.auth = (user, password) if user else None
+
+    def __call__(self, method: str, path: str, **options: Any) -> requests.Response:
+        return self._session.request(method, self._server.uri + path, timeout=60, allow_redirects=False, **options)
 
 
 def who_runs_it() -> tuple[str, ...]:
