@@ -86,11 +86,16 @@ def check_names(config: RunConfig) -> None:
         if value is not None and not value.strip():
             what = "folder of the interrupted run" if key == "resume" else "id of the sweep"
             raise ConfigError(f"{key}=: is empty; give the {what}, or leave {key} out for a new run")
-    parts = {"model": config.model, "precision": config.precision, "stack": config.stack, "dataset": config.dataset}
-    for key, part in parts.items():
-        if not re.fullmatch(NAME, part.name, re.ASCII):
+    names = {
+        "model.name": config.model.name,
+        "dataset.name": config.dataset.name,
+        "precision.name": config.precision.name,
+        "stack.name": config.stack.name,
+    }
+    for key, name in names.items():
+        if not re.fullmatch(NAME, name, re.ASCII):
             raise ConfigError(
-                f"{key}.name={part.name}: names folders and runs; give 1 to {MAX_NAME} letters, digits, dots, dashes"
+                f"{key}={name}: names folders and runs; give 1 to {MAX_NAME} letters, digits, dots, dashes"
                 " and underscores of ASCII, the first of which is no dot"
             )
     experiment = config.tracking.experiment

@@ -130,7 +130,7 @@ def check_server(uri: str, experiment: str | None = None) -> None:
     """
     path = _sqlite_path(uri)
     if path is not None and path.expanduser().is_dir():  # MLflow would try for minutes to open it
-        raise TrackingRefused(f"{uri}: {path} is a folder; give the database's file, as in {uri}/mlflow.db")
+        raise TrackingRefused(f"{uri}: {path} is a folder; give the database's file, as in sqlite:///{path}/mlflow.db")
     if not connection.is_http(uri):
         return
     try:
