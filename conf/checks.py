@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
@@ -12,6 +14,10 @@ from conf.schema import LR_SCALING, SAVE_MODEL, ConfigError, InstanceConfig, Run
 from conf.secrets import MIN_CHARS, URL_PASSWORD, is_secret_name, redact, strip_credentials
 
 URI_SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql")
+
+MAX_NAME = 40  # characters: four such parts, a time and what a sweep varies make a folder's name, of 255 bytes
+NAME = rf"[\w+-][\w.+-]{{0,{MAX_NAME - 1}}}"
+MAX_EXPERIMENT = 500  # characters, MLflow's own limit
 
 
 class Gpu(Protocol):
@@ -27,6 +33,7 @@ def check_run(config: RunConfig, gpus: Sequence[Gpu]) -> RunConfig:
     """Return the config with `gpus` as a number. Raises ConfigError for what cannot be run on these GPUs."""
     check_finite("", dataclasses.asdict(config))
     check_secrets("", dataclasses.asdict(config))
+    check_names(config)
     config = dataclasses.replace(
         config,
         gpus=resolve_gpus(config.gpus, gpus, config.cpu_processes),
@@ -70,6 +77,34 @@ def check_secrets(key: str, value: Any) -> None:
         raise ConfigError(
             f"{key}: holds a secret, which run folders would keep; take it out (a password, a token or the value of a"
             " secret environment variable), and give it in the environment or in the file of the program that reads it"
+        )
+
+
+def check_names(config: RunConfig) -> None:
+    """What names folders, runs and experiments, and that nothing stands where an empty variable left a gap."""
+    for key, value in {"resume": config.resume, "sweep.resume": config.sweep.resume}.items():
+        if value is not None and not value.strip():
+            what = "folder of the interrupted run" if key == "resume" else "id of the sweep"
+            raise ConfigError(f"{key}=: is empty; give the {what}, or leave {key} out for a new run")
+    names = {
+        "model.name": config.model.name,
+        "dataset.name": config.dataset.name,
+        "precision.name": config.precision.name,
+        "stack.name": config.stack.name,
+    }
+    for key, name in names.items():
+        if not re.fullmatch(NAME, name, re.ASCII):
+            raise ConfigError(
+                f"{key}={name}: names folders and runs; give 1 to {MAX_NAME} letters, digits, dots, dashes"
+                " and underscores of ASCII, the first of which is no dot"
+            )
+    experiment = config.tracking.experiment
+    if not experiment.strip():
+        raise ConfigError("tracking.experiment: is empty; give MLflow a name for the experiment")
+    if len(experiment) > MAX_EXPERIMENT or not experiment.isprintable():
+        raise ConfigError(
+            f"tracking.experiment={experiment[:40]!r}...: has {len(experiment)} characters; MLflow takes up to"
+            f" {MAX_EXPERIMENT}, of one line"
         )
 
 
@@ -145,6 +180,8 @@ def check_dataset(config: RunConfig) -> None:
     known = sorted(config.model.targets)
     if config.dataset.name not in known:
         raise ConfigError(f"dataset={config.dataset.name}: model={config.model.name} is trained on: {', '.join(known)}")
+    if config.dataset.max_image_pixels is not None and config.dataset.max_image_pixels <= 0:
+        raise ConfigError(f"dataset.max_image_pixels={config.dataset.max_image_pixels}: must be above 0")
 
 
 def check_target(config: RunConfig) -> None:
@@ -183,8 +220,6 @@ def check_surroundings(config: RunConfig) -> None:
         raise ConfigError("tracking.system_metrics_interval_sec: must be 0 (off) or more")
     if config.tracking.upload_wait_sec < 0:
         raise ConfigError(f"tracking.upload_wait_sec={config.tracking.upload_wait_sec}: must be 0 or more")
-    if not config.tracking.experiment.strip():
-        raise ConfigError("tracking.experiment: is empty; give MLflow a name for the experiment")
     if ":" not in config.model.workload:
         raise ConfigError(f"model.workload={config.model.workload}: give package.module:NAME")
 
@@ -211,6 +246,17 @@ def check_uri(uri: str) -> None:
             f"tracking.uri={bare}: give sqlite:///FILE, http(s)://HOST:PORT or a database's address"
             " (MLflow no longer keeps runs in plain folders)"
         )
+    if folder := database_folder(uri):
+        raise ConfigError(
+            f"tracking.uri={bare}: {folder} is a folder; give the database's file, as in {bare}/mlflow.db"
+        )
+
+
+def database_folder(uri: str) -> Path | None:
+    """The folder that stands where an SQLite database's file should: MLflow would try for minutes to open it."""
+    match = re.fullmatch(r"sqlite(?:\+\w+)?:///([^?]+)(?:\?.*)?", uri)
+    path = Path(match[1]).expanduser() if match else None
+    return path if path is not None and path.is_dir() else None
 
 
 def check_study(study: StudyConfig, overrides: Sequence[str], params: Iterable[str]) -> None:

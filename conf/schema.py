@@ -59,6 +59,7 @@ class DatasetConfig:
     year: int | None = None  # 2014 or 2017, for COCO where path holds both
     decode: str | None = None  # where JPEG files are decoded: auto | gpu | cpu
     num_threads: int | None = None  # threads a process that read and decode; default: its share of cores, less two
+    max_image_pixels: int | None = None  # larger images are refused by their header; default: 178956970, as Pillow's
 
 
 @dataclass

@@ -123,11 +123,14 @@ def _sqlite_path(uri: str) -> Path | None:
 
 
 def check_server(uri: str, experiment: str | None = None) -> None:
-    """Ask an HTTP tracking server, within seconds, whether it will take a run; other URIs are not checked.
+    """Ask an HTTP tracking server, within seconds, whether it will take a run; of others, that no folder is there.
 
     Raises TrackingRefused when it refuses our credentials, or this user may not write to `experiment`;
     TrackingUnavailable when it does not answer as MLflow does.
     """
+    path = _sqlite_path(uri)
+    if path is not None and path.expanduser().is_dir():  # MLflow would try for minutes to open it
+        raise TrackingRefused(f"{uri}: {path} is a folder; give the database's file, as in sqlite:///{path}/mlflow.db")
     if not connection.is_http(uri):
         return
     try:

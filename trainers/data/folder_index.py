@@ -37,7 +37,26 @@ def load_index(path: str) -> tuple[FolderIndex, FolderIndex]:
     Raises ConfigError where the folder is missing, has another layout, or has a class without images or one that only
     `val` has.
     """
-    root = Path(path).expanduser().resolve()
+    try:
+        return _load(path, resolved(path))
+    except OSError as error:
+        raise ConfigError(
+            f"dataset.path={path}: {error.filename}: cannot be listed ({error.strerror}); give it permissions to read,"
+            " or remove links that lead back to themselves"
+        ) from error
+
+
+def resolved(path: str) -> Path:
+    """The folder that `dataset.path` means. Raises ConfigError for links in a circle and for unknown users' homes."""
+    try:
+        return Path(path).expanduser().resolve()
+    except (RuntimeError, OSError) as error:
+        raise ConfigError(
+            f"dataset.path={path}: there is no such folder ({error}); set dataset.path to a folder that holds the data"
+        ) from error
+
+
+def _load(path: str, root: Path) -> tuple[FolderIndex, FolderIndex]:
     missing = [name for name in ("train", "val") if not (root / name).is_dir()]
     if missing:
         what = f"the folder {root} lacks {' and '.join(missing)}" if root.is_dir() else f"there is no folder {root}"

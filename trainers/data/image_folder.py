@@ -15,6 +15,7 @@ import torch
 
 from trainers.data.crop import NUM_DRAWS, SquareView, centre_crops, crop_resize, random_crops
 from trainers.data.folder_index import FolderIndex, load_index
+from trainers.data.image_limit import MAX_IMAGE_PIXELS
 from trainers.data.jpeg import Decoded, JpegReader, generated, threads_per_process
 from trainers.data.order import EvalOrder, TrainOrder
 from trainers.data.prefetch import prefetch, to_device
@@ -27,12 +28,14 @@ if TYPE_CHECKING:
 Cutter = Callable[[int, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
-def imagenet(path: str, decode: str = "auto", num_threads: int | None = None) -> ImageFolderData:
+def imagenet(
+    path: str, decode: str = "auto", num_threads: int | None = None, max_image_pixels: int = MAX_IMAGE_PIXELS
+) -> ImageFolderData:
     """ImageNet, or any other set of this layout, in folder `path`. Raises ConfigError where it is not whole.
 
     Source: O. Russakovsky et al. 2014, arXiv:1409.0575; 1,281,167 training and 50,000 validation images.
     """
-    return ImageFolderData("imagenet", *load_index(path), decode, num_threads)
+    return ImageFolderData("imagenet", *load_index(path), decode, num_threads, max_image_pixels)
 
 
 def shapes(
@@ -53,10 +56,16 @@ class ImageFolderData:
     view = SquareView()
 
     def __init__(
-        self, name: str, train: FolderIndex, val: FolderIndex, decode: str = "auto", num_threads: int | None = None
+        self,
+        name: str,
+        train: FolderIndex,
+        val: FolderIndex,
+        decode: str = "auto",
+        num_threads: int | None = None,
+        max_image_pixels: int = MAX_IMAGE_PIXELS,
     ) -> None:
         self.name, self.train, self.val = name, train, val
-        self.decode, self.num_threads = decode, num_threads
+        self.decode, self.num_threads, self.max_image_pixels = decode, num_threads, max_image_pixels
         self.class_names, self.num_classes = train.class_names, len(train.class_names)
         self._reader: JpegReader | None = None
 
@@ -102,7 +111,7 @@ class ImageFolderData:
             num_threads = self.num_threads
             if num_threads is None:
                 num_threads = threads_per_process(shard.world_size)
-            self._reader = JpegReader(shard.device, num_threads, self.decode)
+            self._reader = JpegReader(shard.device, num_threads, self.decode, self.max_image_pixels)
         return self._reader
 
     def load(self, reader: JpegReader, index: FolderIndex, steps: np.ndarray, cutter: Cutter) -> Iterator[Batch]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import reprlib
 from pathlib import Path
 
 import torch
@@ -56,5 +57,10 @@ def read_state(path: str) -> dict[str, torch.Tensor]:
         raise ConfigError(
             f"model.hparams.pretrained={path}: holds no plain state dict of tensors; give a file as torchvision"
             " publishes them"
+        )
+    if unnamed := [key for key in state if not isinstance(key, str)]:
+        raise ConfigError(
+            f"model.hparams.pretrained={path}: holds a tensor under the key {reprlib.repr(unnamed[0])}, which is no"
+            f" name of a parameter ({len(unnamed)} such in all); give a state dict as torchvision publishes them"
         )
     return state

@@ -191,6 +191,13 @@ def test_what_an_evaluation_would_come_upon_is_refused_with_the_annotations_id(
         load_index(write(root, content, "val2017"), "val")
 
 
+def test_keys_that_the_library_uses_for_itself_are_not_the_file_s_to_set(root: Path) -> None:
+    content = objects()
+    for annotation in content["annotations"]:
+        annotation |= {"rle": SHORT, "ignore": 1, "lvis_mark": True, "score": 3.0}
+    assert agree(root, content, BOXES)
+
+
 def test_two_annotations_of_one_id_are_refused(root: Path) -> None:
     content = objects()
     content["annotations"][4]["id"] = content["annotations"][1]["id"] = 77
@@ -204,6 +211,13 @@ def test_images_of_no_possible_size_are_refused(root: Path, height: int, width: 
     content["images"][1] |= {"height": height, "width": width}
     with pytest.raises(ConfigError, match=rf"images\[1\] \(id 6\) is \[{height}, {width}\] pixels .*1 to 65,535"):
         load_index(write(root, content, "val2017"), "val")
+
+
+def test_an_image_of_more_pixels_than_are_allowed_is_refused(root: Path) -> None:
+    path = write(root, objects(), "val2017")
+    assert len(load_index(path, "val", max_image_pixels=PIXELS).image_ids) == 3
+    with pytest.raises(ConfigError, match=r"images\[0\] \(id 3\) is 60 pixels high .*dataset.max_image_pixels=4799"):
+        load_index(path, "val", max_image_pixels=PIXELS - 1)
 
 
 def test_what_may_be_left_out_is(root: Path) -> None:

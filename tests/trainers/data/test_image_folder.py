@@ -196,6 +196,11 @@ def remove_contents(path: Path) -> None:
         file.unlink()
 
 
+def linked_to_itself(path: Path) -> None:
+    shutil.rmtree(path)
+    path.symlink_to(path.name)
+
+
 BAD = {
     "no folder": (lambda root: shutil.rmtree(root), r"there is no folder .*train/<class>"),
     "no train": (lambda root: shutil.rmtree(root / "train"), r"lacks train; .*train/<class>"),
@@ -213,6 +218,13 @@ BAD = {
     ),
     "empty class": (lambda root: remove_contents(root / "train" / "Bee"), r"train/Bee holds no image"),
     "empty class in val": (lambda root: remove_contents(root / "val" / "cat"), r"val/cat holds no image"),
+    "class that links to itself": (lambda root: (root / "train" / "eel").symlink_to("eel"), r"train/eel: .*links"),
+    "class that links to its folder": (
+        lambda root: (root / "train" / "eel").symlink_to("."),
+        r"train/eel holds no image",
+    ),
+    "part that links to itself": (lambda root: linked_to_itself(root / "val"), r"lacks val"),
+    "root that links to itself": (lambda root: linked_to_itself(root), r"there is no (such )?folder"),
     "class of val only": (
         lambda root: write(root / "val" / "dog" / "0.jpg", picture(8, 8)),
         r"val/dog is a class that .*train has no folder of",

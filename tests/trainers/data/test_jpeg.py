@@ -7,6 +7,7 @@ import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -112,6 +113,45 @@ def test_a_broken_file_is_named(tmp_path: Path, how: str) -> None:
     bad = break_file(write(tmp_path / "bad.jpg", picture(30, 40)), how)
     with pytest.raises(ConfigError, match=rf"bad\.jpg {BROKEN[how]}.*copy it from the dataset's original"):
         JpegReader(CPU, 2).read([good, bad, good])
+
+
+def with_header(path: Path, height: int, width: int) -> Path:
+    """Change what the file says of its size; the pixels stay few."""
+    content = bytearray(path.read_bytes())
+    frame = next(content.index(marker) for marker in (b"\xff\xc0", b"\xff\xc2") if marker in content)
+    content[frame + 5 : frame + 9] = height.to_bytes(2, "big") + width.to_bytes(2, "big")
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"progressive": True}, {"exif": b"Exif\0\0" + bytes(60_000)}, {"format": "PNG"}]
+)
+def test_an_image_is_refused_by_its_header_before_memory_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    small = write(tmp_path / "small.jpg", picture(16, 16))
+    large = write(tmp_path / "large.jpg", picture(40, 50), **options)
+    JpegReader(CPU, 2, max_image_pixels=2000).read([small, large])
+    reader = JpegReader(CPU, 2, max_image_pixels=1999)
+    with pytest.raises(ConfigError, match=r"large.jpg is 40 pixels high and 50 wide, .*dataset.max_image_pixels=1999"):
+        reader.read([small, large])
+    if options.get("format") != "PNG":
+        with_header(large, 65_500, 65_500)
+        with pytest.raises(ConfigError, match=r"large.jpg is 65,500 pixels high .*=178956970 are allowed; raise it"):
+            JpegReader(CPU, 2).read([small, large])
+
+
+def test_a_header_that_holds_no_size_is_left_to_pillow(tmp_path: Path) -> None:
+    path = write(tmp_path / "padded.jpg", picture(16, 20))
+    content = path.read_bytes()
+    path.write_bytes(content[:20] + bytes(3) + content[20:])  # libjpeg skips what is no marker
+    assert JpegReader(CPU, 1).read([path]).host_sizes.tolist() == [[16, 20]]
+    path.write_bytes(content[:2] + b"\xff" * 3 + content[2:])
+    assert JpegReader(CPU, 1).read([path]).host_sizes.tolist() == [[16, 20]]
+    path.write_bytes(content[:4])
+    with pytest.raises(ConfigError, match=r"padded.jpg cannot be decoded"):
+        JpegReader(CPU, 1).read([path])
 
 
 def test_the_first_thread_s_error_leaves_the_reader_usable(tmp_path: Path) -> None:

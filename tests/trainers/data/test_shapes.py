@@ -144,10 +144,22 @@ def garble(root: Path) -> None:
     (root / "manifest.json").write_text("[]")
 
 
+def link_in_a_circle(root: Path) -> None:
+    for name in ("a", "b", "c"):  # followed without end, they would be more folders than can be listed
+        (root / "train2017" / name).symlink_to(root, target_is_directory=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "message"),
-    [(remove, "files"), (truncate, "files"), (alter, "annotations"), (forget, "manifest.json"), (garble, "damaged")],
+    [
+        (remove, "files"),
+        (link_in_a_circle, "is a link to a folder above it"),
+        (truncate, "files"),
+        (alter, "annotations"),
+        (forget, "manifest.json"),
+        (garble, "damaged"),
+    ],
 )
 def test_a_damaged_folder_is_refused_and_left_alone(detection: Path, tmp_path: Path, damage: Any, message: str) -> None:
     root = tmp_path / detection.name

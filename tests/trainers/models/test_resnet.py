@@ -223,6 +223,8 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=rf"model\.hparams\.pretrained={path}: .*{message}"):
             resnet(pretrained=path)
 
+    numbered = {0: torch.zeros(3), "fc.weight": torch.zeros(3), (1, 2): torch.zeros(3)}
+    refused(save(tmp_path, numbered), r"holds a tensor under the key 0, which is no name .*\(2 such in all\)")
     state = torchvision.models.resnet18(weights=None).state_dict()
     refused(str(tmp_path / "nowhere.pth"), "No such file")
     refused(save(tmp_path, {"model": state}), "no plain state dict")

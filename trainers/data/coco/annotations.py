@@ -9,12 +9,13 @@ import numpy as np
 
 from trainers.data.coco.fields import Items, is_number, read_json
 from trainers.data.coco.outlines import FARTHEST, OutlineError, outline_edges
+from trainers.data.image_limit import above_limit
 
 MAX_SIDE = 65_535  # pixels, what a JPEG file can have; the pixels of an image are then below 2**32, as its masks need
 MAX_AREA = 1e10  # pixels², where COCO's protocol ends
 
 
-def read_annotations(path: Path, masks: bool) -> dict[str, np.ndarray]:
+def read_annotations(path: Path, masks: bool, max_image_pixels: int) -> dict[str, np.ndarray]:
     """The arrays of `trainers.data.coco.index.CocoIndex` by their names, and `notes` on what was left out.
 
     Images are sorted by id, labels follow the sorted category ids, objects lie in the file's order within an image.
@@ -27,7 +28,8 @@ def read_annotations(path: Path, masks: bool) -> dict[str, np.ndarray]:
     images, annotations, categories = (Items.of(path, content, part) for part in parts)
     class_ids, image_ids = categories.ids(), images.ids()
     image_order, class_order = np.argsort(image_ids), np.argsort(class_ids)
-    image_ids, class_ids, sizes = image_ids[image_order], class_ids[class_order], _sizes(images)[image_order]
+    image_ids, class_ids = image_ids[image_order], class_ids[class_order]
+    sizes = _sizes(images, max_image_pixels)[image_order]
     image = annotations.positions("image_id", "images", image_ids)
     labels = annotations.positions("category_id", "categories", class_ids)
     _check_ids(annotations)
@@ -85,12 +87,15 @@ def _crowds(annotations: Items) -> np.ndarray:
     return np.array(values, bool)
 
 
-def _sizes(images: Items) -> np.ndarray:
+def _sizes(images: Items, max_image_pixels: int) -> np.ndarray:
     """Height and width, int64 [n, 2]."""
     sizes = np.stack([images.integers(key) for key in ("height", "width")], axis=1)
     if (bad := (sizes <= 0).any(axis=1) | (sizes > MAX_SIDE).any(axis=1)).any():
         first = int(np.argmax(bad))
         images.refuse(first, f"is {sizes[first].tolist()} pixels high and wide, expected 1 to {MAX_SIDE:,}")
+    if (large := sizes.prod(axis=1) > max_image_pixels).any():
+        first = int(np.argmax(large))
+        images.refuse(first, above_limit(sizes[first], max_image_pixels))
     return sizes
 
 

@@ -22,6 +22,8 @@ from filelock import FileLock
 from conf.schema import ConfigError
 from tracking.environment import cache
 from trainers.data.coco.annotations import read_annotations
+from trainers.data.folder_index import resolved
+from trainers.data.image_limit import MAX_IMAGE_PIXELS
 
 Split = Literal["train", "val"]
 
@@ -60,15 +62,22 @@ class CocoIndex:
         return np.flatnonzero(np.bincount(image[~self.crowd], minlength=len(self.image_ids)))
 
 
-def load_index(path: str, split: Split, year: int | None = None, masks: bool = True) -> CocoIndex:
+def load_index(
+    path: str,
+    split: Split,
+    year: int | None = None,
+    masks: bool = True,
+    max_image_pixels: int = MAX_IMAGE_PIXELS,
+) -> CocoIndex:
     """The index of one split of the dataset in folder `path`; without `masks` nothing has edges.
 
     The annotations are parsed once and cached in $TIMETRIAL_CACHE (default: $XDG_CACHE_HOME/timetrial, else
     ~/.cache/timetrial); processes that start together wait for the one that parses. Raises ConfigError where files
-    are missing or are not COCO's, or where `year` is needed to tell which are meant.
+    are missing or are not COCO's, where an image has more than `max_image_pixels`, or where `year` is needed to tell
+    which are meant.
     """
     folder, annotations = locate(path, split, year)
-    arrays: dict[str, Any] = dict(_cached(annotations, masks))
+    arrays: dict[str, Any] = dict(_cached(annotations, masks, max_image_pixels))
     for name in ("class_names", "class_ids", "notes"):
         arrays[name] = tuple(arrays[name].tolist())
     index = CocoIndex(folder=folder, annotations=annotations, **arrays)
@@ -78,14 +87,14 @@ def load_index(path: str, split: Split, year: int | None = None, masks: bool = T
 
 def locate(path: str, split: Split, year: int | None) -> tuple[Path, Path]:
     """The folder of the split's images and its annotation file. Raises ConfigError where they are not there."""
-    root = Path(path).expanduser().resolve()
+    root = resolved(path)
     layout = "annotations/instances_train2017.json, annotations/instances_val2017.json, train2017/ and val2017/"
     next_step = f"set dataset.path to a folder that holds {layout} (or the same of another year)"
     if not root.is_dir():
         raise ConfigError(f"dataset.path={path}: there is no folder {root}; {next_step}")
     names = [file.name for file in (root / "annotations").glob("instances_*.json")]
-    found = [re.fullmatch(r"instances_(?:train|val)(\d{4})\.json", name) for name in names]
-    years = sorted({int(match[1]) for match in found if match})
+    matches = [re.fullmatch(r"instances_(?:train|val)(\d{4})\.json", name) for name in names]
+    years = sorted({int(match[1]) for match in matches if match})
     if not years:
         raise ConfigError(f"dataset.path={path}: {root} has no annotations/instances_{split}YEAR.json; {next_step}")
     if year is None and len(years) > 1:
@@ -114,11 +123,11 @@ def _check_images(index: CocoIndex) -> None:
         )
 
 
-def _cached(annotations: Path, masks: bool) -> dict[str, np.ndarray]:
+def _cached(annotations: Path, masks: bool, max_image_pixels: int) -> dict[str, np.ndarray]:
     """What `read_annotations` returns, from the cache, or into it where it can be written."""
     stat = annotations.stat()
     state = f"{FORMAT}-{stat.st_size}-{stat.st_mtime_ns}"
-    source = hashlib.sha256(f"{annotations}|{masks}".encode()).hexdigest()[:16]
+    source = hashlib.sha256(f"{annotations}|{masks}|{max_image_pixels}".encode()).hexdigest()[:16]
     parent = cache() / "coco" / f"{annotations.stem}-{source}"
     if (arrays := _load(parent / state)) is not None:
         return arrays
@@ -126,11 +135,11 @@ def _cached(annotations: Path, masks: bool) -> dict[str, np.ndarray]:
         parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(parent / ".lock", fallback_to_soft=False).acquire()
     except OSError:  # There is no place that can be written or locked.
-        return read_annotations(annotations, masks)
+        return read_annotations(annotations, masks, max_image_pixels)
     with lock:
         if (arrays := _load(parent / state)) is not None:  # by a process that had the lock before
             return arrays
-        arrays = read_annotations(annotations, masks)
+        arrays = read_annotations(annotations, masks, max_image_pixels)
         return arrays if not _save(arrays, parent / state) else _load(parent / state) or arrays
 
 

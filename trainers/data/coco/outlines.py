@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 MIN_POINTS = 3
+MAX_DIGITS = 7  # of five bits, in a compressed run: images have less than 2**32 pixels
 FARTHEST = 1_000_000  # pixels: drawing takes memory by an edge's length, whether or not it lies inside of the image
 
 
@@ -170,8 +171,8 @@ def decompress(counts: str | bytes) -> np.ndarray:
     last = (codes & 32) == 0
     starts = np.concatenate([[0], np.flatnonzero(last)[:-1] + 1])
     digit = np.arange(len(codes)) - np.repeat(starts, np.diff(np.append(starts, len(codes))))
-    if digit.max() > 9:
-        raise ValueError("a run length of more than 50 bits")
+    if digit.max() >= MAX_DIGITS:
+        raise ValueError("a run length of more bits than the largest image needs")
     runs = np.add.reduceat((codes & 31) << (5 * digit), starts)
     runs -= np.where(codes[last] & 16, np.int64(1) << (5 * (digit[last] + 1)), 0)  # the sign
     for parity in (1, 2):  # each is a sum of what is stored in every second place

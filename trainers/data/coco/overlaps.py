@@ -48,12 +48,18 @@ class Objects:
     @cached_property
     def coco(self) -> COCO:
         content = json.loads(self.index.annotations.read_bytes())
-        for number, annotation in enumerate(content["annotations"], start=1):
-            annotation["id"] = number  # the file's may be missing or the same twice, and 0 would count as unmatched
-            region = annotation.pop("segmentation", None)  # without masks nobody has checked it
-            if self._masks:
-                annotation["segmentation"] = _region(region, *self._sizes[annotation["image_id"]])
-        return COCO({key: content[key] for key in ("images", "annotations", "categories")}, print_function=silent)
+        annotations = []
+        for number, read in enumerate(content["annotations"], start=1):
+            # Nothing else of what the file says, since the library would take some of it for its own notes.
+            annotation = {key: read[key] for key in ("image_id", "category_id", "bbox")}
+            annotation["id"] = number  # the file's may be missing or 0, which would count as unmatched
+            annotation["area"] = read.get("area", 0)
+            annotation["iscrowd"] = annotation["ignore"] = int(read.get("iscrowd", 0))
+            if self._masks:  # else nobody has checked them
+                annotation["segmentation"] = _region(read.get("segmentation"), *self._sizes[annotation["image_id"]])
+            annotations.append(annotation)
+        parts = {"images": content["images"], "annotations": annotations, "categories": content["categories"]}
+        return COCO(parts, print_function=silent)
 
     @cached_property
     def _by_pair(self) -> dict[tuple[int, int], list[dict[str, Any]]]:
@@ -67,7 +73,6 @@ class Objects:
         """The same, as the library matches them."""
         dataset = Dataset()
         for annotation in self.coco.dataset["annotations"]:
-            annotation["ignore"] = int(annotation.get("iscrowd", 0))  # whatever the file says of it
             dataset.append_ref(annotation["image_id"], annotation["category_id"], annotation)
         return dataset
 
@@ -96,7 +101,7 @@ class Objects:
             regions.calculateRleForAllAnnotations(new, self._sizes, True, False, 0.0, 1)
         parts = [np.zeros(0)]
         for pair in pairs:
-            crowds = [int(annotation.get("iscrowd", 0)) for annotation in pair.objects]
+            crowds = [annotation["iscrowd"] for annotation in pair.objects]
             if iou_type == "bbox":
                 boxes = detections["boxes"][pair.detections]
                 shown = np.concatenate((boxes[:, :2], boxes[:, 2:] - boxes[:, :2]), axis=1).tolist()

@@ -25,6 +25,7 @@ from trainers.data.detection.batch import (
 )  # fmt: skip
 from trainers.data.detection.synthetic import generated_batch
 from trainers.data.detection.view import ShortEdge, View
+from trainers.data.image_limit import MAX_IMAGE_PIXELS
 from trainers.data.jpeg import Decoded, JpegReader, generated, threads_per_process
 from trainers.data.prefetch import prefetch
 from trainers.data.shapes import ensure
@@ -38,9 +39,17 @@ log = logging.getLogger(__name__)
 OBJECTS_STEP = 8  # room for objects is rounded up to a multiple of this
 
 
-def coco(path: str, year: int | None = None, decode: str = "auto", num_threads: int | None = None) -> CocoData:
+def coco(
+    path: str,
+    year: int | None = None,
+    decode: str = "auto",
+    num_threads: int | None = None,
+    max_image_pixels: int = MAX_IMAGE_PIXELS,
+) -> CocoData:
     """COCO in its own layout in folder `path`. Raises ConfigError where it is not there or not whole."""
-    return CocoData("coco", load_index(path, "train", year), load_index(path, "val", year), decode, num_threads)
+    train = load_index(path, "train", year, max_image_pixels=max_image_pixels)
+    val = load_index(path, "val", year, max_image_pixels=max_image_pixels)
+    return CocoData("coco", train, val, decode, num_threads, max_image_pixels)
 
 
 def shapes(size: int = 4000, path: str | None = None, decode: str = "auto", num_threads: int | None = None) -> CocoData:
@@ -55,7 +64,13 @@ class CocoData:
     view: View = ShortEdge()
 
     def __init__(
-        self, name: str, train: CocoIndex, val: CocoIndex, decode: str = "auto", num_threads: int | None = None
+        self,
+        name: str,
+        train: CocoIndex,
+        val: CocoIndex,
+        decode: str = "auto",
+        num_threads: int | None = None,
+        max_image_pixels: int = MAX_IMAGE_PIXELS,
     ) -> None:
         if train.class_ids != val.class_ids:
             raise ConfigError(
@@ -66,7 +81,7 @@ class CocoData:
             for note in index.notes:
                 log.warning("%s: %s", index.annotations, note)
         self.name, self.train, self.val = name, train, val
-        self.decode, self.num_threads = decode, num_threads
+        self.decode, self.num_threads, self.max_image_pixels = decode, num_threads, max_image_pixels
         self.class_names, self.num_classes = train.class_names, len(train.class_names)
         self._reader: JpegReader | None = None
         self.trained_on = train.trainable()
@@ -122,7 +137,7 @@ class CocoData:
             num_threads = self.num_threads
             if num_threads is None:
                 num_threads = threads_per_process(shard.world_size)
-            self._reader = JpegReader(shard.device, num_threads, self.decode)
+            self._reader = JpegReader(shard.device, num_threads, self.decode, self.max_image_pixels)
         return self._reader
 
 

@@ -6,6 +6,7 @@ which torchvision 0.29 deprecates, warn at each call.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import logging
@@ -13,6 +14,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +24,9 @@ import torchvision  # noqa: F401  (registers the operators)
 from PIL import Image
 
 from conf.schema import ConfigError
+from trainers.data.image_limit import MAX_IMAGE_PIXELS, above_limit
+
+Image.MAX_IMAGE_PIXELS = None  # Pillow would refuse at a limit of its own, which no option here raises
 
 log = logging.getLogger(__name__)
 
@@ -50,33 +55,42 @@ def read_file(path: PathLike) -> torch.Tensor:
     return torch.frombuffer(content, dtype=torch.uint8)
 
 
-def decode_file(path: PathLike) -> np.ndarray:
-    """The image in a file, uint8 [height, width, 3]. Raises ConfigError where there is none."""
+def decode_file(path: PathLike, max_image_pixels: int = MAX_IMAGE_PIXELS) -> np.ndarray:
+    """The image in a file, uint8 [height, width, 3].
+
+    Raises ConfigError where there is none, or where its header tells of more than `max_image_pixels`.
+    """
     content = read_file(path)
+    if 0 < _num_pixels(content) <= max_image_pixels:
+        with contextlib.suppress(RuntimeError):
+            image: torch.Tensor = torch.ops.image.decode_jpeg(content, RGB, False)
+            return image.permute(1, 2, 0).numpy()
+    # Of another format under a JPEG's name, as ImageNet holds one, too large, or broken: Pillow tells them apart.
     try:
-        image: torch.Tensor = torch.ops.image.decode_jpeg(content, RGB, False)
-        return image.permute(1, 2, 0).numpy()
-    except RuntimeError:
-        pass  # another format under a JPEG's name, as ImageNet holds one, or a broken file: Pillow tells them apart
-    try:
-        with Image.open(io.BytesIO(content.numpy().tobytes())) as picture:
+        with Image.open(io.BytesIO(content.numpy().tobytes())) as picture:  # reads the header
+            if large := above_limit(picture.size[::-1], max_image_pixels):
+                raise ConfigError(f"dataset.path: the file {os.fspath(path)} {large}, or take it out of the dataset")
             return np.array(picture.convert("RGB"))
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except ConfigError:
+        raise
+    except (OSError, SyntaxError, ValueError) as error:
         raise _refusal(path, f"cannot be decoded as an image ({error})") from error
 
 
-def decode_files(paths: Sequence[PathLike], num_threads: int, pin_memory: bool = False) -> Images:
+def decode_files(
+    paths: Sequence[PathLike], num_threads: int, pin_memory: bool = False, max_image_pixels: int = MAX_IMAGE_PIXELS
+) -> Images:
     """The image in each file, as `decode_file` has it, by so many threads, which are not Python's.
 
     Python's would each take and give back the interpreter's lock several times a file, and the thread that launches the
     training's kernels would wait for it as often: see docs/decisions.md.
     """
     try:
-        images = _script(_decode)([os.fspath(path) for path in paths], num_threads)
-    except RuntimeError as error:  # one of them is no JPEG, or no image, and it does not say which
+        images = _script(_decode)([os.fspath(path) for path in paths], num_threads, max_image_pixels)
+    except (RuntimeError, torch.jit.Error) as error:  # one is no JPEG, no image or too large; it does not say which
         log.info("%d images are decoded one by one: %s", len(paths), str(error).strip().rpartition("\n")[2])
         with ThreadPoolExecutor(num_threads) as threads:
-            images = [torch.from_numpy(image) for image in threads.map(decode_file, paths)]
+            images = [torch.from_numpy(image) for image in threads.map(decode_file, paths, repeat(max_image_pixels))]
     sizes = np.array([image.shape[:2] for image in images], np.int64).reshape(-1, 2)
     ends = np.cumsum(3 * sizes.prod(axis=1)).tolist()
     # PyTorch's allocator of pinned memory does not hand out a block again before the copy from it has ended.
@@ -95,22 +109,45 @@ def _script(function: Callable[..., Any]) -> Callable[..., Any]:
         return script
 
 
-def _decode(paths: list[str], num_threads: int) -> list[torch.Tensor]:
+def _decode(paths: list[str], num_threads: int, max_pixels: int) -> list[torch.Tensor]:
     waiting: list[torch.jit.Future[list[torch.Tensor]]] = []
     for first in range(num_threads):
-        waiting.append(torch.jit.fork(_decode_share, paths, first, num_threads))
+        waiting.append(torch.jit.fork(_decode_share, paths, first, num_threads, max_pixels))
     shares: list[list[torch.Tensor]] = []
     for share in waiting:
         shares.append(torch.jit.wait(share))
     return [shares[place % num_threads][place // num_threads] for place in range(len(paths))]
 
 
-def _decode_share(paths: list[str], first: int, step: int) -> list[torch.Tensor]:
+def _decode_share(paths: list[str], first: int, step: int, max_pixels: int) -> list[torch.Tensor]:
     images: list[torch.Tensor] = []
     for place in range(first, len(paths), step):
         content = torch.ops.image.read_file(paths[place])
+        if not 0 < _num_pixels(content) <= max_pixels:  # before memory is taken for them
+            raise RuntimeError("an image that is too large, or of another format")
         images.append(torch.ops.image.decode_jpeg(content, 3, False).permute(1, 2, 0))
     return images
+
+
+def _num_pixels(content: torch.Tensor) -> int:
+    """The pixels that a JPEG's header tells of; 0 where none is found.
+
+    Segments follow each other up to that of the frame: 0xFF, a marker, two bytes of length and, of a frame, one of
+    precision, two of height and two of width (ITU-T T.81, B.1.1.4 and B.2.2).
+    """
+    place = 2
+    while place + 9 <= len(content):
+        head: list[int] = content[place : place + 9].long().tolist()
+        if head[0] != 0xFF:
+            return 0
+        marker = head[1]
+        if marker == 0xFF:  # one of any number of bytes that may fill up
+            place += 1
+        elif marker >= 0xC0 and marker <= 0xCF and marker != 0xC4 and marker != 0xC8 and marker != 0xCC:
+            return (head[5] * 256 + head[6]) * (head[7] * 256 + head[8])
+        else:
+            place += 2 + head[2] * 256 + head[3]
+    return 0
 
 
 def _place(images: list[torch.Tensor], ends: list[int], pixels: torch.Tensor, num_threads: int) -> None:

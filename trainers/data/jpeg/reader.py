@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from conf.schema import ConfigError
+from trainers.data.image_limit import MAX_IMAGE_PIXELS, above_limit
 from trainers.data.jpeg.file import Images, PathLike, decode_files, is_whole_jpeg, read_file
 from trainers.data.jpeg.nvjpeg import Decoder, Failed, Size, Unavailable
 from trainers.data.prefetch import prefetch
@@ -67,13 +68,19 @@ class JpegReader:
     Several threads may read at once, as they do where an evaluation begins before the training's files are all read.
     """
 
-    def __init__(self, device: torch.device, num_threads: int, decode: str = "auto") -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        num_threads: int,
+        decode: str = "auto",
+        max_image_pixels: int = MAX_IMAGE_PIXELS,
+    ) -> None:
         if decode not in DECODE:
             raise ConfigError(f"dataset.decode={decode}: no such way to decode; allowed: {', '.join(DECODE)}")
         if num_threads < 1:
             raise ConfigError(f"dataset.num_threads={num_threads}: give the number of threads, 1 or more")
         self.device = device
-        self._num_threads = num_threads
+        self._num_threads, self._max_image_pixels = num_threads, max_image_pixels
         self._threads = ThreadPoolExecutor(num_threads, thread_name_prefix="read")
         decode_files([], 1)  # compiles it, before the clock starts
         self._gpu: Decoder | None = None
@@ -90,7 +97,7 @@ class JpegReader:
     def read(self, paths: Sequence[PathLike]) -> Decoded:
         """The images of the files, in their order. EXIF orientation is not applied.
 
-        Raises ConfigError that names a file which is missing, truncated or no image.
+        Raises ConfigError that names a file which is missing, truncated, no image or larger than `max_image_pixels`.
         """
         return self._finish(paths, self._prepare(paths))
 
@@ -106,7 +113,7 @@ class JpegReader:
         shares = [paths[first : first + FILES_A_THREAD] for first in range(0, len(paths), FILES_A_THREAD)]
         content = list(chain.from_iterable(self._threads.map(lambda share: [*map(read_file, share)], shares)))
         with self._asking:
-            sizes = {place: size for place, one in enumerate(content) if (size := self._size(one)) is not None}
+            sizes = {place: size for place, file in enumerate(content) if (size := self._size(file)) is not None}
         rest = [place for place in range(len(paths)) if place not in sizes]
         images = self._decode([paths[place] for place in rest])
         return _Prepared({place: content[place] for place in sizes}, sizes, rest, images)
@@ -118,7 +125,8 @@ class JpegReader:
         on_gpu = self.device.type == "cuda"
         # The driver of the current device pins the memory.
         with torch.cuda.device(self.device) if on_gpu else nullcontext():
-            return decode_files(paths, min(self._num_threads, -(-len(paths) // IMAGES_A_THREAD)), pin_memory=on_gpu)
+            num_threads = min(self._num_threads, -(-len(paths) // IMAGES_A_THREAD))
+            return decode_files(paths, num_threads, on_gpu, self._max_image_pixels)
 
     def _finish(self, paths: Sequence[PathLike], batch: _Prepared) -> Decoded:
         pixels = None
@@ -133,7 +141,9 @@ class JpegReader:
 
     def _size(self, content: torch.Tensor) -> Size | None:
         assert self._gpu
-        return self._gpu.size(content) if is_whole_jpeg(content) else None
+        size = self._gpu.size(content) if is_whole_jpeg(content) else None
+        # The CPU's part refuses what is too large, by name.
+        return None if size and above_limit(size, self._max_image_pixels) else size
 
     def _packed(self, batch: _Prepared, pixels: torch.Tensor | None) -> Decoded:
         """All images in one buffer, first those [3, h, w] of the GPU's decoder, then those [h, w, 3] of the CPU's."""

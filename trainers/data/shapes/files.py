@@ -171,14 +171,14 @@ def draw_share(kind: Kind, size: int, folder: Path, share: int, num_shares: int)
 
 def _compare(kind: Kind, drawn: list[dict[str, Any]]) -> None:
     """With the reference: the annotations must be equal; pixels may differ where another libjpeg wrote the files."""
-    found = {"annotations": _digest(drawn, "annotations"), "images": _digest(drawn, "sha256")}
-    if found["annotations"] != REFERENCE[kind]["annotations"]:
+    digests = {"annotations": _digest(drawn, "annotations"), "images": _digest(drawn, "sha256")}
+    if digests["annotations"] != REFERENCE[kind]["annotations"]:
         raise ConfigError(
-            f"the generated {kind} data set has annotations with SHA-256 {found['annotations']} instead of"
+            f"the generated {kind} data set has annotations with SHA-256 {digests['annotations']} instead of"
             f" {REFERENCE[kind]['annotations']}: this Python and NumPy compute otherwise than those it was made with;"
             " draw it in another environment and copy the folder"
         )
-    if found["images"] != REFERENCE[kind]["images"]:
+    if digests["images"] != REFERENCE[kind]["images"]:
         print(
             f"The generated {kind} images are not the reference's to the last bit, as is usual with another version of"
             " Pillow or libjpeg. Accuracies compare all the same; copy one folder to all machines to rule it out.",
@@ -193,8 +193,8 @@ def _digest(drawn: list[dict[str, Any]], key: str) -> str:
 def _check(kind: Kind, root: Path) -> None:
     try:
         expected = json.loads((root / MANIFEST).read_text())
-        found = _contents(root)
-        wrong = next((f"its {key} have changed" for key in found if found[key] != expected.get(key)), None)
+        contents = _contents(root)
+        wrong = next((f"its {key} have changed" for key in contents if contents[key] != expected.get(key)), None)
     except (OSError, ValueError, AttributeError) as error:
         wrong = str(error)
     if wrong:
@@ -214,10 +214,15 @@ def _contents(root: Path) -> dict[str, str]:
     return {"files": listed.hexdigest(), "annotations": annotated.hexdigest()}
 
 
-def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, int]]:
+def _walk(folder: Path, prefix: str, above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[tuple[str, int]]:
+    """Every file with its size in bytes. Raises OSError for a link to a folder above it, which would have no end."""
+    state = folder.stat()
+    own = (state.st_dev, state.st_ino)
+    if own in above:
+        raise OSError(f"{prefix} is a link to a folder above it")
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir():
-                yield from _walk(Path(entry.path), f"{prefix}{entry.name}/")
+                yield from _walk(Path(entry.path), f"{prefix}{entry.name}/", above | {own})
             else:
                 yield prefix + entry.name, entry.stat().st_size
