@@ -192,16 +192,30 @@ def save(config: RunConfig, path: Path) -> None:
 
 
 def load(path: Path) -> RunConfig:
-    """Read a config that `save` wrote. Raises ConfigError for unknown keys, as a config of another version has."""
-    return from_dict(RunConfig, yaml.safe_load(path.read_text(encoding="utf-8")))
+    """Read a config that `save` wrote. Raises OSError, and ConfigError for unknown keys, as a config of another version
+    has, and for what is no config."""
+    return parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def parse(text: str, source: str) -> RunConfig:
+    """The config in a text; `source` names it in the errors, which are those of `load`."""
+    try:
+        content = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{source}: is no YAML ({' '.join(str(error).split())[:200]}); put a copy in place") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{source}: holds no options; put a copy in place")
+    return from_dict(RunConfig, content)
 
 
 T = typing.TypeVar("T")
 
 
 def from_dict(cls: type[T], data: dict[str, Any], prefix: str = "") -> T:
-    """Rebuild nested dataclasses from plain dicts."""
+    """Rebuild nested dataclasses from plain dicts. Raises ConfigError."""
     hints = typing.get_type_hints(cls)
+    if not isinstance(data, dict):
+        raise ConfigError(f"{prefix.rstrip('.')}={data}: must have the keys {', '.join(sorted(hints))}")
     unknown = sorted(set(data) - set(hints))
     if unknown:
         raise ConfigError(f"{prefix}{unknown[0]}: no such option; allowed here: {', '.join(sorted(hints))}")

@@ -48,8 +48,9 @@ class Evidence:
         self._settings: dict[tuple[Any, ...], dict[str, JournalFigures]] = {}
         for path in (path for root in roots for path in root.rglob("run.json")):
             try:
-                uid = json.loads(path.read_text(encoding="utf-8")).get("uid")
-            except ValueError:  # It is damaged; if the report is about its run, that will be missed.
+                uid = str(json.loads(path.read_text(encoding="utf-8")).get("uid"))
+            except (ValueError, AttributeError, OSError, RecursionError):
+                # It is damaged, or a stranger's; if the report is about its run, that will be missed.
                 continue
             if uid in ids and (path.parent / "journal.jsonl").exists():
                 self.runs[ids[uid]] = JournalFigures(path.parent)

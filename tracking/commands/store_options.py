@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from conf import secrets
 
 if TYPE_CHECKING:
     from tracking.results import Runs
@@ -22,4 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def open_runs(arguments: argparse.Namespace) -> Runs:
     from tracking.results import FolderRuns, MlflowRuns
 
-    return FolderRuns([arguments.runs_dir]) if arguments.from_folders else MlflowRuns(arguments.uri)
+    return FolderRuns([arguments.runs_dir], _tell) if arguments.from_folders else MlflowRuns(arguments.uri)
+
+
+def _tell(words: str) -> None:
+    """On stderr: the answer, which may be a JSON document, is on standard output."""
+    print(secrets.redact(words), file=sys.stderr)

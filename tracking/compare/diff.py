@@ -83,8 +83,8 @@ def documents(store: Runs, runs: Sequence[Run], name: str, notes: list[str]) -> 
     for run in runs:
         try:
             text = store.text(run, name)
-            found.append(json.loads(text) if name.endswith(".json") else yaml.safe_load(text))
-        except (FileNotFoundError, json.JSONDecodeError, yaml.YAMLError) as error:
+            found.append(dict(json.loads(text) if name.endswith(".json") else yaml.safe_load(text)))
+        except (OSError, ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
             less = "params" if name == run_folder.CONFIG else "tags"
             has = "has no" if isinstance(error, FileNotFoundError) else "has a damaged"
             notes.append(f"{run.name} {has} {name}; compared by {less} instead, which hold less. {FIND_IT}")

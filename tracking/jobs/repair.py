@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from tracking.jobs import supervision, sweep
@@ -48,8 +49,12 @@ def end_run(folder: Path) -> None:
 def end_sweep(folder: Path, ended: bool) -> None:
     jobs = [path.parent for path in sorted(folder.glob(f"*/{run_folder.RUN}"))]
     for job in jobs:
-        repair(job, ended)
-    last_ms = max(map(last_sign_ms, [folder, *jobs]))
+        with suppress(OSError, ValueError):  # `sync` says what is wrong with it; the sweep ends without it
+            repair(job, ended)
+    last_ms = last_sign_ms(folder)
+    for job in jobs:
+        with suppress(OSError, ValueError):
+            last_ms = max(last_ms, last_sign_ms(job))
     message = f"{cut_off_message('sweep', last_ms)}; continue it with launch.py sweep.resume={folder.name}"
     sweep.finish(folder, sweep.read(folder), failures.killed(folder, KILLED, message, last_ms))
 

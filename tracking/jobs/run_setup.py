@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,8 +35,7 @@ def prepare(
     """Fill a new folder with all that the worker and the mirror need. Raises OSError."""
     run_folder.reserve(folder)
     run_folder.write_text(folder / run_folder.OVERRIDES, yaml.safe_dump(list(overrides)))
-    parent = os.path.relpath(sweep, folder) if sweep else None
-    info = RunInfo(name, config.tracking.experiment, uri, parent=parent)
+    info = RunInfo(name, config.tracking.experiment, uri, parent=run_folder.PARENT if sweep else None)
     run_folder.write_json(folder / run_folder.RUN, info)
     log = Journal(folder / run_folder.JOURNAL)
     log.params(params(config))

@@ -7,6 +7,7 @@ import re
 import secrets
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,7 +130,10 @@ def read(folder: Path) -> list[Job]:
     folders = folders_by_hash(folder)
     for job in jobs:
         for path in folders.get(job.config.config_hash(), []):
-            result = run_folder.read_result(path)
+            try:
+                result = run_folder.read_result(path)
+            except (OSError, ValueError):  # it cannot be said how it ended: the job counts as not run
+                continue
             if result is not None and not job.finished:  # it may have finished in an older folder than its newest
                 job.folder, job.result = path, result
     return jobs
@@ -139,7 +143,8 @@ def folders_by_hash(folder: Path) -> dict[str, list[Path]]:
     """The folders of a sweep's jobs by what they measure, oldest first."""
     folders: dict[str, list[Path]] = {}
     for path in sorted(folder.glob(f"*/{run_folder.CONFIG}"), key=lambda path: path.stat().st_mtime):
-        folders.setdefault(schema.load(path).config_hash(), []).append(path.parent)
+        with suppress(OSError, ValueError):  # a folder that says nothing of what it measures is of no job
+            folders.setdefault(schema.load(path).config_hash(), []).append(path.parent)
     return folders
 
 

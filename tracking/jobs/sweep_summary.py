@@ -7,6 +7,7 @@ import dataclasses
 import io
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,8 +168,11 @@ def spent_usd(sweep: Path) -> float | None:
     The machine is paid for while a job fails, compiles or is stopped, too: failed jobs count, and so do all attempts of
     jobs that were resumed. None where no job has a price.
     """
-    costs = [job_usd(path.parent) for path in sorted(sweep.glob(f"*/{run_folder.CONFIG}"))]
-    known = [cost for cost in costs if cost is not None]
+    known = []
+    for path in sorted(sweep.glob(f"*/{run_folder.CONFIG}")):
+        with suppress(OSError, ValueError):  # `sync` says what is wrong with a folder
+            cost = job_usd(path.parent)
+            known += [cost] if cost is not None else []
     return math.fsum(known) if known else None
 
 

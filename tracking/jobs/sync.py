@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tracking.jobs.repair import repair
-from tracking.mirror import Mirror, TrackingRefused, TrackingUnavailable
+from tracking.mirror import Mirror, TrackingUnavailable
 from tracking.run import Running, run_folder
 
 MAX_ATTEMPTS = 3  # tries of a folder; with the back-off between, a restarting server is forgiven
@@ -52,7 +52,7 @@ def with_parents(folders: Iterable[Path]) -> list[Path]:
     """The folders, each once and behind the parent that its run is linked to: no parent may be left running."""
     ordered: dict[Path, Path] = {}  # the path as it was given, by the resolved one
     for folder in map(Path, folders):
-        with suppress(OSError, ValueError, TypeError):  # what is wrong with it is told with its outcome
+        with suppress(OSError, ValueError):  # what is wrong with it is told with its outcome
             parent = run_folder.parent_of(folder)
             if parent is not None and (parent / run_folder.RUN).exists():
                 ordered.setdefault(parent.resolve(), parent)
@@ -79,7 +79,7 @@ def _sync_folder(
                 else:
                     time.sleep(max(2**attempt, min(error.retry_after_sec, MAX_RETRY_AFTER_SEC)))
         return Outcome(folder, "failed", unreachable[server])
-    except (TrackingRefused, ValueError, OSError, TypeError) as error:  # the other folders can still go
+    except Exception as error:  # whatever is in a folder, perhaps a stranger's, the others can still go
         return Outcome(folder, "failed", f"{type(error).__name__}: {error}")
 
 

@@ -46,17 +46,25 @@ def look_back(root: Path) -> tuple[list[Path], list[Path]]:
         except Running as error:
             if not error.certain and silent_sec(folder) > SILENT_SEC:
                 others.append(folder)
-        except (OSError, ValueError, TypeError):  # what is wrong with it is told by `sync`
+        except Exception:  # what is wrong with it is told by `sync`, and hinders nobody else
             others.append(folder)
     return cut_off, others
 
 
 def incomplete(folder: Path) -> list[Path]:
     """The folder, and of a sweep its jobs' folders, as far as MLflow lacks something of them."""
-    return [path for path in run_folder.run_folders(folder) if not Mirror(path).complete]
+    return [path for path in run_folder.run_folders(folder) if not is_complete(path)]
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether MLflow holds the whole of a run that has ended; not of a folder that cannot be read."""
+    try:
+        return Mirror(folder).complete
+    except (OSError, ValueError):
+        return False
 
 
 def silent_sec(folder: Path) -> float:
     """How long ago something was last written to a journal of the run or sweep."""
-    written = [path.stat().st_mtime for path in folder.rglob(run_folder.JOURNAL)]
+    written = [path.lstat().st_mtime for path in folder.rglob(run_folder.JOURNAL)]
     return time.time() - max(written, default=0.0)

@@ -20,7 +20,7 @@ from tracking.jobs.mirror_thread import MirrorThread
 from tracking.jobs.repair import repair
 from tracking.jobs.supervision import Interrupted
 from tracking.mirror import Mirror, TrackingRefused, TrackingUnavailable, server
-from tracking.run import run_folder, run_lock
+from tracking.run import run_folder
 
 MAX_COMPARED = 20  # runs that MLflow's compare page can show; it has a column a run
 
@@ -76,7 +76,7 @@ class Uploads:
     def take_up(self, folders: Sequence[Path]) -> None:
         """End those of earlier runs' folders that nobody runs any more; upload them where they are of this server."""
         for folder in folders:
-            with suppress(run_lock.Running, OSError, ValueError, TypeError):  # `sync` says what is wrong
+            with suppress(Exception):  # `sync` says what is wrong with it, or who runs it
                 repair(folder)
                 mirror = Mirror(folder)
                 if mirror.info.tracking_uri == self.uri and not mirror.complete:
@@ -93,7 +93,7 @@ class Uploads:
             for folder in folders:
                 if folder in self._threads:
                     self._threads[folder].close(max(0.0, deadline - time.monotonic()))
-        left = [folder for folder in folders if not Mirror(folder).complete]
+        left = [folder for folder in folders if not unfinished.is_complete(folder)]
         for folder in left:
             self._console.print(f"not uploaded: {folder}: {self._why(folder)}", soft_wrap=True)
         if left:

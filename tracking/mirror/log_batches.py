@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tracking.run import Record, journal
+from tracking.run import Record, journal, stored
 
 # MLflow's limits (mlflow/utils/validation.py); the last is below its 1 MB, since our count of bytes is an estimate.
 MAX_METRICS, MAX_PARAMS, MAX_TAGS, MAX_ENTITIES, MAX_BYTES = 1000, 100, 100, 1000, 900_000
@@ -44,8 +44,8 @@ class LogBatch:
         return self._add_text(self.tags, MAX_TAGS, key, shortened(str(value), MAX_TAG_CHARS))
 
     def _add_metric(self, key: str, value: Any, time_ms: int, step: int) -> bool:
-        if not isinstance(value, int | float):
-            raise ValueError(f"metrics: the value of {key!r} is no number: {value!r}")
+        if not isinstance(value, bool) and not stored.is_number(value):
+            raise ValueError(f"metrics: the value of {key!r} is no number: {repr(value)[:60]}")
         if not -(2**63) <= step < 2**63:
             raise ValueError(f"metrics: {key!r} has step {step}, which is no 64-bit number")
         # The request's JSON has a line for every field; a key that is not ASCII is escaped, six bytes a character.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from tracking.run import journal, run_folder
+from tracking.run import journal, run_folder, stored
 
 # The status of a result, and what MLflow calls it.
 STATUS = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
@@ -35,9 +35,10 @@ def load(folder: Path, tracking_uri: str) -> State:
     if not path.exists():
         return State(tracking_uri)
     try:
-        state = State(**run_folder.read_json(path))
-    except (ValueError, TypeError):  # what a machine that went down left of it
+        state = stored.checked(State, run_folder.read_json(path), path)
+    except ValueError:  # what a machine that went down left of it
         return State(tracking_uri, num_creations=1)
+    state.offset = max(0, state.offset)
     # Another server than before may have had the run even earlier: look for it there, as after a lost answer.
     return state if state.tracking_uri == tracking_uri else State(tracking_uri, num_creations=1)
 

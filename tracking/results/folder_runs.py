@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from tracking.mirror import STATUS, UID_TAG, end_tags, log_batches
@@ -11,9 +11,13 @@ from tracking.run import run_folder
 
 
 class FolderRuns:
-    """Runs of the folders at or below `roots`, with the values that the mirror ships to MLflow."""
+    """Runs of the folders at or below `roots`, with the values that the mirror ships to MLflow.
 
-    def __init__(self, roots: Sequence[Path]) -> None:
+    A folder that cannot be read is passed over, and `tell` is told why.
+    """
+
+    def __init__(self, roots: Sequence[Path], tell: Callable[[str], None] = lambda _: None) -> None:
+        self._tell = tell
         self._roots = [Path(root) for root in roots]
         self.source = ", ".join(map(str, self._roots))
         self._folders: dict[str, Path] = {}  # by run id
@@ -22,8 +26,13 @@ class FolderRuns:
         known: dict[Path, Run] = {}
         roots = [*self._roots, *(Path(selector) for selector in selectors if Path(selector).is_dir())]
         for folder in dict.fromkeys(path.resolve() for root in roots for path in run_folder.run_folders(root)):
-            if run_folder.read_info(folder).kind == "run":
-                known[folder] = self._read(folder)
+            try:
+                run = self._read(folder)
+            except Exception as error:  # whatever is in it, perhaps a stranger's, the other runs can be read
+                self._tell(f"passed over: {folder}: {type(error).__name__}: {error}")
+                continue
+            if run:
+                known[folder] = run
                 if progress:
                     progress(len(known))
         selected: dict[str, Run] = {}  # by run id
@@ -51,8 +60,11 @@ class FolderRuns:
         except FileNotFoundError:
             raise FileNotFoundError(f"{run.name} has no file {name} in {self._folders[run.id]}") from None
 
-    def _read(self, folder: Path) -> Run:
+    def _read(self, folder: Path) -> Run | None:
+        """The run of a folder; None for a sweep's."""
         info = run_folder.read_info(folder)
+        if info.kind != "run":
+            return None
         params: dict[str, str] = {}
         tags = {UID_TAG: info.uid}
         newest: dict[str, tuple[int, int, float]] = {}

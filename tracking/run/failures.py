@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tracking.run import run_folder
 from tracking.run.run_folder import Failure
+from tracking.run.stored import checked
 
 LAST_WORDS_BYTES = 4000
 # Kinds of failure that a rank has by itself, whatever befell the others.
@@ -38,7 +39,7 @@ def killed(folder: Path, signum: int, message: str, time_ms: int | None = None) 
 def recorded(folder: Path) -> Failure | None:
     """The first failure that ranks have left in files, of those that another process's end does not explain."""
     paths = folder.glob(run_folder.FAILURE.format(rank="*"))
-    every = [Failure(**run_folder.read_json(path)) for path in paths]
+    every = [checked(Failure, run_folder.read_json(path), path) for path in paths]
     own = [failure for failure in every if failure.kind in OWN_FAILURES]
     return min(own, key=lambda failure: failure.time_ms, default=None)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import posixpath
 import re
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from conf.secrets import redacted
+from tracking.run.stored import is_number, is_time
 
 MAX_KEY_CHARS = 250  # of a key in MLflow, as is the pattern (mlflow/utils/validation.py)
 KEY = re.compile(r"[/\w.\- ]+")
@@ -29,6 +31,8 @@ KEY_RULE = f"up to {MAX_KEY_CHARS} letters, digits, '_', '-', '.', ' ' and '/', 
 Scalar = str | int | float | bool | None
 # A record starts like this, and nothing within a string does: there its quotes are escaped.
 RECORD_START = re.compile(r'\{"kind": "')
+
+KINDS = ("event", "metrics", "params", "tags")
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ def read(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
     """Yield the complete records from byte `offset` on, each with the offset behind it.
 
     A last line without its newline is still being written and is left for the next call. What a crash or a full disk
-    tore is passed over, and nothing else with it.
+    tore is passed over, and nothing else with it; so is what is no record of ours, from a stranger's journal.
     """
     if not path.exists():
         return
@@ -119,18 +123,35 @@ def read(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
 def _records_in(line: bytes) -> Iterator[tuple[Record, int]]:
     """The records of a line, each with the position behind it: one, unless a writer was cut off within its record."""
     try:
-        yield Record(**json.loads(line)), len(line)
-    except (ValueError, TypeError):
+        yield _record(json.loads(line)), len(line)
+    except (ValueError, TypeError, RecursionError):
         # Another writer may have gone on where the torn record ends: its own is whole.
         text = line.decode("latin-1")  # one character for every byte
         position = 0
         while start := RECORD_START.search(text, position):
             try:
                 content, position = json.JSONDecoder().raw_decode(text, start.start())
-                record = Record(**content)
-            except (ValueError, TypeError):
+                record = _record(content)
+            except (ValueError, TypeError, RecursionError):
                 position = start.end()
                 continue
             if text[position:] == "\n":
                 position += 1
             yield record, position
+
+
+def _record(content: Any) -> Record:
+    """A record whose fields are what they are declared to be. Raises ValueError and TypeError."""
+    record = Record(**content)
+    if (
+        record.kind not in KINDS
+        or not is_time(record.time_ms)
+        or not is_number(record.clock_sec)
+        or not math.isfinite(record.clock_sec)
+        or type(record.step) is not int
+        or not isinstance(record.key, str)
+        or not isinstance(record.value, str | int | float | None)
+        or not isinstance(record.values, dict)
+    ):
+        raise ValueError("a field of the record is none of ours")
+    return record

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from conf import schema, secrets
+from tracking.run.stored import checked
 
 CONFIG = "config.yaml"  # the whole composed config; its presence makes a folder a run folder
 OVERRIDES = "overrides.yaml"
@@ -33,6 +34,10 @@ CHECKPOINTS = "checkpoints"  # a folder; never an artifact
 RUN_LOCK = ".owner"  # who runs the folder; locked while somebody does (see run_lock)
 RESERVE = ".result.reserve"  # room for result.json where the disk is full; gone when there is a result
 RESERVE_BYTES = 65536
+STATUSES = ("finished", "failed", "killed")
+KINDS = ("run", "sweep")
+PARENT = ".."  # a sweep's jobs lie in its folder
+UID = re.compile(r"[\w-]{1,64}", re.ASCII)  # it stands in searches of MLflow
 
 
 def is_full(error: Exception) -> bool:
@@ -55,7 +60,7 @@ class RunInfo:
     tracking_uri: str  # without credentials
     kind: str = "run"
     uid: str = field(default_factory=lambda: uuid.uuid4().hex)  # by which the MLflow run is found after a lost answer
-    parent: str | None = None  # path of the parent's folder, relative to this one
+    parent: str | None = None  # ".." in a sweep's job, whose folder lies in that of the sweep
     created_ms: int = field(default_factory=now_ms)
 
 
@@ -161,7 +166,7 @@ def read_json(path: Path) -> Any:
     """Raises ValueError that names the file where it is damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         hint = "a machine that went down may leave such a file: move its folder away, or put a copy in place"
         raise ValueError(f"{path}: is damaged ({error}); {hint}") from error
 
@@ -190,17 +195,28 @@ def write_result(folder: Path, result: Result) -> None:
 
 
 def read_info(folder: Path) -> RunInfo:
-    return RunInfo(**read_json(folder / RUN))
+    """Who the run is. Raises OSError where the file cannot be read, ValueError where it holds something else."""
+    path = folder / RUN
+    info = checked(RunInfo, read_json(path), path)
+    if info.parent not in (None, PARENT):  # any other could lead out of the folder, or round in a circle
+        raise ValueError(f"{path}: parent is {info.parent!r}; allowed: null, and {PARENT!r} for the sweep it lies in")
+    if info.kind not in KINDS:
+        raise ValueError(f"{path}: kind is {info.kind!r}; allowed: {', '.join(KINDS)}")
+    if not UID.fullmatch(info.uid):
+        raise ValueError(f"{path}: uid is {info.uid!r}; allowed: up to 64 letters, digits, '_' and '-'")
+    return info
 
 
 def read_result(folder: Path) -> Result | None:
-    """The result of a run, or None while there is none."""
+    """The result of a run, or None while there is none. Raises OSError, and ValueError for what is no result."""
+    path = folder / RESULT
     try:
-        content = read_json(folder / RESULT)
+        result = checked(Result, read_json(path), path)
     except FileNotFoundError:
         return None
-    failure = content.pop("failure")
-    return Result(**content, failure=Failure(**failure) if failure else None)
+    if result.status not in STATUSES:
+        raise ValueError(f"{path}: status is {result.status!r}; allowed: {', '.join(STATUSES)}")
+    return result
 
 
 def parent_of(folder: Path) -> Path | None:

@@ -1,0 +1,130 @@
+"""Folders in runs_dir that others made, or that a machine left damaged: each one's trouble is its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.commands import HANGS_SEC, environment
+from tests.tracking.folders import end, make_folder, write_rows
+from tracking.jobs import unfinished
+from tracking.jobs.repair import repair
+from tracking.jobs.sync import sync
+from tracking.results import FolderRuns
+from tracking.run import journal, run_folder, run_lock
+
+RESULT = {"status": "finished", "metrics": {}}
+RECORD = {"kind": "metrics", "time_ms": 1, "clock_sec": 1.0, "values": {"train/loss": 1.0}}
+
+
+def change(name: str, **fields: object) -> Callable[[Path], None]:
+    """Puts fields into a JSON file of the folder."""
+
+    def put(folder: Path) -> None:
+        path = folder / name
+        content = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps(content | fields))
+
+    return put
+
+
+def rewrite(name: str, text: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_text(text) and None
+
+
+# Each is found when the folder is read, and named.
+DAMAGE = {
+    "status": change("result.json", status="odd"),
+    "a list": rewrite("result.json", "[]"),
+    "deep": rewrite("result.json", "[" * 100_000),
+    "failure": change("result.json", failure={"kind": 1}),
+    "metrics": change("result.json", metrics={"a": 10**400}),
+    "parent itself": change("run.json", parent="."),
+    "parent elsewhere": change("run.json", parent="../../elsewhere"),
+    "created": change("run.json", created_ms=10**30),
+    "kind": change("run.json", kind="odd"),
+    "uid": change("run.json", uid="' or '1' = '1"),
+    "missing": rewrite("run.json", '{"name": "a"}'),
+}
+
+
+def left(root: Path, name: str) -> Path:
+    folder = make_folder(root, f"sqlite:///{root.parent}/mlflow.db", name)
+    write_rows(folder, range(2))
+    with run_lock.hold(folder):
+        end(folder)
+    unfinished.mark(folder)
+    return folder
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_bad_folder_is_named_and_the_others_go_on(damage: Callable[[Path], None], tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    folders = [left(root, name) for name in ("a", "b", "c")]
+    damage(folders[1])
+    told: list[str] = []
+    assert [run.name for run in FolderRuns([root], told.append).find(["tests"])] == ["a", "c"]
+    assert len(told) == 1
+    assert str(folders[1]) in told[0]
+    assert sorted(unfinished.look_back(root)[1], key=str) == folders
+    [outcome] = sync([folders[1]])
+    assert outcome.state == "failed"
+    assert str(folders[1]) in outcome.message
+
+
+@pytest.mark.slow
+def test_sync_passes_over_every_bad_folder(tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    for number, damage in enumerate(DAMAGE.values()):
+        damage(left(root, f"bad{number}"))
+    left(root, "good")
+    done = subprocess.run(
+        [sys.executable, "-m", "tracking", "sync", str(root)], capture_output=True, text=True, timeout=HANGS_SEC,
+        env=environment(), check=False,
+    )  # fmt: skip
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(DAMAGE) + 1, done.stdout + done.stderr
+    assert sum(line.startswith("failed: ") for line in lines) == len(DAMAGE)
+    assert f"complete: {root / 'good'}" in lines
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"values": None}, {"values": [1]}, {"time_ms": 10**30}, {"time_ms": "now"}, {"clock_sec": 10**400},
+        {"step": "one"}, {"kind": "odd"}, {"key": 5}, {"value": {}, "kind": "event"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_line_of_a_journal_that_is_no_record_is_passed_over(odd: dict[str, object], tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_text("".join(json.dumps(content) + "\n" for content in (RECORD, RECORD | odd, RECORD)))
+    assert len(list(journal.read(path))) == 2
+
+
+def test_a_metric_that_no_float_holds_is_left_in_the_journal(tmp_path: Path) -> None:
+    folder = left(tmp_path / "runs", "a")
+    with (folder / run_folder.JOURNAL).open("a") as file:
+        file.write(json.dumps(RECORD | {"values": {"huge": 10**400, "deep": 1.0}}) + "\n")
+    [run] = FolderRuns([tmp_path]).find(["a"])
+    assert "huge" not in run.metrics
+    assert run.metrics["deep"] == 1.0
+
+
+def test_a_sweep_ends_without_its_bad_jobs(tmp_path: Path) -> None:
+    sweep = make_folder(tmp_path, "sqlite:///mlflow.db", "sweep", kind="sweep")
+    run_folder.write_json(sweep / "sweep.json", {"argv": [], "jobs": []})
+    for number, damage in enumerate(DAMAGE.values()):
+        job = make_folder(sweep, "sqlite:///mlflow.db", f"job{number}", parent="..")
+        end(job)
+        damage(job)
+        rewrite("config.yaml", ": {")(job)
+    assert repair(sweep, ended=True)
+    result = run_folder.read_result(sweep)
+    assert result

@@ -1,0 +1,84 @@
+"""JSON of a run's folder as the dataclass that it was written from, with every field checked.
+
+A folder may come from anybody, or from a disk that lost half of it. What is wrong is found here, where the file's name
+is known, and not later where a value is used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import types
+import typing
+from pathlib import Path
+from typing import Any, TypeVar
+
+MAX_MS = 253_402_300_799_999  # the last millisecond of the year 9999, behind which no date can be written
+MAX_INT = 2**63 - 1
+
+T = TypeVar("T")
+
+
+def checked(cls: type[T], content: Any, path: Path) -> T:
+    """An instance of a dataclass. Raises ValueError that names the file, the field and what is allowed."""
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: holds {_short(content)} and not an object; {_hint(path)}")
+    hints = typing.get_type_hints(cls)
+    if unknown := sorted(set(content) - set(hints)):
+        raise ValueError(f"{path}: {unknown[0]!r} is no field; allowed: {', '.join(hints)}; {_hint(path)}")
+    for name, value in content.items():
+        if not _fits(value, hints[name]) or (name.endswith("_ms") and not is_time(value)):
+            allowed = hints[name].__name__ if isinstance(hints[name], type) else str(hints[name])
+            raise ValueError(f"{path}: {name} is {_short(value)}, which is no {allowed}; {_hint(path)}")
+    values = {
+        name: checked(part, value, path) if (part := _dataclass_of(hints[name])) and value is not None else value
+        for name, value in content.items()
+    }
+    try:
+        return cls(**values)
+    except TypeError:  # of the fields without a default, one is missing
+        needed = [field.name for field in dataclasses.fields(typing.cast(Any, cls)) if field.name not in content]
+        raise ValueError(f"{path}: lacks {needed[0]!r}; {_hint(path)}") from None
+
+
+def is_time(value: Any) -> bool:
+    """Whether it is a time in ms that can be written as a date."""
+    return type(value) is int and 0 <= value <= MAX_MS
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a number that a float can hold; NaN and infinity are."""
+    return type(value) is float or (type(value) is int and abs(value) <= sys.float_info.max)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (types.UnionType, typing.Union):
+        return any(_fits(value, part) for part in parts)
+    if origin is dict:
+        return isinstance(value, dict) and all(_fits(inner, parts[1]) for inner in value.values())
+    if origin is list:
+        return isinstance(value, list) and all(_fits(inner, parts[0]) for inner in value)
+    if dataclasses.is_dataclass(hint):
+        return isinstance(value, dict)
+    if hint is float:
+        return is_number(value)
+    if hint is int:
+        return type(value) is int and abs(value) <= MAX_INT
+    return isinstance(value, hint)
+
+
+def _dataclass_of(hint: Any) -> type | None:
+    """The dataclass that a hint names, alone or beside None."""
+    return next((part for part in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(part)), None)  # type: ignore[return-value]
+
+
+def _short(value: Any) -> str:
+    text = repr(value) if not isinstance(value, int) or abs(value) <= MAX_INT else "a number of more than 63 bits"
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def _hint(path: Path) -> str:
+    return f"if it was not timetrial that wrote it so, move {path.parent} away, or put a copy in place"
