@@ -72,9 +72,10 @@ def make_run(
     sweep: Path, asked: RunConfig, uri: str, step_sec: float = 0.1, accuracies: Sequence[float] = (0.5, 0.8, 0.95),
     eval_sec: float = 0.5, failure: str | None = None, tags: Mapping[str, str | None] | None = None,
     fingerprint: Mapping[str, Any] | None = None, steps: int = 4, start_ms: int = START_MS,
-    max_epochs: int = 3, losses: Sequence[float] = (),
+    max_epochs: int = 3, losses: Sequence[float] = (), failed_after: Sequence[float] = (),
 ) -> Path:  # fmt: skip
-    """A run of an epoch for each accuracy, each of two windows of `steps` steps; or one that failed after its first.
+    """A run of an epoch for each accuracy, each of two windows of `steps` steps; or one that failed, after
+    epochs of the accuracies `failed_after`.
 
     The accuracies are of the first target metric; further ones follow it in proportion to their targets. Where the
     folder `sweep` is none of a sweep, it is a single run. A tag of None is one that the run has not got.
@@ -99,7 +100,7 @@ def make_run(
     if failure is None:
         _train(log, folder, asked, step_sec, accuracies, eval_sec, steps, max_epochs, losses)
         return folder
-    log.event("run_start", 5.0, max_epochs=max_epochs, num_batches=2 * steps)
+    _epochs(log, asked, step_sec, failed_after, eval_sec, steps, max_epochs, losses)
     status = "killed" if failure.startswith("signal") else "failed"
     ended = Failure(failure, f"it ended by {failure}", time_ms=start_ms + 6000)
     run_folder.write_json(folder / run_folder.RESULT, Result(status, failure=ended))
@@ -123,6 +124,16 @@ def _train(
     log: Writer, folder: Path, asked: RunConfig, step_sec: float, accuracies: Sequence[float], eval_sec: float,
     steps: int, max_epochs: int, losses: Sequence[float],
 ) -> None:  # fmt: skip
+    now, step, windows = _epochs(log, asked, step_sec, accuracies, eval_sec, steps, max_epochs, losses)
+    log.event("run_stop", now, status="success")
+    _summarize(log, folder, asked, now, step, windows)
+
+
+def _epochs(
+    log: Writer, asked: RunConfig, step_sec: float, accuracies: Sequence[float], eval_sec: float, steps: int,
+    max_epochs: int, losses: Sequence[float],
+) -> tuple[float, int, list[throughput.Window]]:  # fmt: skip
+    """From the start of the clock to the end of the last epoch; that time, the steps and their windows."""
     now, step, windows = 5.0, 0, []
     log.event("run_start", now, max_epochs=max_epochs, num_batches=2 * steps)
     targets = asked.targets() or {"accuracy": 1.0}
@@ -155,8 +166,7 @@ def _train(
         loss = {"eval/loss": losses[epoch - 1]} if losses else {}
         log.add("metrics", now, step=step, values={**evaluated, "epoch": float(epoch), **loss})
         log.event("eval_stop", now, epoch_num=epoch)
-    log.event("run_stop", now, status="success")
-    _summarize(log, folder, asked, now, step, windows)
+    return now, step, windows
 
 
 def _summarize(

@@ -16,11 +16,12 @@ import psutil
 
 from conf.schema import RunConfig
 from tracking.environment import Neighbours, SystemMetricsThread
-from tracking.run import Failure, Journal, Record, Result, WorkerLog, failures, journal, run_folder
+from tracking.run import Failure, Journal, Record, Result, WorkerLog, attempts, failures, journal, run_folder
 
 POLL_SEC = 0.1
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_SEC = 5.0  # time between asking a worker to end and killing it
+GIVEN_UP = ("timeout", "nan")  # failures that say of a run that it had not reached its target by then
 KILL_SEC = 30.0  # how long a killed process may take to be gone; one that waits for a driver can stay for ever
 
 
@@ -72,7 +73,25 @@ def run_job(
         failure = Failure("timeout", str(error))
     except Exception as error:  # a full disk, a bug of ours: what comes after this job can still go
         failure = failures.trouble(error)
+    with suppress(OSError):  # a full disk: then a comparison has to do without
+        record_given_up(folder, config, failure)
     return end(folder, failure, neighbours.tag() if neighbours else "")
+
+
+def record_given_up(folder: Path, config: RunConfig, failure: Failure | None) -> None:
+    """Journal by when a run that timed out or diverged had not reached its target, and what it cost. Raises OSError."""
+    own = run_folder.read_result(folder)
+    failure = own.failure if own is not None else failure
+    if failure is None or failure.kind not in GIVEN_UP:
+        return
+    seconds = attempts.given_up_sec(journal.events(folder / run_folder.JOURNAL), config.targets())
+    if seconds is None:
+        return
+    price = config.instance.price_per_hour
+    usd = {} if price is None else {"cost/usd": price * config.nodes / 3600 * seconds}
+    log = Journal(folder / run_folder.JOURNAL)
+    log.metrics({"time/censored_sec": seconds, **usd})
+    log.close()
 
 
 def supervise(

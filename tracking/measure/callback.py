@@ -12,11 +12,11 @@ import torch
 import torch.distributed as dist
 
 from conf.schema import RunConfig
-from tracking.measure import clock, throughput
+from tracking.measure import throughput
 from tracking.measure.energy import EnergyMeter
 from tracking.measure.logged import LoggedValues
 from tracking.measure.step_timer import Chunk, StepTimer
-from tracking.run import Journal
+from tracking.run import Journal, attempts
 
 
 class NonFiniteLoss(ArithmeticError):
@@ -116,7 +116,7 @@ class TrialCallback(pl.Callback):
         if self._journal is not None:
             values = {f"eval/{name}": value for name, value in metrics.items()}
             self._journal.metrics(values | {"epoch": epoch}, self._step)
-        if not self._reached and clock.reached(metrics, self._targets):
+        if not self._reached and attempts.reached(metrics, self._targets):
             self._reached = True
             self.energy |= self._meter.total("energy/to_accuracy_joules")
             trainer.should_stop = self._config.stop_at_target

@@ -15,11 +15,6 @@ from tracking.run import Record, attempts
 OFF_CLOCK = ("eval", "checkpoint")  # DAWNBench's clock leaves these intervals out.
 
 
-def reached(metrics: Mapping[str, float], targets: Mapping[str, float]) -> bool:
-    """Whether every target is met; a metric that is missing or NaN meets nothing."""
-    return bool(targets) and all(metrics.get(name, float("nan")) >= value for name, value in targets.items())
-
-
 def first(events: Sequence[Record], key: str) -> Record | None:
     return next((event for event in events if event.key == key), None)
 
@@ -46,7 +41,7 @@ def summarize(events: Sequence[Record], targets: Mapping[str, float]) -> dict[st
     """The `time/*`, `resume/*`, `epochs/*` and `target_reached` metrics of a run, as far as it came.
 
     `events` are in the order they happened. There is no `time/to_accuracy*` where the target was missed or the run was
-    resumed, and no `target_reached` where the run has no target.
+    resumed, and no `target_reached` where the run has no target. A run that missed has `time/censored_sec`.
     """
     if first(events, "run_start") is None:
         return {}
@@ -60,11 +55,14 @@ def summarize(events: Sequence[Record], targets: Mapping[str, float]) -> dict[st
         summary["epochs/to_accuracy"] = float(history[hit].values["epoch_num"])
     if first(events, attempts.RESUME) is not None:
         return summary | _resumed(events, places, history, hit)
+    given_up_sec = attempts.given_up_sec(history, targets)
+    if given_up_sec is not None:
+        return summary | {"time/censored_sec": given_up_sec}
     return summary | ({} if hit is None else _to_accuracy(history, hit))
 
 
 def _hits(event: Record, targets: Mapping[str, float]) -> bool:
-    return event.key == "eval_accuracy" and reached(event.values["metrics"], targets)
+    return event.key == "eval_accuracy" and attempts.reached(event.values["metrics"], targets)
 
 
 def _durations(history: Sequence[Record]) -> dict[str, float]:

@@ -6,7 +6,7 @@ attempts did behind that epoch is superseded: the journal keeps it, and no figur
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
@@ -93,6 +93,25 @@ def worked(events: Sequence[Record]) -> float:
         start = next((event for event in attempt if event.key == "run_start"), None)
         total_sec += attempt[-1].clock_sec - start.clock_sec if start is not None else 0.0
     return total_sec
+
+
+def reached(metrics: Mapping[str, float], targets: Mapping[str, float]) -> bool:
+    """Whether every target is met; a metric that is missing or NaN meets nothing."""
+    return bool(targets) and all(metrics.get(name, float("nan")) >= value for name, value in targets.items())
+
+
+def given_up_sec(events: Sequence[Record], targets: Mapping[str, float]) -> float | None:
+    """Seconds from `run_start` to `run_stop`, else to the last event, of a run that had not met its targets by then.
+
+    None where it met them, has none, never started its clock, or was resumed, which leaves it no time of one go.
+    """
+    start = next((event for event in events if event.key == "run_start"), None)
+    resumed = any(event.key == RESUME for event in events)
+    met = any(event.key == "eval_accuracy" and reached(event.values["metrics"], targets) for event in events)
+    if start is None or resumed or met or not targets:
+        return None
+    end = next((event for event in events if event.key == "run_stop"), events[-1])
+    return end.clock_sec - start.clock_sec
 
 
 def last_step(events: Sequence[Record]) -> int:

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from conf.schema import RunConfig
+from tests.tracking import studied
 from tests.tracking.folders import wait_for
 from tracking.jobs import console, supervision
-from tracking.run import Result, run_folder
+from tracking.results.folder_runs import FolderRuns
+from tracking.run import Failure, Result, run_folder
 
 # Ends when it is told to, and leaves a child that does not, with so much memory that its end takes a while.
 STUBBORN = """
@@ -41,3 +44,21 @@ def test_the_result_of_a_worker_gets_the_neighbours_that_it_could_not_see(tmp_pa
     ended = supervision.end(tmp_path, None, "gpu 0: 1 process")
     assert ended == run_folder.read_result(tmp_path) == dataclasses.replace(measured, neighbours="gpu 0: 1 process")
     assert ("neighbours", "gpu 0: 1 process") in console.run_rows(ended)
+
+
+@pytest.mark.parametrize(("kind", "known"), [("timeout", True), ("nan", True), ("oom", False), ("signal:9", False)])
+def test_by_when_a_run_had_not_reached_its_target_is_journaled(tmp_path: Path, kind: str, known: bool) -> None:
+    """By the launcher, where the worker could not: of a timeout before there is a result, of a nan after it."""
+    asked: RunConfig = studied.config(price=3.6, timeout_sec=60.0)
+    folder = studied.make_run(tmp_path, asked, "sqlite:///none.db", failure=kind, failed_after=(0.5, 0.8))
+    failure = None
+    if kind == "timeout":
+        (folder / "result.json").unlink()
+        failure = Failure("timeout", "the run took longer than timeout_sec=60")
+    supervision.record_given_up(folder, asked, failure)
+    supervision.end(folder, failure)
+    (run,) = FolderRuns([tmp_path]).find([folder.name])
+    expected = {"time/censored_sec": 2.6, "cost/usd": 0.0026} if known else {}
+    assert {key: run.metrics[key] for key in ("time/censored_sec", "cost/usd") if key in run.metrics} == pytest.approx(
+        expected
+    )

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracking.measure import clock
+from tracking.run import attempts
 from tracking.run.journal import Record
 
 
@@ -55,6 +56,19 @@ def test_a_missed_target_has_no_time_to_accuracy() -> None:
     summary = clock.summarize(run([0.5, 0.8]), {"accuracy": 0.9})
     assert summary["target_reached"] == 0.0
     assert not [key for key in summary if key.startswith("time/to_accuracy")]
+    assert summary["time/censored_sec"] == 24.0  # by when it had not been reached
+
+
+def test_when_a_run_was_given_up_is_known_of_one_that_has_a_target_and_was_not_resumed() -> None:
+    missed = run([0.5, 0.8])
+    target = {"accuracy": 0.9}
+    assert attempts.given_up_sec(missed, target) == 24.0
+    assert attempts.given_up_sec([*missed, event("eval_start", 130.0)], target) == 24.0  # on the test set, afterwards
+    assert attempts.given_up_sec(missed[:-3], target) == 22.0  # cut off within an evaluation
+    assert attempts.given_up_sec(missed[:3], target) is None  # before its clock began
+    assert attempts.given_up_sec(missed, {}) is None
+    assert attempts.given_up_sec(run([0.5, 0.95, 0.96]), target) is None
+    assert attempts.given_up_sec([*missed, event("resume", 130.0, epoch_num=1)], target) is None
 
 
 def test_a_run_without_a_target_reached_nothing_and_missed_nothing() -> None:
@@ -67,10 +81,10 @@ def test_a_run_that_never_started_its_clock_has_no_times() -> None:
 
 def test_every_target_has_to_be_reached_at_once() -> None:
     targets = {"box": 0.3, "mask": 0.2}
-    assert not clock.reached({"box": 0.4, "mask": 0.1}, targets)
-    assert not clock.reached({"box": 0.4}, targets)
-    assert not clock.reached({"box": float("nan"), "mask": 0.3}, targets)
-    assert clock.reached({"box": 0.3, "mask": 0.2}, targets)
+    assert not attempts.reached({"box": 0.4, "mask": 0.1}, targets)
+    assert not attempts.reached({"box": 0.4}, targets)
+    assert not attempts.reached({"box": float("nan"), "mask": 0.3}, targets)
+    assert attempts.reached({"box": 0.3, "mask": 0.2}, targets)
 
 
 def test_checkpoints_are_off_dawnbenchs_clock_only() -> None:
