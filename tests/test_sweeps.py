@@ -15,7 +15,7 @@ from tests.composing import composed
 from tests.tracking.folders import wait_for
 from tracking.jobs import sweep, sweep_summary
 from tracking.mirror.mirror import Mirror
-from tracking.run import journal, run_folder
+from tracking.run import Failure, Result, journal, run_folder
 
 FAULTS = ("none", "sigkill", "oom", "diverge", "exit")
 CAUSES = {
@@ -178,6 +178,23 @@ def test_a_summarys_rows_have_their_values_under_their_headings() -> None:
     jobs = [sweep.Job(composed([*one, "gpus=0"]), one) for one in overrides]
     assert sweep_summary.headings(jobs)[:2] == ["seed", "batch_size"]
     assert [sweep_summary.cells(row)[:2] for row in sweep_summary.summary(jobs)][3:] == [["all", "8"], ["all", "16"]]
+
+
+def test_jobs_that_did_not_get_there_count_against_the_mean_of_their_setting(tmp_path: Path) -> None:
+    (tmp_path / run_folder.JOURNAL).write_text(
+        '{"kind": "metrics", "time_ms": 1, "clock_sec": 1.0, "values": {"time/censored_sec": 30.0}}\n'
+    )
+    good = Result("finished", metrics={"time/to_accuracy_sec": 10.0, "target_reached": 1.0, "world_size": 1.0})
+    missed = Result("finished", metrics={"time/censored_sec": 20.0, "target_reached": 0.0, "world_size": 1.0})
+    failed = [Result("failed", failure=Failure(kind, "")) for kind in ("timeout", "oom")]
+    jobs = []
+    for seed, result in enumerate([good, missed, *failed], 1):
+        words = [f"seed={seed}", "gpus=0"]
+        jobs.append(sweep.Job(composed(words), words, folder=tmp_path, result=result))
+    row = dict(zip(sweep_summary.headings(jobs), sweep_summary.cells(sweep_summary.summary(jobs)[-1]), strict=True))
+    assert (row["n"], row["status"]) == ("2 of 4", "reached by 1 of 3, 6-79 %")
+    assert row["time to accuracy (s)"] == "≥ 20.00 ± 5.77"
+    assert row["world size"] == "1 ± 0"
 
 
 def test_names_tell_what_no_name_tells_anyway_and_what_jobs_share_is_left_out() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from conf import schema
 from conf.schema import InstanceConfig, ModelConfig, RunConfig
-from tracking.jobs import run_setup
+from tracking.jobs import run_setup, supervision
 from tracking.measure import clock, throughput
 from tracking.run import evaluations, journal, run_folder
 from tracking.run.journal import Record
@@ -18,8 +18,9 @@ from tracking.run.run_folder import Failure, Result, RunInfo
 START_MS = 1_790_000_000_000
 SWEEP = "20260101-000000-vgg-abcd"
 CLOCKS = {"used": [{"uuid": "a"}], "gpus": [{"uuid": "a", "application_sm_clock_mhz": 1980}], "environment": {}}
-# Seconds a step of one GPU's five seeds, and of two GPUs' three. An epoch is 8 steps and an evaluation of 0.5 s.
-ONE, TWO = (0.10, 0.11, 0.12, 0.13, 0.19), (0.05, 0.06, 0.07)
+# Seconds a step of one GPU's five seeds, of two GPUs' three, and of four GPUs' three that reached their target.
+# An epoch is 8 steps and an evaluation of 0.5 s.
+ONE, TWO, FOUR = (0.10, 0.11, 0.12, 0.13, 0.19), (0.05, 0.06, 0.07), (0.03, 0.035, 0.04)
 
 
 def config(**changes: Any) -> RunConfig:
@@ -73,9 +74,10 @@ def make_run(
     eval_sec: float = 0.5, failure: str | None = None, tags: Mapping[str, str | None] | None = None,
     fingerprint: Mapping[str, Any] | None = None, steps: int = 4, start_ms: int = START_MS,
     max_epochs: int = 3, losses: Sequence[float] = (), failed_after: Sequence[float] = (),
+    recorded: bool = True,
 ) -> Path:  # fmt: skip
     """A run of an epoch for each accuracy, each of two windows of `steps` steps; or one that failed, after
-    epochs of the accuracies `failed_after`.
+    epochs of the accuracies `failed_after`, of which the launcher has `recorded` by when it had not reached its target.
 
     The accuracies are of the first target metric; further ones follow it in proportion to their targets. Where the
     folder `sweep` is none of a sweep, it is a single run. A tag of None is one that the run has not got.
@@ -101,6 +103,11 @@ def make_run(
         _train(log, folder, asked, step_sec, accuracies, eval_sec, steps, max_epochs, losses)
         return folder
     _epochs(log, asked, step_sec, failed_after, eval_sec, steps, max_epochs, losses)
+    if recorded and failure in supervision.GIVEN_UP:
+        sec = log.records[-1].clock_sec - 5.0
+        price = asked.instance.price_per_hour
+        usd = {} if price is None else {"cost/usd": price / 3600 * sec}
+        log.add("metrics", 5.0 + sec, values={"time/censored_sec": sec, **usd})
     status = "killed" if failure.startswith("signal") else "failed"
     ended = Failure(failure, f"it ended by {failure}", time_ms=start_ms + 6000)
     run_folder.write_json(folder / run_folder.RESULT, Result(status, failure=ended))
@@ -193,8 +200,11 @@ def to_accuracy(step_sec: float, epochs: int = 3) -> float:
 
 
 def write_sweep(root: Path, uri: str) -> list[Path]:
-    """One and two GPUs, and a run each that diverged, was killed, missed its target, was resumed, and is not ended."""
-    sweep = make_sweep(root, SWEEP, uri, 13)
+    """One and two GPUs, and of each a run that counts nowhere: it was killed, it was resumed.
+
+    Of four GPUs three runs reached their target, one each missed it, timed out and diverged.
+    """
+    sweep = make_sweep(root, SWEEP, uri, 16)
     folders = [sweep]
 
     def add(**options: Any) -> None:
@@ -204,8 +214,12 @@ def write_sweep(root: Path, uri: str) -> list[Path]:
     for gpus, steps in ((1, ONE), (2, TWO)):
         for seed, step_sec in enumerate(steps, 1):
             add(config={"gpus": gpus, "seed": seed, "price": 3.6 * gpus}, step_sec=step_sec)
-    add(config={"gpus": 1, "seed": 11, "price": 3.6}, failure="nan")
     add(config={"gpus": 1, "seed": 12, "price": 3.6}, failure="signal:9")
-    add(config={"gpus": 2, "seed": 13, "price": 7.2}, accuracies=(0.1, 0.2), step_sec=9.0)
     add(config={"gpus": 2, "seed": 14, "price": 7.2}, tags={"resumed": "1"}, step_sec=9.0)
+    four = {"gpus": 4, "price": 14.4}
+    for seed, step_sec in enumerate(FOUR, 1):
+        add(config={**four, "seed": seed}, step_sec=step_sec)
+    add(config={**four, "seed": 11}, failure="nan", failed_after=(0.5,), step_sec=0.04)
+    add(config={**four, "seed": 13}, accuracies=(0.1, 0.2, 0.3), step_sec=0.05)
+    add(config={**four, "seed": 15}, failure="timeout", failed_after=(0.1, 0.2), step_sec=0.05)
     return folders

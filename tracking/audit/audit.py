@@ -12,19 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tracking.audit import sentences, tables
-from tracking.audit.evidence import (
-    EXACT,
-    Evidence,
-    Moments,
-    Outcome,
-    close,
-    computable,
-    moments,
-    name_of,
-    printed,
-    ratio,
-    tolerance,
-)
+from tracking.audit.evidence import OF_TARGETS, Evidence, Outcome, computable, name_of
+from tracking.audit.samples import EXACT, Moments, close, marked, moments_of, printed, ratio, tolerance, wilson
 
 TASK = ("model", "dataset", "target_metric", "target_value")
 
@@ -39,6 +28,7 @@ def audit(report: Mapping[str, Any], roots: Sequence[Path]) -> Outcome:
         outcome.differences.append(f"no run folder at or below {words} is of {', '.join(missing[:5])} ({len(missing)})")
         return outcome
     _members(evidence, outcome)
+    _shares(evidence, outcome)
     for figure in report["figures"]:
         _figure(figure, evidence, outcome)
     _comparisons(evidence, outcome)
@@ -64,29 +54,56 @@ def _members(evidence: Evidence, outcome: Outcome) -> None:
 def _figure(figure: Mapping[str, Any], evidence: Evidence, outcome: Outcome) -> None:
     name = f"{figure['workload']}, {name_of(figure['setting'])}: {figure['figure']}"
     of = evidence.measured if figure["over"] is None else evidence.values
-    values = of(figure["workload"], figure["setting"], figure["key"])
-    if set(values) != set(figure["runs"]):
-        outcome.note(False, f"{name}: averages {len(figure['runs'])} runs, and {len(values)} count by their journals")
+    runs = set(of(figure["workload"], figure["setting"], figure["key"]))
+    if figure["key"] in OF_TARGETS:
+        runs |= set(evidence.short(figure["workload"], figure["setting"]))
+    if runs != set(figure["runs"]):
+        outcome.note(False, f"{name}: averages {len(figure['runs'])} runs, and {len(runs)} count by their journals")
         return
-    expected = _expected(figure, evidence, values)
+    expected, bounded = _expected(figure, evidence)
+    if expected is None:
+        outcome.note(False, f"{name}: the journals do not tell")
+        return
     claimed = (figure["n"], figure["mean"], figure["standard_error"], figure["olympic_mean"])
     near = tolerance(figure["key"])
     good = all(close(one, other, near, expected[1]) for one, other in zip(claimed, expected, strict=True))
-    good = good and printed(figure["text"], expected[1:], near)
+    good = good and bounded and printed(figure["text"], expected[1:], near)
     words = f"n, mean, standard error, olympic mean {claimed}, printed as {figure['text']!r}"
     outcome.note(good, f"{name}: the report has {words}, the journals {expected}")
 
 
-def _expected(figure: Mapping[str, Any], evidence: Evidence, values: Mapping[str, float]) -> Moments:
-    if figure["over"] is None:
-        scale = tables.QUANTITIES.get(figure["figure"], ("", 1.0))[1]
-        return moments([scale * value for value in values.values()])
+def _expected(figure: Mapping[str, Any], evidence: Evidence) -> tuple[Moments | None, bool]:
+    """The numbers of a figure, and whether it says rightly if it is a bound."""
     workload = figure["workload"]
-    base = evidence.values(workload, figure["over"], figure["key"])
-    own, other = (evidence.devices(workload, figure[role]) for role in ("setting", "over"))
-    assert own
+    own = evidence.sample(workload, figure["setting"], figure["key"])
+    if figure["over"] is None:
+        own = evidence.shown(workload, figure["setting"], figure["key"])
+        bounded = figure["bound"] == ("≥" if own.num_short else "") and marked(figure["text"], own)
+        return moments_of(own, tables.QUANTITIES.get(figure["figure"], ("", 1.0))[1]), bounded
+    base = evidence.sample(workload, figure["over"], figure["key"])
+    mine, other = (evidence.devices(workload, figure[role]) for role in ("setting", "over"))
+    assert mine
     assert other
-    return ratio(figure["key"], values, base, own / other if figure["figure"].startswith("efficiency") else 1.0)
+    growth = mine / other if figure["figure"].startswith("efficiency") else 1.0
+    found = ratio(figure["key"], own, base, growth, figure["setting"] == figure["over"])
+    if found is None:
+        return None, False
+    numbers, sign = found
+    return numbers, figure["bound"] == sign and figure["text"].startswith(f"{sign} " if sign else tuple("0123456789"))
+
+
+def _shares(evidence: Evidence, outcome: Outcome) -> None:
+    """How many runs of each setting reached their target, and the interval of the true share."""
+    claims = {(one["workload"], name_of(one["setting"])): one for one in evidence.report["reached"]}
+    for workload in sorted({run["workload"] for run in evidence.claimed.values()}):
+        for setting in evidence.settings(workload):
+            hits, n = evidence.reached(workload, setting)
+            claimed = claims.get((workload, name_of(setting)), {})
+            expected = (hits, n, *wilson(hits, n)) if n else (None,) * 4
+            given = tuple(claimed.get(key) for key in ("num_reached", "n", "low", "high"))
+            good = all(close(one, other, 1e-6, 1) for one, other in zip(given, expected, strict=True))
+            words = f"{workload}, {name_of(setting)}: reached by {given} in the report, {expected} by the journals"
+            outcome.note(good, words)
 
 
 def _comparisons(evidence: Evidence, outcome: Outcome) -> None:
@@ -97,7 +114,7 @@ def _comparisons(evidence: Evidence, outcome: Outcome) -> None:
         if not computable(pairs[0]["metric"]):
             outcome.note(False, f"{workload}: comparisons by {pairs[0]['metric']} cannot be recomputed from journals")
             continue
-        expected = evidence.pairs(workload, evidence.settings(workload))
+        expected = evidence.pairs(workload)
         if len(expected) != len(pairs):
             outcome.note(False, f"{workload}: compares {len(pairs)} pairs, and there are {len(expected)} by journals")
             continue

@@ -70,11 +70,33 @@ class JournalFigures:
         return None
 
     @cached_property
+    def result(self) -> dict[str, Any]:
+        """How it ended; empty where it has not."""
+        path = self.folder / "result.json"
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return content
+
+    @cached_property
+    def failure(self) -> str | None:
+        """The kind of its failure."""
+        kind: str | None = (self.result.get("failure") or {}).get("kind")
+        return kind
+
+    @cached_property
+    def diverged(self) -> bool:
+        return self.failure == "nan" and bool(self.targets)
+
+    @cached_property
+    def stopped_short(self) -> bool:
+        """Whether it came to no target before it was over or its time was up; or diverged, and never will."""
+        if not self.targets or "resumed" in self.tags:
+            return self.diverged
+        return self.failure in ("nan", "timeout") or (self.ended and self.hit_row is None)
+
+    @cached_property
     def ended(self) -> bool:
         """Whether it ended by itself and in one go. It can fail behind its last evaluation: result.json says so."""
-        result = self.folder / "result.json"
-        finished = result.exists() and json.loads(result.read_text(encoding="utf-8"))["status"] == "finished"
-        return finished and bool(self.times("run_stop")) and "resumed" not in self.tags
+        return self.result.get("status") == "finished" and bool(self.times("run_stop")) and "resumed" not in self.tags
 
     def counts(self, with_missed: bool = False) -> bool:
         """Whether it ended at its target if it has one, or anywhere `with_missed`."""
@@ -129,6 +151,37 @@ class JournalFigures:
         if claimed is None or rate is None:
             return None
         return float(claimed * rate / said["throughput/samples_per_sec"])
+
+    def at_least(self, key: str) -> float | None:
+        """What a figure to accuracy is at least, of a run that stopped short; None where that is not known.
+
+        As the run said it: of one that failed, only where a row of its journal has it.
+        """
+        said = {name for row in self.rows if row["kind"] == "metrics" for name in row["values"]}
+        if key == "time/to_accuracy_sec":
+            if "time/censored_sec" in said:
+                return self.timed_sec() if self.ended else self.sec_to_last_event()
+            return self._spans("epoch", "eval", "checkpoint") if self.ended else None
+        if key == "time/to_accuracy_train_sec":
+            return self._spans("epoch") if self.ended else None
+        if key == "epochs/to_accuracy":
+            epochs = [row["values"]["epoch_num"] for row in self.rows if row.get("key") == EVALUATED]
+            return float(epochs[-1]) if epochs else None
+        if key == "cost/to_accuracy_usd" and "cost/usd" in said:
+            return self.usd(self.timed_sec() if self.ended else self.sec_to_last_event())
+        return None
+
+    def sec_to_last_event(self) -> float | None:
+        starts, events = self.times("run_start"), [row for row in self.rows if row["kind"] == "event"]
+        return float(events[-1]["clock_sec"]) - starts[0] if starts else None
+
+    def _spans(self, *names: str) -> float:
+        """The seconds between the starts and the ends of these."""
+        return math.fsum(
+            stop - start
+            for name in names
+            for start, stop in zip(self.times(f"{name}_start"), self.times(f"{name}_stop"), strict=False)
+        )
 
     def epoch_sec(self) -> float | None:
         durations = [

@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from string import Formatter
 from typing import Any
 
-from tracking.audit.evidence import (
-    Evidence,
-    Labels,
-    Outcome,
-    Pair,
-    close,
-    computable,
-    is_rate,
-    moments,
-    name_of,
-    printed,
-    step,
-    tolerance,
-    would_tell,
-)
+from tracking.audit.evidence import OF_TARGETS, Evidence, Labels, Outcome, computable, name_of
+from tracking.audit.samples import Pair, close, marked, moments_of, printed, step, tolerance, would_tell
 
 MOST_NAMED = 3  # of the tied settings; of the others a sentence says how many there are
 COST = "cost/to_accuracy_usd"
@@ -78,7 +64,7 @@ def _holds(evidence: Evidence, record: Record) -> bool:
         return not computable(evidence.report["metric"]) or _leader(evidence, title, kind, values)
     if kind in OF_COSTS:
         return _cost(evidence, title, kind, values)
-    pairs = evidence.pairs(title, evidence.settings(title))
+    pairs = evidence.pairs(title)
     pair = pairs.get(frozenset((values["better"], values["worse"])))
     if pair is None:
         return False
@@ -87,13 +73,13 @@ def _holds(evidence: Evidence, record: Record) -> bool:
 
 def _leader(evidence: Evidence, title: str, kind: str, values: Record) -> bool:
     key = evidence.report["metric"]
-    settings = [setting for setting in evidence.settings(title) if evidence.values(title, setting, key)]
+    settings = _known(evidence, title, key)
     if not settings or kind == "no run counts":
-        right = not settings and kind == "no run counts"
-        return right and (values["workload"], values["metric"]) == (title, key)
+        return not settings and kind == "no run counts" and (values["workload"], values["metric"]) == (title, key)
     name = values["setting"]
-    pairs = {both: pair for both, pair in evidence.pairs(title, settings).items() if name in both}
-    tied = {other for both, pair in pairs.items() if not pair.told_apart for other in both - {name}}
+    pairs = {both: pair for both, pair in evidence.pairs(title).items() if name in both}
+    ahead = {both for both, pair in pairs.items() if pair.told_apart and pair.better == name}
+    tied = {other for both in pairs.keys() - ahead for other in both - {name}}
     if kind != _kind(len(pairs), len(tied)) or (values["workload"], values["metric"]) != (title, key):
         return False
     good = _is_best(evidence, title, settings, key, values)
@@ -116,27 +102,49 @@ def _kind(num_pairs: int, num_tied: int) -> str:
     return "better than the other" if num_pairs == 1 else "better than all"
 
 
+def _known(evidence: Evidence, title: str, key: str) -> list[Labels]:
+    """The settings of which something is known by this metric, if a run of them has it."""
+    samples = {name_of(setting): evidence.sample(title, setting, key) for setting in evidence.settings(title)}
+    if not any(sample.numbers for sample in samples.values()):
+        return []
+    return [setting for setting in evidence.settings(title) if len(samples[name_of(setting)])]
+
+
 def _is_best(evidence: Evidence, title: str, settings: Sequence[Labels], key: str, values: Record) -> bool:
-    """Whether the setting has the best mean, alone or with others, and its numbers are those of its record."""
-    known = {name_of(setting): moments([*evidence.values(title, setting, key).values()]) for setting in settings}
-    if values["setting"] not in known:
+    """Whether no other setting is the better one of more pairs, and its numbers are those of its record."""
+    by_name = {name_of(setting): setting for setting in settings}
+    if values["setting"] not in by_name:
         return False
-    numbers = known[values["setting"]]
-    means = [each[1] for each in known.values()]
-    best = max(means) if is_rate(key) else min(means)
+    sample = evidence.sample(title, by_name[values["setting"]], key)
+    numbers = moments_of(sample)
+    if numbers is None:
+        return False
+    pairs = evidence.pairs(title, key)
+    wins = {name: sum(_wins(pair, name, key) for both, pair in pairs.items() if name in both) for name in by_name}
     claimed = [values[name] for name in ("n", "mean", "standard_error", "olympic_mean")]
     near = tolerance(key)
     good = all(close(one, other, near, numbers[1]) for one, other in zip(claimed, numbers, strict=True))
-    return good and math.isclose(numbers[1], best, rel_tol=1e-12) and printed(values["figure"], numbers[1:], near)
+    share = evidence.share(title, by_name[values["setting"]]) if key in OF_TARGETS else ""
+    good = good and values["reached"] == (f"; reached by {share}" if share else "") and marked(values["figure"], sample)
+    return good and wins[values["setting"]] == max(wins.values()) and printed(values["figure"], numbers[1:], near)
+
+
+def _wins(pair: Pair, name: str, key: str) -> bool:
+    """Whether a setting is the better one of a pair, or as good as the other."""
+    return pair.better == name or pair.factor - 1 <= 1e-12
 
 
 def _cost(evidence: Evidence, title: str, kind: str, values: Record) -> bool:
     counting = sum(evidence.counts(evidence.runs[run_id]) for run_id in evidence.members(title))
     total = sum(run["workload"] == title for run in evidence.claimed.values())
+    members = [evidence.runs[run_id] for run_id in evidence.members(title)]
+    short = sum(run.stopped_short for run in members)
+    nowhere = sum(not run.stopped_short and not evidence.counts(run) for run in members)
     good = (values["num_averaged"], values["num_runs"]) == (counting, total)
-    settings = [setting for setting in evidence.settings(title) if evidence.values(title, setting, COST)]
+    good = good and (values["num_given_up"], values["num_excluded"]) == (short, nowhere)
+    settings = _known(evidence, title, COST)
     if not settings or kind == "without cost":
-        return good and not settings and kind == "without cost" and values["num_excluded"] == total - counting
+        return good and not settings and kind == "without cost"
     spent = close(values["spent_usd"], evidence.spent_usd(title), 1e-9, 1)
     return good and spent and _is_best(evidence, title, settings, COST, values)
 
@@ -157,11 +165,14 @@ def _pair(evidence: Evidence, title: str, pairs: Mapping[frozenset[str], Pair], 
     if better != pair.better and pair.factor - 1 > _near(key):
         return False
     if kind == REPEATS:
-        first, second = ([*evidence.values(title, by_name[name], key).values()] for name in (better, worse))
+        samples = [evidence.sample(title, by_name[name], key) for name in (better, worse)]
+        first, second = (sample.numbers for sample in samples)
+        if any(sample.num_short for sample in samples):
+            return False
         num_tested = sum(other.p is not None for other in pairs.values())
         return not pair.told_apart and would_tell(values["num_runs"], first, second, step(key), num_tested)
     if pair.corrected is None:
-        few = [name for name in (better, worse) if len(evidence.counting(title, by_name[name])) < 2]
+        few = [name for name in (better, worse) if len(evidence.sample(title, by_name[name], key)) < 2]
         return kind == "one run" and values["few"] == " and of ".join(few)
     if not pair.told_apart:
         return bool(kind == "not told apart")

@@ -5,20 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tracking.audit.evidence import (
-    Evidence,
-    Labels,
-    Outcome,
-    computable,
-    moments,
-    name_of,
-    printed,
-    ratio,
-    rest,
-    significant,
-    tolerance,
-)
+from tracking.audit.evidence import OF_TARGETS, Evidence, Labels, Outcome, computable, name_of, rest
 from tracking.audit.run_figures import BEST, JournalFigures
+from tracking.audit.samples import Sample, marked, moments_of, printed, ratio, significant, tolerance
 from tracking.audit.sentences import of_pair
 
 # The param under each heading of a fact.
@@ -47,6 +36,7 @@ RATIOS = {
     "speed-up of the rate": ("throughput/samples_per_sec", False),
     "efficiency of the rate": ("throughput/samples_per_sec", True),
 }
+MOST_PAIRS = 15  # shown of a workload; of more, those of the best setting
 Row = Mapping[str, str]
 # Which cell it is, what is printed in it, and whether the journals say so.
 Claims = Iterator[tuple[str, str, bool]]
@@ -82,11 +72,13 @@ def settings(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) 
                 good = set(filter(None, text.split(", "))) == {f"{run.devices():g}" for run in ended}
             elif heading in FACTS:
                 good = _says_param(text, ended, FACTS[heading])
+            elif heading == "reached":
+                good = text == evidence.share(workload, setting)
             elif heading in RATIOS:
                 good = _says_ratio(evidence, workload, setting, shown, RATIOS[heading], text)
             else:
                 key, scale = QUANTITIES.get(heading) or (BEST + heading.removeprefix("best "), 1.0)
-                good = _says_mean(evidence.measured(workload, setting, key), scale, text, tolerance(key))
+                good = _says_mean(evidence.shown(workload, setting, key), scale, text, tolerance(key))
             yield f"{name_of(setting)}, {heading}", text, good
 
 
@@ -94,9 +86,11 @@ def _says_param(text: str, runs: Sequence[JournalFigures], key: str) -> bool:
     return set(filter(None, text.split(", "))) == {str(run.params[key]) for run in runs if key in run.params}
 
 
-def _says_mean(values: Mapping[str, float], scale: float, text: str, near: float) -> bool:
-    expected = moments([scale * value for value in values.values()])[1:] if values else ()
-    return _says(text, len(values), expected, near)
+def _says_mean(sample: Sample, scale: float, text: str, near: float) -> bool:
+    expected = moments_of(sample, scale)
+    if expected is None:
+        return not text
+    return marked(text, sample) and _says(text, len(sample), expected[1:], near)
 
 
 def _says_ratio(
@@ -104,15 +98,18 @@ def _says_ratio(
 ) -> bool:
     key, of_growth = which
     base = evidence.base(workload, setting, shown)
-    values = evidence.values(workload, setting, key)
-    over = evidence.values(workload, base, key) if base is not None else {}
-    if not values or not over or base is None:
+    if base is None:
         return not text
     own, other = (evidence.devices(workload, one) for one in (setting, base))
     assert own
     assert other
-    expected = ratio(key, values, over, own / other if of_growth else 1.0)
-    return _says(text, expected[0], expected[1:], tolerance(key))
+    samples = [evidence.sample(workload, one, key) for one in (setting, base)]
+    found = ratio(key, samples[0], samples[1], own / other if of_growth else 1.0, setting == base)
+    if found is None:
+        return not text
+    expected, sign = found
+    signed = text.startswith(f"{sign} ") if sign else not text.startswith(("≥", "≤"))
+    return signed and _says(text, expected[0], expected[1:], tolerance(key))
 
 
 def _says(text: str, n: int, numbers: Sequence[float | None], near: float) -> bool:
@@ -125,9 +122,14 @@ def pairs(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> 
     """All pairs; or, of many, each with the best mean."""
     metric = evidence.report["metric"]
     settings = evidence.settings(table["about"])
-    expected = evidence.pairs(table["about"], settings)
+    expected = evidence.pairs(table["about"])
     names = {name for pair in expected for name in pair}
-    yield "its rows", f"{len(rows)} pairs", len(rows) in (len(expected), len(names) - 1)
+    by_name = {name_of(setting): setting for setting in settings}
+    yield (
+        "its rows",
+        f"{len(rows)} pairs",
+        len(rows) == (len(expected) if len(expected) <= MOST_PAIRS else len(names) - 1),
+    )
     for row in rows:
         better, worse = row["better mean"], row["worse mean"]
         pair = expected.get(frozenset((better, worse)))
@@ -140,28 +142,32 @@ def pairs(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> 
         ):  # fmt: skip
             good = significant(row[heading], number, digits, near)
             yield f"{better} against {worse}, {heading}", row[heading], good
+        if metric in OF_TARGETS:
+            shares = [evidence.share(table["about"], by_name[name]) for name in (better, worse)]
+            yield f"{better} against {worse}, reached", row["reached"], row["reached"] == " against ".join(shares)
         said = "".join(of_pair(evidence, table["about"], better, worse))
         yield f"{better} against {worse}", row["so"], row["so"] == said != ""
 
 
 def stacks(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> Claims:
     workload, key = table["about"], evidence.report["metric"]
-    known = {name_of(one): evidence.values(workload, one, key) for one in evidence.settings(workload)}
-    means = {name: moments([*values.values()])[1] for name, values in known.items() if values}
+    by_name = {name_of(one): one for one in evidence.settings(workload)}
     best, worst, gap = rows
-    ordered = sorted(means.values(), reverse=key.startswith("throughput"))
-    for row, extreme in ((best, ordered[0]), (worst, ordered[-1])):
-        values = known.get(row["stack"], {})
-        good = bool(values) and means[row["stack"]] == extreme
-        good = good and row["n"] == str(len(values))
-        numbers = moments([*values.values()])[1:] if values else ()
-        yield f"{row['']} stack", row[key], good and printed(row[key], numbers, tolerance(key))
-    every = evidence.pairs(workload, evidence.settings(workload))
+    for row in (best, worst):
+        name = row["stack"]
+        sample = evidence.sample(workload, by_name[name], key) if name in by_name else Sample(())
+        numbers = moments_of(sample)
+        good = row["n"] == str(len(sample)) and (marked(row[key], sample) if numbers else not row[key])
+        good = good and row.get("reached", "") == (evidence.share(workload, by_name[name]) if key in OF_TARGETS else "")
+        yield f"{row['']} stack", row[key], good and printed(row[key], (numbers or ())[1:], tolerance(key))
+    every = evidence.pairs(workload)
     pair = every.get(frozenset((best["stack"], worst["stack"])))
     if pair is None:
         yield "gap", f"{best['stack']} and {worst['stack']}", False
         return
     near = max(tolerance(key), 1e-6)
+    widest = max(one.factor for one in every.values())
+    yield "best stack", best["stack"], pair.better == best["stack"] and pair.factor >= widest * (1 - near)
     # The tolerance is relative to the factor, and the gap is only what that exceeds one by.
     off = near * pair.factor / (pair.factor - 1) if pair.factor > 1 else near
     yield "gap", gap["stack"], printed(gap["stack"], [100 * (pair.factor - 1)], off)
@@ -213,8 +219,10 @@ def own_beside_published(evidence: Evidence, table: Mapping[str, Any], rows: Seq
         for heading, text in own[0].items() if own else ():
             if heading in QUANTITIES:
                 key, scale = QUANTITIES[heading]
-                good = _says_mean(evidence.values(workload, setting, key), scale, text, tolerance(key))
+                good = _says_mean(evidence.sample(workload, setting, key), scale, text, tolerance(key))
                 yield f"{name}, {heading}", text, good
+            elif heading == "reached":
+                yield f"{name}, {heading}", text, text == evidence.share(workload, setting)
             elif heading in OWN_FACTS:
                 yield f"{name}, {heading}", text, _says_param(text, counting, OWN_FACTS[heading])
 

@@ -6,20 +6,24 @@ The arithmetic is pure, and has its formulas' sources beside it. It draws nothin
 
 from __future__ import annotations
 
-from tracking.compare import confounding, diff, estimates, gate, grouping
+from tracking.compare import confounding, diff, estimates, gate, grouping, time_to_event
 from tracking.compare.estimates import QUANTITIES, RATIOS, Comparison, Estimate, Quantity, estimate, speed_up
 from tracking.compare.grouping import DEVICES, Setting, Task, is_stack
 from tracking.compare.statistics import mean_and_standard_error, t_test
+from tracking.compare.time_to_event import UNTIL_GIVEN_UP, Share, Times, share
 
 __all__ = [
     "DEVICES",
     "QUANTITIES",
     "RATIOS",
+    "UNTIL_GIVEN_UP",
     "Comparison",
     "Estimate",
     "Quantity",
     "Setting",
+    "Share",
     "Task",
+    "Times",
     "confounding",
     "diff",
     "estimate",
@@ -28,6 +32,8 @@ __all__ = [
     "grouping",
     "is_stack",
     "mean_and_standard_error",
+    "share",
     "speed_up",
     "t_test",
+    "time_to_event",
 ]

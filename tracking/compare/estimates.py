@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
+from statistics import fmean
 
 from tracking.compare.grouping import DEVICES, Setting, Task
 from tracking.compare.metric_direction import higher_is_better
 from tracking.compare.statistics import holm, mean_and_standard_error, olympic_mean, repeats_to_tell, t_test
+from tracking.compare.time_to_event import Times, means, p_sooner
 
 ALPHA = 0.05
 POWER = 0.8
@@ -46,21 +48,29 @@ RATIOS = {
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean of `n` runs, its standard error (None for one run), and from five runs on MLPerf's olympic mean."""
+    """A mean of `n` runs, its standard error (None for one run), and from five runs on MLPerf's olympic mean.
+
+    `bound` is "≥" or "≤" where the true one is at least or at most that, since runs did not get to their target. Of
+    those the olympic mean has room for one (`invalid`: there are more).
+    """
 
     mean: float
     error: float | None
     n: int
     olympic: float | None = None
+    bound: str = ""
+    invalid: bool = False
 
     def text(self, row_n: int | None = None) -> str:
         """To two digits of the error; with n where it is not that of the row."""
         decimals = self.decimals()
-        shown = f"{self.mean:,.{decimals}f}"
+        shown = f"{self.bound} {self.mean:,.{decimals}f}".lstrip()
         if self.error is not None:
             shown += f" ± {self.error:,.{decimals}f}"
         if self.olympic is not None:
             shown += f" (olympic {self.olympic:,.{decimals}f})"
+        if self.invalid:
+            shown += " (olympic invalid)"
         return shown if row_n is None or row_n == self.n else f"{shown} (n={self.n})"
 
     def decimals(self) -> int:
@@ -74,23 +84,34 @@ def _magnitude(value: float) -> int:
     return math.floor(math.log10(abs(value))) if value and math.isfinite(value) else 0
 
 
-def estimate(values: Sequence[float], scale: float = 1.0) -> Estimate | None:
-    scaled = [scale * value for value in values if math.isfinite(value)]
-    if not scaled:
+def estimate(times: Times, scale: float = 1.0) -> Estimate | None:
+    """The mean; at least that, where runs did not get there. None where no value is known.
+
+    MLPerf's training rules: a run that does not converge is the slowest, and of several the result is invalid.
+    """
+    scaled = times.scaled(scale)
+    known = scaled.at_least(scaled.latest)
+    if not (scaled.reached or scaled.given_up):
         return None
-    olympic = olympic_mean(scaled) if len(scaled) >= OLYMPIC_FROM else None
-    return Estimate(*mean_and_standard_error(scaled), len(scaled), olympic)
+    enough, missed = len(known) >= OLYMPIC_FROM, scaled.num_missed
+    olympic = olympic_mean([*scaled.reached, *[math.inf] * missed]) if enough and missed < 2 else None
+    bound = "≥" if missed else ""
+    return Estimate(*mean_and_standard_error(known), len(known), olympic, bound, enough and missed > 1)
 
 
 def ratio(top: Estimate, bottom: Estimate) -> Estimate | None:
-    """The ratio of two means; its standard error by first-order propagation of theirs, where both have one."""
-    if not bottom.mean or not top.mean:
+    """The ratio of two means; its standard error by first-order propagation of theirs, where both have one.
+
+    None where a mean is 0, and where both are at least so large: then nothing is known of their ratio.
+    """
+    if not bottom.mean or not top.mean or (top.bound and bottom.bound):
         return None
+    bound = top.bound or {"≥": "≤"}.get(bottom.bound, "")
     value = top.mean / bottom.mean
     error = None
     if top.error is not None and bottom.error is not None:
         error = abs(value) * math.hypot(top.error / top.mean, bottom.error / bottom.mean)
-    return Estimate(value, error, min(top.n, bottom.n))
+    return Estimate(value, error, min(top.n, bottom.n), bound=bound)
 
 
 def base_of(setting: Setting, settings: Sequence[Setting]) -> Setting | None:
@@ -111,7 +132,7 @@ def speed_up(setting: Setting, base: Setting, key: str) -> tuple[Estimate, Estim
 
     The base is 1 by definition, without an error.
     """
-    own, of_base = estimate(setting.values(key)), estimate(base.values(key))
+    own, of_base = estimate(setting.times(key)), estimate(base.times(key))
     if own is None or of_base is None or not setting.devices or not base.devices:
         return None
     if setting is base:
@@ -121,14 +142,15 @@ def speed_up(setting: Setting, base: Setting, key: str) -> tuple[Estimate, Estim
         return None
     growth = setting.devices / base.devices
     error = None if found.error is None else found.error / growth
-    return found, Estimate(found.mean / growth, error, found.n)
+    return found, Estimate(found.mean / growth, error, found.n, bound=found.bound)
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Two settings by one metric: `better` is the one with the better mean; p-values of `statistics.t_test`.
 
-    `factor` is how many times better its mean is, 1 at least; p is None where a side has one run.
+    `factor` is how many times better its mean is, 1 at least; p is None where a side has one run. Where runs did not
+    get to their target, all three are as in `time_to_event`.
     """
 
     better: Setting
@@ -143,24 +165,44 @@ class Comparison:
 
 
 def compare(task: Task, key: str) -> list[Comparison]:
-    """All pairs of settings that have this metric, in order of the settings, with corrected p-values."""
-    settings = [setting for setting in task.settings if estimate(setting.values(key))]
-    pairs: list[Comparison] = []
-    for first, second in combinations(settings, 2):
-        one, two = estimate(first.values(key)), estimate(second.values(key))
-        assert one is not None
-        assert two is not None
-        if one.mean == two.mean or (one.mean > two.mean) == higher_is_better(key):  # of equals the first, as in `best`
-            better, worse, means = first, second, (one.mean, two.mean)
-        else:
-            better, worse, means = second, first, (two.mean, one.mean)
-        factor = max(means) / min(means) if min(means) > 0 else math.inf
-        pairs.append(
-            Comparison(better, worse, factor, t_test(first.values(key), second.values(key), resolution=resolution(key)))
-        )
+    """All pairs of settings of which something is known by this metric, with corrected p-values, if a run has it.
+
+    In order of the settings.
+    """
+    pairs = [compared(first, second, key) for first, second in combinations(_known(task, key), 2)]
     tested = [pair for pair in pairs if pair.p is not None]
     adjusted = dict(zip(map(id, tested), holm([pair.p for pair in tested if pair.p is not None]), strict=True))
-    return [Comparison(pair.better, pair.worse, pair.factor, pair.p, adjusted.get(id(pair))) for pair in pairs]
+    return [replace(pair, adjusted=adjusted.get(id(pair))) for pair in pairs]
+
+
+def _known(task: Task, key: str) -> list[Setting]:
+    there = [setting for setting in task.settings if setting.times(key).n]
+    return there if any(setting.times(key).reached for setting in there) else []
+
+
+def compared(first: Setting, second: Setting, key: str) -> Comparison:
+    """Which of two settings is the better one, and how sure that is. Of equals it is the first."""
+    one, two = first.times(key), second.times(key)
+    higher = higher_is_better(key)
+    if higher:
+        better, worse = (first, second) if fmean(one.reached) >= fmean(two.reached) else (second, first)
+        low, high = sorted((fmean(one.reached), fmean(two.reached)))
+    else:
+        better, worse = (first, second) if lead(one, two) >= lead(two, one) else (second, first)
+        low, high = means(better.times(key), worse.times(key))
+    factor = max(high / low, 1.0) if low > 0 else math.inf
+    if not one.num_missed + two.num_missed:
+        p = t_test(one.reached, two.reached, resolution=resolution(key))
+    else:
+        p = p_sooner(better.times(key), worse.times(key), resolution(key))
+        p = None if p is None else min(1.0, 2 * p)
+    return Comparison(better, worse, factor, p)
+
+
+def lead(sooner: Times, later: Times) -> float:
+    """By how much a setting's mean is the lower one, if its misses count as late as they do here."""
+    low, high = means(sooner, later)
+    return high - low
 
 
 def resolution(key: str) -> float:
@@ -172,22 +214,25 @@ def repeats(pair: Comparison, key: str, num_pairs: int) -> int | None:
     """How many runs a side would tell a pair that is not told apart, if it truly differs as much as it seems to.
 
     With probability POWER, by the spread observed, at the level of the hardest of so many corrected tests. None where
-    a side has one run, where the means are equal, and where it would take more runs than anybody makes.
+    a side has one run, where the means are equal, where a run did not get to its target, and where it would take more
+    runs than anybody makes.
     """
-    if pair.told_apart or pair.p is None or not math.isfinite(pair.factor):
+    missed = any(setting.times(key).num_missed for setting in (pair.better, pair.worse))
+    if pair.told_apart or pair.p is None or not math.isfinite(pair.factor) or missed:
         return None
-    low, high = sorted((pair.better.values(key), pair.worse.values(key)), key=statistics.fmean)
+    low, high = sorted((pair.better.values(key), pair.worse.values(key)), key=fmean)
     needed = repeats_to_tell(high, low, 1.0, pair.factor, 1 - ALPHA / (2 * num_pairs), POWER, resolution(key))
     return None if needed is None else max(needed, 1 + min(len(low), len(high)))
 
 
 def best(task: Task, key: str) -> Setting | None:
-    """The setting with the best mean of this metric; whether it can be told from the next is another question."""
-    means = {setting.name: found.mean for setting in task.settings if (found := estimate(setting.values(key)))}
-    if not means:
-        return None
-    chosen = (max if higher_is_better(key) else min)(means, key=lambda name: means[name])
-    return next(setting for setting in task.settings if setting.name == chosen)
+    """The setting with the best mean of this metric; whether it can be told from the next is another question.
+
+    Where runs did not get to their target, it is the one that is the better one of most pairs.
+    """
+    there = _known(task, key)
+    wins = Counter(id(compared(first, second, key).better) for first, second in combinations(there, 2))
+    return max(there, key=lambda setting: wins[id(setting)], default=None)
 
 
 def main_metric(tasks: Sequence[Task]) -> str:

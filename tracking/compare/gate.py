@@ -8,9 +8,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 from tracking.compare import confounding
-from tracking.compare.grouping import LIKELY, Values
+from tracking.compare.grouping import LIKELY, Values, is_given_up
 from tracking.compare.metric_direction import has_slowdown
 from tracking.compare.non_inferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, Verdict, check_metric, decide, side_of
+from tracking.compare.time_to_event import UNTIL_GIVEN_UP
 from tracking.results import NONE, REPEATS, TASK, Run, Runs, differing, newest_attempts
 
 
@@ -77,7 +78,7 @@ def check_sides(sides: Mapping[str, Sequence[Run]], metric: str) -> None:
                 " dataset and target"
             )
     everything = [*baseline, *candidate]
-    reachable = "to_accuracy" in metric and any(run.missed for run in everything)
+    reachable = metric in UNTIL_GIVEN_UP and any(is_given_up(run) for run in everything)
     if (
         not reachable
         and any(run.finished for run in everything)

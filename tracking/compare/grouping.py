@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import yaml
 
+from tracking.compare.statistics import finite
+from tracking.compare.time_to_event import UNTIL_GIVEN_UP, Share, Times, given_up_at, share
 from tracking.results import NONE, REPEATS, TASK, Run, Runs, words
 from tracking.run import evaluations
 
@@ -28,12 +30,14 @@ class Setting:
     """Runs that have the same values of the axes: `runs` are averaged, of `total` with those that are not.
 
     Of these, `missed` trained to their end without reaching the target: what has nothing to do with it was measured.
+    `given_up` did not get to their target: in a figure to accuracy they count as such.
     """
 
     labels: Mapping[str, str]
     runs: Sequence[Run]
     total: int
     missed: Sequence[Run] = ()
+    given_up: Sequence[Run] = ()
 
     @property
     def name(self) -> str:
@@ -45,6 +49,35 @@ class Setting:
     def with_missed(self, key: str) -> list[Run]:
         """The runs that have this metric, with those that missed the target where it is `of_any_run`."""
         return [run for run in (*self.runs, *(self.missed if of_any_run(key) else ())) if key in run.metrics]
+
+    def measured(self, key: str) -> Times:
+        """What a table of settings shows of a metric."""
+        if key in UNTIL_GIVEN_UP:
+            return self.times(key)
+        return Times(finite([run.metrics[key] for run in self.with_missed(key)]))
+
+    def times(self, key: str) -> Times:
+        """The values of a metric; of one to accuracy, also what is known of the runs that did not get there.
+
+        By when such a run was given up is 0 where nothing says it, and others of the setting have the metric.
+        """
+        reached = finite(self.values(key))
+        if key not in UNTIL_GIVEN_UP:
+            return Times(reached)
+        bounds = [given_up_at(key, run.metrics) for run in self.given_up if not run.diverged]
+        if not reached and not any(bounds):
+            bounds = []
+        return Times(reached, [bound or 0.0 for bound in bounds], sum(run.diverged for run in self.given_up))
+
+    def usual_n(self, key: str) -> int:
+        """How many runs a figure of this metric is of where it does not say it."""
+        return self.reached.n if self.reached and key in UNTIL_GIVEN_UP else len(self.runs)
+
+    @property
+    def reached(self) -> Share | None:
+        """How many of its runs reached their target; None where none had one."""
+        num_reached = len(self.values("time/to_accuracy_sec"))
+        return share(num_reached, num_reached + len(self.given_up))
 
     @property
     def devices(self) -> float | None:
@@ -82,6 +115,16 @@ def why_excluded(run: Run, with_missed: bool = False) -> str | None:
     return MISSED if run.missed and not with_missed else None
 
 
+def is_given_up(run: Run) -> bool:
+    """Whether it says of itself that it had not reached its target: missed, timed out or diverged.
+
+    A run that was resumed has no time of one go by when it had not.
+    """
+    if not run.params.get("target_metric"):
+        return False
+    return run.diverged or (not run.resumed and (run.missed or run.failure == "timeout"))
+
+
 def group(runs: Sequence[Run], axes: Sequence[str], values: Values, with_missed: bool = False) -> list[Task]:
     """The workloads in order of their names, each with its settings in order of the axes' values."""
     found: dict[str, dict[tuple[str, ...], list[Run]]] = {}
@@ -97,7 +140,8 @@ def _task(name: str, axes: Sequence[str], members: Mapping[tuple[str, ...], list
         runs = members[labels]
         good = [run for run in runs if why_excluded(run, with_missed) is None]
         missed = [run for run in runs if why_excluded(run) == MISSED and run not in good]
-        settings.append(Setting(dict(zip(axes, labels, strict=True)), good, len(runs), missed))
+        given_up = [run for run in runs if is_given_up(run)]
+        settings.append(Setting(dict(zip(axes, labels, strict=True)), good, len(runs), missed, given_up))
         reasons = [(run, why_excluded(run, with_missed)) for run in runs]
         excluded += [(run, settings[-1].name, reason) for run, reason in reasons if reason]
     return Task(name, settings, excluded)

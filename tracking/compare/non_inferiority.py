@@ -4,7 +4,8 @@ The question is of the ratio of true means, time of the candidate / time of the 
 answered by a one-sided t-test on either side of that limit (statistics.exceeds, falls_below). At a confidence of
 0.95, one in twenty candidates that are slower by exactly the margin passes, fewer of those that are slower still, and
 fewer than one in twenty of those that are within the margin fail. Where neither is shown, the runs cannot tell.
-(Non-inferiority: ICH E9, "Statistical Principles for Clinical Trials", section 3.3.2.)
+(Non-inferiority: ICH E9, "Statistical Principles for Clinical Trials", section 3.3.2.) Runs that did not get to their
+target count against their side (time_to_event).
 """
 
 from __future__ import annotations
@@ -15,28 +16,42 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tracking.compare.estimates import Estimate, estimate, ratio
+from tracking.compare.grouping import Setting, is_given_up
 from tracking.compare.metric_direction import COSTS, RATES, has_slowdown, higher_is_better
-from tracking.compare.statistics import exceeds, falls_below, mean_and_standard_error, ratio_bounds, repeats_to_tell
+from tracking.compare.statistics import repeats_to_tell
+from tracking.compare.time_to_event import UNTIL_GIVEN_UP, Times, exceeds, falls_below, ratio_bounds, share
 from tracking.results import Cell, Run, Table
 
 NOT_SLOWER, SLOWER, CANNOT_TELL = 0, 1, 2
 WORDS = {NOT_SLOWER: "not slower", SLOWER: "slower", CANNOT_TELL: "cannot tell"}
+MORE_TIME = "Give runs more room to reach the target (max_epochs, timeout_sec), or run more seeds"
 POWER = 0.8  # the probability with which the repeats that are advised would tell
 
 
 @dataclass(frozen=True)
 class Side:
-    """What the runs of one side say of a metric: its values, and how many runs ended how."""
+    """What the runs of one side say of a metric: its values, and how many runs ended how.
+
+    Of a metric to accuracy, runs that did not get to their target are `given_up`, each with the value that it had come
+    to by then, or `num_diverged`. Of any other they are as good as the rest.
+    """
 
     values: Sequence[float]
-    num_finished: int  # trained to the end, target reached or not
+    num_finished: int  # trained to the end, target reached or not; with those that were given up
     missed: int = 0  # the finished ones that did not reach the target
-    failed: dict[str, int] = field(default_factory=dict)  # by kind of failure: how many
+    failed: dict[str, int] = field(default_factory=dict)  # by kind of failure: how many of the others
     running: int = 0
+    given_up: Sequence[float] = ()
+    num_diverged: int = 0
 
     @property
     def num_failed(self) -> int:
         return sum(self.failed.values())
+
+    @property
+    def times(self) -> Times:
+        return Times(self.values, self.given_up, self.num_diverged)
 
     @property
     def num_ended(self) -> int:
@@ -45,23 +60,27 @@ class Side:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer: its exit code, why, and what is to be known beside it. `slowdown` is (low, observed, high) - 1."""
+    """The answer: its exit code, why, and what is to be known beside it. `slowdown` is (low, observed, high) - 1.
+
+    The observed one is None where runs of both sides did not get to their target.
+    """
 
     code: int
     metric: str
     why: str
     notes: Sequence[str] = ()
     sides: Sequence[Side] = ()
-    slowdown: tuple[float, float, float] | None = None
+    slowdown: tuple[float, float | None, float] | None = None
 
     @property
     def sentence(self) -> str:
         return f"{self.metric}: {WORDS[self.code]}: {self.why}"
 
     def table(self) -> Table:
-        columns = {"": "", "runs": "{:.0f}", "mean ± standard error": "", "missed": "{:.0f}", "failed": ""}
+        columns = {"": "", "runs": "{:.0f}", "mean ± standard error": "", "reached": "", "failed": ""}
+        counted = self.metric in UNTIL_GIVEN_UP
         rows: list[list[Cell]] = [
-            [name, float(len(side.values)), described(side.values), float(side.missed), kinds(side.failed)]
+            [name, float(side.times.n), described(side.times), reached(side) if counted else "", kinds(side.failed)]
             for name, side in zip(("baseline", "candidate"), self.sides, strict=True)
         ]
         return Table(self.metric, columns, rows)
@@ -80,12 +99,17 @@ def side_of(runs: Sequence[Run], metric: str) -> Side:
     """What runs say of a metric. A failed run is counted and never averaged in, whatever it logged before."""
     finished = [run for run in runs if run.finished]
     running = [run for run in runs if run.status == "RUNNING"]
+    given_up = [run for run in runs if is_given_up(run)] if metric in UNTIL_GIVEN_UP else []
+    times = Setting({}, finished, len(runs), given_up=given_up).times(metric)
+    failed = [run for run in runs if run not in finished and run not in running and run not in given_up]
     return Side(
-        [run.metrics[metric] for run in finished if metric in run.metrics],
-        len(finished),
-        sum(run.missed for run in finished),
-        dict(Counter(run.failure or "unknown" for run in runs if run not in finished and run not in running)),
+        times.reached,
+        len(finished) + sum(not run.finished for run in given_up),
+        len(given_up) or sum(run.missed for run in finished),
+        dict(Counter(run.failure or "unknown" for run in failed)),
         len(running),
+        times.given_up,
+        times.num_diverged,
     )
 
 
@@ -97,48 +121,79 @@ def decide(baseline: Side, candidate: Side, metric: str, margin: float, confiden
     check_metric(metric)
     slow, fast = (baseline, candidate) if higher_is_better(metric) else (candidate, baseline)
     details: dict[str, Any] = {"notes": remarks(baseline, candidate, metric), "sides": (baseline, candidate)}
-    if "to_accuracy" in metric and candidate.missed * baseline.num_finished > baseline.missed * candidate.num_finished:
-        missed = f"the candidate missed its target in {of_finished(candidate.missed, candidate)}"
-        return Verdict(SLOWER, metric, f"{missed}, the baseline in {of_finished(baseline.missed, baseline)}", **details)
-    if min(len(slow.values), len(fast.values)) < 2:
-        counts = f"{len(baseline.values)} of the baseline and {len(candidate.values)} of the candidate"
-        why = f"there are values of {counts}, and a spread takes two of each; run more seeds (seed=1,2,3,4,5)"
+    shares = shares_reached(baseline, candidate) if metric in UNTIL_GIVEN_UP else ""
+    if min(slow.times.n, fast.times.n) < 2:
+        counts = f"{baseline.times.n} of the baseline and {candidate.times.n} of the candidate"
+        why = f"there are values of {counts}, and a spread takes two of each; run more seeds (seed=1,2,3,4,5){shares}"
         return Verdict(CANNOT_TELL, metric, why, **details)
-    bounds = ratio_bounds(slow.values, fast.values, confidence)
+    if not slow.values and not fast.values:
+        return Verdict(CANNOT_TELL, metric, f"no run reached its target; {MORE_TIME}{shares}", **details)
+    bounds = ratio_bounds(slow.times, fast.times, confidence)
     assert bounds is not None
     low, high = (f"{bound - 1:+z.1%}" for bound in bounds)
-    observed = statistics.fmean(slow.values) / statistics.fmean(fast.values) - 1
-    details["slowdown"] = (bounds[0] - 1, observed, bounds[1] - 1)
-    shown, sure = f"slowdown {observed:+z.1%}, allowed {percent(margin)}", f"at a confidence of {confidence:.3g}"
-    code = compared(slow.values, fast.values, 1 + margin, confidence)
+    observed = ratio_observed(slow.times, fast.times)
+    details["slowdown"] = (bounds[0] - 1, observed.mean - 1 if observed else None, bounds[1] - 1)
+    seen = f"{observed.bound} {observed.mean - 1:+z.1%}".lstrip() if observed else "unknown"
+    shown, sure = f"slowdown {seen}, allowed {percent(margin)}", f"at a confidence of {confidence:.3g}{shares}"
+    code = compared(slow.times, fast.times, 1 + margin, confidence)
     if code == SLOWER:
         return Verdict(code, metric, f"{shown}; at least {low} {sure}", **details)
     if code == CANNOT_TELL:
-        advice = advised(slow.values, fast.values, margin, confidence)
+        advice = advised(slow.times, fast.times, margin, confidence)
         return Verdict(code, metric, f"{shown}; between {low} and {high} {sure}. {advice}", **details)
-    if candidate.num_failed * baseline.num_ended > baseline.num_failed * candidate.num_ended:
-        failed = f"{candidate.num_failed} of {candidate.num_ended} runs of the candidate failed"
-        why = f"{failed} ({kinds(candidate.failed)}), of the baseline {baseline.num_failed} of {baseline.num_ended}"
-        return Verdict(CANNOT_TELL, metric, f"{why}; of those that did not: {shown}. Mend and repeat them", **details)
+    if why := what_keeps_from_passing(baseline, candidate):
+        return Verdict(CANNOT_TELL, metric, f"{why}; of the others: {shown}. Mend and repeat them{shares}", **details)
     return Verdict(code, metric, f"{shown}; at most {high} {sure}", **details)
 
 
-def compared(slow: Sequence[float], fast: Sequence[float], limit: float, confidence: float) -> int:
-    """The exit code by the values alone, two a side at least: is mean(slow) / mean(fast) above or below the limit?"""
+def what_keeps_from_passing(baseline: Side, candidate: Side) -> str:
+    """In words, that the candidate fails or misses more often than the baseline; "" where it does not."""
+    if candidate.num_failed * baseline.num_ended > baseline.num_failed * candidate.num_ended:
+        failed = f"{candidate.num_failed} of {candidate.num_ended} runs of the candidate failed"
+        return f"{failed} ({kinds(candidate.failed)}), of the baseline {baseline.num_failed} of {baseline.num_ended}"
+    one, other = candidate.times, baseline.times
+    if one.num_missed * other.n > other.num_missed * one.n:
+        missed = f"{one.num_missed} of {one.n} runs of the candidate did not reach the target"
+        return f"{missed}, of the baseline {other.num_missed} of {other.n}"
+    return ""
+
+
+def shares_reached(baseline: Side, candidate: Side) -> str:
+    words = [f"{name} {reached(side)}" for name, side in (("baseline", baseline), ("candidate", candidate))]
+    return f"; reached the target: {', '.join(words)}"
+
+
+def reached(side: Side) -> str:
+    """How many runs reached the target, of a metric to accuracy; "" of no run."""
+    found = share(len(side.values), len(side.values) + side.missed)
+    return found.text if found else ""
+
+
+def ratio_observed(slow: Times, fast: Times) -> Estimate | None:
+    """The ratio of the means; a bound of it where runs of one side did not get there, None where of both."""
+    top, bottom = estimate(slow), estimate(fast)
+    return ratio(top, bottom) if top and bottom else None
+
+
+def compared(slow: Times, fast: Times, limit: float, confidence: float) -> int:
+    """The exit code by the runs alone, two a side at least: is mean(slow) / mean(fast) above or below the limit?"""
     above, below = exceeds(slow, fast, limit), falls_below(slow, fast, limit)
     assert above is not None
     assert below is not None
     if above < 1 - confidence:
         return SLOWER
-    return NOT_SLOWER if below < 1 - confidence or above == below == 1.0 else CANNOT_TELL
+    equal = above == below == 1.0 and not slow.num_missed + fast.num_missed  # and neither side scatters
+    return NOT_SLOWER if below < 1 - confidence or equal else CANNOT_TELL
 
 
-def advised(slow: Sequence[float], fast: Sequence[float], margin: float, confidence: float) -> str:
+def advised(slow: Times, fast: Times, margin: float, confidence: float) -> str:
     """How many repeats would tell, by the spread observed: if there is no slowdown, and if it is the one observed."""
-    observed = statistics.fmean(slow) / statistics.fmean(fast)
+    if slow.num_missed or fast.num_missed:
+        return MORE_TIME
+    observed = statistics.fmean(slow.reached) / statistics.fmean(fast.reached)
     parts = []
-    for ratio, words in ((1.0, "if it is as fast as the baseline"), (observed, f"if it is {observed - 1:+z.1%}")):
-        if n := repeats_to_tell(slow, fast, 1 + margin, ratio, confidence, POWER):
+    for true_ratio, words in ((1.0, "if it is as fast as the baseline"), (observed, f"if it is {observed - 1:+z.1%}")):
+        if n := repeats_to_tell(slow.reached, fast.reached, 1 + margin, true_ratio, confidence, POWER):
             parts.append(f"{max(n, 2)} {words}")
     if not parts:
         return (
@@ -148,19 +203,23 @@ def advised(slow: Sequence[float], fast: Sequence[float], margin: float, confide
 
 
 def remarks(baseline: Side, candidate: Side, metric: str) -> list[str]:
-    """What is to be said of runs that the means leave out."""
+    """What is to be said of runs that are not averaged as they are."""
     notes = []
-    to_accuracy = "to_accuracy" in metric
+    to_accuracy = metric in UNTIL_GIVEN_UP
     for name, side in (("baseline", baseline), ("candidate", candidate)):
         if side.num_failed:
             notes.append(
                 f"{name}: {side.num_failed} of {side.num_ended} runs failed, and count nowhere: {kinds(side.failed)}"
             )
-        if side.missed:
-            rest = "; the mean is of the others" if to_accuracy else ""
-            notes.append(f"{name}: {of_finished(side.missed, side)} missed the target{rest}")
+        if side.missed and to_accuracy:
+            unknown = sum(bound == 0.0 for bound in side.given_up)
+            when = f", {unknown} of them at a time that is not known" if unknown else ""
+            missed = f"{side.missed} of {side.num_finished} runs did not reach the target"
+            notes.append(f"{name}: {missed}, and count against it{when}")
+        elif side.missed:
+            notes.append(f"{name}: {of_finished(side.missed, side)} missed the target")
         num_without = side.num_finished - len(side.values) - (side.missed if to_accuracy else 0)
-        if num_without:
+        if num_without > 0:
             notes.append(f"{name}: {of_finished(num_without, side)} have no {metric}")
         if side.running:
             notes.append(f"{name}: {side.running} still running, and left out")
@@ -179,8 +238,9 @@ def kinds(failed: dict[str, int]) -> str:
     return ", ".join(f"{kind} ({count})" for kind, count in failed.items())
 
 
-def described(values: Sequence[float]) -> str:
-    if not values:
+def described(times: Times) -> str:
+    found = estimate(times)
+    if found is None:
         return ""
-    mean, error = mean_and_standard_error(values)
-    return f"{mean:.5g}" if error is None else f"{mean:.5g} ± {error:.2g}"
+    shown = f"{found.bound} {found.mean:.5g}".lstrip()
+    return shown if found.error is None else f"{shown} ± {found.error:.2g}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 MOST_REPEATS = 10_000  # nobody runs more, and what needs more is as good as not to be told
 
@@ -101,48 +101,36 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def exceeds(numerator: Sequence[float], denominator: Sequence[float], ratio: float) -> float | None:
-    """The one-sided p-value for the true ratio of means being above `ratio`; small means that it is above.
+def ratio_between(
+    p_above: Callable[[float], float], p_below: Callable[[float], float], numerator: Sequence[float],
+    denominator: Sequence[float], confidence: float,
+) -> tuple[float, float]:  # fmt: skip
+    """The ratios that neither test rejects at `confidence`: p-values for the true ratio being above, below an argument.
 
-    mean(a) > ratio x mean(b) is the t-test of a against ratio x b: the test of a ratio for unequal variances
-    (Tamhane and Logan 2004, Statistics in Medicine 23, 2655-2668; Fieller 1954). `falls_below` is its other side.
-    """
-    return t_test(numerator, [ratio * value for value in denominator], "greater")
-
-
-def falls_below(numerator: Sequence[float], denominator: Sequence[float], ratio: float) -> float | None:
-    """The one-sided p-value for the true ratio of means being below `ratio`; small means that it is below."""
-    return t_test(numerator, [ratio * value for value in denominator], "less")
-
-
-def ratio_bounds(
-    numerator: Sequence[float], denominator: Sequence[float], confidence: float = 0.95
-) -> tuple[float, float] | None:
-    """Lower and upper bound of the ratio of two means, each one-sided at `confidence`; for two-sided 95 % give 0.975.
-
-    The ratios that `exceeds` and `falls_below` do not reject. 0 or infinity where the spread is so large that there is
-    no bound; None where a side has fewer than two values. Raises ValueError for a mean that is not positive.
+    The values tell where to search. 0 or infinity where there is no bound. Raises ValueError for a mean of the values
+    that is not positive.
     """
     if min(statistics.fmean(numerator), statistics.fmean(denominator)) <= 0:
         raise ValueError("a ratio of means is taken of positive means only")
-    if min(len(numerator), len(denominator)) < 2:
-        return None
     if constant(numerator) and constant(denominator):
         ratio = numerator[0] / denominator[0]
-        return ratio, ratio
+        return (ratio if p_above(0.5 * ratio) < 1 - confidence else 0.0), (
+            ratio if p_below(2 * ratio) < 1 - confidence else math.inf
+        )
     from scipy.optimize import brentq
 
     middle = math.log(statistics.fmean(numerator) / statistics.fmean(denominator))
     alpha, far = 1 - confidence, 20.0  # a factor of e^20, beyond which nothing is bounded
+    ends = middle - far, middle + far
 
     def above(log_ratio: float) -> float:
-        return (exceeds(numerator, denominator, math.exp(log_ratio)) or 0.0) - alpha
+        return p_above(math.exp(log_ratio)) - alpha
 
     def below(log_ratio: float) -> float:
-        return (falls_below(numerator, denominator, math.exp(log_ratio)) or 0.0) - alpha
+        return p_below(math.exp(log_ratio)) - alpha
 
-    low = math.exp(brentq(above, middle - far, middle)) if above(middle - far) < 0 else 0.0
-    high = math.exp(brentq(below, middle, middle + far)) if below(middle + far) < 0 else math.inf
+    low = math.exp(brentq(above, *ends)) if above(ends[0]) < 0 < above(ends[1]) else 0.0
+    high = math.exp(brentq(below, *ends)) if below(ends[1]) < 0 < below(ends[0]) else math.inf
     return low, high
 
 

@@ -15,14 +15,15 @@ from rich.table import Table
 
 from conf import schema
 from conf.schema import NOT_MEASURED, RunConfig
-from tracking.compare import mean_and_standard_error
+from tracking.compare import Estimate, Setting, estimate, grouping, time_to_event
 from tracking.jobs.run_setup import IN_RUN_NAME
-from tracking.results import words
-from tracking.run import evaluations, journal, run_folder
+from tracking.results import Run, words
+from tracking.run import Result, evaluations, journal, run_folder
 
 if TYPE_CHECKING:
     from tracking.jobs.sweep import Job
 
+CAPTION = "±: standard error of the mean over seeds. ≥: at least, since runs did not reach the target."
 # The summary's columns by MLflow key: heading and format.
 COLUMNS = {
     "time/to_accuracy_sec": ("time to accuracy (s)", "{:.2f}"),
@@ -89,8 +90,8 @@ def columns(jobs: Sequence[Job]) -> dict[str, tuple[str, str]]:
 def summary(jobs: Sequence[Job]) -> list[dict[str, Any]]:
     """A row a job, then, where a setting was repeated with other seeds, a row a setting with mean and standard error.
 
-    Failed jobs are listed with their cause and averaged nowhere. Values have an entry for every column: mean and
-    standard error, each None where there is none.
+    Failed jobs are listed with their cause. Those that missed the target, timed out or diverged count against the means
+    to accuracy, as in a report. Values have an entry for every column: an estimate, None where there is none.
     """
     keys, shown = list(grid(jobs)), columns(jobs)
     settings: dict[tuple[str, ...], list[Job]] = {}
@@ -99,7 +100,7 @@ def summary(jobs: Sequence[Job]) -> list[dict[str, Any]]:
         labels = {key: value_of(job, key) for key in keys}
         settings.setdefault(tuple(value for key, value in labels.items() if key != "seed"), []).append(job)
         metrics = job.result.metrics if job.result else {}
-        values = {key: (metrics.get(key), None) for key in shown}
+        values = {key: Estimate(metrics[key], None, 1) if key in metrics else None for key in shown}
         rows.append({"labels": labels, "n": "", "status": status(job), "values": values})
     if "seed" in keys and len(jobs) > len(settings):
         for setting, members in settings.items():
@@ -111,14 +112,28 @@ def summary(jobs: Sequence[Job]) -> list[dict[str, Any]]:
 
 def pooled(members: Sequence[Job], keys: Iterable[str]) -> dict[str, Any]:
     """The row of a setting. Each mean is over the jobs that have the figure, those that missed their target too."""
-    finished = [job.result.metrics for job in members if job.result is not None and job.finished]
-    reached = sum(metrics.get("target_reached") == 1.0 for metrics in finished)
-    measured = {key: [metrics[key] for metrics in finished if key in metrics] for key in keys}
-    values = {key: mean_and_standard_error(numbers) if numbers else (None, None) for key, numbers in measured.items()}
-    n = f"{len(finished)} of {len(members)}"
-    resumed = sum(bool(job.result and job.result.resumes) for job in members if job.finished)
-    note = f", {resumed} resumed" if resumed else ""
-    return {"n": n, "status": f"{reached} reached the target{note}", "values": values}
+    runs = [run_of(job) for job in members]
+    finished = [run for run in runs if run.finished]
+    given_up = [run for run in runs if grouping.is_given_up(run)]
+    setting = Setting({}, finished, len(members), given_up=given_up)
+    resumed = sum(run.resumed for run in finished)
+    notes = [f"reached by {setting.reached.text}" if setting.reached else "", f"{resumed} resumed" if resumed else ""]
+    values = {key: estimate(setting.times(key)) for key in keys}
+    return {"n": f"{len(finished)} of {len(members)}", "status": ", ".join(filter(None, notes)), "values": values}
+
+
+def run_of(job: Job) -> Run:
+    """A job as comparisons see it, of its result; of a run that failed, of what the launcher journaled of its end."""
+    result = job.result or Result("not run")
+    metrics = dict(result.metrics)
+    if job.folder is not None and result.failure is not None:
+        for record, _ in journal.read(job.folder / run_folder.JOURNAL):
+            metrics |= record.values if time_to_event.CENSORED in record.values else {}
+    status = {"finished": "FINISHED", "not run": "RUNNING"}.get(result.status, "FAILED")
+    tags = {"failure": result.failure.kind} if result.failure else {}
+    tags |= {"resumed": "1"} if result.resumes else {}
+    params = {"target_metric": ",".join(job.config.targets())}
+    return Run(job.name, job.name, "", status, 0, None, params, tags, metrics)
 
 
 def status(job: Job) -> str:
@@ -133,10 +148,10 @@ def status(job: Job) -> str:
 def cells(row: dict[str, Any]) -> list[str]:
     """A row of the summary as text."""
     shown = []
-    for key, (mean, error) in row["values"].items():
+    for key, found in row["values"].items():
         _, pattern = COLUMNS[evaluations.BEST if key.startswith(evaluations.BEST) else key]
-        text = "" if mean is None else pattern.format(mean)
-        shown.append(text if error is None else f"{text} ± {pattern.format(error)}")
+        text = "" if found is None else f"{found.bound} {pattern.format(found.mean)}".lstrip()
+        shown.append(text if found is None or found.error is None else f"{text} ± {pattern.format(found.error)}")
     return [*row["labels"].values(), row["n"], row["status"], *shown]
 
 
@@ -146,7 +161,7 @@ def headings(jobs: Sequence[Job]) -> list[str]:
 
 def table(name: str, jobs: Sequence[Job]) -> Table:
     """All jobs of a sweep, and the mean ± standard error of repeated settings."""
-    drawn = Table(title=f"sweep {name}", title_justify="left", caption="±: standard error of the mean over seeds")
+    drawn = Table(title=f"sweep {name}", title_justify="left", caption=CAPTION)
     for heading in headings(jobs):
         drawn.add_column(heading)
     for row in summary(jobs):

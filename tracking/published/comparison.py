@@ -82,8 +82,8 @@ def beside_table(task: Task, published: Sequence[Reference]) -> Table:
             for quantity in shown
         ]
         what = ": ".join(filter(None, [row.source, row.what]))
-        rows.append([what, row.hardware, str(row.gpus or ""), row.precision, batch, *figures])
-    headings = ["", "hardware", "GPUs", "precision", "batch", *(quantity.heading for quantity in shown)]
+        rows.append([what, row.hardware, str(row.gpus or ""), row.precision, batch, None, *figures])
+    headings = ["", "hardware", "GPUs", "precision", "batch", "reached", *(quantity.heading for quantity in shown)]
     return Table(
         f"{task.title}, beside published figures", dict.fromkeys(headings, ""), rows, NOTE, "beside", task.title
     )
@@ -99,6 +99,7 @@ def own_row(setting: Setting, shown: Sequence[Quantity]) -> list[Cell]:
         facts.append(", ".join(sorted(words)))
     cells: list[Cell] = []
     for quantity in shown:
-        mean = estimate(setting.values(quantity.key), quantity.scale)
-        cells.append(mean.text(len(setting.runs)) if mean else None)
-    return [f"yours: {setting.name} (n={len(setting.runs)})", *facts, *cells]
+        mean = estimate(setting.times(quantity.key), quantity.scale)
+        cells.append(mean.text(setting.usual_n(quantity.key)) if mean else None)
+    share = setting.reached.text if setting.reached else None
+    return [f"yours: {setting.name} (n={len(setting.runs)})", *facts, share, *cells]

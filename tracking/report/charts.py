@@ -103,6 +103,26 @@ def accuracy(metric: str, by_epoch: Lines, by_time: Lines, target: float | None)
     return figure
 
 
+def reached(steps: Lines, given_up: Lines) -> Figure:
+    """The share of runs that has reached the target over time, a line of steps a setting; a cross where one of its
+    runs was given up."""
+    figure, (axes,) = _new(8, 4)
+    end = max(point.x for lines in (steps, given_up) for points in lines.values() for point in points)
+    for place, (name, points) in enumerate(steps.items()):
+        style = {**_style(place), "marker": ""}
+        x, y = [0.0, *(point.x for point in points), 1.05 * end], [0.0, *(point.y for point in points)]
+        axes.step(x, [*y, y[-1]], where="post", linewidth=1.5, label=name, **style)
+        crosses = given_up.get(name, [])
+        look = {"marker": "x", "linestyle": "", "color": style["color"]}
+        axes.plot([point.x for point in crosses], [point.y for point in crosses], **look)
+    axes.set_xlabel("time since the clock started (s; x: a run was given up)")
+    axes.set_ylabel("share that has reached the target (0 to 1)")
+    axes.set_xlim(left=0)
+    axes.set_ylim(-0.02, 1.05)
+    _legend(figure, axes)
+    return figure
+
+
 def scaling(seconds: Lines, speed_ups: Lines, unit: str) -> Figure:
     """Time and speed-up over the number of devices, with what ideal scaling would be; both axes logarithmic."""
     from matplotlib.ticker import LogLocator

@@ -68,11 +68,13 @@ def rows(report: Report) -> str:
     """The report's figures as CSV, a row each."""
     text = io.StringIO()
     out = csv.writer(text)
-    out.writerow(["workload", *report.axes, "figure", "metric", "n", "mean", "standard_error", "olympic_mean", "text"])
+    out.writerow(
+        ["workload", *report.axes, "figure", "metric", "n", "mean", "bound", "standard_error", "olympic_mean", "text"]
+    )
     for figure in report.figures:
         estimate = figure.estimate
         labels = [figure.setting[axis] for axis in report.axes]
-        numbers = [estimate.n, estimate.mean, estimate.error, estimate.olympic, estimate.text()]
+        numbers = [estimate.n, estimate.mean, estimate.bound, estimate.error, estimate.olympic, estimate.text()]
         out.writerow([figure.task, *labels, figure.heading, figure.key, *numbers])
     return text.getvalue()
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracking.compare import Comparison, Task, confounding, estimate, estimates, grouping, is_stack
+from tracking.compare import Comparison, Setting, Task, confounding, estimates, grouping, is_stack
 from tracking.mirror import UID_TAG
 from tracking.report import sentences, tables
+from tracking.report.plot_data import COST, TIME
 from tracking.report.plots import Plot, Plotter
 from tracking.report.sentences import Sentence
 from tracking.report.tables import Figure
@@ -47,6 +48,7 @@ class Report:
             "spent_usd": {one.title: spent(one) for one in self.tasks},
             "warnings": self.warnings,
             "tables": [_plain_table(table) for table in self.tables],
+            "reached": [_plain_share(one.title, setting) for one in self.tasks for setting in one.settings],
             "figures": [_plain_figure(figure) for figure in self.figures],
             "comparisons": [_plain_comparison(name, pair, self.metric) for name, pair in self.comparisons],
             "sentences": [sentence.plain() for sentence in self.sentences],
@@ -128,14 +130,18 @@ def general_warnings(report: Report) -> list[str]:
         found.append(f"{len(report.tasks)} workloads, compared within each and never with one another: {names}")
     for task in report.tasks:
         for setting in task.settings:
-            missed = sum(run.missed for run, name, _ in task.excluded if name == setting.name)
-            if missed and setting.runs:
+            if setting.given_up and setting.reached:
                 found.append(
-                    f"{task.title}: {setting.name}: {missed} of {setting.total} runs missed the target and are not "
-                    "in its times: a setting that gets there rarely and then early looks better than it is"
+                    f"{task.title}: {setting.name}: {setting.reached.text} reached the target; the others count "
+                    "against it in figures to accuracy"
+                )
+            if unknown := setting.times(TIME).given_up.count(0.0):
+                found.append(
+                    f"{task.title}: {setting.name}: of {unknown} runs that did not reach the target nothing says by "
+                    "when, so no setting can be told to be better than this one"
                 )
             if not setting.runs:
-                found.append(f"{task.title}: {setting.name}: none of {setting.total} runs counts; see below")
+                found.append(f"{task.title}: {setting.name}: none of {setting.total} runs is in every mean; see below")
     if report.with_missed:
         found.append("--with-missed: rates, epochs' times and costs are also of runs that missed the target")
     return found
@@ -149,21 +155,24 @@ def answer(report: Report) -> list[Sentence]:
         if leader is None:
             said.append(sentences.no_run_counts(task.title, report.metric))
             continue
-        mean = estimate(leader.values(report.metric))
-        assert mean is not None
-        pairs = [pair for name, pair in report.comparisons if name == task.title and pair.better == leader]
-        said += [sentences.leader(task.title, report.metric, leader.name, mean, pairs), _cost(task)]
+        pairs = [
+            pair for name, pair in report.comparisons if name == task.title and leader in (pair.better, pair.worse)
+        ]
+        said += [sentences.leader(task.title, report.metric, leader, pairs), _cost(task)]
     return said
 
 
 def _cost(task: Task) -> Sentence:
-    counts = {"num_averaged": len(task.runs), "num_runs": len(task.runs) + len(task.excluded)}
-    cheapest = estimates.best(task, "cost/to_accuracy_usd")
+    counts = {
+        "num_averaged": len(task.runs),
+        "num_runs": len(task.runs) + len(task.excluded),
+        "num_given_up": sum(len(setting.given_up) for setting in task.settings),
+        "num_excluded": sum(not grouping.is_given_up(run) for run, _, _ in task.excluded),
+    }
+    cheapest = estimates.best(task, COST)
     if cheapest is None:
-        return Sentence("without cost", task.title, counts | {"num_excluded": len(task.excluded)})
-    price = estimate(cheapest.values("cost/to_accuracy_usd"))
-    assert price is not None
-    values = {**counts, **sentences.numbers(price), "setting": cheapest.name, "spent_usd": spent(task)}
+        return Sentence("without cost", task.title, counts)
+    values = {**counts, **sentences.numbers(cheapest, COST), "setting": cheapest.name, "spent_usd": spent(task)}
     return Sentence("cost", task.title, values)
 
 
@@ -186,12 +195,19 @@ def _plain_figure(figure: Figure) -> dict[str, Any]:
         "key": figure.key,
         "n": one.n,
         "mean": one.mean,
+        "bound": one.bound,
         "standard_error": one.error,
         "olympic_mean": one.olympic,
         "text": one.text(),
         "runs": list(figure.runs),
         "over": None if figure.base is None else dict(figure.base),
     }
+
+
+def _plain_share(task: str, setting: Setting) -> dict[str, Any]:
+    share = setting.reached
+    numbers = {"num_reached": share.reached, "n": share.n, "low": share.low, "high": share.high} if share else {}
+    return {"workload": task, "setting": dict(setting.labels), **numbers}
 
 
 def _plain_comparison(task: str, pair: Comparison, metric: str) -> dict[str, Any]:
@@ -204,7 +220,7 @@ def _plain_comparison(task: str, pair: Comparison, metric: str) -> dict[str, Any
         "p": pair.p,
         "p_corrected": pair.adjusted,
         "told_apart": pair.told_apart,
-        "so": sentences.verdict(task, pair).text,
+        "so": sentences.verdict(task, metric, pair).text,
     }
 
 

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tracking.compare import Comparison, Estimate
+from tracking.compare import UNTIL_GIVEN_UP, Comparison, Setting, estimate
 
 MOST_NAMED = 3  # settings of which a sentence says the names
-LEADER = "{workload}: {metric} is {figure} (n = {n}) with {setting}, "
+LEADER = "{workload}: {metric} is {figure} (n = {n}{reached}) with {setting}, "
 GAP = "more than the noise (p = {p_corrected:.2g}, corrected for {num_pairs} {pairs})"
+OTHERS = "{num_given_up} count as not having reached the target, and {num_excluded} count nowhere."
 TEMPLATES = {
     "no run counts": "{workload}: no run counts that has {metric}.",
     "only setting": LEADER + "the only setting that has it.",
@@ -22,9 +23,9 @@ TEMPLATES = {
     "tied with many": LEADER + "the best mean, but it cannot be told apart from {named} and {more} more.",
     "better than the other": LEADER + "better than the only other by a factor of {factor:.3g}.",
     "better than all": LEADER + "better than all {num_others} others by a factor of {factor:.3g} at least.",
-    "cost": "The lowest mean cost to accuracy is {figure} USD, with {setting}; this rests on {num_averaged} of "
-    "{num_runs} runs, which cost {spent_usd:,.4g} USD together on the clock.",
-    "without cost": "This rests on {num_averaged} of {num_runs} runs; not counted: {num_excluded}.",
+    "cost": "The lowest mean cost to accuracy is {figure} USD (n = {n}{reached}), with {setting}. In every mean are "
+    "{num_averaged} of {num_runs} runs, which cost {spent_usd:,.4g} USD together on the clock; " + OTHERS,
+    "without cost": "In every mean are {num_averaged} of {num_runs} runs; " + OTHERS,
     "told apart": "{better} is better by a factor of {factor:.3g}",
     "not told apart": "cannot be told apart",
     "one run": "cannot be told apart: one run of {few}; repeat it with other seeds",
@@ -32,7 +33,7 @@ TEMPLATES = {
     "gap told apart": GAP,
     "gap not told apart": "not " + GAP,
     "gap of one run": "not more than the noise (one run a side)",
-    "excluded": "Not counted: {num_excluded} of {num_runs} runs",
+    "excluded": "Not in every mean: {num_excluded} of {num_runs} runs",
 }
 
 
@@ -58,10 +59,14 @@ def no_run_counts(task: str, metric: str) -> Sentence:
     return Sentence("no run counts", task, {"workload": task, "metric": metric})
 
 
-def leader(task: str, metric: str, setting: str, estimate: Estimate, pairs: Sequence[Comparison]) -> Sentence:
-    """What is best and how sure that is; `pairs` are those in which this setting is the better one."""
-    values = {"workload": task, "metric": metric, "setting": setting, **numbers(estimate)}
-    tied = [pair.worse.name for pair in pairs if not pair.told_apart]
+def leader(task: str, metric: str, setting: Setting, pairs: Sequence[Comparison]) -> Sentence:
+    """What is best and how sure that is; `pairs` are all of this setting."""
+    values = {"workload": task, "metric": metric, "setting": setting.name, **numbers(setting, metric)}
+    tied = [
+        pair.worse.name if pair.better == setting else pair.better.name
+        for pair in pairs
+        if not (pair.told_apart and pair.better == setting)
+    ]
     if not pairs:
         return Sentence("only setting", task, values)
     if tied:
@@ -73,22 +78,25 @@ def leader(task: str, metric: str, setting: str, estimate: Estimate, pairs: Sequ
     return Sentence("better than all" if len(pairs) > 1 else "better than the other", task, values)
 
 
-def numbers(estimate: Estimate) -> dict[str, Any]:
-    """An estimate's numbers, and `figure`, which is how they are printed."""
+def numbers(setting: Setting, metric: str) -> dict[str, Any]:
+    """The numbers of a setting's mean, `figure`, which is how they are printed, and how many reached their target."""
+    found, share = estimate(setting.times(metric)), setting.reached
+    assert found is not None
     return {
-        "n": estimate.n,
-        "mean": estimate.mean,
-        "standard_error": estimate.error,
-        "olympic_mean": estimate.olympic,
-        "figure": estimate.text(),
+        "n": found.n,
+        "mean": found.mean,
+        "standard_error": found.error,
+        "olympic_mean": found.olympic,
+        "figure": found.text(),
+        "reached": f"; reached by {share.text}" if share and metric in UNTIL_GIVEN_UP else "",
     }
 
 
-def verdict(task: str, pair: Comparison) -> Sentence:
+def verdict(task: str, metric: str, pair: Comparison) -> Sentence:
     """Whether two settings can be told apart, and if so by what factor."""
     values: dict[str, Any] = {"better": pair.better.name, "worse": pair.worse.name}
     if pair.adjusted is None:
-        few = [setting.name for setting in (pair.better, pair.worse) if len(setting.runs) < 2]
+        few = [setting.name for setting in (pair.better, pair.worse) if setting.times(metric).n < 2]
         return Sentence("one run", task, values | {"few": " and of ".join(few)})
     if pair.told_apart:
         return Sentence("told apart", task, values | {"factor": pair.factor})

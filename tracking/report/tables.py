@@ -10,6 +10,7 @@ from tracking.compare import (
     DEVICES,
     QUANTITIES,
     RATIOS,
+    UNTIL_GIVEN_UP,
     Comparison,
     Estimate,
     Quantity,
@@ -26,6 +27,8 @@ from tracking.run import evaluations
 
 MOST_PAIRS = 15  # shown; every pair is in the CSV and JSON
 MISSED_TOO = "Rates, epochs trained and best values are also of runs that missed the target. "
+REACHED = "Reached: the runs that reached the target, with the 95 % interval of the true share."
+WHY_GIVEN_UP = "Runs that missed the target, timed out or diverged count in figures to accuracy."
 FACTS = {"world_size": "devices", "global_batch_size": "global batch", "precision": "precision"}  # beside the axes
 
 
@@ -48,25 +51,29 @@ def settings_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[Figure]
     shown = quantities(task)
     facts = {key: heading for key, heading in FACTS.items() if key not in axes}
     ratios = [key for key in RATIOS if any(_ratios(task, setting, key) for setting in task.settings)]
-    headings = [*axes, "n", *facts.values(), *(quantity.heading for quantity in shown)]
+    shares = ["reached"] if any(setting.reached for setting in task.settings) else []
+    headings = [*axes, "n", *facts.values(), *shares, *(quantity.heading for quantity in shown)]
     headings += [heading for key in ratios for heading in RATIOS[key]]
     rows = []
     for setting in task.settings:
         cells = [*setting.labels.values(), f"{len(setting.runs)} of {setting.total}"]
         cells += [_fact(setting, key) for key in facts]
-        for quantity in shown:
-            measured = setting.with_missed(quantity.key)
-            found = estimate([run.metrics[quantity.key] for run in measured], quantity.scale)
-            cells.append(found.text(len(setting.runs)) if found else "")
+        cells += [shown_share(setting) for _ in shares]
+        for one in shown:
+            found = estimate(setting.measured(one.key), one.scale)
+            cells.append(found.text(setting.usual_n(one.key)) if found else "")
             if found:
-                ids = [run.id for run in measured]
-                figures.append(Figure(task.title, setting.labels, quantity.heading, quantity.key, found, ids))
+                ids = ids_of(setting, one.key)
+                figures.append(Figure(task.title, setting.labels, one.heading, one.key, found, ids))
         for key in ratios:
             cells += _ratio_cells(figures, task, setting, key)
         rows.append(cells)
     note = "n: runs averaged, of all. ±: standard error of the mean. "
     note += MISSED_TOO if any(setting.missed for setting in task.settings) else ""
     note += "olympic: without the best and the worst run, from 5 runs on. " if "(olympic" in str(rows) else ""
+    note += f"{REACHED} " if shares else ""
+    note += "≥: at least, since runs did not reach the target; " if "≥" in str(rows) else ""
+    note += "those count by when they were given up. " if "≥" in str(rows) else ""
     note += "Speed-up and efficiency are over the fewest devices." if ratios else ""
     return Table(task.title, dict.fromkeys(headings, ""), rows, note.strip(), "settings", task.title), figures
 
@@ -82,6 +89,17 @@ def quantities(task: Task) -> list[Quantity]:
     return [*shown[:place], *best, *shown[place:]]
 
 
+def shown_share(setting: Setting) -> str:
+    """How many of its runs reached their target, with the interval of the true share; "" where none had one."""
+    return setting.reached.text if setting.reached else ""
+
+
+def ids_of(setting: Setting, key: str) -> list[str]:
+    """The runs that a figure is of."""
+    given_up = [run.id for run in setting.given_up] if key in UNTIL_GIVEN_UP else []
+    return [run.id for run in setting.with_missed(key)] + given_up
+
+
 def _ratios(task: Task, setting: Setting, key: str) -> tuple[Estimate, Estimate] | None:
     base = estimates.base_of(setting, task.settings)
     return estimates.speed_up(setting, base, key) if base else None
@@ -92,10 +110,11 @@ def _ratio_cells(figures: list[Figure], task: Task, setting: Setting, key: str) 
     base = estimates.base_of(setting, task.settings)
     if found is None or base is None:
         return ["", ""]
-    ids = [run.id for run in setting.runs if key in run.metrics]
+    given_up = [run.id for run in setting.given_up] if key in UNTIL_GIVEN_UP else []
+    ids = [run.id for run in setting.runs if key in run.metrics] + given_up
     for heading, one in zip(RATIOS[key], found, strict=True):
         figures.append(Figure(task.title, setting.labels, heading, key, one, ids, base.labels))
-    return [one.text(len(setting.runs)) for one in found]
+    return [one.text() for one in found]
 
 
 def _fact(setting: Setting, key: str) -> str:
@@ -110,22 +129,26 @@ def comparison_table(task: Task, metric: str, pairs: Sequence[Comparison]) -> tu
     """Every pair of settings, or each with the best where those are too many to read; and a verdict on every pair."""
     shown = list(pairs)
     note = f"A t-test of {metric} (docs/report.md); Holm's correction over {counted(len(pairs))}."
+    note += f" {REACHED}" if metric in UNTIL_GIVEN_UP else ""
     if len(pairs) > MOST_PAIRS:
         leader = estimates.best(task, metric)
-        shown = [pair for pair in pairs if pair.better == leader]
+        shown = [pair for pair in pairs if leader in (pair.better, pair.worse)]
         note += " Shown: the best mean against each other; all pairs are in the JSON."
-    columns = {"better mean": "", "worse mean": "", "factor": "{:.3g}", "p": "{:.2g}", "p, corrected": "{:.2g}"}
+    shares = ["reached"] if metric in UNTIL_GIVEN_UP else []
+    columns = {"better mean": "", "worse mean": "", **dict.fromkeys(shares, "")}
+    columns |= {"factor": "{:.3g}", "p": "{:.2g}", "p, corrected": "{:.2g}"}
     num_tested = sum(pair.p is not None for pair in pairs)
-    verdicts = [sentences.verdict(task.title, pair) for pair in pairs]
+    verdicts = [sentences.verdict(task.title, metric, pair) for pair in pairs]
     repeats: list[Sentence] = []
     rows: list[list[Any]] = []
     for pair in sorted(shown, key=lambda pair: pair.factor):
         needed = estimates.repeats(pair, metric, num_tested)
-        so = sentences.verdict(task.title, pair).text
+        so = sentences.verdict(task.title, metric, pair).text
         if needed:
             repeats.append(sentences.runs_that_would_tell(task.title, pair, needed))
             so += repeats[-1].text
-        rows.append([pair.better.name, pair.worse.name, pair.factor, pair.p, pair.adjusted, so])
+        against = [f"{shown_share(pair.better)} against {shown_share(pair.worse)}" for _ in shares]
+        rows.append([pair.better.name, pair.worse.name, *against, pair.factor, pair.p, pair.adjusted, so])
     if repeats:
         note += f" Runs a side that would tell: a difference as large as this one, in {estimates.POWER:.0%} of cases."
     table = Table(f"{task.title}: which differ", columns | {"so": ""}, rows, note, "pairs", task.title)
@@ -139,14 +162,15 @@ def counted(pairs: int) -> str:
 def stack_table(task: Task, metric: str, pairs: Sequence[Comparison]) -> tuple[Table, Sentence]:
     """Best and worst stack, the gap between them, and whether it is more than the noise."""
     widest = max(pairs, key=lambda pair: pair.factor)
+    shares = ["reached"] if metric in UNTIL_GIVEN_UP else []
     rows = []
     for role, setting in (("best", widest.better), ("worst", widest.worse)):
-        found = estimate(setting.values(metric))
-        assert found is not None
-        rows.append([role, setting.name, found.text(), f"{found.n}"])
+        found = estimate(setting.times(metric))
+        cells = [role, setting.name, found.text() if found else "", f"{setting.times(metric).n}"]
+        rows.append([*cells, *(shown_share(setting) for _ in shares)])
     said = sentences.gap(task.title, widest, len(pairs))
-    rows.append(["gap", f"{100 * (widest.factor - 1):.1f} %", said.text, ""])
-    columns = dict.fromkeys(["", "stack", metric, "n"], "")
+    rows.append(["gap", f"{100 * (widest.factor - 1):.1f} %", said.text, "", *("" for _ in shares)])
+    columns = dict.fromkeys(["", "stack", metric, "n", *shares], "")
     return Table(f"{task.title}: best and worst stack", columns, rows, kind="stacks", about=task.title), said
 
 
@@ -172,9 +196,9 @@ def speed_up_table(tasks: Sequence[Task], metric: str) -> Table | None:
 
 
 def excluded_table(tasks: Sequence[Task], num_runs: int) -> tuple[Table, Sentence]:
-    """Every run that is not counted, and why; and the sentence of how many, which is the table's title."""
+    """Every run that is not in every mean, and why; and the sentence of how many, which is the table's title."""
     rows = [[task.title, name, run.name, run.id, why] for task in tasks for run, name, why in task.excluded]
     columns = dict.fromkeys(["workload", "setting", "run", "id", "why"], "")
-    note = "" if rows else "None: every run counts."
+    note = WHY_GIVEN_UP if rows else "None: every run counts."
     said = sentences.excluded(len(rows), num_runs)
     return Table(said.text, columns, rows, note, "excluded"), said

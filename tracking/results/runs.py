@@ -47,6 +47,11 @@ class Run:
         return self.tags.get("failure") or (None if self.status in ("FINISHED", "RUNNING") else "unknown")
 
     @property
+    def diverged(self) -> bool:
+        """Whether its loss became NaN or infinite: it never gets to its target."""
+        return self.failure == "nan"
+
+    @property
     def sweep(self) -> str | None:
         return self.tags.get("sweep")
 

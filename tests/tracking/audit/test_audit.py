@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -59,7 +60,7 @@ def tampered(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
                     yield f"{table['title']}, {heading}: {text} as {changed}", other
     for changed in changes(content["answer"]):
         yield changed, content | {"answer": changed}
-    for part in ("sentences", "figures", "comparisons", "spent_usd"):
+    for part in ("sentences", "figures", "comparisons", "spent_usd", "reached"):
         for place in numbers(content[part]):
             other = copy.deepcopy(content)
             *above, last = place
@@ -129,7 +130,8 @@ def test_a_column_of_blanks_a_missing_row_and_an_unknown_table_are_found(root: P
 
 def test_the_worse_side_called_the_better_is_found(root: Path, content: dict[str, Any]) -> None:
     other = copy.deepcopy(content)
-    (pair,) = other["comparisons"]
+    pair = next(one for one in other["comparisons"] if one["better"] == {"gpus": "2"})
+    assert pair["worse"] == {"gpus": "1"}
     pair["better"], pair["worse"] = pair["worse"], pair["better"]
     (found,) = audit(other, [root]).differences
     assert "gpus=1 is better than gpus=2" in found
@@ -154,6 +156,35 @@ def test_a_figure_that_the_journals_do_not_have_fails_the_check(
     assert change(journal.read_text()) != journal.read_text()
     journal.write_text(change(journal.read_text()))
     assert named in " ".join(audit(content, [tmp_path]).differences)
+
+
+@pytest.mark.parametrize("seed", [11, 13, 15])
+def test_a_run_that_did_not_get_there_and_is_left_out_is_found(
+    root: Path, tmp_path: Path, content: dict[str, Any], seed: int
+) -> None:
+    """Diverged, missed, timed out: as if it had failed of something else, and as if it had gone on for longer."""
+    shutil.copytree(root / "runs", tmp_path / "runs")
+    folder = tmp_path / "runs" / SWEEP / f"vgg-digits-fp32-4gpu-seed{seed}"
+    result, journal = folder / "result.json", folder / "journal.jsonl"
+    before = result.read_text(), journal.read_text()
+    result.write_text(json.dumps({"status": "failed", "failure": {"kind": "oom", "message": ""}}))
+    assert "time to accuracy (s): averages 6 runs, and 5 count" in " ".join(audit(content, [tmp_path]).differences)
+    result.write_text(before[0])
+    longer = before[1].replace('"key": "eval_stop"', '"key": "eval_end"').replace("run_stop", "run_end")
+    journal.write_text(longer + json.dumps({"kind": "event", "key": "run_stop", "clock_sec": 99.0}) + "\n")
+    assert ("time to accuracy (s)" in " ".join(audit(content, [tmp_path]).differences)) == (seed != 11)
+
+
+def test_runs_of_older_versions_count_by_what_was_timed(root: Path, tmp_path: Path) -> None:
+    """Without `time/censored_sec`: a missed target by its epochs and evaluations; of a timeout nothing says when."""
+    shutil.copytree(root / "runs", tmp_path / "runs")
+    for journal in (tmp_path / "runs" / SWEEP).glob("*/journal.jsonl"):
+        journal.write_text(journal.read_text().replace('"time/censored_sec"', '"time/other_sec"'))
+    made = plain(tmp_path, ["gpus"])
+    assert audit(made, [tmp_path]).differences == []
+    (four,) = [one for one in made["figures"] if one["figure"].startswith("time to") and one["setting"]["gpus"] == "4"]
+    assert (four["n"], four["bound"]) == (6, "≥")
+    assert "gpus=4: of 1 runs that did not reach the target nothing says by when" in " ".join(made["warnings"])
 
 
 def test_a_damaged_folder_of_another_run_is_passed_over(root: Path, content: dict[str, Any], tmp_path: Path) -> None:

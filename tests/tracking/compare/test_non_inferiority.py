@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 from tracking.compare.metric_direction import higher_is_better
 from tracking.compare.non_inferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, Side, Verdict, compared, decide
+from tracking.compare.time_to_event import Times
 
 TIME, RATE = "time/to_accuracy_sec", "throughput/samples_per_sec"
 DRAWS = 2000
 
 
 def of(
-    *values: float, missed: int = 0, failed: dict[str, int] | None = None, running: int = 0, without: int = 0
-) -> Side:
-    return Side(values, len(values) + missed + without, missed, failed or {}, running)
+    *values: float, given_up: Sequence[float] = (), diverged: int = 0, failed: dict[str, int] | None = None,
+    running: int = 0, without: int = 0,
+) -> Side:  # fmt: skip
+    missed = len(given_up) + diverged
+    return Side(values, len(values) + missed + without, missed, failed or {}, running, given_up, diverged)
 
 
 def rates(ratio: float, repeats: int, spread: float, margin: float = 0.03, wider: float = 1.0) -> list[float]:
@@ -25,7 +29,9 @@ def rates(ratio: float, repeats: int, spread: float, margin: float = 0.03, wider
     random = np.random.default_rng(7)
     baseline = random.normal(100, spread, (DRAWS, repeats))
     candidate = random.normal(100 * ratio, wider * spread, (DRAWS, repeats))
-    codes = [compared(list(a), list(b), 1 + margin, 0.95) for a, b in zip(candidate, baseline, strict=True)]
+    codes = [
+        compared(Times(list(a)), Times(list(b)), 1 + margin, 0.95) for a, b in zip(candidate, baseline, strict=True)
+    ]
     return [codes.count(code) / DRAWS for code in (NOT_SLOWER, SLOWER, CANNOT_TELL)]
 
 
@@ -80,7 +86,8 @@ def test_a_time_and_its_rate_get_the_same_verdict() -> None:
 def test_the_sentence_says_by_how_much_and_how_sure() -> None:
     slower = decide(of(10.0, 10.1, 9.9), of(11.0, 11.2, 11.1), TIME, 0.03)
     assert re.fullmatch(
-        r"time/to_accuracy_sec: slower: slowdown \+11\.0%, allowed \+3%; at least \+8\.5% at a confidence of 0\.95",
+        r"time/to_accuracy_sec: slower: slowdown \+11\.0%, allowed \+3%; at least \+8\.5% at a confidence of 0\.95"
+        r"; reached the target: baseline 3 of 3, 44-100 %, candidate 3 of 3, 44-100 %",
         slower.sentence,
     )
     assert decide(of(10.0, 10.1, 9.9), of(10.0, 10.0, 10.1), TIME, 0.035).why.count("allowed +3.5%") == 1
@@ -103,13 +110,48 @@ def test_one_run_a_side_cannot_tell(base: tuple[float, ...], cand: tuple[float, 
 
 
 def test_a_candidate_that_misses_the_target_more_often_does_not_pass() -> None:
-    fast = of(5.0, 5.1, missed=1)
-    verdict = decide(of(10.0, 10.1, 9.9), fast, TIME, 0.03)
+    baseline = of(*(10.0 + place / 10 for place in range(10)))
+    verdict = decide(baseline, of(*(1.0 + place / 10 for place in range(9)), given_up=[2.0]), TIME, 0.03)
+    assert verdict.code == CANNOT_TELL
+    assert "1 of 10 runs of the candidate did not reach the target, of the baseline 0 of 10" in verdict.why
+    assert "reached the target: baseline 10 of 10, 72-100 %, candidate 9 of 10, 60-98 %" in verdict.why
+    assert decide(of(10.0, 10.1, 9.9), of(5.0, 5.1, given_up=[12.0]), TIME, 0.03).code == CANNOT_TELL
+
+
+def test_a_candidate_that_takes_longer_than_the_baseline_without_getting_there_is_slower() -> None:
+    verdict = decide(of(10.0, 10.1, 9.9), of(given_up=[30.0, 31.0, 30.5]), TIME, 0.03)
     assert verdict.code == SLOWER
-    assert "missed its target in 1 of 3 finished runs, the baseline in 0 of 3" in verdict.why
-    assert decide(of(10.0, 10.1), of(missed=3), TIME, 0.03).code == SLOWER
-    assert decide(of(10.0, 10.1, missed=1), fast, TIME, 0.03).code == NOT_SLOWER  # as often as the baseline
-    assert decide(of(missed=2), of(missed=2), TIME, 0.03).code == CANNOT_TELL
+    assert "slowdown ≥ +205.0%, allowed +3%; at least" in verdict.why
+    assert "candidate: 3 of 3 runs did not reach the target, and count against it" in verdict.notes
+    assert decide(of(10.0, 10.1, 9.9), of(given_up=[9.0, 9.1, 9.2]), TIME, 0.03).code == CANNOT_TELL  # stopped sooner
+    assert decide(of(10.0, 10.1), of(given_up=[30.0, 31.0]), TIME, 0.03).code == CANNOT_TELL  # as two coins would fall
+
+
+def test_a_baseline_that_misses_makes_no_candidate_slower() -> None:
+    """The same times on both sides, of which the baseline's later ones were cut off."""
+    random = np.random.default_rng(0)
+    codes = []
+    for _ in range(300):
+        baseline, candidate = random.normal(100, 20, (2, 12))
+        cut = of(*baseline[baseline < 100], given_up=[100.0] * int((baseline >= 100).sum()))
+        codes.append(decide(cut, of(*candidate), TIME, 0.03).code)
+    assert codes.count(SLOWER) <= 0.02 * len(codes)
+
+
+def test_where_no_run_gets_there_the_shares_are_all_that_is_told() -> None:
+    verdict = decide(of(given_up=[9.0, 9.1]), of(given_up=[5.0], diverged=1), TIME, 0.03)
+    assert verdict.code == CANNOT_TELL
+    assert "no run reached its target; Give runs more room" in verdict.why
+    assert "baseline 0 of 2, 0-66 %, candidate 0 of 2, 0-66 %" in verdict.why
+
+
+def test_misses_on_both_sides_leave_no_slowdown_that_was_observed() -> None:
+    both = of(10.0, 10.1, 9.9, 10.0, 10.2, given_up=[30.0])
+    verdict = decide(both, both, TIME, 0.03)
+    assert verdict.code == CANNOT_TELL
+    assert "slowdown unknown, allowed +3%; between" in verdict.why
+    assert verdict.slowdown is not None
+    assert verdict.slowdown[1] is None
 
 
 def test_a_missed_target_is_told_and_does_not_decide_over_a_rate() -> None:
@@ -123,13 +165,13 @@ def test_a_candidate_that_fails_more_often_does_not_pass() -> None:
     assert verdict.code == CANNOT_TELL
     assert "2 of 5 runs of the candidate failed (oom (2)), of the baseline 0 of 3" in verdict.why
     assert "candidate: 2 of 5 runs failed, and count nowhere: oom (2)" in verdict.notes
-    assert decide(of(10.0, 10.1, failed={"nan": 1}), of(9.0, 9.1, failed={"oom": 1}), TIME, 0.03).code == NOT_SLOWER
+    assert decide(of(10.0, 10.1, failed={"error": 1}), of(9.0, 9.1, failed={"oom": 1}), TIME, 0.03).code == NOT_SLOWER
     slower = decide(of(10.0, 10.1, 9.9), of(19.0, 19.1, 18.9, failed={"oom": 2}), TIME, 0.03)
     assert slower.code == SLOWER
 
 
 def test_what_is_left_out_is_told() -> None:
-    verdict = decide(of(10.0, 10.1, without=2), of(10.0, 10.1, running=1, missed=0), TIME, 0.1)
+    verdict = decide(of(10.0, 10.1, without=2), of(10.0, 10.1, running=1), TIME, 0.1)
     assert verdict.notes == [
         f"baseline: 2 of 4 finished runs have no {TIME}",
         "candidate: 1 still running, and left out",
@@ -156,8 +198,8 @@ def test_metrics_of_which_no_slowdown_can_be_told() -> None:
 
 
 def test_the_table_shows_both_sides() -> None:
-    verdict: Verdict = decide(of(10.0, 12.0, failed={"oom": 1}), of(10.0, 12.0, missed=1), TIME, 0.03)
+    verdict: Verdict = decide(of(10.0, 12.0, failed={"oom": 1}), of(10.0, 12.0, given_up=[14.0]), TIME, 0.03)
     assert verdict.table().text() == [
-        ["baseline", "2", "11 ± 1", "0", "oom (1)"],
-        ["candidate", "2", "11 ± 1", "1", ""],
+        ["baseline", "2", "11 ± 1", "2 of 2, 34-100 %", "oom (1)"],
+        ["candidate", "3", "≥ 12 ± 1.2", "2 of 3, 21-94 %", ""],
     ]

@@ -11,16 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tracking.compare.statistics import (
-    exceeds,
-    falls_below,
-    holm,
-    mean_and_standard_error,
-    olympic_mean,
-    ratio_bounds,
-    repeats_to_tell,
-    t_test,
-)
+from tracking.compare.statistics import holm, mean_and_standard_error, olympic_mean, repeats_to_tell, t_test
+from tracking.compare.time_to_event import Times, exceeds, falls_below, ratio_bounds
 
 values = st.floats(-1e6, 1e6)
 positive = st.lists(st.integers(1, 10_000).map(float), min_size=2, max_size=8)
@@ -152,31 +144,31 @@ def test_holm_keeps_the_rate_of_false_findings_over_a_family() -> None:
 
 @given(positive, positive, st.floats(0.9, 0.99))
 def test_the_bounds_of_a_ratio_are_where_the_tests_turn(a: list[float], b: list[float], confidence: float) -> None:
-    bounds = ratio_bounds(a, b, confidence)
+    bounds = ratio_bounds(Times(a), Times(b), confidence)
     assert bounds is not None
     low, high = bounds
     assert low <= statistics.fmean(a) / statistics.fmean(b) * (1 + 1e-9)
     assert high >= statistics.fmean(a) / statistics.fmean(b) * (1 - 1e-9)
     assume(low < high)
     if low > 0:
-        assert exceeds(a, b, low) == pytest.approx(1 - confidence, abs=1e-6)
+        assert exceeds(Times(a), Times(b), low) == pytest.approx(1 - confidence, abs=1e-6)
     if math.isfinite(high):
-        assert falls_below(a, b, high) == pytest.approx(1 - confidence, abs=1e-6)
+        assert falls_below(Times(a), Times(b), high) == pytest.approx(1 - confidence, abs=1e-6)
 
 
 def test_bounds_where_there_is_little_to_go_by() -> None:
-    assert ratio_bounds([1.0], [2.0, 3.0]) is None
-    assert ratio_bounds([3.0, 3.0], [2.0, 2.0]) == (1.5, 1.5)
-    assert ratio_bounds([1.0, 1000.0], [1.0, 1000.0]) == (0.0, math.inf)
+    assert ratio_bounds(Times([1.0]), Times([2.0, 3.0])) is None
+    assert ratio_bounds(Times([3.0, 3.0]), Times([2.0, 2.0])) == (1.5, 1.5)
+    assert ratio_bounds(Times([1.0, 1000.0]), Times([1.0, 1000.0])) == (0.0, math.inf)
     with pytest.raises(ValueError, match="positive"):
-        ratio_bounds([1.0, -2.0], [2.0, 3.0])
+        ratio_bounds(Times([1.0, -2.0]), Times([2.0, 3.0]))
 
 
 def test_the_bounds_hold_the_true_ratio_as_often_as_they_say() -> None:
     random = np.random.default_rng(2)
     outside = [0, 0]
     for _ in range(600):
-        bounds = ratio_bounds(list(random.normal(110, 8, 5)), list(random.normal(100, 3, 4)))
+        bounds = ratio_bounds(Times(list(random.normal(110, 8, 5))), Times(list(random.normal(100, 3, 4))))
         assert bounds is not None
         outside[0] += bounds[0] > 1.1
         outside[1] += bounds[1] < 1.1

@@ -50,7 +50,9 @@ def test_the_result_of_a_worker_gets_the_neighbours_that_it_could_not_see(tmp_pa
 def test_by_when_a_run_had_not_reached_its_target_is_journaled(tmp_path: Path, kind: str, known: bool) -> None:
     """By the launcher, where the worker could not: of a timeout before there is a result, of a nan after it."""
     asked: RunConfig = studied.config(price=3.6, timeout_sec=60.0)
-    folder = studied.make_run(tmp_path, asked, "sqlite:///none.db", failure=kind, failed_after=(0.5, 0.8))
+    folder = studied.make_run(
+        tmp_path, asked, "sqlite:///none.db", failure=kind, failed_after=(0.5, 0.8), recorded=False
+    )
     failure = None
     if kind == "timeout":
         (folder / "result.json").unlink()

@@ -122,7 +122,7 @@ def test_published_figures_alone_are_written_where_a_folder_is_given(
 def test_published_rows_stand_beside_ones_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "240")
     monkeypatch.chdir(tmp_path)
     sweep = make_sweep(tmp_path / "runs", "pair", "sqlite:///mlflow.db", 4)
     for seed in (1, 2):

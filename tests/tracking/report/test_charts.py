@@ -22,6 +22,9 @@ DRAWN = {
     "utilisation": charts.utilisation({"GPU utilisation (%)": LINES, "disk (MB/s)": LINES}),
     "means": charts.mean_utilisation({"GPU utilisation (%)": BARS, "disk (MB/s)": BARS}),
     "cost": charts.cost(BARS),
+    "reached": charts.reached(
+        {"gpus=1": [Point(2, 0.5), Point(3, 1.0)], "gpus=2": [Point(5, 0.0)]}, {"gpus=2": [Point(5, 0)]}
+    ),
 }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.tracking.mlflow_server import answering
-from tests.tracking.studied import ONE, START_MS, SWEEP, TWO, config, make_run, make_sweep, to_accuracy, write_sweep
+from tests.tracking.studied import FOUR, ONE, START_MS, SWEEP, config, make_run, make_sweep, to_accuracy, write_sweep
 from tracking.__main__ import main
 from tracking.compare.gate import Question, judge
 from tracking.jobs import sweep_report, sync
@@ -54,8 +54,8 @@ def test_means_are_of_the_runs_that_count_with_error_and_olympic_mean(made: Repo
     two = figure(made, "time to accuracy (s)", gpus="2")
     assert (two.n, two.olympic) == (3, None)
     assert figure(made, "without evaluation (s)", gpus="2").mean == pytest.approx(24 * 0.06)
-    with_missed = figure(made, "minutes an epoch", gpus="2")
-    assert (with_missed.n, with_missed.mean) == (4, pytest.approx(8 * statistics.fmean((*TWO, 9.0)) / 60))
+    with_missed = figure(made, "minutes an epoch", gpus="4")
+    assert (with_missed.n, with_missed.mean) == (4, pytest.approx(8 * statistics.fmean((*FOUR, 0.05)) / 60))
     rate = statistics.fmean(32 / step for step in ONE)
     assert figure(made, "samples/s", gpus="1").mean == pytest.approx(rate)
     assert figure(made, "cost to accuracy (USD)", gpus="2").mean == pytest.approx(0.002 * two.mean)
@@ -71,7 +71,29 @@ def test_speed_up_and_efficiency_are_over_the_fewest_devices_with_their_error(ma
     assert efficiency.error == pytest.approx(speed_up.error / 2)
     assert figure(made, "speed-up", gpus="1").text() == "1.000"
     table = next(table for table in made.tables if table.title.startswith("Speed-ups"))
-    assert table.text() == [["vgg on digits to accuracy 0.9", "", "1.000", speed_up.text()]]
+    four = figure(made, "speed-up", gpus="4")
+    assert table.text() == [["vgg on digits to accuracy 0.9", "", "1.000", speed_up.text(), four.text()]]
+    assert four.text().startswith("≤ ")
+
+
+def test_runs_that_did_not_get_there_count_against_their_setting(made: Report) -> None:
+    """One missed, one timed out after two of three epochs, and one diverged, which is as good as the latest."""
+    reached = [to_accuracy(step) for step in FOUR]
+    known = [*reached, to_accuracy(0.05), to_accuracy(0.05, 2), max(*reached, to_accuracy(0.05))]
+    four = figure(made, "time to accuracy (s)", gpus="4")
+    assert (four.n, four.bound, four.olympic) == (6, "≥", None)
+    assert four.mean == pytest.approx(statistics.fmean(known))
+    assert four.text().endswith("(olympic invalid)")
+    assert made.tables[0].column("reached") == ["5 of 5, 57-100 %", "3 of 3, 44-100 %", "3 of 6, 19-81 %"]
+    assert figure(made, "cost to accuracy (USD)", gpus="4").bound == "≥"
+    assert figure(made, "epochs", gpus="4").mean == pytest.approx((3 * 3 + 3 + 2 + 3) / 6)
+    assert figure(made, "samples/s", gpus="4").bound == ""
+    assert "(n = 3; reached by 3 of 3, 44-100 %) with gpus=2, the best mean" in made.answer
+    (pair,) = [pair for _, pair in made.comparisons if {"gpus=2", "gpus=4"} == {pair.better.name, pair.worse.name}]
+    assert pair.better.name == "gpus=2"  # though all of gpus=4 that got there were sooner
+    assert not pair.told_apart
+    said = next(table for table in made.tables if table.title.endswith("which differ"))
+    assert "3 of 3, 44-100 % against 3 of 6, 19-81 %" in said.column("reached")
 
 
 def test_runs_that_do_not_count_are_listed_with_the_reason(made: Report) -> None:
@@ -81,19 +103,20 @@ def test_runs_that_do_not_count_are_listed_with_the_reason(made: Report) -> None
         "12": "failed: signal:9",
         "13": "target missed",
         "14": "interrupted and resumed",
+        "15": "failed: timeout",
     }
-    table = next(table for table in made.tables if table.title == "Not counted: 4 of 12 runs")
-    assert len(table.rows) == 4
-    assert "1 of 5 runs missed the target" in " ".join(made.warnings)
-    assert made.tables[0].column("n") == ["5 of 7", "3 of 5"]
+    table = next(table for table in made.tables if table.title == "Not in every mean: 5 of 16 runs")
+    assert len(table.rows) == 5
+    assert "gpus=4: 3 of 6, 19-81 % reached the target; the others count against it" in " ".join(made.warnings)
+    assert made.tables[0].column("n") == ["5 of 6", "3 of 4", "3 of 6"]
 
 
 def test_missed_runs_count_for_rates_where_that_is_asked_for(root: Path) -> None:
     store = FolderRuns([root / "runs"])
     made = report.make(store, [SWEEP], store.find([SWEEP]), with_missed=True)
-    assert figure(made, "samples/s", gpus="2").n == 4
-    assert figure(made, "time to accuracy (s)", gpus="2").n == 3
-    assert "(n=3)" in made.tables[0].column("time to accuracy (s)")[1]
+    assert figure(made, "samples/s", gpus="4").n == 4
+    assert figure(made, "time to accuracy (s)", gpus="4").n == 6
+    assert made.tables[0].column("n")[2] == "4 of 6"
 
 
 def test_a_report_from_mlflow_is_that_from_folders(root: Path, made: Report, mlflow_environment: None) -> None:
@@ -114,9 +137,9 @@ def test_the_command_writes_all_files_prints_the_table_and_checks_every_figure(
 ) -> None:
     assert main(["report", SWEEP, "--out", "out", "--check"]) == 0
     printed = capsys.readouterr().out
-    assert "5 of 7" in printed
+    assert "5 of 6" in printed
     assert "cannot be told apart" in printed or "better" in printed
-    assert "from 12 journals below runs: all agree" in printed
+    assert "from 16 journals below runs: all agree" in printed
     content = json.loads((here / "out" / "report.json").read_text())
     with (here / "out" / "report.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -125,7 +148,15 @@ def test_the_command_writes_all_files_prints_the_table_and_checks_every_figure(
     for name in re.findall(r"!\[.*?\]\((.*?)\)", markdown):
         assert (here / "out" / name).read_bytes().startswith(b"\x89PNG")
     names = {path.stem.removeprefix("report-") for path in (here / "out").glob("*.png")}
-    assert names == {"1-accuracy", "1-scaling", "1-throughput", "1-utilisation", "1-cost", "mean-utilisation"}
+    assert names == {
+        "1-accuracy",
+        "1-reached",
+        "1-scaling",
+        "1-throughput",
+        "1-utilisation",
+        "1-cost",
+        "mean-utilisation",
+    }
     for text in (markdown, (here / "out" / "report.html").read_text()):
         assert content["answer"] in text
         assert "target missed" in text
@@ -137,7 +168,7 @@ def test_the_command_writes_all_files_prints_the_table_and_checks_every_figure(
         (["nothing"], 2, rf"nothing: no sweep.*{SWEEP}.*studies"),
         ([SWEEP, "--by", "colour"], 2, "--by colour: no run has such a param.*there are: batch_size"),
         ([SWEEP, "--metric", "eval/beauty"], 2, "--metric eval/beauty: no run has it; there are: .*eval/accuracy"),
-        (["vgg-digits-fp32-1gpu-seed11"], 2, r"none of 1 runs finished: nan \(1\)"),
+        (["vgg-digits-fp32-4gpu-seed11"], 2, r"none of 1 runs finished: nan \(1\)"),
         ([SWEEP, "--uri", "sqlite:///none.db"], 2, r"none\.db: no such database; give --uri"),
         ([SWEEP, "--out", "mlflow.db/x"], 2, "give --out a folder"),
     ],
@@ -166,7 +197,7 @@ def test_the_report_is_attached_to_the_sweeps_parent_run_with_the_answer(
     run_id = re.findall(r"attached to the run (\w+)", capsys.readouterr().out)[-1]
     client = MlflowClient(f"sqlite:///{here / 'mlflow.db'}")
     parent = client.get_run(run_id)
-    assert parent.data.params == {"num_jobs": "13"}
+    assert parent.data.params == {"num_jobs": "16"}
     answer = json.loads((here / "attached" / "report.json").read_text())["answer"]
     assert parent.data.tags["mlflow.note.content"].count(answer) == 1
     names = {file.path for file in client.list_artifacts(run_id)}
@@ -178,9 +209,9 @@ def test_the_report_is_attached_to_the_sweeps_parent_run_with_the_answer(
 def test_a_sweep_ends_with_its_report_in_its_folder(tmp_path: Path) -> None:
     folder, *_ = write_sweep(tmp_path, "sqlite:///none.db")
     note = sweep_report.write(folder, "`launch.py -m gpus=1,2`")
-    assert "8 of 12 runs" in (folder / "report.md").read_text()
+    assert "11 of 16 runs" in (folder / "report.md").read_text()
     assert (folder / "report.html").exists()
-    assert "time/to_accuracy_sec is 2.94 ± 0.14 (n = 3) with gpus=2" in note
+    assert "time/to_accuracy_sec is 2.94 ± 0.14 (n = 3; reached by 3 of 3, 44-100 %) with gpus=2" in note
     assert note.endswith("`launch.py -m gpus=1,2`")
 
 

@@ -102,7 +102,9 @@ def test_one_run_a_side_cannot_be_told_apart(make: Callable[..., Report]) -> Non
     made = make([{"config": {"gpus": 1}}, {"config": {"gpus": 2}, "step_sec": 0.01}])
     (pair,) = [pair for _, pair in made.comparisons]
     assert (pair.p, pair.told_apart) == (None, False)
-    assert "one run of gpus=2 and of gpus=1; repeat it with other seeds" in sentences.verdict("", pair).text
+    assert (
+        "one run of gpus=2 and of gpus=1; repeat it with other seeds" in sentences.verdict("", made.metric, pair).text
+    )
     assert "cannot be told apart from gpus=1" in made.answer
 
 
@@ -111,8 +113,9 @@ def test_settings_that_are_equal_are_never_better_than_one_another(make: Callabl
     runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11)) + repeated(config={"gpus": 2}, steps=(0.05, 0.06))
     runs += repeated(config={"gpus": 4}, steps=(0.03, 0.04), accuracies=(0.1, 0.2, 0.3, 0.95))
     made = make(runs, metric="epochs/to_accuracy")
-    leader = "3.000 ± 0.000 (n = 2) with gpus=1, the best mean, but it cannot be told apart from "
-    assert f"{leader}gpus=2, gpus=4." in made.answer  # a coin between three and four epochs falls so, too
+    leader = "3.000 ± 0.000 (n = 2; reached by 2 of 2, 34-100 %) with gpus=1, the best mean, but it"
+    # A coin between three and four epochs falls so, too.
+    assert f"{leader} cannot be told apart from gpus=2, gpus=4." in made.answer
 
 
 def test_of_a_loss_less_is_better(make: Callable[..., Report]) -> None:
@@ -127,9 +130,10 @@ def test_where_no_run_reached_its_target_the_report_says_so_and_shows_what_has_n
 ) -> None:
     made = make(repeated(steps=(0.1, 0.11), accuracies=(0.1, 0.2)))
     assert made.answer.startswith("vgg on digits to accuracy 0.9: no run counts that has time/to_accuracy_sec")
-    assert "none of 2 runs counts" in " ".join(made.warnings)
+    assert "0 of 2, 0-66 % reached the target" in " ".join(made.warnings)
     shown = dict(zip(made.tables[0].columns, made.tables[0].rows[0], strict=True))
     assert shown["n"] == "0 of 2"
+    assert shown["reached"] == "0 of 2, 0-66 %"
     assert shown["devices"] == "1"
     assert shown["samples/s"] == "305 ± 15 (n=2)"
     assert (shown["epochs trained"], shown["best accuracy"]) == ("2.000 ± 0.000 (n=2)", "0.2000 ± 0.0000 (n=2)")
@@ -137,6 +141,36 @@ def test_where_no_run_reached_its_target_the_report_says_so_and_shows_what_has_n
     outcome = audit(made.plain(), [tmp_path])
     assert not outcome.differences
     assert page.html(made)
+
+
+def test_a_setting_of_which_no_run_got_there_is_worse_than_one_that_did(
+    make: Callable[..., Report], tmp_path: Path
+) -> None:
+    runs = repeated(config={"gpus": 1}, steps=(0.1, 0.101, 0.102))
+    made = make(runs + repeated(config={"gpus": 2}, steps=(0.2, 0.21, 0.22), accuracies=(0.1, 0.2, 0.3, 0.4)))
+    (pair,) = [pair for _, pair in made.comparisons]
+    assert (pair.better.name, pair.worse.name) == ("gpus=1", "gpus=2")
+    assert pair.told_apart
+    assert "better than the only other by a factor of" in made.answer
+    assert audit(made.plain(), [tmp_path]).differences == []
+
+
+@pytest.mark.parametrize("failure", [None, "timeout", "nan"])
+def test_a_setting_is_not_better_for_losing_its_slow_runs(
+    make: Callable[..., Report], tmp_path: Path, failure: str | None
+) -> None:
+    """Equal times, of which the later half of one setting missed, timed out or diverged."""
+    steps = (0.1, 0.12, 0.14, 0.16, 0.18, 0.2)
+    runs = repeated(config={"gpus": 1}, steps=steps[:3])
+    lost = {"accuracies": (0.1, 0.2)} if failure is None else {"failure": failure, "failed_after": (0.1, 0.2)}
+    for run in repeated(config={"gpus": 1}, steps=steps[3:], **lost):
+        runs.append(run | {"config": run["config"] | {"seed": 10 + run["config"]["seed"]}})
+    made = make(runs + repeated(config={"gpus": 2}, steps=steps))
+    (pair,) = [pair for _, pair in made.comparisons]
+    assert pair.better.name == "gpus=2"
+    assert not pair.told_apart
+    assert "gpus=1: 3 of 6, 19-81 % reached the target" in " ".join(made.warnings)
+    assert audit(made.plain(), [tmp_path]).differences == []
 
 
 def test_what_differs_beside_the_axis_is_named(make: Callable[..., Report]) -> None:

@@ -1,0 +1,127 @@
+"""Runs that did not get to their target: what they say of their setting, and that a miss never speaks for it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from tracking.compare.estimates import Estimate, estimate, ratio
+from tracking.compare.grouping import Setting, is_given_up
+from tracking.compare.statistics import t_test
+from tracking.compare.time_to_event import Times, given_up_at, p_sooner, share
+from tracking.results import Run
+
+TIME = "time/to_accuracy_sec"
+seconds = st.lists(st.integers(1, 1000).map(float), min_size=2, max_size=8)
+
+
+def run(status: str = "FINISHED", tags: dict[str, str] | None = None, **metrics: float) -> Run:
+    named = {key.replace("__", "/"): value for key, value in metrics.items()}
+    return Run("id", "run", "e", status, 0, 1, {"target_metric": "accuracy"}, tags or {}, named)
+
+
+def test_a_share_has_wilsons_interval() -> None:
+    found = share(5, 6)
+    assert found is not None
+    assert found.text == "5 of 6, 44-97 %"
+    assert (found.low, found.high) == pytest.approx((0.4365, 0.9699), abs=1e-4)
+    assert share(0, 0) is None
+
+
+def test_mlperfs_olympic_mean_drops_a_run_that_does_not_converge_as_the_slowest() -> None:
+    reached = [10.0, 11.0, 12.0, 13.0, 14.0]
+    found = estimate(Times(reached, [9.0]))
+    assert found is not None
+    assert found.olympic == 12.5
+    assert found.text().startswith("≥ 11.50 ±")
+    assert estimate(Times(reached, [], 1)).olympic == 12.5  # type: ignore[union-attr]
+    assert estimate(Times(reached)).olympic == 12.0  # type: ignore[union-attr]
+    several = estimate(Times(reached, [30.0, 31.0]))
+    assert several is not None
+    assert several.olympic is None
+    assert several.text().endswith("(olympic invalid)")
+
+
+def test_a_mean_with_misses_is_a_bound_and_so_is_what_follows_from_it() -> None:
+    exact, least = Estimate(10.0, 1.0, 3), estimate(Times([10.0], [30.0]))
+    assert least is not None
+    assert (least.mean, least.bound) == (20.0, "≥")
+    assert ratio(least, exact).bound == "≥"  # type: ignore[union-attr]
+    assert ratio(exact, least).bound == "≤"  # type: ignore[union-attr]
+    assert ratio(least, least) is None
+    assert estimate(Times([], [], 3)) is None  # all diverged: nothing is known of the mean
+
+
+@given(seconds, seconds)
+def test_where_all_get_there_it_is_the_t_test(first: list[float], second: list[float]) -> None:
+    assert p_sooner(Times(first), Times(second)) == t_test(first, second, "less")
+
+
+@given(seconds, seconds, st.integers(0, 7), st.floats(0, 1))
+def test_a_miss_never_speaks_for_its_setting(first: list[float], second: list[float], which: int, when: float) -> None:
+    """Were a run given up before it got there, its setting is by no smaller a p-value the sooner one."""
+    lost = first[which % len(first)]
+    rest = [value for place, value in enumerate(first) if place != which % len(first)]
+    cut = Times(rest, [when * lost])
+    whole, missed = p_sooner(Times(first), Times(second)), p_sooner(cut, Times(second))
+    assert whole is not None
+    assert missed is not None
+    assert missed >= min(whole, 0.5)
+    diverged = p_sooner(Times(rest, [], 1), Times(second))
+    assert diverged is not None
+    assert diverged >= min(whole, 0.5)
+
+
+def test_two_runs_a_side_that_a_coin_would_part_so_are_not_told_apart() -> None:
+    assert p_sooner(Times([10.0, 10.01]), Times([], [30.0, 30.0])) == 0.0625
+    assert p_sooner(Times([10.0, 10.01, 9.99]), Times([], [30.0, 30.0, 30.0])) == pytest.approx(1 / 64)
+
+
+@pytest.mark.parametrize(("n", "m"), [(2, 2), (2, 20), (3, 3), (3, 20), (5, 5), (5, 20), (20, 20)])
+@pytest.mark.parametrize("spread", [0.2, 1.0, 5.0])
+@pytest.mark.parametrize("cut", [0.2, 0.6])
+def test_equal_times_are_told_apart_no_more_often_than_promised(n: int, m: int, spread: float, cut: float) -> None:
+    """The first side is cut off at this share of its runs; benchmarks/error_rates.py has more of it."""
+    random = np.random.default_rng(1)
+    trials, errors, end = 400, 0, 100 + 10 * spread * stats.norm.ppf(1 - cut)
+    for _ in range(trials):
+        first, second = random.normal(100, 10 * spread, n), random.normal(100, 10, m)
+        one, two = Times(list(first[first <= end]), [end] * int((first > end).sum())), Times(list(second))
+        errors += min(p_sooner(one, two) or 0, p_sooner(two, one) or 0) < 0.025
+    assert errors / trials < 0.05 + 2 * (0.05 * 0.95 / trials) ** 0.5
+
+
+def test_by_when_a_run_was_given_up_is_read_off_its_metrics_also_of_older_ones() -> None:
+    older = {"time/train_sec": 20.0, "time/eval_sec": 4.0, "epoch": 2.0, "cost/usd": 0.1, "energy/joules": 900.0}
+    assert given_up_at(TIME, older) == 24.0
+    assert given_up_at(TIME, older | {"time/censored_sec": 25.0}) == 25.0
+    assert given_up_at("time/to_accuracy_train_sec", older) == 20.0
+    assert given_up_at("epochs/to_accuracy", older) == 2.0
+    assert given_up_at("cost/to_accuracy_usd", older) == 0.1
+    assert given_up_at("energy/to_accuracy_joules", older) == 900.0
+    assert given_up_at(TIME, {"train/loss": 1.0}) is None
+
+
+def test_which_runs_did_not_get_there() -> None:
+    assert is_given_up(run(target_reached=0.0))
+    assert is_given_up(run("FAILED", {"failure": "timeout"}))
+    assert is_given_up(run("FAILED", {"failure": "nan"}))
+    assert is_given_up(run("FAILED", {"failure": "nan", "resumed": "1"}))
+    assert not is_given_up(run(target_reached=1.0))
+    assert not is_given_up(run("FAILED", {"failure": "oom"}))
+    assert not is_given_up(run(tags={"resumed": "1"}, target_reached=0.0))
+    assert not is_given_up(run("RUNNING"))
+    assert not is_given_up(Run("id", "run", "e", "FAILED", 0, 1, {}, {"failure": "nan"}))  # it had no target
+
+
+def test_a_run_that_was_given_up_nobody_knows_when_speaks_for_no_other_setting() -> None:
+    """Of a timeout of an older version: nothing can then be told to be sooner than its setting."""
+    lost = run("FAILED", {"failure": "timeout"})
+    good = [run(time__to_accuracy_sec=50.0 + place, target_reached=1.0) for place in range(5)]
+    slow = Setting({}, good, 6, given_up=[lost]).times(TIME)
+    assert slow.given_up == [0.0]
+    assert (p_sooner(Times([10.0, 10.1, 10.2]), slow) or 0) > 0.05
+    assert Setting({}, [], 1, given_up=[lost]).times("cost/to_accuracy_usd").n == 0  # it has no price at all

@@ -1,0 +1,166 @@
+"""Times to an event that not every run came to: the share that did, and whether one setting gets there sooner.
+
+A time to accuracy is a time to an event. A run that missed its target or timed out had not got there by a known time (a
+censored time; Kaplan and Meier 1958, Journal of the American Statistical Association 53, 457-481). One that diverged
+never gets there. To leave such runs out would make a setting better by failing. So, of two settings,
+
+- a miss of the one that would be called better counts as twice the latest time known of the two (a penalised average,
+  as PAR2 in the comparison of solvers with time-outs; Hutter et al. 2009, Journal of Artificial Intelligence Research
+  36, 267-306);
+- a miss of the other one counts as the time by which it was given up, and as the latest time known if it diverged;
+- the p-value of the t-test of these is doubled, and never below that of a coin that parts the runs so.
+
+A miss can therefore only count against its setting, whatever ended the run and when. benchmarks/error_rates.py shows
+how often it errs, and what a test of means that are cut off at a common time would do.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tracking.compare.statistics import ratio_between, t_test
+
+PENALTY = 2  # times the latest time known
+# The metrics that only a run has that reached its target: what says of another how far it came without.
+UNTIL_GIVEN_UP: Mapping[str, Sequence[str]] = {
+    "time/to_accuracy_sec": ("time/train_sec", "time/eval_sec", "time/checkpoint_sec"),
+    "time/to_accuracy_train_sec": ("time/train_sec",),
+    "epochs/to_accuracy": ("epoch",),
+    "cost/to_accuracy_usd": ("cost/usd",),
+    "energy/to_accuracy_joules": ("energy/joules",),
+}
+CENSORED = "time/censored_sec"  # runs of older versions lack it: then the sum of what was timed is less, and as true
+
+
+@dataclass(frozen=True)
+class Times:
+    """A figure of a setting's runs: of those that reached the target, and by when others had not.
+
+    Of a figure that every run has, all are `reached`. `num_diverged` runs never get there.
+    """
+
+    reached: Sequence[float]
+    given_up: Sequence[float] = ()
+    num_diverged: int = 0
+
+    @property
+    def num_missed(self) -> int:
+        return len(self.given_up) + self.num_diverged
+
+    @property
+    def n(self) -> int:
+        return len(self.reached) + self.num_missed
+
+    @property
+    def latest(self) -> float:
+        """The latest time that is known; 0 where none is."""
+        return max((*self.reached, *self.given_up), default=0.0)
+
+    def scaled(self, factor: float) -> Times:
+        reached, given_up = ([factor * value for value in values] for values in (self.reached, self.given_up))
+        return Times(reached, given_up, self.num_diverged)
+
+    def at_least(self, latest: float) -> list[float]:
+        """A value a run, none of which is above the true one."""
+        return [*self.reached, *self.given_up, *[latest] * self.num_diverged]
+
+    def with_penalty(self, latest: float) -> list[float]:
+        """A value a run, with PENALTY times `latest` for each that did not get there."""
+        return [*self.reached, *[PENALTY * latest] * self.num_missed]
+
+
+def given_up_at(key: str, metrics: Mapping[str, float]) -> float | None:
+    """What a figure to accuracy (a key of UNTIL_GIVEN_UP) is at least, of a run that did not get there.
+
+    None where its metrics do not say.
+    """
+    if key == "time/to_accuracy_sec" and CENSORED in metrics:
+        return metrics[CENSORED]
+    there = [metrics[name] for name in UNTIL_GIVEN_UP[key] if name in metrics]
+    return sum(there) if UNTIL_GIVEN_UP[key][0] in metrics else None
+
+
+@dataclass(frozen=True)
+class Share:
+    """How many of n runs reached the target, with Wilson's 95 % interval of the true share (Wilson 1927, Journal of the
+    American Statistical Association 22, 209-212)."""
+
+    reached: int
+    n: int
+    low: float
+    high: float
+
+    @property
+    def text(self) -> str:
+        return f"{self.reached} of {self.n}, {100 * self.low:.0f}-{100 * self.high:.0f} %"
+
+
+def share(reached: int, n: int) -> Share | None:
+    """None of no runs."""
+    if not n:
+        return None
+    from scipy import stats
+
+    low, high = stats.binomtest(reached, n).proportion_ci(method="wilson")
+    return Share(reached, n, float(low), float(high))
+
+
+def reached_by(times: Times) -> list[tuple[float, float]]:
+    """The steps of the share that has reached the target over time, as (time, share from then on).
+
+    One minus the Kaplan-Meier estimate; runs that diverged stay among those that could get there to the end.
+    """
+    from scipy import stats
+
+    found = stats.ecdf(stats.CensoredData(times.reached, right=times.at_least(times.latest)[len(times.reached) :])).cdf
+    return list(zip(found.quantiles.tolist(), found.probabilities.tolist(), strict=True))
+
+
+def means(sooner: Times, later: Times) -> tuple[float, float]:
+    """The means of two settings, the misses of `sooner` counted as late as they are here, those of `later` as early."""
+    latest = max(sooner.latest, later.latest)
+    return statistics.fmean(sooner.with_penalty(latest)), statistics.fmean(later.at_least(latest))
+
+
+def p_sooner(sooner: Times, later: Times, resolution: float = 0.0) -> float | None:
+    """The one-sided p-value for the true mean of `sooner` being the lower one; None where a side has fewer than two
+    runs. `resolution` is that of `t_test`."""
+    latest = max(sooner.latest, later.latest)
+    p = t_test(sooner.with_penalty(latest), later.at_least(latest), "less", resolution)
+    if p is None or not sooner.num_missed + later.num_missed:
+        return p
+    return min(1.0, max(2 * p, 0.5 ** (sooner.n + later.n)))
+
+
+def exceeds(numerator: Times, denominator: Times, ratio: float) -> float | None:
+    """The one-sided p-value for the true ratio of means being above `ratio`; small means that it is above.
+
+    mean(a) > ratio x mean(b) is the t-test of a against ratio x b: the test of a ratio for unequal variances
+    (Tamhane and Logan 2004, Statistics in Medicine 23, 2655-2668; Fieller 1954). `falls_below` is its other side.
+    """
+    return p_sooner(denominator.scaled(ratio), numerator)
+
+
+def falls_below(numerator: Times, denominator: Times, ratio: float) -> float | None:
+    """The one-sided p-value for the true ratio of means being below `ratio`; small means that it is below."""
+    return p_sooner(numerator, denominator.scaled(ratio))
+
+
+def ratio_bounds(numerator: Times, denominator: Times, confidence: float = 0.95) -> tuple[float, float] | None:
+    """Lower and upper bound of the ratio of two means, each one-sided at `confidence`; for two-sided 95 % give 0.975.
+
+    The ratios that `exceeds` and `falls_below` do not reject. 0 or infinity where there is no bound; None where a side
+    has fewer than two runs. Raises ValueError for a mean that is not positive.
+    """
+    if min(numerator.n, denominator.n) < 2:
+        return None
+    latest = max(numerator.latest, denominator.latest)
+    return ratio_between(
+        lambda ratio: exceeds(numerator, denominator, ratio) or 0.0,
+        lambda ratio: falls_below(numerator, denominator, ratio) or 0.0,
+        numerator.at_least(latest),
+        denominator.at_least(latest),
+        confidence,
+    )

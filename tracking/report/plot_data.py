@@ -1,0 +1,115 @@
+"""What a report's figures are drawn of: which run stands for a setting, its curves, and means as points."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+
+from tracking.compare import Estimate, Setting, Task, Times, estimate, is_stack
+from tracking.report import charts
+from tracking.report.charts import MOST_LINES, Point
+from tracking.results import Run, Runs
+from tracking.run import evaluations
+
+TIME, RATE, COST = "time/to_accuracy_sec", "throughput/samples_per_sec", "cost/to_accuracy_usd"
+PANELS = {
+    "GPU utilisation (%)": r"system/gpu_\d+_utilization_percentage",
+    "CPU utilisation (%)": r"system/cpu_utilization_percentage",
+    "disk, read and written (MB/s)": r"system/disk_(read|write)_megabytes_per_sec",
+    "network, in and out (MB/s)": r"system/network_(receive|transmit)_megabytes_per_sec",
+}
+
+
+def by_stack(task: Task, key: str) -> dict[str, dict[str, Times]]:
+    """By CUDA version and what else a setting is, and by driver: the times of the runs."""
+    found: dict[str, dict[str, dict[str, list[Run]]]] = {}
+    for setting in task.settings:
+        others = [f"{axis}={value}" for axis, value in setting.labels.items() if not is_stack(axis)]
+        given_up = setting.given_up if key == TIME else ()
+        runs = {run.id: run for run in [*(run for run in setting.runs if key in run.metrics), *given_up]}
+        for run in runs.values():
+            driver, cuda = run.tags.get("env.driver"), run.tags.get("env.cuda")
+            if driver and cuda:
+                kinds = found.setdefault(" ".join([f"CUDA {cuda}", *others]), {}).setdefault(driver, {})
+                kinds.setdefault("averaged" if key in run.metrics else "given up", []).append(run)
+    return {
+        name: {
+            driver: Setting({}, kinds.get("averaged", []), 0, given_up=kinds.get("given up", [])).times(key)
+            for driver, kinds in drivers.items()
+        }
+        for name, drivers in found.items()
+    }
+
+
+def share_of(setting: Setting) -> str:
+    return setting.reached.text if setting.reached else ""
+
+
+def shares_of(task: Task) -> str:
+    """Of each setting how many runs reached the target, and that a mean is a bound where some did not."""
+    there = [setting for setting in task.settings if setting.reached]
+    words = "; ".join(f"{setting.name} {share_of(setting)}" for setting in there[: charts.MOST_BARS])
+    bound = ", where the mean is at least what is drawn" if any(setting.given_up for setting in there) else ""
+    return f". Reached the target{bound}: {words}" if there else ""
+
+
+def middle(runs: Sequence[Run]) -> Run:
+    """The run with the median time to accuracy (the faster of two in the middle), else the median rate."""
+    key = TIME if any(TIME in run.metrics for run in runs) else RATE
+    ordered = sorted((run for run in runs if key in run.metrics), key=lambda run: run.metrics[key]) or list(runs)
+    return ordered[(len(ordered) - 1) // 2]
+
+
+def target_of(task: Task) -> tuple[str, float | None]:
+    params = next((run.params for run in task.runs), {})
+    metric, value = params.get("target_metric", "").split(",")[0], params.get("target_value", "").split(",")[0]
+    if not metric:
+        keys = sorted(
+            key
+            for run in task.runs[:1]
+            for key in run.metrics
+            if key.startswith("eval/") and not key.startswith(evaluations.BEST)
+        )
+        metric = keys[0].removeprefix("eval/") if keys else "accuracy"
+    return metric, float(value) if value else None
+
+
+def clock_start_ms(run: Run, rows: Sequence[tuple[int, int, float]], target: float | None) -> float:
+    """When the clock started: from the evaluation that ended it, else by what came before."""
+    hits = [time_ms for _, time_ms, value in rows if target is not None and value >= target]
+    if hits and TIME in run.metrics:
+        return hits[0] - 1e3 * run.metrics[TIME]
+    return run.start_ms + 1e3 * run.metrics.get("time/init_sec", 0.0)
+
+
+def panels_of(run: Run, store: Runs, start_ms: float) -> Mapping[str, list[Point]]:
+    """For each panel the sum of its metrics at each sample, over seconds since `start_ms`; of several GPUs the mean."""
+    found: dict[str, list[Point]] = {}
+    for label, pattern in PANELS.items():
+        keys = [key for key in run.metrics if re.fullmatch(pattern, key)]
+        at: dict[int, list[float]] = {}
+        times: dict[int, int] = {}
+        for rows in store.history(run, keys).values():
+            for step, time_ms, value in rows:
+                at.setdefault(step, []).append(value)
+                times[step] = time_ms
+        combine = statistics.fmean if "GPU" in label else sum
+        points = [Point((times[step] - start_ms) / 1e3, float(combine(at[step]))) for step in sorted(at)]
+        if points:
+            found[label] = points
+    return found
+
+
+def points_of(task: Task, key: str) -> dict[str, Point]:
+    return {setting.name: as_point(0.0, found) for setting in task.settings if (found := estimate(setting.times(key)))}
+
+
+def as_point(x: float, found: Estimate) -> Point:
+    return Point(x, found.mean, found.error or 0.0)
+
+
+def longest(lines: Mapping[str, list[Point]]) -> dict[str, list[Point]]:
+    """As many lines as can be told apart, by the number of devices, those with most points first."""
+    chosen = sorted(lines.items(), key=lambda item: -len(item[1]))[:MOST_LINES]
+    return {name: sorted(points, key=lambda point: point.x) for name, points in chosen if len(points) > 1}
