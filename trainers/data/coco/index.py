@@ -23,6 +23,7 @@ from conf.schema import ConfigError
 from tracking.environment import cache
 from trainers.data.coco.annotations import read_annotations
 from trainers.data.folder_index import resolved
+from trainers.data.image_limit import MAX_IMAGE_PIXELS
 
 Split = Literal["train", "val"]
 
