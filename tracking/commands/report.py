@@ -8,7 +8,6 @@ got them, or null; `check`, null without --check, else `num_figures`, `num_runs`
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from tracking.report import Report
-    from tracking.results import Runs, Table
+    from tracking.results import Runs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,12 +68,12 @@ def run(arguments: argparse.Namespace) -> Answer:
 
 def _reference_only(arguments: argparse.Namespace) -> Answer:
     from tracking.published import tables
+    from tracking.report import page
     from tracking.terminal import make_console
 
     made = tables.reference_tables(arguments.reference_only)
-    document = [
-        {"title": table.title, "columns": list(table.columns), "rows": table.rows, "note": table.note} for table in made
-    ]
+    title = f"Published figures: {', '.join(dict.fromkeys(arguments.reference_only))}"
+    written = page.write_tables(title, made, arguments.out) if arguments.out else []
 
     def show_tables() -> None:
         console = make_console()
@@ -83,22 +82,8 @@ def _reference_only(arguments: argparse.Namespace) -> Answer:
         if written:
             console.print(f"written: {', '.join(map(str, written))}", soft_wrap=True)
 
-    written = _write_tables(made, document, arguments.out) if arguments.out else []
-    return Answer(WELL, {"tables": document, "written": list(map(str, written))}, show_tables)
-
-
-def _write_tables(made: Sequence[Table], document: list[dict[str, Any]], folder: Path) -> list[Path]:
-    """Write published tables as published.md and published.json. Raises OSError."""
-    from tracking.run import run_folder
-
-    folder.mkdir(parents=True, exist_ok=True)
-    texts = {
-        "published.md": "\n\n".join(table.markdown().strip("\n") for table in made) + "\n",
-        "published.json": json.dumps({"tables": document}, indent=2) + "\n",
-    }
-    for name, text in texts.items():
-        run_folder.write_text(folder / name, text)
-    return [folder / name for name in texts]
+    document = {"tables": [page.plain_table(table) for table in made], "written": list(map(str, written))}
+    return Answer(WELL, document, show_tables)
 
 
 def _report(arguments: argparse.Namespace) -> Answer:

@@ -7,10 +7,13 @@ import csv
 import io
 import json
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tracking.report.plots import Plot
 from tracking.report.report import Report
+from tracking.results import Table
 from tracking.run import run_folder
 
 UNBROKEN = 28  # A cell of up to so many characters stays on one line, and with it a figure beside its error.
@@ -28,12 +31,34 @@ def write(report: Report, folder: Path) -> list[Path]:
         "report.csv": rows(report),
         "report.json": json.dumps(report.plain(), indent=2) + "\n",
     }
-    for name, text in texts.items():
-        run_folder.write_text(folder / name, text)
+    _write_texts(texts, folder)
     for plot in report.plots:
         with run_folder.replacing(folder / _file(plot)) as path:
             path.write_bytes(plot.png)
     return [folder / name for name in [*texts, *map(_file, report.plots)]]
+
+
+def write_tables(title: str, tables: Sequence[Table], folder: Path) -> list[Path]:
+    """Write tables that are of no runs as report.html, .md and .json; returns what was written. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    document = {"title": title, "tables": [plain_table(table) for table in tables]}
+    texts = {
+        "report.html": _rendered(Report(title, "", [], "", [], [], tables=list(tables)), ""),
+        "report.md": "\n\n".join([f"# {title}", *(table.markdown().strip("\n") for table in tables)]) + "\n",
+        "report.json": json.dumps(document, indent=2) + "\n",
+    }
+    _write_texts(texts, folder)
+    return [folder / name for name in texts]
+
+
+def plain_table(table: Table) -> dict[str, Any]:
+    """A table as JSON can hold it, with its numbers as they are."""
+    return {"title": table.title, "columns": list(table.columns), "rows": table.rows, "note": table.note}
+
+
+def _write_texts(texts: Mapping[str, str], folder: Path) -> None:
+    for name, text in texts.items():
+        run_folder.write_text(folder / name, text)
 
 
 def _file(plot: Plot) -> str:
@@ -42,6 +67,10 @@ def _file(plot: Plot) -> str:
 
 def html(report: Report) -> str:
     """One page with its figures in it, from page.html.jinja; everything that comes from runs is escaped."""
+    return _rendered(report, _about(report))
+
+
+def _rendered(report: Report, about: str) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # only where a page is written
 
     environment = Environment(
@@ -50,7 +79,7 @@ def html(report: Report) -> str:
     )  # fmt: skip
     pictures = [(plot, base64.b64encode(plot.png).decode()) for plot in report.plots]
     template = environment.get_template("page.html.jinja")
-    return template.render(report=report, about=_about(report), pictures=pictures, unbroken=UNBROKEN)
+    return template.render(report=report, about=about, pictures=pictures, unbroken=UNBROKEN)
 
 
 def markdown(report: Report) -> str:

@@ -113,9 +113,12 @@ def test_published_figures_alone_are_written_where_a_folder_is_given(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", "--reference-only", "dgx1", "--out", str(tmp_path / "new")]) == 0
-    assert str(tmp_path / "new" / "published.md") in capsys.readouterr().out
-    assert "15.78" in (tmp_path / "new" / "published.md").read_text()
-    (first, _) = json.loads((tmp_path / "new" / "published.json").read_text())["tables"]
+    assert str(tmp_path / "new" / "report.md") in capsys.readouterr().out
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {"report.md", "report.json", "report.html"}
+    for name in ("report.md", "report.html"):
+        assert "15.78" in (tmp_path / "new" / name).read_text()
+        assert "cannot all be global" in (tmp_path / "new" / name).read_text()
+    (first, _) = json.loads((tmp_path / "new" / "report.json").read_text())["tables"]
     assert first["rows"] == [[*row] for row in reference_tables(["dgx1"])[0].rows]
 
 
