@@ -82,12 +82,20 @@ class Runs(Protocol):
 
 
 def newest_attempts(runs: Sequence[Run]) -> list[Run]:
-    """Without the runs that failed in a sweep and were run again there: a job counts once, as in its sweep."""
-    newest: dict[tuple[str, str], int] = {}  # start in ms of a job's newest run, by sweep and configuration
-    for run in runs:
+    """Without the runs that failed in a sweep and were run again there: a job counts once, as in its sweep.
+
+    One that diverged stays, unless its job diverged again: that a later attempt did not is no reason to forget it.
+    """
+    newest: dict[tuple[str, str], Run] = {}  # by sweep and configuration
+    for run in sorted(runs, key=lambda run: run.start_ms):
         if job := _job(run):
-            newest[job] = max(run.start_ms, newest.get(job, run.start_ms))
-    return [run for run in runs if not run.failure or run.start_ms >= newest.get(_job(run) or ("", ""), 0)]
+            newest[job] = run
+
+    def stays(run: Run) -> bool:
+        last = newest.get(_job(run) or ("", ""), run)
+        return not run.failure or run.start_ms >= last.start_ms or (run.diverged and not last.diverged)
+
+    return [run for run in runs if stays(run)]
 
 
 def _job(run: Run) -> tuple[str, str] | None:

@@ -12,7 +12,7 @@ from tracking.compare.estimates import Estimate, estimate, ratio
 from tracking.compare.grouping import Setting, is_given_up
 from tracking.compare.statistics import t_test
 from tracking.compare.time_to_event import Times, given_up_at, p_sooner, share
-from tracking.results import Run
+from tracking.results import Run, newest_attempts
 
 TIME = "time/to_accuracy_sec"
 seconds = st.lists(st.integers(1, 1000).map(float), min_size=2, max_size=8)
@@ -125,3 +125,18 @@ def test_a_run_that_was_given_up_nobody_knows_when_speaks_for_no_other_setting()
     assert slow.given_up == [0.0]
     assert (p_sooner(Times([10.0, 10.1, 10.2]), slow) or 0) > 0.05
     assert Setting({}, [], 1, given_up=[lost]).times("cost/to_accuracy_usd").n == 0  # it has no price at all
+
+
+def test_a_run_that_diverged_is_not_forgotten_for_a_later_attempt_that_did_not() -> None:
+    tags = {"sweep": "s", "config_hash": "c"}
+
+    def attempts(*failures: str) -> list[str]:
+        runs = [
+            Run(str(place), kind, "e", "FAILED" if kind else "FINISHED", place, 1, {}, tags | {"failure": kind})
+            for place, kind in enumerate(failures)
+        ]
+        return [one.name for one in newest_attempts(runs)]
+
+    assert attempts("oom", "nan", "") == ["nan", ""]
+    assert attempts("nan", "timeout", "nan") == ["nan"]
+    assert attempts("timeout", "") == [""]  # its time is known now
