@@ -188,7 +188,11 @@ class RunConfig:
 
 
 def save(config: RunConfig, path: Path) -> None:
-    path.write_text(yaml.safe_dump(dataclasses.asdict(config), sort_keys=False), encoding="utf-8")
+    path.write_text(to_text(config), encoding="utf-8")
+
+
+def to_text(config: RunConfig) -> str:
+    return yaml.safe_dump(dataclasses.asdict(config), sort_keys=False)
 
 
 def load(path: Path) -> RunConfig:

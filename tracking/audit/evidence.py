@@ -49,7 +49,8 @@ class Evidence:
             except (ValueError, AttributeError, OSError, RecursionError):
                 # It is damaged, or a stranger's; if the report is about its run, that will be missed.
                 continue
-            if uid in ids and (path.parent / "journal.jsonl").exists():
+            parts = [path.with_name(name) for name in ("journal.jsonl", "config.yaml")]
+            if uid in ids and parts[0].exists() and not any(part.is_symlink() for part in [path, *parts]):
                 self.runs[ids[uid]] = JournalFigures(path.parent)
 
     def counts(self, run: JournalFigures) -> bool:

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--out",
-        type=Path,
+        type=_out,
         metavar="DIR",
         help="where files go; default: reports/<RUNS>, and none with --reference-only",
     )
@@ -49,6 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reference", type=_keys, default=[], metavar="STUDY[,STUDY...]", help=studies.HELP)
     parser.add_argument("--reference-only", type=_keys, metavar="STUDY[,STUDY...]", help="print these studies alone")
     parser.add_argument("--check", action="store_true", help="recompute every figure from the run folders' journals")
+
+
+def _out(text: str) -> Path:
+    """The folder to be written to; where it is a link, the one that it leads to, since writing follows none."""
+    return Path(text).resolve() if Path(text).is_symlink() else Path(text)
 
 
 def run(arguments: argparse.Namespace) -> Answer:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tracking.jobs import supervision, sweep
-from tracking.run import Journal, failures, journal, run_folder, run_lock
+from tracking.run import Journal, failures, files, journal, run_folder, run_lock
 
 NUM_RETRIES, RETRY_SEC = 4, 0.25  # another `sync` holds a folder for as long as it takes to end it
 KILLED = 9  # what no launcher survives to report; the kernel then kills its worker in the same way
@@ -47,7 +47,7 @@ def end_run(folder: Path) -> None:
 
 
 def end_sweep(folder: Path, ended: bool) -> None:
-    jobs = [path.parent for path in sorted(folder.glob(f"*/{run_folder.RUN}"))]
+    jobs = files.folders(folder, run_folder.RUN)
     for job in jobs:
         with suppress(OSError, ValueError):  # `sync` says what is wrong with it; the sweep ends without it
             repair(job, ended)

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import yaml
 
-from conf import schema
 from conf.schema import ConfigError, RunConfig
 from conf.secrets import strip_credentials
 from tracking.jobs.sweep import DEFINITION, Job
 from tracking.mirror import NOTE_TAG, server
-from tracking.run import Checkpoint, Journal, Record, attempts, checkpoints, journal, run_folder, run_lock
+from tracking.run import Checkpoint, Journal, Record, attempts, checkpoints, files, journal, run_folder, run_lock
 
 # What may be given beside `resume`; the rest is that of the run's folder.
 ALLOWED = (
@@ -37,23 +36,23 @@ def resumed_job(asked: Job, multirun: bool) -> Job:
             f" only these can be given: {', '.join(ALLOWED[1:])}"
         )
     check_interrupted(folder, given)
-    config = schema.load(folder / run_folder.CONFIG)
+    config = run_folder.read_config(folder)
     for key in keys:
         take_over(config, asked.config, key)
     stored = run_folder.read_info(folder).tracking_uri
     # As it was; but where the environment names the same server, it may hold the credentials that the folder does not.
     config.tracking.uri = None if strip_credentials(server.default_uri()) == stored else stored
     config.sweep.resume = None  # it says only how the job came into its sweep
-    overrides = yaml.safe_load((folder / run_folder.OVERRIDES).read_text())
+    overrides = yaml.safe_load(files.read_text(folder / run_folder.OVERRIDES))
     check_unchanged(folder, given, config)
     return Job(config, overrides, checkpoint=usable_checkpoint(folder, given, overrides))
 
 
 def check_interrupted(folder: Path, given: str) -> None:
     """Raise ConfigError where the folder holds no run, one that has finished, or one that is running."""
-    if (folder / DEFINITION).exists():
+    if files.exists(folder / DEFINITION):
         raise ConfigError(f"{given}: is a sweep; continue it with sweep.resume={folder.name}")
-    if not (folder / run_folder.CONFIG).exists():
+    if not files.exists(folder / run_folder.CONFIG):
         raise ConfigError(f"{given}: is no run's folder (there is no {run_folder.CONFIG} in it); give one of runs_dir")
     result = run_folder.read_result(folder)
     if result is not None and result.status == "finished":

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import yaml
 
-from conf import schema
 from conf.schema import RunConfig
 from tracking.run import Journal, RunInfo, journal, run_folder
 
@@ -41,7 +40,7 @@ def prepare(
     log.params(params(config))
     log.tags({"config_hash": config.config_hash()} | ({"sweep": sweep.name} if sweep else {}))
     log.close()
-    schema.save(config, folder / run_folder.CONFIG)
+    run_folder.write_config(folder, config)
 
 
 def params(config: RunConfig) -> dict[str, journal.Scalar]:

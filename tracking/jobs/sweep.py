@@ -16,7 +16,7 @@ from conf.schema import NOT_MEASURED, ConfigError, RunConfig
 from tracking.jobs import sweep_summary, sweep_view
 from tracking.jobs.run_setup import run_name
 from tracking.mirror import NOTE_TAG, shortened
-from tracking.run import Checkpoint, Failure, Journal, Result, RunInfo, checkpoints, run_folder
+from tracking.run import Checkpoint, Failure, Journal, Result, RunInfo, checkpoints, files, run_folder
 
 DEFINITION = "sweep.json"
 MAX_TITLE = 120  # characters
@@ -106,8 +106,10 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
             f" {changed[0].split('=')[0]} out, or add jobs to the sweep with -m"
         )
     folder = Path(runs_dir).resolve() / sweep_id
-    if not (folder / DEFINITION).exists():
-        there = ", ".join(sorted(path.parent.name for path in Path(runs_dir).glob(f"*/{DEFINITION}"))) or "none"
+    if Path(sweep_id).name != sweep_id or not files.exists(folder / DEFINITION):
+        root = Path(runs_dir).resolve()
+        found = files.folders(root, DEFINITION) if root.is_dir() else []
+        there = ", ".join(path.name for path in found) or "none"
         raise ConfigError(f"sweep.resume={sweep_id}: no such sweep in runs_dir={runs_dir}; there are: {there}")
     jobs = read(folder)
     known = {job.config.config_hash() for job in jobs}
@@ -142,9 +144,10 @@ def read(folder: Path) -> list[Job]:
 def folders_by_hash(folder: Path) -> dict[str, list[Path]]:
     """The folders of a sweep's jobs by what they measure, oldest first."""
     folders: dict[str, list[Path]] = {}
-    for path in sorted(folder.glob(f"*/{run_folder.CONFIG}"), key=lambda path: path.stat().st_mtime):
+    jobs = files.folders(folder, run_folder.CONFIG)
+    for job in sorted(jobs, key=lambda job: (job / run_folder.CONFIG).lstat().st_mtime):
         with suppress(OSError, ValueError):  # a folder that says nothing of what it measures is of no job
-            folders.setdefault(schema.load(path).config_hash(), []).append(path.parent)
+            folders.setdefault(run_folder.read_config(job).config_hash(), []).append(job)
     return folders
 
 
@@ -187,4 +190,4 @@ def note(argv: Sequence[str], failure: Failure | None = None) -> str:
 def reopen(folder: Path) -> None:
     """Take a sweep up again that has ended: its result and summary are to come. Raises OSError."""
     run_folder.reserve(folder)
-    (folder / run_folder.RESULT).unlink(missing_ok=True)
+    files.remove(folder / run_folder.RESULT)

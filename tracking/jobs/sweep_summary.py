@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from conf import schema
 from conf.schema import NOT_MEASURED, RunConfig
 from tracking.compare import Estimate, Setting, estimate, grouping, time_to_event
 from tracking.jobs.run_setup import IN_RUN_NAME
 from tracking.results import Run, words
-from tracking.run import Result, evaluations, journal, run_folder
+from tracking.run import Result, evaluations, files, journal, run_folder
 
 if TYPE_CHECKING:
     from tracking.jobs.sweep import Job
@@ -184,16 +183,16 @@ def spent_usd(sweep: Path) -> float | None:
     jobs that were resumed. None where no job has a price.
     """
     known = []
-    for path in sorted(sweep.glob(f"*/{run_folder.CONFIG}")):
+    for job in files.folders(sweep, run_folder.CONFIG):
         with suppress(OSError, ValueError):  # `sync` says what is wrong with a folder
-            cost = job_usd(path.parent)
+            cost = job_usd(job)
             known += [cost] if cost is not None else []
     return math.fsum(known) if known else None
 
 
 def job_usd(folder: Path) -> float | None:
     """The cost of one attempt; None without a price."""
-    config = schema.load(folder / run_folder.CONFIG)
+    config = run_folder.read_config(folder)
     if config.instance.price_per_hour is None:
         return None
     clock_sec = [record.clock_sec for record, _ in journal.read(folder / run_folder.JOURNAL, 0)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tracking.jobs.repair import repair
 from tracking.mirror import Mirror, TrackingUnavailable
-from tracking.run import Running, run_folder
+from tracking.run import Running, files, run_folder
 
 MAX_ATTEMPTS = 3  # tries of a folder; with the back-off between, a restarting server is forgiven
 MAX_RETRY_AFTER_SEC = 60.0  # the longest that a server's Retry-After is heeded, since somebody waits
@@ -54,7 +54,7 @@ def with_parents(folders: Iterable[Path]) -> list[Path]:
     for folder in map(Path, folders):
         with suppress(OSError, ValueError):  # what is wrong with it is told with its outcome
             parent = run_folder.parent_of(folder)
-            if parent is not None and (parent / run_folder.RUN).exists():
+            if parent is not None and files.exists(parent / run_folder.RUN):
                 ordered.setdefault(parent.resolve(), parent)
         ordered.setdefault(folder.resolve(), folder)
     return list(ordered.values())

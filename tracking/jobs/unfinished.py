@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tracking.jobs.repair import repair
 from tracking.mirror import Mirror
-from tracking.run import Running, run_folder, run_lock
+from tracking.run import Running, files, run_folder, run_lock
 
 MARKS = ".unfinished"  # a folder in runs_dir: an empty file a run or sweep, by its folder's name
 MAX_LOOKED_AT = 50  # marks; each costs some milliseconds where files are far away
@@ -18,12 +18,12 @@ SILENT_SEC = 600.0  # a run of another machine that is silent for longer may hav
 def mark(folder: Path) -> None:
     with suppress(OSError):  # a reminder is worth no run
         (folder.parent / MARKS).mkdir(exist_ok=True)
-        (folder.parent / MARKS / folder.name).touch()
+        files.opened(folder.parent / MARKS / folder.name, "w").close()
 
 
 def unmark(folder: Path) -> None:
     with suppress(OSError):
-        (folder.parent / MARKS / folder.name).unlink(missing_ok=True)
+        files.remove(folder.parent / MARKS / folder.name)
 
 
 def look_back(root: Path) -> tuple[list[Path], list[Path]]:
@@ -34,10 +34,10 @@ def look_back(root: Path) -> tuple[list[Path], list[Path]]:
     marks = root / MARKS
     cut_off: list[Path] = []
     others: list[Path] = []
-    for name in sorted((path.name for path in marks.glob("*")), reverse=True)[:MAX_LOOKED_AT]:
+    for name in sorted(files.names(marks), reverse=True)[:MAX_LOOKED_AT]:
         folder = root / name
         try:
-            if not (folder / run_folder.RUN).exists() or not incomplete(folder):
+            if folder.is_symlink() or not files.exists(folder / run_folder.RUN) or not incomplete(folder):
                 unmark(folder)
                 continue
             with run_lock.hold_abandoned(folder):

@@ -6,14 +6,13 @@ the first request, because the import takes seconds. `tracking.jobs.sync` runs m
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from filelock import FileLock
 
 from conf.secrets import strip_credentials
 from tracking.mirror import description, mlflow_run, state
@@ -23,7 +22,7 @@ from tracking.mirror.mlflow_run import UID_TAG, VIEW_TAG
 from tracking.mirror.patient_client import PatientClient
 from tracking.mirror.server import ENVIRONMENT, TrackingRefused, absolute_uri
 from tracking.mirror.state import STATUS, State
-from tracking.run import Result, run_folder
+from tracking.run import Result, files, run_folder
 
 if TYPE_CHECKING:
     from mlflow.entities import Run as MlflowRun
@@ -99,7 +98,7 @@ class Mirror:
         if self.state.status and run_folder.read_result(self.folder) is None:
             self._reopen(run_id)
         path = self.folder / run_folder.JOURNAL
-        if path.exists() and path.stat().st_size < self.state.offset:
+        if files.exists(path) and path.lstat().st_size < self.state.offset:
             self.state.offset = 0  # a machine that went down lost the journal's last lines, and others took their place
         for batch in log_batches(path, self.state.offset, self.state.params):
             if len(batch):
@@ -155,7 +154,7 @@ class Mirror:
     def _share_view(self) -> None:
         """Put a sweep's view where MLflow's UI opens it from; where the server does not take it, links go without."""
         view = self.folder / run_folder.VIEW
-        if not view.exists():
+        if not files.exists(view):
             return
         assert self.state.experiment_id
         with suppress(TrackingRefused), self._client.request() as client:
@@ -177,8 +176,8 @@ class Mirror:
             if self.state.artifacts.get(name) == signature or self._refused.get(name, ([], ""))[0] == signature:
                 continue
             try:
-                with self._client.request(upload_bytes=signature[0]) as client:
-                    client.log_artifact(run_id, str(self.folder / name))
+                with files.lent(self.folder / name) as path, self._client.request(signature[0]) as client:
+                    client.log_artifact(run_id, str(path))
             except TrackingRefused as error:  # it may be large: once is enough, for the others to get through
                 self._refused[name] = signature, f"{name} ({signature[0]:,} bytes): {error}"
                 continue
@@ -212,7 +211,7 @@ class Mirror:
 
     def _parent_tag(self) -> dict[str, str]:
         parent = run_folder.parent_of(self.folder)
-        if parent is None or not (parent / run_folder.RUN).exists():  # a job's folder may have been copied alone
+        if parent is None or not files.exists(parent / run_folder.RUN):  # a job's folder may have been copied alone
             return {}
         mirror = Mirror(parent, self._client.uri)
         with mirror._locked():
@@ -235,7 +234,8 @@ class Mirror:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         # The kernel releases it when a mirror dies. A lock of another kind, which would outlive it, is none at all.
-        with FileLock(self.folder / LOCK, fallback_to_soft=False):
+        with files.opened(self.folder / LOCK, "a+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
             self.state = self._load()  # another mirror may have gone on
             yield
 

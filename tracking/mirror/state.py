@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from tracking.run import journal, run_folder, stored
+from tracking.run import files, journal, run_folder, stored
 
 # The status of a result, and what MLflow calls it.
 STATUS = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
@@ -32,7 +32,7 @@ class State:
 def load(folder: Path, tracking_uri: str) -> State:
     """The state of a folder on a server; where nothing is known, everything is sent, which repeats nothing there."""
     path = folder / run_folder.MIRROR
-    if not path.exists():
+    if not files.exists(path):
         return State(tracking_uri)
     try:
         state = stored.checked(State, run_folder.read_json(path), path)
@@ -49,7 +49,7 @@ def save(folder: Path, state: State) -> None:
 
 def signatures(folder: Path) -> dict[str, list[int]]:
     """Size and modification time of every file that is to be an artifact."""
-    stats = {path.name: path.stat() for path in run_folder.artifacts(folder)}
+    stats = {path.name: path.lstat() for path in run_folder.artifacts(folder)}
     return {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}
 
 

@@ -33,8 +33,8 @@ def write(report: Report, folder: Path) -> list[Path]:
     }
     _write_texts(texts, folder)
     for plot in report.plots:
-        with run_folder.replacing(folder / _file(plot)) as path:
-            path.write_bytes(plot.png)
+        with run_folder.replacing(folder / _file(plot)) as file:
+            file.write(plot.png)
     return [folder / name for name in [*texts, *map(_file, report.plots)]]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tracking.mirror import STATUS, UID_TAG, end_tags, log_batches
 from tracking.results.runs import MAX_LISTED, History, Progress, Run, names_nothing
-from tracking.run import run_folder
+from tracking.run import files, run_folder
 
 
 class FolderRuns:
@@ -56,7 +56,7 @@ class FolderRuns:
 
     def text(self, run: Run, name: str) -> str:
         try:
-            return (self._folders[run.id] / name).read_text(encoding="utf-8")
+            return files.read_text(self._folders[run.id] / name)
         except FileNotFoundError:
             raise FileNotFoundError(f"{run.name} has no file {name} in {self._folders[run.id]}") from None
 
@@ -93,7 +93,7 @@ class FolderRuns:
 def _run_id(folder: Path) -> str | None:
     """The run's id in MLflow, or None where MLflow has not got it."""
     mirror = folder / run_folder.MIRROR
-    return run_folder.read_json(mirror).get("run_id") if mirror.exists() else None
+    return run_folder.read_json(mirror).get("run_id") if files.exists(mirror) else None
 
 
 def _names(selector: str, folder: Path, run: Run) -> bool:

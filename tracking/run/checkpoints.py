@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tracking.run import run_folder, run_lock
+from tracking.run import files, run_folder, run_lock
 
 NUM_KEPT = 2  # the newest, and the one before for the day on which the newest is damaged
 
@@ -29,7 +29,7 @@ class Checkpoint:
     def whole(self) -> bool:
         """Whether it is as it was written. It is a zip file, whose checksums PyTorch writes and does not check."""
         try:
-            with zipfile.ZipFile(self.path) as archive:
+            with files.opened(self.path, "rb") as file, zipfile.ZipFile(file) as archive:
                 return archive.testzip() is None
         except Exception:  # what zipfile raises depends on which bytes are wrong
             return False
@@ -41,9 +41,9 @@ def path_of(folder: Path, epoch_num: int) -> Path:
 
 def in_folder(folder: Path) -> list[Checkpoint]:
     """The checkpoints in a run's folder, newest first, damaged ones too."""
-    paths = (folder / run_folder.CHECKPOINTS).glob("*")
-    matches = ((path, re.fullmatch(r"epoch(\d+)\.ckpt", path.name)) for path in paths)
-    present = [Checkpoint(path, int(match[1])) for path, match in matches if match]
+    inner = folder / run_folder.CHECKPOINTS
+    matches = (re.fullmatch(r"epoch(\d{1,9})\.ckpt", name) for name in files.names(inner))
+    present = [Checkpoint(inner / match[0], int(match[1])) for match in matches if match]
     return sorted(present, key=lambda checkpoint: checkpoint.epoch_num, reverse=True)
 
 
@@ -67,9 +67,10 @@ def newest_of(folders: Sequence[Path]) -> Checkpoint | None:
 def prune(folder: Path) -> None:
     """Delete all but the newest checkpoints, and what a crash left half written."""
     kept = {checkpoint.path for checkpoint in in_folder(folder)[:NUM_KEPT]}
-    for path in (folder / run_folder.CHECKPOINTS).glob("*"):
+    inner = folder / run_folder.CHECKPOINTS
+    for path in (inner / name for name in files.names(inner)):
         if path not in kept:
-            path.unlink()
+            files.remove(path)
 
 
 def remove(folder: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import traceback
+from fnmatch import fnmatch
 from pathlib import Path
 
-from tracking.run import run_folder
+from tracking.run import files, run_folder
 from tracking.run.run_folder import Failure
 from tracking.run.stored import checked
 
@@ -38,7 +40,7 @@ def killed(folder: Path, signum: int, message: str, time_ms: int | None = None) 
 
 def recorded(folder: Path) -> Failure | None:
     """The first failure that ranks have left in files, of those that another process's end does not explain."""
-    paths = folder.glob(run_folder.FAILURE.format(rank="*"))
+    paths = [folder / name for name in files.names(folder) if fnmatch(name, run_folder.FAILURE.format(rank="*"))]
     every = [checked(Failure, run_folder.read_json(path), path) for path in paths]
     own = [failure for failure in every if failure.kind in OWN_FAILURES]
     return min(own, key=lambda failure: failure.time_ms, default=None)
@@ -47,11 +49,11 @@ def recorded(folder: Path) -> Failure | None:
 def last_words(folder: Path) -> str:
     """The end of what the worker printed; empty where it has no log."""
     path = folder / run_folder.WORKER_LOG
-    if not path.exists():
+    if not files.exists(path):
         return ""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - LAST_WORDS_BYTES))
-        return file.read().decode(errors="replace")
+    with files.opened(path, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_WORDS_BYTES))
+        return str(file.read().decode(errors="replace"))
 
 
 def trouble(error: Exception) -> Failure:

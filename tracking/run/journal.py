@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from conf.secrets import redacted
+from tracking.run import files
 from tracking.run.stored import is_number, is_time
 
 MAX_KEY_CHARS = 250  # of a key in MLflow, as is the pattern (mlflow/utils/validation.py)
@@ -56,7 +57,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         # One write() a record on a descriptor opened for appending: the kernel keeps the lines of several
         # processes whole, and a process killed in between leaves at most its own last line torn.
-        self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        self._descriptor = files.descriptor(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         size = os.fstat(self._descriptor).st_size
         if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
             os.write(self._descriptor, b"\n")  # close a line torn by a crash, so that only that line is lost
@@ -108,9 +109,9 @@ def read(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
     A last line without its newline is still being written and is left for the next call. What a crash or a full disk
     tore is passed over, and nothing else with it; so is what is no record of ours, from a stranger's journal.
     """
-    if not path.exists():
+    if not files.exists(path):
         return
-    with path.open("rb") as file:
+    with files.opened(path, "rb") as file:
         file.seek(offset)
         for line in file:
             if not line.endswith(b"\n"):

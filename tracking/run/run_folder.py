@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from conf import schema, secrets
+from tracking.run import files
 from tracking.run.stored import checked
 
 CONFIG = "config.yaml"  # the whole composed config; its presence makes a folder a run folder
@@ -114,28 +115,31 @@ def create(root: Path, name: str) -> Path:
 def keep_attempt(folder: Path, number: int) -> None:
     """Put a number into the names of the files that an attempt left, so that the next one cannot overwrite them."""
     names = {RESULT, WORKER_LOG, FINGERPRINT, REQUIREMENTS}
-    for path in sorted(folder.iterdir()):
-        if path.name in names or re.fullmatch(FAILURE.format(rank=r"\d+"), path.name):
-            path.rename(path.with_name(path.name.replace(".", f".{number}.", 1)))
+    for name in files.names(folder):
+        if name in names or re.fullmatch(FAILURE.format(rank=r"\d+"), name):
+            files.replace(folder / name, name.replace(".", f".{number}.", 1))
 
 
 def earlier_attempts(folder: Path, name: str) -> list[Path]:
     """The files of this name that earlier attempts left, in their order."""
-    paths = folder.glob(name.replace(".", ".[0-9]*.", 1))
-    return sorted(paths, key=lambda path: int(path.name.split(".")[1]))
+    pattern = re.escape(name).replace(r"\.", r"\.(\d{1,9})\.", 1)
+    found = [match for match in (re.fullmatch(pattern, other) for other in files.names(folder)) if match]
+    return [folder / match[0] for match in sorted(found, key=lambda match: int(match[1]))]
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path that becomes `path` at the end of the block, at once and durably, or not at all."""
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A temporary file that becomes `path` at the end of the block, at once and durably, or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    files.remove(temporary)  # what a process of the same number left, or a link that lies in wait
     try:
-        yield temporary
-        with temporary.open("rb") as file:
+        with files.opened(temporary, "xb") as file:
+            yield file
+            file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+        files.replace(temporary, path.name)
     finally:
-        temporary.unlink(missing_ok=True)
+        files.remove(temporary)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -145,7 +149,7 @@ def write_text(path: Path, text: str) -> None:
 
 def _write(path: Path, text: str) -> None:
     with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write(text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -165,7 +169,7 @@ def to_json(value: Any) -> str:
 def read_json(path: Path) -> Any:
     """Raises ValueError that names the file where it is damaged."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(files.read_text(path))
     except (ValueError, RecursionError) as error:
         hint = "a machine that went down may leave such a file: move its folder away, or put a copy in place"
         raise ValueError(f"{path}: is damaged ({error}); {hint}") from error
@@ -173,7 +177,7 @@ def read_json(path: Path) -> Any:
 
 def reserve(folder: Path) -> None:
     """Keep room on the disk for a result. Raises OSError where there is none."""
-    with (folder / RESERVE).open("wb") as file:
+    with files.opened(folder / RESERVE, "wb") as file:
         os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
 
 
@@ -184,14 +188,14 @@ def write_result(folder: Path, result: Result) -> None:
         write_json(path, result)
     except OSError as error:
         text = to_json(result).encode()
-        if not is_full(error) or not reserved.exists() or len(text) > RESERVE_BYTES:
+        if not is_full(error) or not files.exists(reserved) or len(text) > RESERVE_BYTES:
             raise
-        with reserved.open("r+b") as file:  # writes into blocks that the file has already
+        with files.opened(reserved, "r+b") as file:  # writes into blocks that the file has already
             file.write(text)
             file.truncate()
             os.fsync(file.fileno())
-        reserved.replace(path)
-    reserved.unlink(missing_ok=True)
+        files.replace(reserved, path.name)
+    files.remove(reserved)
 
 
 def read_info(folder: Path) -> RunInfo:
@@ -219,6 +223,16 @@ def read_result(folder: Path) -> Result | None:
     return result
 
 
+def read_config(folder: Path) -> schema.RunConfig:
+    """The configuration of a run. Raises OSError, and ConfigError for what is none."""
+    path = folder / CONFIG
+    return schema.parse(files.read_text(path), str(path))
+
+
+def write_config(folder: Path, config: schema.RunConfig) -> None:
+    _write(folder / CONFIG, schema.to_text(config))
+
+
 def parent_of(folder: Path) -> Path | None:
     """The folder of the sweep that a run belongs to; None for a run of its own."""
     parent = read_info(folder).parent
@@ -230,13 +244,18 @@ def artifacts(folder: Path) -> list[Path]:
     sweep's view (a tag of the experiment), the model unless `tracking.upload_model` says so, and whatever starts with
     a dot."""
     private = {JOURNAL, MIRROR, RUN, VIEW}
-    if (folder / MODEL).exists() and not schema.load(folder / CONFIG).tracking.upload_model:
+    if files.exists(folder / MODEL) and not read_config(folder).tracking.upload_model:
         private.add(MODEL)
-    return sorted(
-        path for path in folder.iterdir() if path.is_file() and path.name not in private and path.name[0] != "."
-    )
+    return [folder / name for name in files.names(folder) if name not in private and name[0] != "."]
 
 
 def run_folders(root: Path) -> list[Path]:
-    """Every run folder and sweep folder at or below `root`, parents before children."""
-    return sorted((path.parent for path in root.rglob(RUN)), key=lambda path: (len(path.parts), path.name))
+    """Every run folder and sweep folder at or below `root`, parents before children.
+
+    Below it no link is followed; it may itself be one.
+    """
+    root = root.resolve() if root.is_symlink() else root
+    found = (path.parent for path in root.rglob(RUN))
+    return sorted(
+        (path for path in found if path == root or not path.is_symlink()), key=lambda path: (len(path.parts), path.name)
+    )

@@ -21,7 +21,7 @@ from typing import IO, Any
 
 import psutil
 
-from tracking.run import run_folder
+from tracking.run import files, run_folder
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # what a file system without locks answers
@@ -41,7 +41,7 @@ def hold(folder: Path) -> Iterator[int]:
 
     Raises Running where somebody else does, OSError where the folder cannot be written to.
     """
-    with (folder / run_folder.RUN_LOCK).open("a+", encoding="utf-8") as file:
+    with files.opened(folder / run_folder.RUN_LOCK, "a+") as file:
         locks = _lock(file)
         file.truncate(0)
         json.dump(_identity(file) | {"locks": locks}, file)
@@ -60,9 +60,9 @@ def hold_abandoned(folder: Path, ended: bool = False) -> Iterator[None]:
     With `ended`, the caller answers for what cannot be known from here; a lock that is held stands all the same.
     """
     path = folder / run_folder.RUN_LOCK
-    if not path.exists() and not ended:
+    if not files.exists(path) and not ended:
         raise Running(f"there is no {run_folder.RUN_LOCK} in it, which says who runs it")
-    with path.open("a+", encoding="utf-8") as file:
+    with files.opened(path, "a+") as file:
         _lock(file)
         doubt = _doubt(folder, file)
         if doubt and not ended:
@@ -101,7 +101,7 @@ def _doubt(folder: Path, file: IO[str]) -> str:
 def _silent_since_boot(folder: Path) -> bool:
     """Whether the journal was last written before this machine was started: then another has not gone on with it."""
     path = folder / run_folder.JOURNAL
-    return not path.exists() or path.stat().st_mtime < psutil.boot_time()
+    return not files.exists(path) or path.lstat().st_mtime < psutil.boot_time()
 
 
 def _identity(file: IO[str]) -> dict[str, Any]:

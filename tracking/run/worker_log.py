@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from conf import secrets
+from tracking.run import files
 
 PIPE_BYTES = 1_048_576  # the most that an unprivileged process may ask for (pipe(7)): a stopped launcher blocks nobody
 LINE_BYTES = 65_536  # a longer line is written in parts, between two words: half a secret is not recognised
@@ -22,7 +23,7 @@ class WorkerLog:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("wb", buffering=0)
+        self._file = files.opened(path, "wb", buffering=0)
         self._reading, self._writing = os.pipe()
         with suppress(OSError):  # where the user's share of pipes is used up, it keeps the usual 64 KiB
             fcntl.fcntl(self._reading, fcntl.F_SETPIPE_SZ, PIPE_BYTES)

@@ -31,7 +31,7 @@ class WholeFiles(TorchCheckpointIO):
         self.error = ""
         try:
             Path(path).parent.mkdir(mode=0o700, exist_ok=True)
-            with run_folder.replacing(Path(path)) as temporary, temporary.open("wb") as file:
+            with run_folder.replacing(Path(path)) as file:
                 torch.save(checkpoint, file)
         except (OSError, RuntimeError) as error:  # PyTorch makes a RuntimeError of what the file raises.
             self.error = str(error.__context__ or error)

@@ -33,7 +33,7 @@ ALL_IMPORTS = "TIMETRIAL_ALL_IMPORTS"  # It is set where trainers.loop.lightning
 
 def main(run_dir: Path) -> int:
     """Run the training in `run_dir` and return 0, or leave its failure in result.json and return 1."""
-    config = schema.load(run_dir / run_folder.CONFIG)
+    config = run_folder.read_config(run_dir)
     processes = config.processes_per_node()
     # What torchrun does too: more threads than cores make every process slower. Threads that spin for long while
     # they wait for each other are many times slower than ones that sleep, wherever something else wants a core.
@@ -129,7 +129,7 @@ def run_rank(run_dir: Path, environment: dict[str, str]) -> None:
     from trainers.loop.train import train
 
     rank = int(os.environ["RANK"])
-    config = schema.load(run_dir / run_folder.CONFIG)
+    config = run_folder.read_config(run_dir)
     try:
         train(config, run_dir, environment)
     except Exception as error:

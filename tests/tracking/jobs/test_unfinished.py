@@ -68,9 +68,13 @@ def test_thousands_of_folders_cost_no_time(tmp_path: Path, monkeypatch: pytest.M
         (tmp_path / f"run{number}" / run_folder.RUN).write_text("{")  # reading it would be an error
     waiting = left(tmp_path, "waiting")
     listed: list[Path] = []
+
+    def seen(path: Path | str | int) -> None:
+        listed.append(Path(f"/proc/self/fd/{path}").readlink() if isinstance(path, int) else Path(path))
+
     for name in ("listdir", "scandir"):
         listing = getattr(os, name)
-        monkeypatch.setattr(os, name, lambda path, listing=listing: (listed.append(Path(path)), listing(path))[1])
+        monkeypatch.setattr(os, name, lambda path, listing=listing: (seen(path), listing(path))[1])
     assert unfinished.look_back(tmp_path) == ([], [waiting])
     assert tmp_path / unfinished.MARKS in listed
     assert not [path for path in listed if path == tmp_path or path.name.startswith("run")]
