@@ -3,8 +3,8 @@
 0 = not slower beyond the margin, 1 = slower, 2 = the runs cannot tell, or the request cannot be answered.
 
 JSON: `exit_code`; `metric`; `sentence`, the verdict in words, and `why`; `slowdown` with `low`, `observed` and `high`
-as shares, or null; `baseline` and `candidate`, each with `values`, `num_finished`, `missed`, `failed` (kind: number)
-and `running`; `notes`, sentences.
+as shares, or null; `baseline` and `candidate`, each with `values`, `given_up` (what runs that did not reach the target
+had come to), `num_diverged`, `num_finished`, `missed`, `failed` (kind: number) and `running`; `notes`, sentences.
 """
 
 from __future__ import annotations
