@@ -35,7 +35,9 @@ def test_a_job_that_missed_its_target_has_its_rate_its_epochs_and_its_best_value
     assert (missed["FLOPs utilisation"], reached["FLOPs utilisation"]) == ("32.1%", "")
     assert (reached["epochs"], reached["best accuracy"]) == ("2", "0.95")
     assert (failed["best accuracy"], failed["samples/s"]) == ("", "")
-    assert (mean["n"], mean["status"], mean["time to accuracy (s)"]) == ("2 of 3", "1 reached the target", "10.00")
+    assert mean["n"] == "2 of 3"
+    assert mean["status"].startswith("reached by 1 of 2")
+    assert mean["time to accuracy (s)"] == "≥ 5.00 ± 5.00"  # nothing says by when the other had not got there
     assert (mean["best accuracy"], mean["samples/s"]) == ("0.9 ± 0.05", "101 ± 1")
 
 
