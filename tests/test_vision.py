@@ -19,7 +19,8 @@ SMALL = ("gpus=0", "tracking.offline=true", "tracking.system_metrics_interval_se
 def detector(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     folder = tmp_path_factory.mktemp("vision")
     return launch(
-        folder, "model=ssd", "recipe=ssd_cpu", f"dataset.size={NUM_TRAIN}", "batch_size=4", "max_epochs=1", "cpu_processes=2", *SMALL,
+        folder, "model=ssd", "recipe=ssd_cpu", f"dataset.size={NUM_TRAIN}", "batch_size=4", "max_epochs=1",
+        "cpu_processes=2", *SMALL,
         TIMETRIAL_CACHE=str(folder / "cache"),
     )  # fmt: skip
 
