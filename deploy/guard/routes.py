@@ -27,6 +27,7 @@ OPEN = {
         GET  /build/<path:filename>
         POST api/2.0/mlflow/experiments/create
         GET  api/2.0/mlflow/users/current
+        GET  api/2.0/mlflow/users/list
         GET  api/3.0/mlflow/users/current/permissions
         GET  api/3.0/mlflow/ui-telemetry
         POST api/3.0/mlflow/ui-telemetry
@@ -84,7 +85,6 @@ OPEN = {
         POST   api/2.0/mlflow/users/create-ui
         POST   api/2.0/mlflow/users/create
         GET    api/2.0/mlflow/users/get
-        GET    api/2.0/mlflow/users/list
         PATCH  api/2.0/mlflow/users/update-password
         PATCH  api/2.0/mlflow/users/update-admin
         DELETE api/2.0/mlflow/users/delete
