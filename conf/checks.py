@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import parse_qsl, urlsplit
 
+from conf.names import check_names
 from conf.schema import LR_SCALING, SAVE_MODEL, ConfigError, InstanceConfig, RunConfig, StudyConfig
-from conf.secrets import MIN_CHARS, URL_PASSWORD, is_secret_name, redact, strip_credentials
-
-URI_SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql")
-
-MAX_NAME = 40  # characters: four such parts, a time and what a sweep varies make a folder's name, of 255 bytes
-NAME = rf"[\w+-][\w.+-]{{0,{MAX_NAME - 1}}}"
-MAX_EXPERIMENT = 500  # characters, MLflow's own limit
+from conf.secrets import MIN_CHARS, is_secret_name, redact
+from conf.tracking_uri import check_uri
 
 
 class Gpu(Protocol):
@@ -77,34 +70,6 @@ def check_secrets(key: str, value: Any) -> None:
         raise ConfigError(
             f"{key}: holds a secret, which run folders would keep; take it out (a password, a token or the value of a"
             " secret environment variable), and give it in the environment or in the file of the program that reads it"
-        )
-
-
-def check_names(config: RunConfig) -> None:
-    """What names folders, runs and experiments, and that nothing stands where an empty variable left a gap."""
-    for key, value in {"resume": config.resume, "sweep.resume": config.sweep.resume}.items():
-        if value is not None and not value.strip():
-            what = "folder of the interrupted run" if key == "resume" else "id of the sweep"
-            raise ConfigError(f"{key}=: is empty; give the {what}, or leave {key} out for a new run")
-    names = {
-        "model.name": config.model.name,
-        "dataset.name": config.dataset.name,
-        "precision.name": config.precision.name,
-        "stack.name": config.stack.name,
-    }
-    for key, name in names.items():
-        if not re.fullmatch(NAME, name, re.ASCII):
-            raise ConfigError(
-                f"{key}={name}: names folders and runs; give 1 to {MAX_NAME} letters, digits, dots, dashes"
-                " and underscores of ASCII, the first of which is no dot"
-            )
-    experiment = config.tracking.experiment
-    if not experiment.strip():
-        raise ConfigError("tracking.experiment: is empty; give MLflow a name for the experiment")
-    if len(experiment) > MAX_EXPERIMENT or not experiment.isprintable():
-        raise ConfigError(
-            f"tracking.experiment={experiment[:40]!r}...: has {len(experiment)} characters; MLflow takes up to"
-            f" {MAX_EXPERIMENT}, of one line"
         )
 
 
@@ -231,32 +196,6 @@ def check_save_model(config: RunConfig) -> None:
         raise ConfigError(
             "tracking.upload_model=true: has no effect with save_model=none; give save_model=final or save_model=best"
         )
-
-
-def check_uri(uri: str) -> None:
-    bare = strip_credentials(uri)
-    in_query = any(is_secret_name(name) for name, _ in parse_qsl(urlsplit(uri).query))
-    if URL_PASSWORD.search(uri) or in_query or (bare != uri and bare.startswith("http")):
-        raise ConfigError(
-            "tracking.uri: holds a password, which run folders would keep; give it in MLFLOW_TRACKING_USERNAME and"
-            " MLFLOW_TRACKING_PASSWORD, or the whole address in MLFLOW_TRACKING_URI"
-        )
-    if urlsplit(uri).scheme.split("+")[0] not in URI_SCHEMES:
-        raise ConfigError(
-            f"tracking.uri={bare}: give sqlite:///FILE, http(s)://HOST:PORT or a database's address"
-            " (MLflow no longer keeps runs in plain folders)"
-        )
-    if folder := database_folder(uri):
-        raise ConfigError(
-            f"tracking.uri={bare}: {folder} is a folder; give the database's file, as in {bare}/mlflow.db"
-        )
-
-
-def database_folder(uri: str) -> Path | None:
-    """The folder that stands where an SQLite database's file should: MLflow would try for minutes to open it."""
-    match = re.fullmatch(r"sqlite(?:\+\w+)?:///([^?]+)(?:\?.*)?", uri)
-    path = Path(match[1]).expanduser() if match else None
-    return path if path is not None and path.is_dir() else None
 
 
 def check_study(study: StudyConfig, overrides: Sequence[str], params: Iterable[str]) -> None:
