@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests import forked
 from tracking.run import journal, run_folder
 from tracking.run.journal import Record
 
@@ -59,13 +61,22 @@ def start(cwd: Path, *arguments: str, max_file_bytes: int = 0, **extra_env: str)
 
 def collect(process: subprocess.Popen[str], cwd: Path, timeout_sec: float = HANGS_SEC) -> Launched:
     output, _ = process.communicate(timeout=timeout_sec)
+    return launched(process.returncode, output, cwd)
+
+
+def launched(code: int, output: str, cwd: Path) -> Launched:
     # Sweeps have no config of their own, and artifacts no run.json.
     folders = sorted(path.parent for path in cwd.rglob(run_folder.RUN) if (path.parent / run_folder.CONFIG).exists())
-    return Launched(process.returncode, output, cwd, folders)
+    return Launched(code, output, cwd, folders)
 
 
 def launch(cwd: Path, *arguments: str, **extra_env: str) -> Launched:
-    return collect(start(cwd, *arguments, max_file_bytes=0, **extra_env), cwd)
+    """Run launch.py to its end."""
+    if not forked.possible():
+        return collect(start(cwd, *arguments, max_file_bytes=0, **extra_env), cwd)
+    with tempfile.NamedTemporaryFile() as output:
+        code = forked.run(list(arguments), cwd, environment(**extra_env), Path(output.name), HANGS_SEC)
+        return launched(code, Path(output.name).read_text(), cwd)
 
 
 def events(folder: Path, key: str) -> list[Record]:
