@@ -81,6 +81,7 @@ def collect() -> None:
 
 def launch(started: float) -> int:
     """Check every job before any is run, then run them one after the other."""
+    from tracking import stacks
     from tracking.environment import nvml
     from tracking.jobs import Launcher, resume, sweep
     from trainers.stack import worker_command
@@ -95,10 +96,14 @@ def launch(started: float) -> int:
     config, folder = jobs[0].config, None
     if config.sweep.resume:
         folder, jobs = sweep.resume(config.runs_dir, config.sweep.resume, jobs, multirun)
+    configs = [job.config for job in jobs if not job.finished]
+    verdicts = stacks.judged(configs, gpus)
     launcher = Launcher(config, gpus, worker_command, started)
     if config.dry_run:
-        return launcher.dry_run([job for job in jobs if not job.finished])
+        return launcher.dry_run([job for job in jobs if not job.finished], verdicts)
+    stacks.check(verdicts)
     launcher.check_server()
+    launcher.make_stacks(configs)
     if multirun or folder:
         return launcher.run_sweep(jobs, sys.argv[1:], folder)
     return launcher.run_single(jobs[0])

@@ -172,8 +172,6 @@ def check_target(config: RunConfig) -> None:
 
 
 def check_surroundings(config: RunConfig) -> None:
-    if config.stack.kind != "native":
-        raise ConfigError(f"stack.kind={config.stack.kind}: allowed: native")
     if config.instance.price_per_hour is not None and config.instance.price_per_hour < 0:
         raise ConfigError(f"price_per_hour={config.instance.price_per_hour}: must not be negative")
     if config.instance.currency != "USD":

@@ -74,7 +74,14 @@ class PrecisionConfig:
 @dataclass
 class StackConfig:
     name: str = REQUIRED  # what runs and reports show
-    kind: str = "native"  # native: this interpreter, as it is
+    # native: this interpreter, as it is | python: another one | uv: an environment that uv makes of what is declared
+    kind: str = "native"
+    python: str | None = None  # python: the interpreter's path; uv: its version or path, by default this one's
+    torch: str | None = None  # uv: PyTorch's version
+    requirements: list[str] = field(default_factory=list)  # uv: what its workloads import beside torch and Lightning
+    overrides: list[str] = field(default_factory=list)  # uv: versions whatever others ask for: nvidia-nccl-cu12==2.27.5
+    index: str | None = None  # uv: URL of an index of packages, asked before the default one
+    exclude_newer: str | None = None  # uv: take no package that was uploaded after this date: 2026-11-20
     env: dict[str, str] = field(default_factory=dict)  # environment variables set for the worker
     # What the worker must find, by fingerprint key (torch, cuda, cudnn, nccl, driver, python): a version or its
     # prefix. On the command line: +stack.expect.torch=2.11

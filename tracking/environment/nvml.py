@@ -48,6 +48,24 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[Gpu]:
     return select(machine, environ.get("CUDA_VISIBLE_DEVICES"))
 
 
+def driver_version() -> str | None:
+    """The NVIDIA driver's version, such as 580.159.04; None where there is no driver."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except ImportError:
+        return None
+    except pynvml.NVMLError:
+        return None
+    try:
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return None
+    finally:
+        pynvml.nvmlShutdown()
+
+
 def _devices(pynvml: ModuleType, index: int) -> list[Gpu]:
     """What CUDA could show of the GPU with this index: the GPU itself or, under MIG, its MIG devices."""
     gpu = pynvml.nvmlDeviceGetHandleByIndex(index)

@@ -13,8 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from tracking.environment import nvml
 from tracking.environment.mlflow_import import importing_mlflow
 from tracking.environment.neighbours import Neighbours
@@ -97,6 +95,8 @@ class Rates:
 
 
 def _disk_megabytes() -> dict[str, float]:
+    import psutil  # In these functions only: a worker's environment need not have it.
+
     counters = psutil.disk_io_counters()
     if counters is None:  # a machine without disks, as some containers see it
         return {}
@@ -104,6 +104,8 @@ def _disk_megabytes() -> dict[str, float]:
 
 
 def _network_megabytes() -> dict[str, float]:
+    import psutil
+
     counters = psutil.net_io_counters()
     return {
         "network_receive_megabytes": counters.bytes_recv / 1e6,
@@ -113,6 +115,8 @@ def _network_megabytes() -> dict[str, float]:
 
 def _disk_space(path: Path) -> dict[str, float]:
     """The metrics of MLflow's DiskMonitor, which knows no disk but the root's."""
+    import psutil
+
     usage = psutil.disk_usage(str(path))
     return {
         "disk_usage_percentage": usage.percent,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from conf.schema import ConfigError, RunConfig
+from tracking import stacks
 from tracking.jobs import console, resume, run_setup, supervision, sweep, sweep_summary, unfinished
 from tracking.jobs.repair import repair
 from tracking.jobs.supervision import Interrupted
@@ -39,15 +40,29 @@ class Launcher:
         self._uploads = Uploads(config.tracking, self._console)
         supervision.raise_on_signals()
 
-    def dry_run(self, jobs: Sequence[Job]) -> int:
+    def dry_run(self, jobs: Sequence[Job], verdicts: Sequence[stacks.Verdict] = ()) -> int:
+        """Print what would be run; exit code 2 where a stack cannot."""
         sweep.name_jobs(jobs)
         for number, job in enumerate(jobs, 1):
             new = Path(job.config.runs_dir).resolve() / job.name
-            command = self._command(job.config, job.checkpoint.folder if job.checkpoint else new)
             self._console.print(f"job {number} of {len(jobs)}: {' '.join(job.overrides) or 'defaults'}", style="bold")
-            self._console.print(f"  {command}", soft_wrap=True)
+            if stacks.ready(job.config.stack):
+                command = self._command(job.config, job.checkpoint.folder if job.checkpoint else new)
+                self._console.print(f"  {command}", soft_wrap=True)
+            else:
+                self._console.print(
+                    f"  in an environment that is made first: {stacks.environment.summary(job.config.stack)}"
+                )
+        self._console.print(stacks.table(verdicts))
+        stacks.check(verdicts)
         self._console.print(f"{len(jobs)} checked; nothing was trained (dry_run=true)")
         return 0
+
+    def make_stacks(self, configs: Sequence[RunConfig]) -> None:
+        """Make the environments that the jobs need, outside every measured time. Raises ConfigError."""
+        began = time.monotonic()
+        stacks.make(configs, lambda words: self._console.print(words, soft_wrap=True))
+        self._started += time.monotonic() - began
 
     def check_server(self) -> None:
         """Say so where the server does not answer. Raises ConfigError where it refuses the user."""

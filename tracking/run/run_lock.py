@@ -19,8 +19,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-import psutil
-
 from tracking.run import files, run_folder
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -100,6 +98,8 @@ def _doubt(folder: Path, file: IO[str]) -> str:
 
 def _silent_since_boot(folder: Path) -> bool:
     """Whether the journal was last written before this machine was started: then another has not gone on with it."""
+    import psutil  # Only here: a worker's environment need not have it.
+
     path = folder / run_folder.JOURNAL
     return not files.exists(path) or path.lstat().st_mtime < psutil.boot_time()
 

@@ -9,8 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conf.schema import RunConfig
+from tracking import stacks
+from tracking.environment import cache
 
 LAUNCHER = "TIMETRIAL_LAUNCHER"  # It holds the launcher's process id where the worker is its child.
+# What an activated environment sets for its own Python.
+OWN = {"VIRTUAL_ENV", "PYTHONHOME", "CONDA_PREFIX", "__PYVENV_LAUNCHER__"}
 ROOT = Path(__file__).resolve().parents[2]  # Conf, tracking and trainers are imported from here.
 
 
@@ -23,27 +27,45 @@ class WorkerCommand:
         return " ".join(self.argv)
 
 
-def native(config: RunConfig, run_dir: Path, environ: Mapping[str, str]) -> WorkerCommand:
-    """This interpreter, as it is; -P, so that no folder of the user's shadows one of ours.
+# What -P does from Python 3.11 on: no folder of the user's shadows a module of ours.
+BEFORE_P = "import runpy, sys; sys.path.remove(''); runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+WORKER = "trainers.loop.worker"
+
+
+def worker_command(config: RunConfig, run_dir: Path, environ: Mapping[str, str] = os.environ) -> WorkerCommand:
+    """The command and environment that train the run in `run_dir` on the stack of its config.
 
     The environment is the launcher's without MLflow's variables: the worker never talks to MLflow, and they may hold
-    credentials. What the user puts in stack.env is passed on all the same.
+    credentials. What the user puts in stack.env is passed on all the same. Raises ConfigError where the stack's Python
+    is none that a worker can run on.
     """
+    python = stacks.python_of(config.stack)
+    argv = [sys.executable, "-P", "-m", WORKER] if python is None else run_module(python, WORKER)
+    foreign = set() if python is None else OWN
+    inherited = {name: value for name, value in environ.items() if name not in foreign and not is_mlflows(name)}
+    return WorkerCommand([*argv, str(run_dir)], {**inherited, **settings(config, environ, python)})
+
+
+def run_module(python: stacks.Interpreter, module: str) -> list[str]:
+    """The command that runs a module of ours on another Python."""
+    if python.isolates:
+        return [python.path, "-P", "-m", module]
+    return [python.path, "-c", BEFORE_P.format(module=module)]
+
+
+def settings(config: RunConfig, environ: Mapping[str, str], python: stacks.Interpreter | None) -> dict[str, str]:
+    """The variables that every worker is given."""
     path = os.pathsep.join(filter(None, [str(ROOT), environ.get("PYTHONPATH", "")]))
-    settings = {
+    own = {
         "PYTHONPATH": path,
         "PYTHONUNBUFFERED": "1",
         LAUNCHER: str(os.getpid()),  # The worker ends with it, even if it is gone already.
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # It is the order of nvidia-smi and NVML.
-        **config.stack.env,
     }
-    inherited = {name: value for name, value in environ.items() if not name.lstrip("_").startswith("MLFLOW_")}
-    return WorkerCommand([sys.executable, "-P", "-m", "trainers.loop.worker", str(run_dir)], {**inherited, **settings})
+    # Where the cache is takes a package to tell, which another Python need not have.
+    own |= {"TIMETRIAL_CACHE": str(cache())} if python is not None else {}
+    return {**own, **config.stack.env}
 
 
-STACKS = {"native": native}
-
-
-def worker_command(config: RunConfig, run_dir: Path, environ: Mapping[str, str] = os.environ) -> WorkerCommand:
-    """The command and environment that train the run in `run_dir` on the stack of its config."""
-    return STACKS[config.stack.kind](config, run_dir, environ)
+def is_mlflows(name: str) -> bool:
+    return name.lstrip("_").startswith("MLFLOW_")

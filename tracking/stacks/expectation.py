@@ -1,0 +1,23 @@
+"""What a worker must find, from what its stack declares."""
+
+from __future__ import annotations
+
+import re
+
+from conf.schema import StackConfig
+
+# The wheels of the libraries whose version a worker asks of the library itself.
+LIBRARIES = {"cudnn": r"nvidia-cudnn-cu\d+", "nccl": r"nvidia-nccl-cu\d+"}
+DIGITS = 3  # cuDNN and NCCL tell three parts of their version; a wheel's fourth counts its builds
+
+
+def expected(stack: StackConfig) -> dict[str, str]:
+    """Versions by fingerprint key: those declared, under what `stack.expect` says itself."""
+    found = {"torch": stack.torch} if stack.torch else {}
+    if stack.kind == "uv" and stack.python and re.fullmatch(r"[\d.]+", stack.python):
+        found["python"] = stack.python
+    for line in [*stack.requirements, *stack.overrides]:
+        for key, name in LIBRARIES.items():
+            if match := re.fullmatch(rf"{name}\s*==\s*([\d.]+)", line.strip()):
+                found[key] = ".".join(match[1].split(".")[:DIGITS])
+    return found | stack.expect

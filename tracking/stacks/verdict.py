@@ -1,0 +1,145 @@
+"""Whether a stack can run here, judged before anything is built: what it needs, what was found, and the verdict."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from conf.schema import ConfigError, StackConfig
+from tracking.environment import nvml
+from tracking.stacks import environment, interpreter, releases
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+FITTING = "stack=torch2_9"  # what an old driver runs of what is shipped
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A row of the table that dry_run and doctor show; `error` is empty where the stack can run."""
+
+    stack: str
+    needs: str
+    found: str
+    error: str = ""
+
+    @property
+    def words(self) -> str:
+        return self.error or "can run"
+
+
+def table(verdicts: Sequence[Verdict]) -> Table:
+    """The verdicts for a terminal."""
+    from rich.table import Table  # Only here: a worker's environment need not have it.
+
+    shown = Table(title="stacks", title_justify="left")
+    for heading in ("stack", "needs", "found", "verdict"):
+        shown.add_column(heading, overflow="fold")
+    for verdict in verdicts:
+        shown.add_row(verdict.stack, verdict.needs, verdict.found, verdict.words)
+    return shown
+
+
+def judge(stack: StackConfig, gpus: Sequence[nvml.Gpu], resolve: bool = True) -> Verdict:
+    """Judge a stack for a run on these GPUs ([] for the CPU); with `resolve`, uv is asked whether it can be made."""
+    found = f"driver {nvml.driver_version() or 'unknown'}" if gpus else "no GPU asked for"
+    needs = KINDS.get(stack.kind, stack.kind)
+    try:
+        check_keys(stack)
+        torch, cuda, present = versions(stack)
+        needs = f"{needs}: torch {torch}" + (f", CUDA {cuda}" if cuda else "")
+        if gpus and cuda:
+            needs += f", driver {releases.min_driver(cuda) or '?'} or later"
+            check_driver(stack, torch, cuda, gpus)
+        found += f"; {present}"
+        if stack.kind == "uv" and environment.find(stack) is None:
+            check_room(stack)
+            if resolve:
+                environment.resolve(stack)
+                found += ", which resolves"
+    except ConfigError as error:
+        return Verdict(stack.name, needs, found, str(error))
+    return Verdict(stack.name, needs, found)
+
+
+KINDS = {"native": "this Python", "python": "another Python", "uv": "an environment of uv's"}
+KEYS = {
+    "native": (),
+    "python": ("python",),
+    "uv": ("python", "torch", "requirements", "overrides", "index", "exclude_newer"),
+}
+REQUIRED = {"python": "python", "uv": "torch"}
+
+
+def check_keys(stack: StackConfig) -> None:
+    """Raise ConfigError for a kind that is none, a key that it needs, and a key that has no effect with it."""
+    if stack.kind not in KEYS:
+        raise ConfigError(f"stack.kind={stack.kind}: allowed: {', '.join(KEYS)}")
+    for key in KEYS["uv"]:
+        if getattr(stack, key) and key not in KEYS[stack.kind]:
+            raise ConfigError(f"stack.{key}: has no effect with stack.kind={stack.kind}; leave it out")
+    needed = REQUIRED.get(stack.kind)
+    if needed and not getattr(stack, needed):
+        raise ConfigError(f"stack={stack.name}: stack.kind={stack.kind} needs stack.{needed}; give it")
+
+
+def versions(stack: StackConfig) -> tuple[str, str | None, str]:
+    """torch, its CUDA where that is known, and what is there of the stack. Raises ConfigError."""
+    if stack.kind == "uv":
+        assert stack.torch is not None
+        release = releases.release(stack.torch)
+        there = environment.find(stack)
+        own = stack.index is not None  # wheels from elsewhere may be built for another CUDA
+        return stack.torch, release.cuda if release and not own else None, "made" if there else "not made yet"
+    if stack.kind == "python":
+        assert stack.python is not None
+        python = interpreter.probe(stack, stack.python)
+        return python.torch, python.cuda, f"Python {python.python}, Lightning {python.lightning}"
+    return metadata.version("torch"), native_cuda(), f"Python {sys.version.split()[0]}"
+
+
+def native_cuda() -> str | None:
+    """The CUDA of this Python's torch, read from its file: importing it takes seconds."""
+    path = Path(str(metadata.distribution("torch").locate_file("torch/version.py")))
+    lines = path.read_text().splitlines() if path.exists() else []
+    values = [line.partition("=")[2].strip() for line in lines if line.startswith("cuda")]
+    return values[0].strip("'") if values and values[0] != "None" else None
+
+
+def check_driver(stack: StackConfig, torch: str, cuda: str, gpus: Sequence[nvml.Gpu]) -> None:
+    """Raise ConfigError where the driver is too old for this CUDA, or the wheel holds no code for a GPU."""
+    driver, release = nvml.driver_version(), releases.release(torch)
+    for gpu in gpus:
+        capability = gpu.compute_capability
+        least = releases.min_driver(cuda, capability)
+        if driver is not None and least is not None and int(driver.split(".")[0]) < least:
+            other = f"; take {FITTING}, or" if stack.kind == "native" else ": take a stack of an older CUDA, or"
+            raise ConfigError(
+                f"stack={stack.name}: CUDA {cuda} of torch {torch} needs driver {least} or later, and this is"
+                f" {driver}{other} install a newer driver ({releases.FORWARD_COMPATIBILITY})"
+            )
+        built = release.capabilities if release and stack.index is None else None
+        if built and capability is not None and not releases.holds(built, capability):
+            held = ", ".join(map(str, built))
+            raise ConfigError(
+                f"stack={stack.name}: torch {torch} holds no code for GPU {gpu.index} ({gpu.name}, compute capability"
+                f" {capability}), only for {held}; take a stack with another torch"
+            )
+
+
+def check_room(stack: StackConfig) -> None:
+    """Raise ConfigError where the cache's disk has no room for an environment."""
+    folder = environment.root()
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    if free < environment.ROOM_BYTES:
+        raise ConfigError(
+            f"stack={stack.name}: making it takes up to {environment.ROOM_BYTES / 1e9:.0f} GB, and {there} has"
+            f" {free / 1e9:.1f} GB left; make room (python -m tracking stacks --remove), or set TIMETRIAL_CACHE"
+        )
