@@ -18,6 +18,7 @@ from secrets import token_hex
 from typing import Any
 
 from conf import secrets
+from tracking import stacks
 from tracking.environment import cache, nvml
 from tracking.mirror import TrackingRefused, TrackingUnavailable, connection, server
 from tracking.run import Journal, Result, RunInfo, run_folder
@@ -27,10 +28,6 @@ NOT_STARTED = 127  # a shell's exit code for a command that is not there
 MIN_FREE_GB = 5.0
 NCCL_TIMEOUT_SEC = 180.0
 OLDEST_SERVER, NEWEST_TESTED = (3, 5), (3, 17)  # of MLflow; the first as in pyproject.toml
-
-# The oldest driver for each major version of CUDA:
-# https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, table 1.
-MIN_DRIVER = {11: 450, 12: 525, 13: 580}
 
 Run = Callable[[Sequence[str], float], tuple[int, str]]  # command, seconds to wait -> exit code, output
 
@@ -84,6 +81,7 @@ def run(command: Sequence[str], timeout_sec: float) -> tuple[int, str]:
 def examine(asked: Asked, run: Run = run, free: Callable[[Path], int] | None = None) -> Iterator[Finding]:
     """Every finding, in the order in which a run would come upon it; `run` and `free` are for tests."""
     yield from gpus(run)
+    yield from declared_stacks()
     yield from tracking_server(asked)
     for what, path in (("runs_dir", asked.runs_dir), ("cache", cache())):
         yield disk(what, path, free or (lambda place: shutil.disk_usage(place).free))
@@ -120,11 +118,11 @@ def driver(version: str | None, stack: dict[str, Any], num_gpus: int) -> Finding
         return Finding("driver", f"no GPU: not checked (torch {torch}, CUDA {cuda or 'none'})")
     if cuda is None:
         return Finding("driver", f"torch {torch} is built without CUDA: install a build that has it", ok=False)
-    least = MIN_DRIVER.get(int(cuda.split(".")[0]))
+    least = stacks.MIN_DRIVER.get(int(cuda.split(".")[0]))
     if least is None:
         return Finding("driver", f"{version}; what CUDA {cuda} of torch {torch} needs is not known here")
     if int(version.split(".")[0]) < least:
-        fitting = [major for major, needed in MIN_DRIVER.items() if int(version.split(".")[0]) >= needed]
+        fitting = [major for major, needed in stacks.MIN_DRIVER.items() if int(version.split(".")[0]) >= needed]
         other = f", or a torch built for CUDA {max(fitting)}" if fitting else ""
         words = f"{version} is too old for CUDA {cuda} of torch {torch}: install driver {least} or newer{other}"
         return Finding("driver", words, ok=False)
@@ -141,6 +139,15 @@ def nccl(stack: dict[str, Any]) -> Finding:
         return Finding("NCCL", "no GPU: not checked" if not stack["gpus"] else "one GPU: nothing to talk to")
     words = f"{stack['nccl']}, all-reduce over {stack['gpus']} GPUs at {stack['bus_gb_per_sec']:.1f} GB/s bus bandwidth"
     return Finding("NCCL", words)
+
+
+def declared_stacks() -> Iterator[Finding]:
+    """What each stack needs, was found, and the verdict; one that cannot run here is nothing to be mended."""
+    visible = nvml.visible_gpus()
+    for name, stack in stacks.declared().items():
+        if stack.kind != "native":
+            verdict = stacks.judge(stack, visible, resolve=False)
+            yield Finding(f"stack {name}", f"{verdict.needs}; {verdict.found}; {verdict.words}")
 
 
 def tracking_server(asked: Asked) -> Iterator[Finding]:

@@ -18,10 +18,11 @@ from tracking.commands.doctor import DOCTOR
 from tracking.commands.fingerprint import FINGERPRINT
 from tracking.commands.gate import GATE
 from tracking.commands.report import REPORT
+from tracking.commands.stacks import STACKS
 from tracking.commands.sync import SYNC
 from tracking.terminal import LastingStream
 
-COMMANDS = (DIFF, DOCTOR, FINGERPRINT, GATE, REPORT, SYNC)
+COMMANDS = (DIFF, DOCTOR, FINGERPRINT, GATE, REPORT, STACKS, SYNC)
 EXIT_CODES = """\
 exit codes, of every command:
   0  all is well: nothing is wrong, slower or left

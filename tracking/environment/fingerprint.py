@@ -10,8 +10,10 @@ A fingerprint is a plain dict that JSON can hold. A value that cannot be measure
                  uuid). Left out where nvidia-smi gave no answer
     used         the GPUs in use: index name uuid memory_bytes; [] on a CPU; left out where they cannot be told
     topology     class (of the GPUs in use; see tracking.environment.topology) links cpu_affinity numa_node
-    software     driver driver_cuda (newest CUDA of that driver) python packages {name: version}; and, where torch has
-                 been imported, as loaded: torch cuda cudnn nccl
+    software     driver driver_cuda (newest CUDA of that driver) kernel_driver (of the kernel's module) cuda_driver
+                 (newest CUDA of the driver's library that a program gets: another than driver_cuda where a
+                 compatibility library shadows it) python packages {name: version}; and, where torch has been imported,
+                 as loaded: torch cuda cudnn nccl, libraries {name: path} as mapped, loaded (their versions, in words)
     host         node kernel os architecture cpu sockets cores threads usable_threads numa_nodes memory_bytes
                  container image
     git          commit branch dirty diff diff_truncated untracked, of the repository that holds this code
@@ -30,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from conf.schema import ConfigError
-from tracking.environment import host, nvml, topology
+from tracking.environment import host, libraries, nvml, topology
 from tracking.run import run_folder
 
 Fingerprint = dict[str, Any]
@@ -44,6 +46,8 @@ COMMANDS = {
     **host.GIT_COMMANDS,
 }
 EXPECTABLE = ("torch", "cuda", "cudnn", "nccl", "driver", "python")
+# What makes a stack: another of any of them is another stack.
+STACK = ("driver", "cuda_driver", "cuda", "cudnn", "nccl", "libraries", "torch", "image")
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -80,7 +84,9 @@ class Collector:
         if used is not None:
             link_class = topology.classify(matrix.get("links", {}), [gpu.get("index") for gpu in used])
             matrix |= {"class": link_class} if link_class else {}
-        software = driver | host.loaded_versions(torch_module)
+        software = driver | host.loaded_versions(torch_module) | libraries.drivers()
+        if torch_module is not None and (paths := libraries.mapped()):
+            software |= {"libraries": paths, "loaded": libraries.summary(paths)}
         parts = {
             "gpus": gpus,
             "used": used,
@@ -132,6 +138,8 @@ def tags(fingerprint: Fingerprint, image: str | None = None) -> dict[str, str]:
     values: dict[str, Any] = {
         **{f"env.{key}": software.get(key) for key in EXPECTABLE},
         **{f"env.{key}": machine.get(key) for key in ("cpu", "kernel", "node")},
+        "env.cuda_driver": software.get("cuda_driver"),
+        "env.libraries": software.get("loaded"),
         "env.image": image or machine.get("image"),
         "env.topology": fingerprint.get("topology", {}).get("class"),
         "git.commit": git.get("commit"),
@@ -142,7 +150,7 @@ def tags(fingerprint: Fingerprint, image: str | None = None) -> dict[str, str]:
     if "dirty" in git:
         values["git.dirty"] = "true" if git["dirty"] else "false"
     if values["env.torch"]:
-        values["env.stack_id"] = _hash(values, "driver", "cuda", "cudnn", "nccl", "torch", "image")
+        values["env.stack_id"] = _hash(values, *STACK)
     if all(values.get(f"env.{key}") for key in ("gpu", "gpu_count", "topology", "cpu")):
         values["env.hardware_id"] = _hash(values, "gpu", "gpu_count", "topology", "cpu")
     return {key: value for key, value in values.items() if value}

@@ -61,7 +61,7 @@ class Launcher:
     def make_stacks(self, configs: Sequence[RunConfig]) -> None:
         """Make the environments that the jobs need, outside every measured time. Raises ConfigError."""
         began = time.monotonic()
-        stacks.make(configs, lambda words: self._console.print(words, soft_wrap=True))
+        stacks.make((config.stack for config in configs), lambda words: self._console.print(words, soft_wrap=True))
         self._started += time.monotonic() - began
 
     def check_server(self) -> None:

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from tracking.stacks import environment
 from tracking.stacks.check import check, judged, make, python_of
+from tracking.stacks.declaration import declared
 from tracking.stacks.environment import ready
 from tracking.stacks.expectation import expected
 from tracking.stacks.interpreter import Interpreter
+from tracking.stacks.releases import MIN_DRIVER
 from tracking.stacks.verdict import Verdict, judge, table
 
 __all__ = [
+    "MIN_DRIVER",
     "Interpreter",
     "Verdict",
     "check",
+    "declared",
     "environment",
     "expected",
     "judge",

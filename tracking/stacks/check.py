@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
 from conf.schema import ConfigError, RunConfig, StackConfig
@@ -31,9 +31,9 @@ def check(verdicts: Sequence[Verdict]) -> None:
     raise ConfigError("; ".join(verdict.error for verdict in wrong) + rest)
 
 
-def make(configs: Sequence[RunConfig], say: Callable[[str], None]) -> None:
+def make(stacks: Iterable[StackConfig], say: Callable[[str], None]) -> None:
     """Make the environments that are not there yet, and `say` what is made. Raises ConfigError."""
-    for stack in {config.stack.name: config.stack for config in configs}.values():
+    for stack in {stack.name: stack for stack in stacks}.values():
         if stack.kind == "uv" and environment.find(stack) is None:
             say(f"stack {stack.name}: making its environment, once ({environment.summary(stack)})")
             made = environment.make(stack)

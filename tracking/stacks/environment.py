@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,11 +94,10 @@ def ready(stack: StackConfig) -> bool:
     return stack.kind != "uv" or find(stack) is not None
 
 
-def kept() -> Iterator[Environment]:
-    """Every whole environment in the cache."""
-    for folder in sorted(root().glob("*/")):
-        if environment := read(folder):
-            yield environment
+def unused(stacks: Iterable[StackConfig]) -> list[str]:
+    """The digests of what is in the cache, whole or not, and of none of these stacks."""
+    used = {digest(stack) for stack in stacks if stack.kind == "uv"}
+    return [folder.name for folder in sorted(root().glob("*/")) if folder.name not in used]
 
 
 def find_uv(stack: StackConfig) -> str:

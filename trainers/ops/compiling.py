@@ -23,3 +23,10 @@ def compiled(function: Callable[..., Any], device: torch.device, autotune: bool 
     return torch.compile(
         function, dynamic=False, options={"triton.cudagraphs": True, "max_autotune_pointwise": autotune}
     )
+
+
+def raise_recompile_limit(graphs: int) -> None:
+    """Let the compiler make this many graphs of one function before it gives up on it."""
+    config = torch._dynamo.config
+    name = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"  # the second before 2.7
+    setattr(config, name, graphs)

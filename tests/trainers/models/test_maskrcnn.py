@@ -183,7 +183,9 @@ def test_every_canvas_may_be_compiled() -> None:
     def double(tensor: torch.Tensor) -> torch.Tensor:
         return tensor * 2
 
-    with torch._dynamo.config.patch(recompile_limit=8):
+    config = torch._dynamo.config
+    limit = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"  # the second before 2.7
+    with config.patch({limit: 8}):
         MaskRcnn(SyntheticDetection(size=4, num_classes=CLASSES), **OPTIONS).compile_hot_path()
         function = torch.compile(double, backend=backend, dynamic=False)
         for size in range(2, 14):

@@ -157,7 +157,7 @@ class Scene:
 
     def _paint(self, box: Box, cover: np.ndarray, colours: np.ndarray) -> None:
         if cover.size:
-            under = self.canvas[:, *box]
+            under = self.canvas[(slice(None), *box)]
             height, width = cover.shape
             under += cover.astype(np.float32) * (texture(self.rng, height, width, colours) - under)
 

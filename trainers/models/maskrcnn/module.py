@@ -21,7 +21,7 @@ from trainers.models.maskrcnn.masks import mask_targets, paste, rasterise
 from trainers.models.maskrcnn.network import BOX_BINS, MASK_BINS, MASK_SIZE, box_head, build_network, dense, mask_head
 from trainers.models.schedule import Schedule
 from trainers.ops.boxes import to_image
-from trainers.ops.compiling import compiled
+from trainers.ops.compiling import compiled, raise_recompile_limit
 from trainers.ops.roi_align import roi_align
 from trainers.workload import Batch, DetectionData, TrialModule, Workload
 
@@ -97,7 +97,7 @@ class MaskRcnn(TrialModule):
 
     def compile_hot_path(self) -> None:
         """Compile what has arithmetic; sampling and proposals are few small kernels and stay as they are."""
-        torch._dynamo.config.recompile_limit = 32  # every canvas, in training and in evaluation, is a graph of its own
+        raise_recompile_limit(32)  # every canvas, in training and in evaluation, is a graph of its own
         self._rpn_losses = torch.compile(rpn_losses, dynamic=False)
         # As CUDA graphs: launched one by one, their kernels keep the host longer than a small batch keeps the device.
         for name in ("_dense", "_box_head", "_box_branch", "_mask_branch", "_mask_probabilities"):

@@ -46,7 +46,7 @@ class ColourJitter(nn.Module):
         """
         centred = (draws * 2 - 1)[:, :, None, None]
         brightness, contrast, saturation = (
-            1 + own * strength for own, strength in zip(centred, (BRIGHTNESS, CONTRAST, SATURATION), strict=False)
+            1 + own * strength for own, strength in zip(centred[:3], (BRIGHTNESS, CONTRAST, SATURATION), strict=True)
         )
         angle = centred[3] * (HUE * 2 * math.pi)
         turned = torch.cos(angle) * self.chroma + torch.sin(angle) * self.quarter_turn

@@ -1,0 +1,75 @@
+"""The CUDA libraries and drivers that a process has really loaded, told by the process's own map of its memory.
+
+What torch says it was built with, what a wheel installed and what the dynamic linker found can be three things: a
+system's library or one of LD_LIBRARY_PATH comes before a wheel's, and an image's compatibility library before the
+driver's own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+
+MAPS = Path("/proc/self/maps")
+KERNEL_DRIVER = Path("/proc/driver/nvidia/version")
+LOOKED_FOR = ("cuda", "cudart", "cublas", "cublasLt", "cudnn", "nccl")
+
+
+def mapped(maps: Path = MAPS) -> dict[str, str]:
+    """The path of each of the libraries that this process has mapped, by its name without lib and .so."""
+    text = maps.read_text() if maps.exists() else ""
+    paths: dict[str, str] = {}
+    for path, name in re.findall(r"(/\S*/lib(\w+)\.so\S*)$", text, re.M):
+        if name in LOOKED_FOR:
+            paths.setdefault(name, path)
+    return dict(sorted(paths.items()))
+
+
+def summary(paths: dict[str, str]) -> str:
+    """`cudnn 9.26.0.51, nccl 2.30.7`: of a wheel its version, of any other library its path."""
+    owners = wheel_versions(list(paths.values()))
+    return ", ".join(f"{name} {owners.get(path, path)}" for name, path in paths.items() if name != "cuda")
+
+
+def wheel_versions(paths: Sequence[str]) -> dict[str, str]:
+    """The version of the installed wheel that each of these files belongs to, of those that belong to one."""
+    versions = {}
+    for wheel in metadata.distributions():
+        name = wheel.metadata["Name"] or ""
+        if not name.startswith("nvidia-"):
+            continue
+        for file in wheel.files or []:
+            if ".so" in file.name:
+                with suppress(OSError):
+                    versions[str(Path(str(wheel.locate_file(file))).resolve())] = str(wheel.version)
+    return {path: versions[str(Path(path).resolve())] for path in paths if str(Path(path).resolve()) in versions}
+
+
+def drivers() -> dict[str, str]:
+    """The drivers of a fingerprint's `software`."""
+    found = {"kernel_driver": kernel_driver(), "cuda_driver": cuda_driver()}
+    return {key: version for key, version in found.items() if version}
+
+
+def kernel_driver(path: Path = KERNEL_DRIVER) -> str | None:
+    """The version of the kernel's NVIDIA module; None where there is none."""
+    match = re.search(r"Kernel Module\D*?(?:for \S+)?\s+(\d+(?:\.\d+)+)", path.read_text()) if path.exists() else None
+    return match[1] if match else None
+
+
+def cuda_driver() -> str | None:
+    """The newest CUDA of the driver's library that a program here gets: of a compatibility library, that one's.
+
+    CUDA stays uninitialised (cuDriverGetVersion asks nothing of a GPU).
+    """
+    version = ctypes.c_int()
+    try:
+        if ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version)):
+            return None
+    except (OSError, AttributeError):
+        return None
+    return f"{version.value // 1000}.{version.value % 1000 // 10}"

@@ -1,0 +1,33 @@
+"""The stacks that are declared: files of conf/stack, and of the `stack` folder of a user's --config-dir."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from conf import schema
+from conf.schema import ConfigError, StackConfig
+
+SHIPPED = Path(schema.__file__).parent
+
+
+def declared(config_dirs: Sequence[Path] = ()) -> dict[str, StackConfig]:
+    """Every stack by its name; of two of one name the user's. Raises ConfigError for a file that declares none."""
+    found = {}
+    for folder in (SHIPPED, *config_dirs):
+        for path in sorted((folder / "stack").glob("*.yaml")):
+            found[path.stem] = read(path)
+    return found
+
+
+def read(path: Path) -> StackConfig:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: {' '.join(str(error).split())[:200]}; correct the file") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: declares nothing; give its name and kind, as conf/stack/native.yaml does")
+    stack = schema.from_dict(StackConfig, content, f"{path}: ")
+    return stack if stack.name != schema.REQUIRED else schema.from_dict(StackConfig, {**content, "name": path.stem})
