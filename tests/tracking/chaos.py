@@ -145,7 +145,7 @@ class Chaos:
         """One fault of those that are the driver's to inject; the writers strike themselves."""
         chance = self._rng.random()
         if chance < 0.6:
-            fault = self._rng.choice(FAULTS)
+            fault = self._rng.choice((*FAULTS, "false acknowledgement"))
             self.report.faults[fault] += 1
             self._proxy.retry_after = self._rng.choice(("", "1"))
             with self._proxy.failing(fault):

@@ -11,7 +11,18 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-FAULTS = ("hang", "drop request", "drop answer", "cut answer", "status 500", "status 503", "status 429", "refuse")
+# Successes that are none: nothing of the request reaches the server.
+FALSE_ANSWERS = {
+    "empty answer": "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 0\r\n",
+    "login page": "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 23\r\n",
+    "login redirect": "HTTP/1.1 302 Found\r\nLocation: /login\r\nContent-Length: 0\r\n",
+    "false acknowledgement": "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n",
+}
+BODIES = {"login page": b"<html>Who is it?</html>", "false acknowledgement": b"{}"}
+FAULTS = (
+    "hang", "drop request", "drop answer", "cut answer", "status 500", "status 503", "status 429", "refuse",
+    "empty answer", "login page", "login redirect",
+)  # fmt: skip
 
 
 class FaultyProxy:
@@ -20,7 +31,8 @@ class FaultyProxy:
     None: nothing. "hang": no answer while this is the fault. "drop request": the connection ends and the server never
     sees the request. "drop answer": the server has done it, and the connection ends without a word. "cut answer": the
     same within the answer. "status N": an answer of the proxy's own, with `retry_after` where that is set. "slow": the
-    answer comes `delay_sec` late. "refuse": nobody listens. `counts` has how many requests each of them hit.
+    answer comes `delay_sec` late. "refuse": nobody listens. One of FALSE_ANSWERS: that answer, in the server's place.
+    `counts` has how many requests each of them hit.
     """
 
     def __init__(self, upstream: int) -> None:
@@ -103,6 +115,10 @@ class FaultyProxy:
             return
         if fault in ("drop request", "refuse", "over"):
             return
+        if fault in FALSE_ANSWERS or b" /login " in head:
+            drain(client, head, body)
+            client.sendall(false_answer("login page" if b" /login " in head else str(fault)))
+            return
         if fault and fault.startswith("status"):
             drain(client, head, body)
             client.sendall(own_answer(int(fault.split()[1]), self.retry_after))
@@ -146,6 +162,10 @@ def drain(client: socket.socket, head: bytes, body: bytes) -> None:
     left = content_length(head) - len(body)
     while left > 0 and (chunk := client.recv(min(left, 2**20))):
         left -= len(chunk)
+
+
+def false_answer(fault: str) -> bytes:
+    return f"{FALSE_ANSWERS[fault]}Connection: close\r\n\r\n".encode() + BODIES.get(fault, b"")
 
 
 def own_answer(status: int, retry_after: str) -> bytes:

@@ -9,18 +9,18 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conf.secrets import strip_credentials
-from tracking.mirror import description, mlflow_run, state
+from tracking.mirror import comparison, description, mlflow_run, state
 from tracking.mirror.description import NOTE_TAG
 from tracking.mirror.log_batches import log_batches
 from tracking.mirror.mlflow_run import UID_TAG, VIEW_TAG
 from tracking.mirror.patient_client import PatientClient
-from tracking.mirror.server import ENVIRONMENT, TrackingRefused, absolute_uri
+from tracking.mirror.server import ENVIRONMENT, TrackingRefused, TrackingUnavailable, absolute_uri
 from tracking.mirror.state import STATUS, State
 from tracking.run import Result, files, run_folder
 
@@ -73,16 +73,50 @@ class Mirror:
             return self._ship()
 
     def finish(self) -> None:
-        """Ship the rest of an ended run, set its status and end time, and upload its files. Raises as `step` does."""
+        """Ship the rest of an ended run, set its status and end time, and upload its files; compare what is there then.
+
+        What the server has acknowledged and does not hold is sent once more. Raises as `step` does.
+        """
         with self._locked():
             result = run_folder.read_result(self.folder)
             if result is None or self.complete:  # without a result, it was taken up again meanwhile
                 return
-            self._ship()
-            run_id = self._ensure_run()
-            self._end(run_id, result)
-            self._remove_doubles(run_id)
-            self._upload(run_id)
+            self.state.compared = False
+            self._until_held(lambda: self._send_rows(result))
+            self._until_held(self._send_files)
+            self.state.compared = True
+            self._save()
+
+    def _until_held(self, send: Callable[[], list[str]]) -> None:
+        """Send, and send once more what the server lacks after that, which is what `send` returns."""
+        if send() and (lacks := send()):
+            words = f"the server has acknowledged what it does not hold: {comparison.in_words(lacks)}"
+            raise TrackingUnavailable(f"{strip_credentials(self._client.uri)}: {words}. It will be sent again")
+
+    def _send_rows(self, result: Result) -> list[str]:
+        self._ship()
+        run_id = self._ensure_run()
+        end_tags = self._end(run_id, result)
+        self._remove_doubles(run_id)
+        lacks = comparison.lacking(self._client, run_id, self.folder, end_tags, STATUS[result.status])
+        if lacks:
+            self.state.offset, self.state.params, self.state.status = 0, {}, None
+            self._save()
+        return lacks
+
+    def _send_files(self) -> list[str]:
+        run_id = self._ensure_run()
+        self._upload(run_id)
+        lacks = comparison.lacking_files(self._client, run_id, self._uploaded())
+        for name in lacks:
+            del self.state.artifacts[name]
+        self._save()
+        return [f"the file {name}" for name in lacks]
+
+    def _uploaded(self) -> dict[str, list[int]]:
+        """What was uploaded of the files that are there; those of a run's earlier attempts have other names since."""
+        there = state.signatures(self.folder)
+        return {name: signature for name, signature in self.state.artifacts.items() if name in there}
 
     def forget(self) -> None:
         """Have everything sent again, to the same run; for a server that has lost some of it."""
@@ -125,7 +159,8 @@ class Mirror:
         self.state.status = None
         self._save()
 
-    def _end(self, run_id: str, result: Result) -> None:
+    def _end(self, run_id: str, result: Result) -> Iterable[str]:
+        """Say how the run ended; the tags that say so."""
         from mlflow.entities import RunTag
 
         failure = result.failure
@@ -150,6 +185,7 @@ class Mirror:
             client.set_terminated(run_id, STATUS[result.status], end_ms)
         self.state.status = STATUS[result.status]
         self._save()
+        return tags
 
     def _share_view(self) -> None:
         """Put a sweep's view where MLflow's UI opens it from; where the server does not take it, links go without."""
@@ -204,7 +240,7 @@ class Mirror:
             self._save()
             with self._client.request() as client:
                 run = client.create_run(self.state.experiment_id, self.info.created_ms, tags, self.info.name)
-            self.state.run_id = run.info.run_id
+            self.state.run_id = mlflow_run.answered(run.info.run_id, "a new run")
         self._save()
         assert self.state.run_id
         return self.state.run_id

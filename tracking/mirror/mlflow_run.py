@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conf.secrets import strip_credentials
-from tracking.mirror.server import TrackingRefused, artifact_root
+from tracking.mirror.server import TrackingRefused, TrackingUnavailable, artifact_root
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -21,17 +21,26 @@ UNKNOWN_KINDS = (None, "", "no_inferred_type")
 SOURCE = {"mlflow.source.name": "launch.py", "mlflow.source.type": "LOCAL"}
 
 
+def answered(found_id: str, what: str) -> str:
+    """The id in an answer. Raises TrackingUnavailable where it has none, as the acknowledgement of something else."""
+    if not found_id:
+        raise TrackingUnavailable(f"the server has answered without {what}: is it MLflow's, or a proxy that says so?")
+    return found_id
+
+
 def ensure_experiment(client: MlflowClient, uri: str, name: str) -> str:
     """The id of the experiment, made where it does not exist. Raises TrackingRefused, and what MLflow raises."""
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         try:
-            return str(client.create_experiment(name, artifact_root(uri), tags={KIND_TAG: KIND}))
+            made = client.create_experiment(name, artifact_root(uri), tags={KIND_TAG: KIND})
+            return answered(str(made), f"the experiment {name!r}")
         except Exception as error:  # narrowed at once: MLflow's classes are not importable at the top
             if getattr(error, "error_code", "") != "RESOURCE_ALREADY_EXISTS":
                 raise
             experiment = client.get_experiment_by_name(name)  # another process was faster
     assert experiment is not None
+    answered(experiment.experiment_id, f"the experiment {name!r}")
     if experiment.lifecycle_stage != "active":
         raise TrackingRefused(
             f"{strip_credentials(uri)}: the experiment {name!r} is deleted: choose another tracking.experiment or "

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from conf.secrets import redact, strip_credentials
 from tracking.environment import importing_mlflow
-from tracking.mirror import connection, permissions
+from tracking.mirror import answer_check, connection, permissions
 
 MODEL_TRAINING = "workflowType=machine_learning"  # the half of MLflow's UI that shows runs; it starts in the other
 LOCAL_UI = "http://127.0.0.1:5000"  # where `ui_command` serves a database
@@ -140,6 +140,7 @@ def check_server(uri: str, experiment: str | None = None) -> None:
         if response.status_code != 200:
             text = _message(uri, f"HTTP {response.status_code} {response.text[:200].strip()}")
             raise TrackingUnavailable(text, _retry_after_sec(response.headers.get("Retry-After", "")))
+        answer_check.check(response, "POST")
         problem = permissions.problem(uri, experiment) if experiment else None
     except connection.Misconfigured as error:
         raise TrackingRefused(f"{strip_credentials(uri)}: {error}; or train now with tracking.offline=true") from None
@@ -167,6 +168,7 @@ def answers(uri: str, hint: str) -> Iterator[None]:
     with importing_mlflow:
         from mlflow.exceptions import MlflowException
 
+        answer_check.have_mlflow_check()
     try:
         yield
     except (TrackingUnavailable, TrackingRefused):

@@ -27,6 +27,7 @@ class State:
     status: str | None = None  # MLflow's status, once the run is terminated there
     failure: str | None = None  # the tag `failure`, where the run has it
     view: bool = False  # whether the experiment has the sweep's view
+    compared: bool = False  # whether the server was found to hold all of this, once the run had ended
 
 
 def load(folder: Path, tracking_uri: str) -> State:
@@ -54,10 +55,11 @@ def signatures(folder: Path) -> dict[str, list[int]]:
 
 
 def complete(folder: Path, state: State) -> bool:
-    """Whether MLflow holds the whole of a run that has ended."""
+    """Whether MLflow holds the whole of a run that has ended, and was asked whether it does."""
     result = run_folder.read_result(folder)
     return (
         result is not None
+        and state.compared
         and state.status == STATUS[result.status]
         # A run that was resumed has more artifacts: its earlier attempts' files have other names since.
         and state.artifacts.items() >= signatures(folder).items()
