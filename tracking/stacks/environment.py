@@ -113,7 +113,7 @@ def resolve(stack: StackConfig) -> str:
     with tempfile.TemporaryDirectory() as scratch:
         command = [uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--python", interpreter(stack)]
         asked, *options = requirements(stack, Path(scratch))
-        done = subprocess.run([*command, asked, *options], capture_output=True, text=True)
+        done = subprocess.run([*command, asked, *options], capture_output=True, text=True, cwd=scratch)
     if done.returncode:
         raise cannot(stack, "does not resolve", done.stderr)
     return done.stdout
@@ -149,7 +149,8 @@ def build(stack: StackConfig, uv: str, folder: Path) -> Environment:
         [uv, "pip", "install", "--python", str(env / "bin/python"), "-r", asked, *options],
     ):
         with (folder / "build.log").open("w") as log:
-            done = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+            # In a folder of its own: where a user stands may be a project, whose settings uv would follow.
+            done = subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=folder)
         if done.returncode:
             raise cannot(stack, "cannot be made", (folder / "build.log").read_text(errors="replace"))
     freeze = [uv, "pip", "freeze", "--python", str(env / "bin/python")]
@@ -181,7 +182,9 @@ def requirements(stack: StackConfig, folder: Path) -> list[str]:
 def cannot(stack: StackConfig, what: str, words: str) -> ConfigError:
     """uv's words, shortened, and the declaration."""
     said = " ".join(re.sub(r"[^\x20-\x7e]+", " ", redact(words)).split())
-    return ConfigError(f"stack={stack.name}: {what} ({summary(stack)}): {said[-MAX_WORDS:]}")
+    return ConfigError(
+        f"stack={stack.name}: {what} ({summary(stack)}): {said[max(0, said.find('error:')) :][:MAX_WORDS]}"
+    )
 
 
 def remove(digest: str) -> None:

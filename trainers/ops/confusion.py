@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -62,7 +63,13 @@ def write_csv(matrix: np.ndarray, class_names: Sequence[str], path: Path) -> Non
 
 
 def plot(matrix: np.ndarray, class_names: Sequence[str], path: Path) -> None:
-    """Draw the matrix as PNG: colour is the share of a label's samples, numbers are counts."""
+    """Draw the matrix as PNG: colour is the share of a label's samples, numbers are counts.
+
+    Nothing is drawn in a stack without matplotlib, which no training needs.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        print(f"{path.name} is not drawn: this stack has no matplotlib")
+        return
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # imported here: it takes a second
     from matplotlib.figure import Figure
 
