@@ -81,9 +81,9 @@ def collect() -> None:
 
 def launch(started: float) -> int:
     """Check every job before any is run, then run them one after the other."""
-    from tracking import stacks
     from tracking.environment import nvml
     from tracking.jobs import Launcher, resume, sweep
+    from tracking.stacks import check_verdicts, judge_all
     from trainers.stack import worker_command
 
     gpus = nvml.visible_gpus()
@@ -97,11 +97,11 @@ def launch(started: float) -> int:
     if config.sweep.resume:
         folder, jobs = sweep.resume(config.runs_dir, config.sweep.resume, jobs, multirun)
     configs = [job.config for job in jobs if not job.finished]
-    verdicts = stacks.judged(configs, gpus)
+    verdicts = judge_all(configs, gpus)
     launcher = Launcher(config, gpus, worker_command, started)
     if config.dry_run:
         return launcher.dry_run([job for job in jobs if not job.finished], verdicts)
-    stacks.check(verdicts)
+    check_verdicts(verdicts)
     launcher.check_server()
     launcher.make_stacks(configs)
     if multirun or folder:

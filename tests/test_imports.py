@@ -18,7 +18,7 @@ LAYERS = {"conf": {"conf"}, "tracking": {"conf", "tracking"}, "trainers": {"conf
 # From the ground up, as docs/architecture.md draws them: a room imports only those that stand before it.
 ROOMS = {
     "tracking": (
-        "terminal", "run", "environment", "measure", "mirror", "results", "compare", "report", "published", "audit",
+        "terminal", "run", "environment", "stacks", "measure", "mirror", "results", "compare", "report", "published", "audit",
         "jobs", "commands", "__main__",
     ),
     "trainers": ("ops", "data", "workload", "models", "stack", "loop"),

@@ -18,10 +18,10 @@ from secrets import token_hex
 from typing import Any
 
 from conf import secrets
-from tracking import stacks
 from tracking.environment import cache, nvml
 from tracking.mirror import TrackingRefused, TrackingUnavailable, connection, server
 from tracking.run import Journal, Result, RunInfo, run_folder
+from tracking.stacks import MIN_DRIVER, declared, judge
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_STARTED = 127  # a shell's exit code for a command that is not there
@@ -118,11 +118,11 @@ def driver(version: str | None, stack: dict[str, Any], num_gpus: int) -> Finding
         return Finding("driver", f"no GPU: not checked (torch {torch}, CUDA {cuda or 'none'})")
     if cuda is None:
         return Finding("driver", f"torch {torch} is built without CUDA: install a build that has it", ok=False)
-    least = stacks.MIN_DRIVER.get(int(cuda.split(".")[0]))
+    least = MIN_DRIVER.get(int(cuda.split(".")[0]))
     if least is None:
         return Finding("driver", f"{version}; what CUDA {cuda} of torch {torch} needs is not known here")
     if int(version.split(".")[0]) < least:
-        fitting = [major for major, needed in stacks.MIN_DRIVER.items() if int(version.split(".")[0]) >= needed]
+        fitting = [major for major, needed in MIN_DRIVER.items() if int(version.split(".")[0]) >= needed]
         other = f", or a torch built for CUDA {max(fitting)}" if fitting else ""
         words = f"{version} is too old for CUDA {cuda} of torch {torch}: install driver {least} or newer{other}"
         return Finding("driver", words, ok=False)
@@ -144,9 +144,9 @@ def nccl(stack: dict[str, Any]) -> Finding:
 def declared_stacks() -> Iterator[Finding]:
     """What each stack needs, was found, and the verdict; one that cannot run here is nothing to be mended."""
     visible = nvml.visible_gpus()
-    for name, stack in stacks.declared().items():
+    for name, stack in declared().items():
         if stack.kind != "native":
-            verdict = stacks.judge(stack, visible, resolve=False)
+            verdict = judge(stack, visible, resolve=False)
             yield Finding(f"stack {name}", f"{verdict.needs}; {verdict.found}; {verdict.words}")
 
 

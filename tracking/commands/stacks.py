@@ -26,27 +26,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> Answer:
     """Exit code 1 where a named stack cannot run here, or cannot be made."""
-    from tracking import stacks
+    from tracking.environment import nvml
+    from tracking.stacks import declared, judge, make_all, uv_environment, verdict_table
 
-    every = stacks.declared(arguments.config_dir)
+    every = declared(arguments.config_dir)
     if unknown := [name for name in arguments.names if name not in every]:
         raise Refused(f"refused: {unknown[0]}: no such stack; declared are {', '.join(every)}")
     asked = {name: every[name] for name in arguments.names or every}
     if arguments.remove:
-        return removed(stacks.environment.unused(every.values()) if not arguments.names else digests(asked))
+        return removed(uv_environment.unused(every.values()) if not arguments.names else digests(asked))
     if arguments.build:
-        stacks.make(list(asked.values()), lambda words: print(words, flush=True))
-    from tracking.environment import nvml
-
-    verdicts = [stacks.judge(stack, nvml.visible_gpus(), resolve=False) for stack in asked.values()]
+        make_all(list(asked.values()), lambda words: print(words, flush=True))
+    verdicts = [judge(stack, nvml.visible_gpus(), resolve=False) for stack in asked.values()]
     rows = [row(stack, verdict) for stack, verdict in zip(asked.values(), verdicts, strict=True)]
-    unused = stacks.environment.unused(every.values())
+    unused = uv_environment.unused(every.values())
     wrong = bool(arguments.names) and any(verdict.error for verdict in verdicts)
 
     def show() -> None:
         from tracking.terminal import make_console
 
-        make_console().print(stacks.table(verdicts))
+        make_console().print(verdict_table(verdicts))
         if unused:
             print(f"{len(unused)} environments of no declared stack are kept; --remove removes them")
 
@@ -55,25 +54,25 @@ def run(arguments: argparse.Namespace) -> Answer:
 
 def digests(asked: dict[str, StackConfig]) -> list[str]:
     """The environments of these stacks that are there."""
-    from tracking import stacks
+    from tracking.stacks import uv_environment
 
-    found = (stacks.environment.find(stack) for stack in asked.values() if stack.kind == "uv")
+    found = (uv_environment.find(stack) for stack in asked.values() if stack.kind == "uv")
     return [environment.digest for environment in found if environment]
 
 
 def removed(these: list[str]) -> Answer:
-    from tracking import stacks
+    from tracking.stacks import uv_environment
 
     for digest in these:
-        stacks.environment.remove(digest)
-        print(f"removed {stacks.environment.root() / digest}")
+        uv_environment.remove(digest)
+        print(f"removed {uv_environment.root() / digest}")
     return Answer(WELL, {"stacks": [], "unused": [], "removed": these}, lambda: print(f"{len(these)} removed"))
 
 
 def row(stack: StackConfig, verdict: Any) -> dict[str, Any]:
-    from tracking import stacks
+    from tracking.stacks import uv_environment
 
-    made = stacks.environment.find(stack) if stack.kind == "uv" else None
+    made = uv_environment.find(stack) if stack.kind == "uv" else None
     facts = {"stack": stack.name, "kind": stack.kind, "needs": verdict.needs, "found": verdict.found}
     size = made.size_bytes if made else None
     folder = str(made.python.parents[2]) if made else None

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from conf.schema import ConfigError, RunConfig
-from tracking import stacks
 from tracking.jobs import console, resume, run_setup, supervision, sweep, sweep_summary, unfinished
 from tracking.jobs.repair import repair
 from tracking.jobs.supervision import Interrupted
 from tracking.jobs.sweep import Job
 from tracking.jobs.uploads import Uploads, python
 from tracking.run import Checkpoint, Result, checkpoints, failures, headline, run_folder, run_lock
+from tracking.stacks import Verdict, check_verdicts, make_all, ready, uv_environment, verdict_table
 from tracking.terminal import make_console
 
 
@@ -40,28 +40,28 @@ class Launcher:
         self._uploads = Uploads(config.tracking, self._console)
         supervision.raise_on_signals()
 
-    def dry_run(self, jobs: Sequence[Job], verdicts: Sequence[stacks.Verdict] = ()) -> int:
+    def dry_run(self, jobs: Sequence[Job], verdicts: Sequence[Verdict] = ()) -> int:
         """Print what would be run; exit code 2 where a stack cannot."""
         sweep.name_jobs(jobs)
         for number, job in enumerate(jobs, 1):
             new = Path(job.config.runs_dir).resolve() / job.name
             self._console.print(f"job {number} of {len(jobs)}: {' '.join(job.overrides) or 'defaults'}", style="bold")
-            if stacks.ready(job.config.stack):
+            if ready(job.config.stack):
                 command = self._command(job.config, job.checkpoint.folder if job.checkpoint else new)
                 self._console.print(f"  {command}", soft_wrap=True)
             else:
                 self._console.print(
-                    f"  in an environment that is made first: {stacks.environment.summary(job.config.stack)}"
+                    f"  in an environment that is made first: {uv_environment.summary(job.config.stack)}"
                 )
-        self._console.print(stacks.table(verdicts))
-        stacks.check(verdicts)
+        self._console.print(verdict_table(verdicts))
+        check_verdicts(verdicts)
         self._console.print(f"{len(jobs)} checked; nothing was trained (dry_run=true)")
         return 0
 
     def make_stacks(self, configs: Sequence[RunConfig]) -> None:
         """Make the environments that the jobs need, outside every measured time. Raises ConfigError."""
         began = time.monotonic()
-        stacks.make((config.stack for config in configs), lambda words: self._console.print(words, soft_wrap=True))
+        make_all((config.stack for config in configs), lambda words: self._console.print(words, soft_wrap=True))
         self._started += time.monotonic() - began
 
     def check_server(self) -> None:

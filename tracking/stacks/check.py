@@ -7,12 +7,12 @@ from functools import cache
 
 from conf.schema import ConfigError, RunConfig, StackConfig
 from tracking.environment import nvml
-from tracking.stacks import environment, interpreter
+from tracking.stacks import interpreter, uv_environment
 from tracking.stacks.interpreter import Interpreter
 from tracking.stacks.verdict import Verdict, judge
 
 
-def judged(configs: Sequence[RunConfig], gpus: Sequence[nvml.Gpu]) -> list[Verdict]:
+def judge_all(configs: Sequence[RunConfig], gpus: Sequence[nvml.Gpu]) -> list[Verdict]:
     """One verdict for each stack of the jobs, in their order."""
     verdicts: dict[str, Verdict] = {}
     for config in configs:
@@ -21,7 +21,7 @@ def judged(configs: Sequence[RunConfig], gpus: Sequence[nvml.Gpu]) -> list[Verdi
     return list(verdicts.values())
 
 
-def check(verdicts: Sequence[Verdict]) -> None:
+def check_verdicts(verdicts: Sequence[Verdict]) -> None:
     """Raise ConfigError where a stack cannot run here, with those that can."""
     wrong = [verdict for verdict in verdicts if verdict.error]
     if not wrong:
@@ -31,12 +31,12 @@ def check(verdicts: Sequence[Verdict]) -> None:
     raise ConfigError("; ".join(verdict.error for verdict in wrong) + rest)
 
 
-def make(stacks: Iterable[StackConfig], say: Callable[[str], None]) -> None:
+def make_all(stacks: Iterable[StackConfig], say: Callable[[str], None]) -> None:
     """Make the environments that are not there yet, and `say` what is made. Raises ConfigError."""
     for stack in {stack.name: stack for stack in stacks}.values():
-        if stack.kind == "uv" and environment.find(stack) is None:
-            say(f"stack {stack.name}: making its environment, once ({environment.summary(stack)})")
-            made = environment.make(stack)
+        if stack.kind == "uv" and uv_environment.find(stack) is None:
+            say(f"stack {stack.name}: making its environment, once ({uv_environment.summary(stack)})")
+            made = uv_environment.make(stack)
             size = f"{made.size_bytes / 1e9:.1f} GB"
             say(f"stack {stack.name}: made in {made.build_sec:.0f} s, {size}: {made.python.parents[2]}")
 
@@ -45,7 +45,7 @@ def python_of(stack: StackConfig) -> Interpreter | None:
     """The Python that a stack's worker runs on, its environment made where it is not; None for this one."""
     if stack.kind == "native":
         return None
-    path = str(environment.make(stack).python) if stack.kind == "uv" else str(stack.python)
+    path = str(uv_environment.make(stack).python) if stack.kind == "uv" else str(stack.python)
     return probed(stack.name, path)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from conf.schema import ConfigError, StackConfig
 from tracking.environment import nvml
-from tracking.stacks import environment, interpreter, releases
+from tracking.stacks import interpreter, releases, uv_environment
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,7 +34,7 @@ class Verdict:
         return self.error or "can run"
 
 
-def table(verdicts: Sequence[Verdict]) -> Table:
+def verdict_table(verdicts: Sequence[Verdict]) -> Table:
     """The verdicts for a terminal."""
     from rich.table import Table  # Only here: a worker's environment need not have it.
 
@@ -58,10 +58,10 @@ def judge(stack: StackConfig, gpus: Sequence[nvml.Gpu], resolve: bool = True) ->
             needs += f", driver {releases.min_driver(cuda) or '?'} or later"
             check_driver(stack, torch, cuda, gpus)
         found += f"; {present}"
-        if stack.kind == "uv" and environment.find(stack) is None:
+        if stack.kind == "uv" and uv_environment.find(stack) is None:
             check_room(stack)
             if resolve:
-                environment.resolve(stack)
+                uv_environment.resolve(stack)
                 found += ", which resolves"
     except ConfigError as error:
         return Verdict(stack.name, needs, found, str(error))
@@ -94,7 +94,7 @@ def versions(stack: StackConfig) -> tuple[str, str | None, str]:
     if stack.kind == "uv":
         assert stack.torch is not None
         release = releases.release(stack.torch)
-        there = environment.find(stack)
+        there = uv_environment.find(stack)
         own = stack.index is not None  # wheels from elsewhere may be built for another CUDA
         return stack.torch, release.cuda if release and not own else None, "made" if there else "not made yet"
     if stack.kind == "python":
@@ -135,11 +135,11 @@ def check_driver(stack: StackConfig, torch: str, cuda: str, gpus: Sequence[nvml.
 
 def check_room(stack: StackConfig) -> None:
     """Raise ConfigError where the cache's disk has no room for an environment."""
-    folder = environment.root()
+    folder = uv_environment.root()
     there = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(there).free
-    if free < environment.ROOM_BYTES:
+    if free < uv_environment.ROOM_BYTES:
         raise ConfigError(
-            f"stack={stack.name}: making it takes up to {environment.ROOM_BYTES / 1e9:.0f} GB, and {there} has"
+            f"stack={stack.name}: making it takes up to {uv_environment.ROOM_BYTES / 1e9:.0f} GB, and {there} has"
             f" {free / 1e9:.1f} GB left; make room (python -m tracking stacks --remove), or set TIMETRIAL_CACHE"
         )

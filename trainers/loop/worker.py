@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf import schema
-from tracking import stacks
 from tracking.environment import fingerprint
 from tracking.run import Failure, Journal, Result, failures, run_folder
+from tracking.stacks import expected
 from trainers.stack import LAUNCHER
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def record_environment(config: schema.RunConfig, run_dir: Path, facts: dict[str,
     journal = Journal(run_dir / run_folder.JOURNAL)
     journal.tags(tags | ({"resumed.changed": ",".join(changes)} if changes else {}))
     journal.close()
-    if mismatches := fingerprint.mismatches(facts, stacks.expected(config.stack)):
+    if mismatches := fingerprint.mismatches(facts, expected(config.stack)):
         raise schema.ConfigError(
             f"stack={config.stack.name}: {'; '.join(mismatches)}. Use a stack that has it, or correct stack.expect"
         )

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conf.schema import RunConfig
-from tracking import stacks
 from tracking.environment import cache
+from tracking.stacks import Interpreter, python_of
 
 LAUNCHER = "TIMETRIAL_LAUNCHER"  # It holds the launcher's process id where the worker is its child.
 # What an activated environment sets for its own Python.
@@ -39,21 +39,21 @@ def worker_command(config: RunConfig, run_dir: Path, environ: Mapping[str, str] 
     credentials. What the user puts in stack.env is passed on all the same. Raises ConfigError where the stack's Python
     is none that a worker can run on.
     """
-    python = stacks.python_of(config.stack)
+    python = python_of(config.stack)
     argv = [sys.executable, "-P", "-m", WORKER] if python is None else run_module(python, WORKER)
     foreign = set() if python is None else OWN
     inherited = {name: value for name, value in environ.items() if name not in foreign and not is_mlflows(name)}
     return WorkerCommand([*argv, str(run_dir)], {**inherited, **settings(config, environ, python)})
 
 
-def run_module(python: stacks.Interpreter, module: str) -> list[str]:
+def run_module(python: Interpreter, module: str) -> list[str]:
     """The command that runs a module of ours on another Python."""
     if python.isolates:
         return [python.path, "-P", "-m", module]
     return [python.path, "-c", BEFORE_P.format(module=module)]
 
 
-def settings(config: RunConfig, environ: Mapping[str, str], python: stacks.Interpreter | None) -> dict[str, str]:
+def settings(config: RunConfig, environ: Mapping[str, str], python: Interpreter | None) -> dict[str, str]:
     """The variables that every worker is given."""
     path = os.pathsep.join(filter(None, [str(ROOT), environ.get("PYTHONPATH", "")]))
     own = {

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from conf.schema import ConfigError, RunConfig, StackConfig
-from tracking import stacks
 from tracking.environment import nvml
 from tracking.environment.nvml import Gpu
+from tracking.stacks import Verdict, check_verdicts, declared, expected, judge
 
 H100 = Gpu(0, "NVIDIA H100", "GPU-1", 80 * 2**30, 9.0)
 K80 = Gpu(0, "Tesla K80", "GPU-2", 12 * 2**30, 3.7)
@@ -26,30 +26,30 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(nvml, "driver_version", lambda: "535.129.03")
 
 
-def judge(stack: StackConfig, *gpus: Gpu) -> stacks.Verdict:
-    return stacks.judge(stack, gpus, resolve=False)
+def judged(stack: StackConfig, *gpus: Gpu) -> Verdict:
+    return judge(stack, gpus, resolve=False)
 
 
 def test_an_old_driver_runs_what_it_can_and_is_told_what_else_to_take() -> None:
-    assert judge(OLD, H100).error == ""
-    refused = judge(NEW, H100).error
+    assert judged(OLD, H100).error == ""
+    refused = judged(NEW, H100).error
     for words in ("stack=new", "CUDA 13.0", "needs driver 580", "535.129.03", "older CUDA", "cuda-compat"):
         assert words in refused
-    assert judge(NEW).error == "", "a CPU needs no driver"
+    assert judged(NEW).error == "", "a CPU needs no driver"
 
 
 def test_the_default_environment_names_the_stack_to_take_on_an_old_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tracking.stacks.verdict.native_cuda", lambda: "13.2")
-    refused = judge(StackConfig("native"), H100).error
+    refused = judged(StackConfig("native"), H100).error
     assert "needs driver 580" in refused
     name = refused.partition("take stack=")[2].partition(",")[0]
-    assert judge(stacks.declared()[name], H100).error == ""
+    assert judged(declared()[name], H100).error == ""
 
 
 def test_a_gpu_that_no_code_is_built_for_is_refused() -> None:
-    assert "holds no code for GPU 0 (Tesla K80, compute capability 3.7)" in judge(OLD, K80).error
-    assert "570" in judge(OLD, B200).error  # the driver is asked first
-    assert judge(StackConfig("mine", "uv", torch="2.6.0", index="http://wheels"), K80).error == "", "others' wheels"
+    assert "holds no code for GPU 0 (Tesla K80, compute capability 3.7)" in judged(OLD, K80).error
+    assert "570" in judged(OLD, B200).error  # the driver is asked first
+    assert judged(StackConfig("mine", "uv", torch="2.6.0", index="http://wheels"), K80).error == "", "others' wheels"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_gpu_that_no_code_is_built_for_is_refused() -> None:
 )
 @pytest.mark.slow
 def test_what_is_declared_wrongly_is_named(stack: StackConfig, words: list[str]) -> None:
-    refused = judge(stack).error
+    refused = judged(stack).error
     assert all(word in refused for word in words), refused
 
 
@@ -75,21 +75,21 @@ def test_a_disk_without_room_is_refused_with_where_to_make_some(monkeypatch: pyt
         free = 10**9
 
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage)
-    refused = judge(OLD).error
+    refused = judged(OLD).error
     assert "1.0 GB left" in refused
     assert "stacks --remove" in refused
 
 
 def test_uv_that_is_not_there_is_told_how_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert "pip install uv" in stacks.judge(OLD, []).error
+    assert "pip install uv" in judge(OLD, []).error
 
 
 def test_a_refused_stack_does_not_hide_those_that_can_run() -> None:
     configs = [RunConfig(stack=stack, gpus=1) for stack in (OLD, NEW)]
-    verdicts = [judge(config.stack, H100) for config in configs]
+    verdicts = [judged(config.stack, H100) for config in configs]
     with pytest.raises(ConfigError, match=r"stack=new.*Of this sweep can run: stack=old"):
-        stacks.check(verdicts)
+        check_verdicts(verdicts)
 
 
 @pytest.mark.slow
@@ -98,7 +98,7 @@ def test_a_python_without_lightning_is_told_what_to_install(tmp_path: Path) -> N
 
     venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
     python = tmp_path / "bare/bin/python"
-    refused = judge(StackConfig("bare", "python", python=str(python))).error
+    refused = judged(StackConfig("bare", "python", python=str(python))).error
     assert f"{python} -m pip install torch pytorch-lightning" in refused
 
 
@@ -107,23 +107,23 @@ def test_what_is_declared_is_what_a_worker_must_find() -> None:
         "overrides": ["nvidia-cudnn-cu12==9.2.0.82"],
         "requirements": ["nvidia-nccl-cu12 == 2.22.3"],
     }
-    found = stacks.expected(StackConfig("x", "uv", python="3.12", torch="2.6.0", **pins, expect={"cuda": "12"}))
+    found = expected(StackConfig("x", "uv", python="3.12", torch="2.6.0", **pins, expect={"cuda": "12"}))
     assert found == {"torch": "2.6.0", "python": "3.12", "cudnn": "9.2.0", "nccl": "2.22.3", "cuda": "12"}
-    assert stacks.expected(StackConfig("native")) == {}
+    assert expected(StackConfig("native")) == {}
 
 
 def test_every_shipped_stack_is_read_and_can_run_on_a_cpu() -> None:
-    shipped = stacks.declared()
+    shipped = declared()
     assert {"native", "torch2_6", "torch2_9", "torch2_11", "torch2_15"} <= set(shipped)
     for name, stack in shipped.items():
         assert stack.name == name
-        assert judge(stack).error == ""
+        assert judged(stack).error == ""
 
 
 def test_a_users_stack_comes_before_a_shipped_one(tmp_path: Path) -> None:
     (tmp_path / "stack").mkdir()
     (tmp_path / "stack/torch2_6.yaml").write_text("kind: uv\ntorch: 2.6.1\n")
-    assert stacks.declared([tmp_path])["torch2_6"] == StackConfig("torch2_6", "uv", torch="2.6.1")
+    assert declared([tmp_path])["torch2_6"] == StackConfig("torch2_6", "uv", torch="2.6.1")
     (tmp_path / "stack/odd.yaml").write_text("kind: uv\ntorhc: 2.6.1\n")
     with pytest.raises(ConfigError, match=r"odd\.yaml.*torhc"):
-        stacks.declared([tmp_path])
+        declared([tmp_path])

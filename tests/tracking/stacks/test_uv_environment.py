@@ -11,9 +11,8 @@ import pytest
 
 from conf.schema import ConfigError, StackConfig
 from tests.tracking.stacks.wheels import make_index
-from tracking import stacks
 from tracking.commands.program import main
-from tracking.stacks import environment
+from tracking.stacks import judge, python_of, ready, uv_environment
 
 pytestmark = [
     pytest.mark.slow,
@@ -29,26 +28,26 @@ def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StackConfig:
 
 
 def test_it_is_made_of_what_is_declared_and_its_resolution_is_kept(stack: StackConfig) -> None:
-    assert not stacks.ready(stack)
-    made = environment.make(stack)
-    assert stacks.ready(stack)
-    assert environment.find(stack) == made
+    assert not ready(stack)
+    made = uv_environment.make(stack)
+    assert ready(stack)
+    assert uv_environment.find(stack) == made
     listed = (made.python.parents[2] / "requirements.txt").read_text().split()
     assert {"torch==2.6.0", "extra==1.0", "pytorch-lightning==2.6.0"} <= set(listed)
-    python = stacks.python_of(stack)
+    python = python_of(stack)
     assert python is not None
     assert (python.path, python.torch) == (str(made.python), "2.6.0")
 
 
 def test_another_declaration_is_another_environment(stack: StackConfig) -> None:
     others = [replace(stack, requirements=[]), replace(stack, overrides=["numpy==2.0"]), replace(stack, python="3.12")]
-    digests = {environment.digest(each) for each in (stack, *others)}
+    digests = {uv_environment.digest(each) for each in (stack, *others)}
     assert len(digests) == 4
-    assert environment.digest(replace(stack, name="renamed", env={"A": "b"})) in digests, "what is installed decides"
+    assert uv_environment.digest(replace(stack, name="renamed", env={"A": "b"})) in digests, "what is installed decides"
 
 
 def make_one(stack: StackConfig, results: multiprocessing.Queue[float]) -> None:
-    results.put(environment.make(stack).build_sec)
+    results.put(uv_environment.make(stack).build_sec)
 
 
 def test_two_sweeps_at_once_make_it_once(stack: StackConfig) -> None:
@@ -63,12 +62,12 @@ def test_two_sweeps_at_once_make_it_once(stack: StackConfig) -> None:
 
 
 def test_one_that_was_cut_off_is_made_anew(stack: StackConfig) -> None:
-    made = environment.make(stack)
+    made = uv_environment.make(stack)
     folder = made.python.parents[2]
     (folder / "complete.json").unlink()
     (folder / "env/half").touch()
-    assert not stacks.ready(stack)
-    environment.make(stack)
+    assert not ready(stack)
+    uv_environment.make(stack)
     assert not (folder / "env/half").exists()
 
 
@@ -76,7 +75,7 @@ def test_what_does_not_resolve_is_refused_in_the_resolvers_words_before_anything
     stack: StackConfig, tmp_path: Path
 ) -> None:
     asked = replace(stack, requirements=["extra==9.9"])
-    refused = stacks.judge(asked, []).error
+    refused = judge(asked, []).error
     for words in ("stack=mine: does not resolve", "torch==2.6.0", "extra==9.9", "no version of extra"):
         assert words in refused, refused
     assert not list((tmp_path / "cache").glob("stacks/*/"))
@@ -86,13 +85,13 @@ def test_an_override_beats_what_others_ask_for(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("TIMETRIAL_CACHE", str(tmp_path / "cache"))
     index = make_index(tmp_path / "index", needs={"torch": "extra==0.5"})
     stack = StackConfig("mine", "uv", torch="2.6.0", index=index)
-    assert "does not resolve" in stacks.judge(stack, []).error
-    made = environment.make(replace(stack, overrides=["extra==1.0"]))
+    assert "does not resolve" in judge(stack, []).error
+    made = uv_environment.make(replace(stack, overrides=["extra==1.0"]))
     assert "extra==1.0" in (made.python.parents[2] / "requirements.txt").read_text()
 
 
 def test_an_index_that_cannot_be_reached_is_named(stack: StackConfig) -> None:
-    refused = stacks.judge(replace(stack, index="http://127.0.0.1:9/simple"), []).error
+    refused = judge(replace(stack, index="http://127.0.0.1:9/simple"), []).error
     assert "does not resolve" in refused
     assert "127.0.0.1:9" in refused
 
@@ -106,12 +105,12 @@ def test_the_command_builds_ahead_lists_and_removes(
     own = f"--config-dir={tmp_path / 'mine'}"
     assert main(["stacks", "mine", own, "--build"]) == 0
     assert "made in" in capsys.readouterr().out
-    assert stacks.ready(stack)
+    assert ready(stack)
     assert main(["stacks", own]) == 0
     assert "made" in capsys.readouterr().out
     assert main(["stacks", "--remove"]) == 0, "of no shipped stack, and so unused without the folder"
     assert "1 removed" in capsys.readouterr().out
-    assert not stacks.ready(stack)
+    assert not ready(stack)
     assert main(["stacks", "nothing"]) == 2
     assert "no such stack" in capsys.readouterr().err
 
@@ -119,4 +118,4 @@ def test_the_command_builds_ahead_lists_and_removes(
 def test_a_cache_that_cannot_be_written_to_is_named(stack: StackConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIMETRIAL_CACHE", "/proc/nowhere")
     with pytest.raises(ConfigError, match="set TIMETRIAL_CACHE"):
-        environment.make(stack)
+        uv_environment.make(stack)
