@@ -96,6 +96,8 @@ def launch(started: float) -> int:
     config, folder = jobs[0].config, None
     if config.sweep.resume:
         folder, jobs = sweep.resume(config.runs_dir, config.sweep.resume, jobs, multirun)
+    else:
+        jobs = sweep.shuffled(jobs)
     configs = [job.config for job in jobs if not job.finished]
     verdicts = judge_all(configs, gpus)
     launcher = Launcher(config, gpus, worker_command, started)

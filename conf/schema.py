@@ -112,6 +112,8 @@ class TrackingConfig:
 @dataclass
 class SweepConfig:
     resume: str | None = None  # id of a sweep: run only its jobs that have not finished
+    # Shuffle the jobs of each seed by this number, so that a machine's drift does not look like a setting's effect
+    shuffle: int | None = None
 
 
 @dataclass

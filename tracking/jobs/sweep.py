@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 import re
 import secrets
 import time
@@ -44,6 +45,22 @@ class Job:
     @property
     def finished(self) -> bool:
         return self.result is not None and self.result.status == "finished"
+
+
+def shuffled(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs in the order that `sweep.shuffle` asks for: seed after seed, each with its jobs shuffled.
+
+    So every setting has run once before any runs again (a randomised block design).
+    """
+    number = jobs[0].config.sweep.shuffle
+    if number is None:
+        return list(jobs)
+    blocks: dict[int, list[Job]] = {}
+    for job in jobs:
+        blocks.setdefault(job.config.seed, []).append(job)
+    for seed, block in blocks.items():
+        random.Random(f"{number} {seed}").shuffle(block)
+    return [job for block in blocks.values() for job in block]
 
 
 def create(jobs: Sequence[Job], argv: Sequence[str], uri: str) -> Path:
