@@ -32,11 +32,11 @@ OUTSIDE = [path for folder in ("benchmarks", "deploy", "docs") for path in sorte
 TORCH = {"torch", "torchvision", "torchmetrics", "pytorch_lightning", "lightning"}
 CONTROL_SIDE = {"hydra", "omegaconf", "mlflow"}  # which a worker's environment need not have
 WITH_MLFLOW = {
-    "tracking/commands/examination.py",
+    "tracking/mirror/answer_check.py",
+    "tracking/mirror/comparison.py",
+    "tracking/mirror/database.py",
     "tracking/mirror/description.py",
     "tracking/mirror/mirror.py",
-    "tracking/mirror/patient_client.py",
-    "tracking/results/mlflow_runs.py",
     "tracking/mirror/server.py",
     "tracking/environment/system_metrics.py",
 }

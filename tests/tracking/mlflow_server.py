@@ -95,6 +95,7 @@ class answering:
                 self.rfile.read(int(self.headers["Content-Length"] or 0))
                 body = json.dumps({"message": "no", **content}).encode()
                 self.send_response(status)
+                self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)

@@ -184,9 +184,7 @@ def version(uri: str) -> Finding:
 
 def upload(asked: Asked) -> Finding:
     """Send a run of one metric and one file as every run is sent, read both back, and delete it with its experiment."""
-    from mlflow import MlflowClient
-
-    from tracking.mirror import Mirror
+    from tracking.mirror import Mirror, open_client
 
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     # An experiment of its own: only its maker, or who has MANAGE on it, can delete it, and others may ask at this time.
@@ -201,7 +199,7 @@ def upload(asked: Asked) -> Finding:
         journal.close()
         run_folder.write_json(folder / run_folder.RESULT, Result("finished"))
         mirror = Mirror(folder, asked.uri)
-        client = MlflowClient(asked.uri)
+        client = open_client(asked.uri)
         try:
             mirror.finish()
             assert mirror.run_id

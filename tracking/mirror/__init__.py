@@ -8,6 +8,7 @@ since it takes seconds.
 from __future__ import annotations
 
 from tracking.mirror import connection, server
+from tracking.mirror.database import open_client
 from tracking.mirror.description import NOTE_TAG, end_tags, recorded
 from tracking.mirror.log_batches import MAX_TAG_CHARS, log_batches, shortened
 from tracking.mirror.mirror import Mirror
@@ -27,6 +28,7 @@ __all__ = [
     "connection",
     "end_tags",
     "log_batches",
+    "open_client",
     "recorded",
     "server",
     "shortened",

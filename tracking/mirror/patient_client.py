@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tracking.environment import importing_mlflow
 from tracking.mirror import server
+from tracking.mirror.database import open_client
 from tracking.mirror.server import REQUEST_TIMEOUT, TrackingUnavailable, answers
 
 if TYPE_CHECKING:
@@ -29,10 +29,7 @@ class PatientClient:
 
     @cached_property
     def mlflow(self) -> MlflowClient:
-        with importing_mlflow:
-            from mlflow import MlflowClient
-
-            return MlflowClient(self.uri)
+        return open_client(self.uri)
 
     @contextmanager
     def request(self, upload_bytes: int = 0) -> Iterator[MlflowClient]:

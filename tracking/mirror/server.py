@@ -58,7 +58,7 @@ def default_uri() -> str:
 
 def absolute_uri(uri: str) -> str:
     """The URI with a relative SQLite path made absolute, so that it means the same from every folder."""
-    path = _sqlite_path(uri)
+    path = sqlite_path(uri)
     return uri if path is None else uri.replace(f"///{path}", f"///{path.expanduser().absolute()}", 1)
 
 
@@ -105,7 +105,7 @@ def artifact_root(uri: str) -> str | None:
 
     The folder is made here, as private as run folders are, since it holds copies of their files.
     """
-    path = _sqlite_path(uri)
+    path = sqlite_path(uri)
     if path is None:
         return None
     folder = path.absolute().parent / "mlartifacts"
@@ -117,7 +117,8 @@ def _ui_root(uri: str) -> str:
     return strip_credentials(uri).rstrip("/") if urlsplit(uri).scheme in ("http", "https") else LOCAL_UI
 
 
-def _sqlite_path(uri: str) -> Path | None:
+def sqlite_path(uri: str) -> Path | None:
+    """The file of a local SQLite database, absolute or relative to the current folder; None for any other URI."""
     match = re.fullmatch(r"sqlite(?:\+\w+)?:///([^?]+)(\?.*)?", uri)
     return Path(match[1]) if match and match[1] != ":memory:" else None
 
@@ -128,7 +129,7 @@ def check_server(uri: str, experiment: str | None = None) -> None:
     Raises TrackingRefused when it refuses our credentials, or this user may not write to `experiment`;
     TrackingUnavailable when it does not answer as MLflow does.
     """
-    path = _sqlite_path(uri)
+    path = sqlite_path(uri)
     if path is not None and path.expanduser().is_dir():  # MLflow would try for minutes to open it
         raise TrackingRefused(f"{uri}: {path} is a folder; give the database's file, as in sqlite:///{path}/mlflow.db")
     if not connection.is_http(uri):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from conf.secrets import strip_credentials
-from tracking.mirror import ENVIRONMENT, MAX_TAG_CHARS, TrackingRefused, TrackingUnavailable, server
+from tracking.mirror import ENVIRONMENT, MAX_TAG_CHARS, TrackingRefused, TrackingUnavailable, open_client, server
 from tracking.results.runs import MAX_LISTED, History, Progress, Run, names_nothing
 from tracking.run import run_folder
 
@@ -179,9 +179,7 @@ class MlflowRuns:
     @cached_property
     def _client(self) -> MlflowClient:
         with self._answers():  # a database that cannot be opened fails here
-            from mlflow import MlflowClient
-
-            return MlflowClient(self._uri)
+            return open_client(self._uri)
 
     def _answers(self) -> AbstractContextManager[None]:
         return server.answers(self._uri, "Start again: what was asked for may have been deleted meanwhile")
