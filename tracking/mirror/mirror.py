@@ -12,10 +12,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from conf.secrets import strip_credentials
-from tracking.mirror import comparison, description, mlflow_run, state
+from tracking.mirror import claim, comparison, description, mlflow_run, state
+from tracking.mirror.artifact_uploads import ArtifactUploads
 from tracking.mirror.description import NOTE_TAG
 from tracking.mirror.log_batches import log_batches
 from tracking.mirror.mlflow_run import UID_TAG, VIEW_TAG
@@ -23,9 +23,6 @@ from tracking.mirror.patient_client import PatientClient
 from tracking.mirror.server import ENVIRONMENT, TrackingRefused, TrackingUnavailable, absolute_uri
 from tracking.mirror.state import STATUS, State
 from tracking.run import Result, files, run_folder
-
-if TYPE_CHECKING:
-    from mlflow.entities import Run as MlflowRun
 
 LOCK = ".mirror.lock"
 
@@ -45,10 +42,11 @@ class Mirror:
             os.environ.setdefault(name, value)
         given = absolute_uri(os.environ.get("MLFLOW_TRACKING_URI", ""))
         stored = self.info.tracking_uri
-        self._refused: dict[str, tuple[list[int], str]] = {}  # by file: its signature then, and the server's words
         uri = tracking_uri or (given if strip_credentials(given) == stored else stored)
         hint = f"{folder / run_folder.MIRROR} can be deleted to upload the folder as a new run"
         self._client = PatientClient(uri, hint)
+        self._uploads = ArtifactUploads(folder, self._client)
+        self._seen: str | None = None  # the run that was found to be this folder's
         self.state = self._load()
 
     @property
@@ -83,7 +81,7 @@ class Mirror:
                 return
             self.state.compared = False
             self._until_held(lambda: self._send_rows(result))
-            self._until_held(self._send_files)
+            self._until_held(lambda: self._uploads.send(self._ensure_run(), self.state, self._save))
             self.state.compared = True
             self._save()
 
@@ -97,26 +95,13 @@ class Mirror:
         self._ship()
         run_id = self._ensure_run()
         end_tags = self._end(run_id, result)
-        self._remove_doubles(run_id)
+        if self.state.num_creations > 1 and self.state.experiment_id:
+            claim.remove_doubles(self._client, self.state.experiment_id, self.info.uid, run_id)
         lacks = comparison.lacking(self._client, run_id, self.folder, end_tags, STATUS[result.status])
         if lacks:
             self.state.offset, self.state.params, self.state.status = 0, {}, None
             self._save()
         return lacks
-
-    def _send_files(self) -> list[str]:
-        run_id = self._ensure_run()
-        self._upload(run_id)
-        lacks = comparison.lacking_files(self._client, run_id, self._uploaded())
-        for name in lacks:
-            del self.state.artifacts[name]
-        self._save()
-        return [f"the file {name}" for name in lacks]
-
-    def _uploaded(self) -> dict[str, list[int]]:
-        """What was uploaded of the files that are there; those of a run's earlier attempts have other names since."""
-        there = state.signatures(self.folder)
-        return {name: signature for name, signature in self.state.artifacts.items() if name in there}
 
     def forget(self) -> None:
         """Have everything sent again, to the same run; for a server that has lost some of it."""
@@ -206,44 +191,35 @@ class Mirror:
         self.state.failure = None
         self._save()
 
-    def _upload(self, run_id: str) -> None:
-        """Upload the files; those that the server refuses are named when the others are there."""
-        for name, signature in state.signatures(self.folder).items():
-            if self.state.artifacts.get(name) == signature or self._refused.get(name, ([], ""))[0] == signature:
-                continue
-            try:
-                with files.lent(self.folder / name) as path, self._client.request(signature[0]) as client:
-                    client.log_artifact(run_id, str(path))
-            except TrackingRefused as error:  # it may be large: once is enough, for the others to get through
-                self._refused[name] = signature, f"{name} ({signature[0]:,} bytes): {error}"
-                continue
-            self._refused.pop(name, None)
-            self.state.artifacts[name] = signature
-            self._save()
-        if self._refused:
-            raise TrackingRefused("; ".join(words for _, words in self._refused.values()))
-
     def _ensure_run(self) -> str:
-        """The run's id in MLflow, where it is created once: also when the answer to an earlier creation was lost."""
-        if self.state.run_id:
-            return self.state.run_id
+        """The run's id in MLflow: that of the state if its run bears the folder's uid, else of one that is claimed."""
+        run_id, experiment_id = self.state.run_id, self.state.experiment_id
+        if run_id and run_id != self._seen and not claim.is_ours(self._client, run_id, experiment_id, self.info.uid):
+            self.state = State(self.state.tracking_uri, num_creations=1)  # another folder's, or taken back since
+        if not self.state.run_id:
+            self._claim_run()
+        self._seen = self.state.run_id
+        assert self._seen
+        return self._seen
+
+    def _claim_run(self) -> None:
         with self._client.request() as client:
-            self.state.experiment_id = mlflow_run.ensure_experiment(client, self._client.uri, self.info.experiment)
+            experiment_id = mlflow_run.ensure_experiment(client, self._client.uri, self.info.experiment)
+        self.state.experiment_id = experiment_id
         with suppress(TrackingRefused), self._client.request() as client:  # who may not, sees what MLflow guesses
-            mlflow_run.declare_kind(client, self.state.experiment_id)
+            mlflow_run.declare_kind(client, experiment_id)
         owner = {"mlflow.user": mlflow_run.folder_owner(self.folder)}
         tags = {UID_TAG: self.info.uid, **owner, **mlflow_run.SOURCE, **self._parent_tag()}
-        if self.state.num_creations:
-            self.state.run_id = next((run.info.run_id for run in self._runs_with_our_uid()), None)
-        if not self.state.run_id:
+
+        def create() -> str:
             self.state.num_creations += 1
             self._save()
             with self._client.request() as client:
-                run = client.create_run(self.state.experiment_id, self.info.created_ms, tags, self.info.name)
-            self.state.run_id = mlflow_run.answered(run.info.run_id, "a new run")
+                run = client.create_run(experiment_id, self.info.created_ms, tags, self.info.name)
+            return mlflow_run.answered(run.info.run_id, "a new run")
+
+        self.state.run_id = claim.claim(self._client, experiment_id, self.info.uid, create)
         self._save()
-        assert self.state.run_id
-        return self.state.run_id
 
     def _parent_tag(self) -> dict[str, str]:
         parent = run_folder.parent_of(self.folder)
@@ -253,27 +229,17 @@ class Mirror:
         with mirror._locked():
             return {"mlflow.parentRunId": mirror._ensure_run()}
 
-    def _runs_with_our_uid(self) -> list[MlflowRun]:
-        assert self.state.experiment_id
-        with self._client.request() as client:
-            return mlflow_run.runs_with_uid(client, self.state.experiment_id, self.info.uid)
-
-    def _remove_doubles(self, run_id: str) -> None:
-        """Delete the empty run that a creation leaves when it lands after we gave it up and created another."""
-        if self.state.num_creations < 2:
-            return
-        for run in self._runs_with_our_uid():
-            if run.info.run_id != run_id and not run.data.metrics and not run.data.params:
-                with self._client.request() as client:
-                    client.delete_run(run.info.run_id)
-
     @contextmanager
     def _locked(self) -> Iterator[None]:
         # The kernel releases it when a mirror dies. A lock of another kind, which would outlive it, is none at all.
         with files.opened(self.folder / LOCK, "a+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             self.state = self._load()  # another mirror may have gone on
-            yield
+            try:
+                yield
+            except TrackingRefused:
+                self._seen = None  # its run may have been taken back
+                raise
 
     def _load(self) -> State:
         return state.load(self.folder, strip_credentials(self._client.uri))

@@ -16,8 +16,7 @@ class State:
     tracking_uri: str  # without credentials
     experiment_id: str | None = None
     run_id: str | None = None
-    # How often a creation of the run was begun: its answer may have been lost, so the next looks for the run first.
-    num_creations: int = 0
+    num_creations: int = 0  # how often a creation of the run was begun: one may land when its answer is long lost
     offset: int = 0  # bytes of the journal that MLflow has acknowledged
     time_ms: int = 0  # time of the latest record before the offset
     params: dict[str, str] = field(default_factory=dict)  # what MLflow has of them; there they never change

@@ -1,0 +1,51 @@
+"""The files of a run's folder as its artifacts: uploaded once, and listed to see whether they are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tracking.mirror import comparison
+from tracking.mirror.patient_client import PatientClient
+from tracking.mirror.server import TrackingRefused
+from tracking.mirror.state import State, signatures
+from tracking.run import files
+
+
+class ArtifactUploads:
+    """The uploads of one folder; it remembers which files a server has refused."""
+
+    def __init__(self, folder: Path, client: PatientClient) -> None:
+        self._folder = folder
+        self._client = client
+        self._refused: dict[str, tuple[list[int], str]] = {}  # by file: its signature then, and the server's words
+
+    def send(self, run_id: str, state: State, save: Callable[[], None]) -> list[str]:
+        """Upload what the state lacks, and return what the server lacks after that; the state no longer has it.
+
+        Raises TrackingRefused with the files that the server refuses, when the others are there.
+        """
+        for name, signature in signatures(self._folder).items():
+            if state.artifacts.get(name) == signature or self._refused.get(name, ([], ""))[0] == signature:
+                continue
+            try:
+                with files.lent(self._folder / name) as path, self._client.request(signature[0]) as client:
+                    client.log_artifact(run_id, str(path))
+            except TrackingRefused as error:  # it may be large: once is enough, for the others to get through
+                self._refused[name] = signature, f"{name} ({signature[0]:,} bytes): {error}"
+                continue
+            self._refused.pop(name, None)
+            state.artifacts[name] = signature
+            save()
+        lacks = comparison.lacking_files(self._client, run_id, self._uploaded(state))
+        for name in lacks:
+            del state.artifacts[name]
+        save()
+        if self._refused:
+            raise TrackingRefused("; ".join(words for _, words in self._refused.values()))
+        return [f"the file {name}" for name in lacks]
+
+    def _uploaded(self, state: State) -> dict[str, list[int]]:
+        """What was uploaded of the files that are there; those of a run's earlier attempts have other names since."""
+        there = signatures(self._folder)
+        return {name: signature for name, signature in state.artifacts.items() if name in there}
