@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,19 +35,21 @@ class Expected:
 
     rows: dict[str, set[int]] = field(default_factory=dict)
     latest: dict[str, Row] = field(default_factory=dict)
-    params: dict[str, str] = field(default_factory=dict)
+    params: set[str] = field(default_factory=set)
     tags: set[str] = field(default_factory=set)
 
 
-def expected(folder: Path) -> Expected:
+def expected(folder: Path, end_tags: Iterable[str], left_out: Collection[str]) -> Expected:
+    """What a journal and the tags of the end come to, without the "params KEY" and "tags KEY" that are left out."""
     found = Expected()
     for batch in log_batches(folder / run_folder.JOURNAL, 0):
         for key, value, time_ms, step in batch.metrics:
             row = (step, time_ms, as_stored(value))
             found.rows.setdefault(key, set()).add(hash(row))
             found.latest[key] = max(row, found.latest.get(key, row))
-        found.params |= batch.params
-        found.tags |= batch.tags.keys()
+        found.params |= {key for key in batch.params if f"params {key}" not in left_out}
+        found.tags |= {key for key in batch.tags if f"tags {key}" not in left_out}
+    found.tags |= set(end_tags)
     return found
 
 
@@ -56,15 +58,14 @@ def as_stored(value: float) -> float:
     return 0.0 if math.isnan(value) else max(-sys.float_info.max, min(sys.float_info.max, value)) or 0.0
 
 
-def lacking(client: PatientClient, run_id: str, folder: Path, end_tags: Iterable[str], status: str) -> list[str]:
-    """What of the journal, the tags of the end and the status the server does not hold, in words."""
+def lacking(client: PatientClient, run_id: str, wanted: Expected, status: str) -> list[str]:
+    """What the server does not hold of what is wanted and of the status, in words."""
     with client.request() as mlflow:
         run = mlflow.get_run(run_id)
         mlflow_run.answered(run.info.run_id, f"the run {run_id}")
-    wanted = expected(folder)
     words = [_lacking_rows(client, run, key, wanted) for key in wanted.rows]
-    words += [f"the param {key}" for key in wanted.params if key not in run.data.params]
-    words += [f"the tag {key}" for key in sorted({*wanted.tags, *end_tags}) if key not in run.data.tags]
+    words += [f"the param {key}" for key in sorted(wanted.params) if key not in run.data.params]
+    words += [f"the tag {key}" for key in sorted(wanted.tags) if key not in run.data.tags]
     words += [] if run.info.status == status else [f"the status {status}"]
     return [text for text in words if text]
 

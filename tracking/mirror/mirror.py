@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from conf.secrets import strip_credentials
-from tracking.mirror import claim, comparison, description, mlflow_run, state
+from tracking.mirror import claim, comparison, description, mlflow_run, row_uploads, state
 from tracking.mirror.artifact_uploads import ArtifactUploads
 from tracking.mirror.description import NOTE_TAG
 from tracking.mirror.log_batches import log_batches
@@ -97,7 +97,8 @@ class Mirror:
         end_tags = self._end(run_id, result)
         if self.state.num_creations > 1 and self.state.experiment_id:
             claim.remove_doubles(self._client, self.state.experiment_id, self.info.uid, run_id)
-        lacks = comparison.lacking(self._client, run_id, self.folder, end_tags, STATUS[result.status])
+        wanted = comparison.expected(self.folder, end_tags, self.state.left_out)
+        lacks = comparison.lacking(self._client, run_id, wanted, STATUS[result.status])
         if lacks:
             self.state.offset, self.state.params, self.state.status = 0, {}, None
             self._save()
@@ -110,8 +111,6 @@ class Mirror:
             self._save()
 
     def _ship(self) -> int:
-        from mlflow.entities import Metric, Param, RunTag
-
         num_rows = 0
         run_id = self._ensure_run()
         if self.state.status and run_folder.read_result(self.folder) is None:
@@ -120,19 +119,13 @@ class Mirror:
         if files.exists(path) and path.lstat().st_size < self.state.offset:
             self.state.offset = 0  # a machine that went down lost the journal's last lines, and others took their place
         for batch in log_batches(path, self.state.offset, self.state.params):
-            if len(batch):
-                with self._client.request() as client:
-                    client.log_batch(
-                        run_id,
-                        metrics=[Metric(*metric) for metric in batch.metrics],
-                        params=[Param(*param) for param in batch.params.items()],
-                        tags=[RunTag(*tag) for tag in batch.tags.items()],
-                    )
+            left_out = row_uploads.send(self._client, run_id, self.info.uid, batch) if len(batch) else []
             num_rows += len(batch)
             self.state.offset = batch.offset
             self.state.params |= batch.params
             self.state.time_ms = max(batch.time_ms, self.state.time_ms)  # a wall clock can be set back
             self.state.refused += [words for words in batch.refused if words not in self.state.refused]
+            self.state.left_out += [name for name in left_out if name not in self.state.left_out]
             self._save()
         return num_rows
 

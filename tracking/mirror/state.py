@@ -21,6 +21,7 @@ class State:
     time_ms: int = 0  # time of the latest record before the offset
     params: dict[str, str] = field(default_factory=dict)  # what MLflow has of them; there they never change
     refused: list[str] = field(default_factory=list)  # values that MLflow can never hold; they are in the journal
+    left_out: list[str] = field(default_factory=list)  # "params KEY" and "tags KEY" that this server does not take
     # The files that were uploaded, each with its size in bytes and its modification time in ns.
     artifacts: dict[str, list[int]] = field(default_factory=dict)
     status: str | None = None  # MLflow's status, once the run is terminated there

@@ -19,9 +19,10 @@ from tests.tracking.mlflow_server import MlflowServer, answering
 from tests.tracking.rows import expected_rows, query, runs_with_uid, stored_rows, tags_of
 from tracking.jobs.mirror_thread import MirrorThread
 from tracking.jobs.sync import sync
+from tracking.mirror.database import open_client
 from tracking.mirror.log_batches import log_batches
 from tracking.mirror.mirror import Mirror
-from tracking.mirror.server import TrackingUnavailable, check_server
+from tracking.mirror.server import TrackingRefused, TrackingUnavailable, check_server
 from tracking.run import run_folder
 from tracking.run.journal import Journal
 
@@ -181,6 +182,41 @@ def test_a_param_that_changes_later_is_named_and_holds_up_nothing(server: Mlflow
         ("lr", "0.1"), ("seed", "1"),
     ]  # fmt: skip
     assert stored_rows(server, run_id) == expected_rows(folder)
+
+
+def test_a_param_that_somebody_else_has_set_is_named_and_holds_up_nothing(server: MlflowServer, tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, server.uri)
+    shipper = Mirror(folder)
+    shipper.step()
+    open_client(server.uri).log_param(str(shipper.run_id), "lr", "0.7")
+    journal = Journal(folder / run_folder.JOURNAL)
+    journal.params({f"p{number}": number for number in range(20)} | {"lr": 0.1, "seed": 1})
+    journal.tags({"env.torch": "2.11"})
+    write_rows(folder, range(401))
+    for again in (False, True):
+        end(folder)
+        [outcome] = sync([folder], again=again)
+        assert outcome.state == "complete", outcome.message
+        assert "'lr' is '0.1', and somebody else has set it to '0.7' on the server" in outcome.message
+        write_rows(folder, range(401, 403))
+    sync([folder])
+    params = dict(query(server, "select key, value from params where run_uuid = ?", shipper.run_id))
+    assert params == {f"p{number}": str(number) for number in range(20)} | {"lr": "0.7", "seed": "1"}
+    assert tags_of(server, shipper.run_id)["env.torch"] == "2.11"
+    assert stored_rows(server, shipper.run_id) == expected_rows(folder)
+
+
+def test_a_run_that_is_deleted_is_said_to_be_and_nothing_is_left_out(server: MlflowServer, tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, server.uri)
+    shipper = Mirror(folder)
+    shipper.step()
+    open_client(server.uri).delete_run(str(shipper.run_id))
+    Journal(folder / run_folder.JOURNAL).params({"lr": 0.1})
+    with pytest.raises(TrackingRefused, match="active"):
+        shipper.step()
+    open_client(server.uri).restore_run(str(shipper.run_id))
+    assert shipper.step() == 1
+    assert (shipper.state.refused, shipper.state.left_out) == ([], [])
 
 
 def test_a_run_that_was_resumed_leaves_the_mirror_of_its_earlier_attempt_nothing_to_do(
