@@ -119,7 +119,7 @@ class ForkedWorker(subprocess.Popen):  # type: ignore[type-arg]
         start = super()._execute_child  # type: ignore[misc]
         asked = inspect.signature(start).bind(*arguments).arguments
         command = list(asked["args"]) if not isinstance(asked["args"], str) else [asked["args"]]
-        if command[1:4] != WORKER:
+        if command[:4] != [sys.executable, *WORKER]:
             start(*arguments)
             return
         self.pid = os.fork()

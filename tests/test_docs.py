@@ -111,7 +111,7 @@ def test_there_are_commands_to_check() -> None:
 
 def test_tracking_commands_exist(capsys: pytest.CaptureFixture[str]) -> None:
     found = {words[0] for _, words in behind("tracking") if not words[0].startswith("-")}
-    assert found == {"diff", "doctor", "fingerprint", "gate", "report", "sync"}
+    assert found == {"diff", "doctor", "fingerprint", "gate", "report", "stacks", "sync"}
     for command in found:
         with pytest.raises(SystemExit) as ended:
             tracking.__main__.main([command, "--help"])

@@ -36,6 +36,7 @@ WITH_MLFLOW = {
     "tracking/mirror/comparison.py",
     "tracking/mirror/database.py",
     "tracking/mirror/description.py",
+    "tracking/mirror/row_uploads.py",
     "tracking/mirror/mirror.py",
     "tracking/mirror/server.py",
     "tracking/environment/system_metrics.py",

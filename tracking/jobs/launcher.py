@@ -41,7 +41,9 @@ class Launcher:
         supervision.raise_on_signals()
 
     def dry_run(self, jobs: Sequence[Job], verdicts: Sequence[Verdict] = ()) -> int:
-        """Print what would be run; exit code 2 where a stack cannot."""
+        """Print what would be run. Raises ConfigError where a stack cannot run here."""
+        self._console.print(verdict_table(verdicts))
+        check_verdicts(verdicts)
         sweep.name_jobs(jobs)
         for number, job in enumerate(jobs, 1):
             new = Path(job.config.runs_dir).resolve() / job.name
@@ -53,8 +55,6 @@ class Launcher:
                 self._console.print(
                     f"  in an environment that is made first: {uv_environment.summary(job.config.stack)}"
                 )
-        self._console.print(verdict_table(verdicts))
-        check_verdicts(verdicts)
         self._console.print(f"{len(jobs)} checked; nothing was trained (dry_run=true)")
         return 0
 

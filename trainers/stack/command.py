@@ -55,16 +55,16 @@ def run_module(python: Interpreter, module: str) -> list[str]:
 
 def settings(config: RunConfig, environ: Mapping[str, str], python: Interpreter | None) -> dict[str, str]:
     """The variables that every worker is given."""
-    path = os.pathsep.join(filter(None, [str(ROOT), environ.get("PYTHONPATH", "")]))
+    theirs = config.stack.env.get("PYTHONPATH", environ.get("PYTHONPATH", ""))
     own = {
-        "PYTHONPATH": path,
         "PYTHONUNBUFFERED": "1",
         LAUNCHER: str(os.getpid()),  # The worker ends with it, even if it is gone already.
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # It is the order of nvidia-smi and NVML.
     }
     # Where the cache is takes a package to tell, which another Python need not have.
     own |= {"TIMETRIAL_CACHE": str(cache())} if python is not None else {}
-    return {**own, **config.stack.env}
+    # Whatever else is looked for where the user says, the worker's own code is here.
+    return {**own, **config.stack.env, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), theirs]))}
 
 
 def is_mlflows(name: str) -> bool:

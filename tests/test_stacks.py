@@ -1,0 +1,102 @@
+"""Trainings on another stack than that of launch.py, and stacks that cannot train."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.commands import Launched, launch
+
+pytestmark = pytest.mark.slow
+
+VGG = ("gpus=0", "dataset=digits", "target=0.05", "limit_train_batches=2", "max_epochs=1", "tracking.offline=true")
+
+
+def declare(folder: Path, name: str, text: str) -> None:
+    (folder / "stack").mkdir(exist_ok=True)
+    (folder / f"stack/{name}.yaml").write_text(f"name: {name}\n{text}")
+
+
+def another_python(folder: Path) -> Path:
+    """This Python under another path, so that a process of its own is started."""
+    path = folder / "python"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def facts(launched: Launched, name: str) -> dict[str, str]:
+    """What the run of this stack says of its software."""
+    [folder] = [folder for folder in launched.folders if f"stack={name}" in folder.name]
+    software: dict[str, str] = json.loads((folder / "fingerprint.json").read_text())["software"]
+    return software
+
+
+def test_a_stack_whose_worker_dies_on_import_fails_alone(tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "pytorch_lightning.py").write_text("raise ImportError('no Lightning for you')")
+    declare(tmp_path, "broken", f"kind: python\npython: {another_python(tmp_path)}\nenv: {{PYTHONPATH: {broken}}}\n")
+    asked = ("stack=broken,native", *VGG)
+    launched = launch(tmp_path, "-m", "--config-dir", str(tmp_path), *asked)
+    assert launched.code == 1, launched.output
+    results = {
+        folder.name.partition("stack=")[2]: json.loads((folder / "result.json").read_text())
+        for folder in launched.folders
+    }
+    assert {name: result["status"] for name, result in results.items()} == {"broken": "failed", "native": "finished"}
+    assert "no Lightning for you" in json.dumps(results["broken"]["failure"])
+
+
+def test_what_the_stack_promises_and_is_not_ends_the_run_before_it_trains(tmp_path: Path) -> None:
+    declare(
+        tmp_path,
+        "mine",
+        f"kind: python\npython: {another_python(tmp_path)}\nexpect: {{torch: 1.0}}\n".replace("1.0", "'1.0'"),
+    )
+    launched = launch(tmp_path, "--config-dir", str(tmp_path), "stack=mine", *VGG)
+    assert launched.code == 2, launched.output
+    assert "expected 1.0, found 2." in launched.output
+    assert "time/train_sec" not in launched.result["metrics"]
+
+
+def test_stacks_that_cannot_run_are_refused_before_any_job_and_the_others_named(tmp_path: Path) -> None:
+    declare(tmp_path, "bare", "kind: python\npython: /bin/true\n")
+    declare(tmp_path, "gone", "kind: python\npython: /no/such/python\n")
+    launched = launch(tmp_path, "-m", "--config-dir", str(tmp_path), "stack=bare,gone,native", *VGG)
+    assert launched.code == 2, launched.output
+    assert launched.folders == []
+    for words in ("stack=bare: stack.python=/bin/true", "stack=gone: stack.python=/no/such/python", "stack=native"):
+        assert words in launched.output
+    shown = launch(tmp_path, "-m", "--config-dir", str(tmp_path), "stack=bare,native", *VGG, "dry_run=true")
+    assert shown.code == 2
+    assert "can run" in shown.output
+
+
+def can_be_had(requirement: str) -> bool:
+    """Whether uv can find it, in its cache or at the registry."""
+    if shutil.which("uv") is None:
+        return False
+    command = ["uv", "pip", "compile", "--quiet", "--python", sys.executable, "-"]
+    return subprocess.run(command, input=requirement, text=True, capture_output=True, timeout=120).returncode == 0
+
+
+@pytest.mark.service
+def test_an_older_pytorch_trains_in_an_environment_of_its_own(tmp_path: Path) -> None:
+    """It takes 6 GB of the cache and, where uv has not fetched it before, a download of 3 GB."""
+    if not can_be_had("torch==2.6.0"):
+        pytest.skip("uv, or the registry of packages, cannot be had")
+    launched = launch(tmp_path, "-m", "stack=torch2_6,native", *VGG)
+    assert launched.code == 0, launched.output
+    old, new = facts(launched, "torch2_6"), facts(launched, "native")
+    assert (old["torch"], old["cuda"], old["nccl"]) == ("2.6.0+cu124", "12.4", "2.21.5")
+    assert old["torch"] != new["torch"]
+    assert "cudnn 9.1." in old["loaded"]
+    assert all("/stacks/" in path for path in dict(old["libraries"]).values())
+    for folder in launched.folders:
+        assert json.loads((folder / "result.json").read_text())["metrics"]["target_reached"] == 1
