@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from conf.names import check_names
 from conf.schema import LR_SCALING, SAVE_MODEL, ConfigError, InstanceConfig, RunConfig, StudyConfig
-from conf.secrets import MIN_CHARS, is_secret_name, redact
+from conf.secrets import MIN_CHARS, REDACTED, is_secret_name, redact
 from conf.tracking_uri import check_uri
 
 
@@ -63,8 +63,8 @@ def check_secrets(key: str, value: Any) -> None:
         check_uri(value)
     elif key.startswith("stack.env.") and is_secret_name(name) and len(value) >= MIN_CHARS:
         raise ConfigError(
-            f"{key}: speaks of a secret, which run folders would keep; export {name} in the environment instead: the"
-            " worker inherits it"
+            f"{key}={REDACTED}: speaks of a secret, which run folders would keep; export {name} in the environment"
+            " instead: the worker inherits it"
         )
     elif redact(f"{name}={value}") != f"{name}={value}":
         raise ConfigError(

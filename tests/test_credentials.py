@@ -1,8 +1,10 @@
-"""Secrets are planted wherever a user might have them, and then looked for in everything that was written anywhere."""
+"""Secrets of all kinds are planted wherever a user might have them, and then looked for in everything that was written
+anywhere: raw, and as JSON, Python, URLs, HTML and Basic authentication have them."""
 
 from __future__ import annotations
 
 import base64
+import html
 import json
 import secrets
 import shutil
@@ -14,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import psutil
 import pytest
@@ -29,6 +31,18 @@ SECRET_VARIABLES = (
     "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "WANDB_API_KEY", "HF_TOKEN", "PGPASSWORD", "GITHUB_TOKEN",
     "OPENAI_API_KEY", "CUDA_LICENSE_KEY", "NCCL_AUTH_TOKEN", "MY_SERVICE_PWD", "TEAM_CREDENTIALS",
 )  # fmt: skip
+# Variables that hold a secret among other things; some of them by a name that does not say so.
+COMPOSED = {
+    "AZURE_STORAGE_CONNECTION_STRING": "Protocol=https;AccountName=team;AccountKey={};EndpointSuffix=a.b",
+    "BLOB_SAS_URL": "https://team.blob.example.org/data?sv=2022-11-02&sp=r&sig={quoted}",
+    "TRAIN_DATA": "https://bucket.s3.example.org/a.tar?X-Amz-Credential=a%2Fb&X-Amz-Signature={quoted}&X-Amz-Date=1",
+    "ALERT_WEBHOOK": "https://chat.example.org/services/T0/{quoted}",
+    "SENTRY_DSN": "https://{quoted}@sentry.example.org/1",
+    "DATA_OPTIONS": "--endpoint https://example.org --token {}",
+    "SERVICE": "host=example.org client_secret={} retries=3",
+    "LOADER": "https://example.org/data?client_id=a&token={quoted}",
+    "STORE_PASSWORD": """{}"é€ \\ <&>'x""",
+}
 URL_VARIABLES = ("DATABASE_URL", "https_proxy", "TORCH_HUB_MIRROR", "PIP_INDEX_URL")
 
 
@@ -67,7 +81,8 @@ class Planted:
 
 def forms(value: str) -> set[bytes]:
     user = f"heidi:{value}"
-    plain = {value, quote(value), quote(value, safe=""), json.dumps(value)[1:-1]}
+    plain = {value, quote(value), quote(value, safe=""), quote_plus(value), html.escape(value), repr(value)[1:-1]}
+    plain |= {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
     return {form.encode() for form in plain} | {base64.b64encode(text.encode()) for text in (value, user)}
 
 
@@ -89,7 +104,17 @@ def planted(team_server: TeamServer, tmp_path_factory: pytest.TempPathFactory) -
     repository = home / "repository"
     shutil.copytree(ROOT, repository, ignore=lambda folder, names: unwanted(Path(folder), names))
     values = {name: secret() for name in (*SECRET_VARIABLES, *URL_VARIABLES, "git remote", "git diff", "dotenv")}
-    values |= {"password": password, "credentials file": secret(), "aws file": secret(), "netrc": secret()}
+    values |= {name: secret() for name in COMPOSED}
+    composed = {name: text.format(values[name], quoted=quote(values[name], safe="")) for name, text in COMPOSED.items()}
+    values["STORE_PASSWORD as a whole"] = composed["STORE_PASSWORD"]
+    values |= {
+        "git query": secret(),
+        "git client": secret(),
+        "password": password,
+        "credentials file": secret(),
+        "aws file": secret(),
+        "netrc": secret(),
+    }
     (home / ".mlflow").mkdir()
     stored = f"[mlflow]\nmlflow_tracking_username = heidi\nmlflow_tracking_password = {values['credentials file']}\n"
     (home / ".mlflow/credentials").write_text(stored)
@@ -101,7 +126,7 @@ def planted(team_server: TeamServer, tmp_path_factory: pytest.TempPathFactory) -
     environ = environment(
         HOME=str(home), PYTHONPATH=str(repository), no_proxy="localhost", MLFLOW_TRACKING_URI=server,
         MLFLOW_TRACKING_SERVER_CERT_PATH=str(team_server.certificate), CUDA_VISIBLE_DEVICES="",
-        **{name: values[name] for name in SECRET_VARIABLES},
+        **{name: values[name] for name in SECRET_VARIABLES}, **composed,
         **{name: f"http://user:{quote(values[name], safe='')}@127.0.0.1:9/" for name in URL_VARIABLES},
     )  # fmt: skip
     yield Planted(repository, environ, values, [], set())
@@ -127,17 +152,21 @@ def plant_in_git(repository: Path, values: dict[str, str]) -> None:
     git("commit", "-q", "-m", "all")
     git("remote", "add", "origin", f"https://x-access-token:{quote(values['git remote'], safe='')}@github.com/a/b")
     url = f"https://oauth2:{quote(values['git diff'], safe='')}@example.org/d"
-    modules.write_text(f'[submodule "data"]\n\turl = {url}\n')
-    dotenv.write_text(f"MODE=fast\nTEAM_API_KEY={values['dotenv']}\n")
+    query = f"https://example.org/d?private_token={quote(values['git query'], safe='')}"
+    modules.write_text(f'[submodule "data"]\n\turl = {url}\n\tpushurl = {query}\n')
+    dotenv.write_text(f"MODE=fast\nTEAM_API_KEY={values['dotenv']}\nclient_secret={values['git client']}\n")
 
 
 @pytest.fixture(scope="module")
 def run(planted: Planted) -> Path:
-    """The folder of a run that prints all that it can find, and dies of an error that quotes two secrets."""
-    done = planted.run("launch.py", *TINY, "model.hparams.fault=leak", "tracking.experiment=leaks")
+    """The folder of a run that prints all that it can find, and dies of an error that quotes two secrets.
+
+    It is of a sweep, whose other run prints the same and finishes.
+    """
+    done = planted.run("launch.py", "-m", *TINY, "model.hparams.fault=tell,leak", "tracking.experiment=leaks")
     assert done.returncode == 1, done.stdout + done.stderr
-    [folder] = run_folder.run_folders(planted.repository / "runs")
-    return folder
+    [leaking] = [path for path in (planted.repository / "runs").glob("*/*fault=leak*") if path.is_dir()]
+    return leaking
 
 
 @pytest.mark.service
@@ -146,7 +175,7 @@ def test_no_secret_is_written_printed_or_uploaded(planted: Planted, run: Path, t
     log = (run / run_folder.WORKER_LOG).read_text()
     for words in (
         "HF_TOKEN=***", "'PGPASSWORD': '***'", "http://***@127.0.0.1:9/", "mlflow_tracking_password = ***",
-        "aws_secret_access_key = ***", "login heidi password ***",
+        "aws_secret_access_key = ***", "login heidi password ***", '"STORE_PASSWORD": "***"', "the account's key: ***",
     ):  # fmt: skip
         assert words in log
     assert "ConnectionError: http://***@127.0.0.1:9/ does not take ***" in log
@@ -155,14 +184,28 @@ def test_no_secret_is_written_printed_or_uploaded(planted: Planted, run: Path, t
     assert "does not take ***" in failure["traceback"]
     git = json.loads((run / run_folder.FINGERPRINT).read_text())["git"]
     assert "oauth2" not in git["diff"]
-    assert "+TEAM_API_KEY=***" in git["diff"]
+    assert "+TEAM_API_KEY=***\n+client_secret=***" in git["diff"]
     assert "MLflow UI: https://localhost" in planted.printed[0]
     assert Mirror(run).complete
     on_server = content(team_server)
     assert any(b"does not take ***" in file for file in on_server["artifacts"].values())
     assert any("does not take ***" in row for row in on_server["tracking.tags"])
 
-    # Now all of it is searched, and so are the answers to what goes wrong.
+    # Now all of it is searched, and so are reports and the answers to what goes wrong.
+    for words in (["report", run.parent.name, "--out", "runs/report"], ["diff", *map(str, run.parent.glob("*fault*"))]):
+        told = planted.run("-m", "tracking", *words)
+        assert told.returncode == 0, told.stdout + told.stderr
+    for option, name in (
+        ("+stack.env.HF_TOKEN={}", "HF_TOKEN"), ("dataset.path='https://a/b?sig={}'", "BLOB_SAS_URL"),
+        ("+model.hparams.note='{}'", "SERVICE"), ("no.such.option='{}'", "PGPASSWORD"), ("note='a={}", "ALERT_WEBHOOK"),
+    ):  # fmt: skip
+        command = [sys.executable, "launch.py", *TINY, option.format(planted.values[name])]
+        asked = subprocess.run(command, cwd=planted.repository, env=planted.environ, capture_output=True, text=True)
+        assert asked.returncode == 2
+        planted.printed += [asked.stdout, asked.stderr]
+    assert "stack.env.HF_TOKEN=***: speaks of a secret, which run folders would keep; export" in "".join(
+        planted.printed
+    )
     wrong = planted.environ["MLFLOW_TRACKING_URI"].replace("heidi", "nobody")
     (run / run_folder.MIRROR).unlink()
     synced = planted.run("-m", "tracking", "sync", str(run), MLFLOW_TRACKING_URI=wrong)

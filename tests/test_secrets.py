@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import html
+import json
 import os
+import re
 import stat
 import subprocess
 import time
 from pathlib import Path
+from urllib.parse import quote, quote_plus
 
 import pytest
+import yaml
 
 from conf.schema import ConfigError
 from conf.secrets import is_secret_name, known, redact
@@ -166,3 +171,74 @@ def test_a_line_without_an_end_is_not_cut_within_a_secret(tmp_path: Path, monkey
     assert len(text) > LINE_BYTES
     assert "Z1y2" not in text
     assert text.count("***") == 3
+
+
+# What a text holds, and what has to be left of it.
+HIDDEN = {
+    "GET /a?sv=1&sig=aB3%2Fx%3D&se=2": "GET /a?sv=1&sig=***&se=2",
+    "https://b/k?X-Amz-Signature=0a1b2c3d4e&X-Amz-Date=2": "https://b/k?X-Amz-Signature=***&X-Amz-Date=2",
+    "AccountName=a;AccountKey=aB3/x+y==;EndpointSuffix=b": "AccountName=a;AccountKey=***;EndpointSuffix=b",
+    "curl 'https://a/b?token=aB3xyz'": "curl 'https://a/b?token=***'",
+    "login with token=aB3xyz9 failed": "login with token=*** failed",
+    "client_secret=aB~cDefg, retries=3": "client_secret=***, retries=3",
+    "{'clientSecret': 'it''s a'}": "{'clientSecret': 'it''s a'}",  # too short to be one
+    '{"client_secret": "a \\"b\\" c d"}': '{"client_secret": "***"}',
+    '"{\\"access_token\\": \\"aB3xyz9\\"}"': '"{\\"access_token\\": \\"***\\"}"',
+    "tool --api-key aB3xyz9 --rest": "tool --api-key *** --rest",
+    "['tool', '--password', 'aB3xyz9']": "['tool', '--password', '***']",
+    "authorization: token aB3xyz9": "authorization: token ***",
+    "X-Api-Key: aB3xyz9": "X-Api-Key: ***",
+    "https://hooks.slack.com/services/T0/B0/aB3xyz9": "https://hooks.slack.com/services/***",
+    "postgresql://me:a/b?c#d9@host/db": "postgresql://***@host/db",
+    "http://host:80/a@b": "http://host:80/a@b",
+    "refused: stack.env.HF_TOKEN: speaks of a secret": "refused: stack.env.HF_TOKEN: speaks of a secret",
+    "unexpected token: some_name; num_tokens=123456, pad_token_id=50256": None,
+}
+
+
+def test_what_looks_like_a_secret_is_hidden_and_the_rest_is_kept() -> None:
+    for text, left in HIDDEN.items():
+        assert redact(text, {"HOME": "/"}) == (left or text)
+
+
+def test_a_known_secret_is_found_however_it_is_written() -> None:
+    value = "Q\"W\\D é€😀 <&>'Z+/="
+    inner = json.dumps({"a": value})
+    written = [
+        value, inner, json.dumps(inner), json.dumps(value, ensure_ascii=False), repr(value), ascii(value),
+        repr({"'": value, '"': value}), repr(value.encode()), yaml.safe_dump([value]), html.escape(value),
+        json.dumps(html.escape(value)), html.escape(repr({"'": value, '"': value})), quote(json.dumps(value)),
+        quote(value), quote(quote(value)), quote_plus(value),
+        re.sub("%..", lambda match: match[0].lower(), quote(value)),
+        value.encode("ascii", "backslashreplace").decode(),
+    ]  # fmt: skip
+    for text in written:
+        left = redact(f"x {text} y", {"HOME": "/", "MY_PASSWORD": value})
+        assert left.count("***") == text.count("Q"), text
+        assert not re.search(r"[QWDZé€😀]|(?i:%5a|%3c)", left), left
+
+
+# Variables, and the parts of them that give something away wherever they stand.
+SECRET_PARTS = {
+    "AZURE_STORAGE_CONNECTION_STRING=AccountName=a;AccountKey=aB3/x+y==;Suffix=b": ["aB3/x+y=="],
+    "BLOB_SAS_URL=https://a.example.org/c?sv=1&sig=aB3%2Fx%3D": ["aB3%2Fx%3D", "aB3/x=", "/c?sv=1&sig=aB3%2Fx%3D"],
+    "TRAIN_DATA=https://b/k?X-Amz-Signature=0a1b2c3d": ["0a1b2c3d"],
+    "WEBHOOK_URL=https://chat.example.org/T0/0a1b2c3d4e5f6a7b8": ["0a1b2c3d4e5f6a7b8", "/T0/0a1b2c3d4e5f6a7b8"],
+    "SENTRY_DSN=https://0a1b2c@sentry.example.org/1": ["0a1b2c"],
+    "SERVICE=host=a client_secret=aB3xyz9": ["aB3xyz9"],
+    "DATABASE_URL=postgresql://me:a@b9xyz@host/db": ["a@b9xyz"],
+    'GCP_KEY={"private_key": "-----BEGIN PRIVATE KEY-----\\nMIIEvQ9\\n"}': ["MIIEvQ9"],
+}
+
+
+def test_the_parts_of_a_variable_are_secrets_too() -> None:
+    for variable, parts in SECRET_PARTS.items():
+        name, _, value = variable.partition("=")
+        for part in (*parts, *([value] if name != "TRAIN_DATA" else [])):
+            assert part not in redact(f"x {part} y", {"HOME": "/", name: value}), (name, part)
+    harmless = {
+        "HOME": "/",
+        "http_proxy": "http://proxy:8080/a@b",
+        "URL": "https://example.org/some/long/path/of/it?a=b",
+    }
+    assert known(harmless) == frozenset()

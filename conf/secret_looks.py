@@ -1,0 +1,77 @@
+"""By what a secret is known without its value: names that speak of one, and what looks like one in a text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+
+REDACTED = "***"
+# The words by which a name speaks of a secret. Shorter ones are parts of others (PATH), so they have to stand alone.
+WORDS = (
+    "TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "AUTH", "SIGNATURE", "WEBHOOK",
+    "CONNECTION_STRING", "CONNSTR",
+)  # fmt: skip
+SHORT_WORDS = ("PASS", "PWD", "PAT", "SAS", "SIG", "DSN", "JWT")
+PARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # AccountKey
+NAME = re.compile(
+    rf"(^|_)({'|'.join(WORDS + SHORT_WORDS)})S?(_|$)|PASSWORD|PASSWD|SECRET|APIKEY|WEBHOOK", re.IGNORECASE
+)
+
+ASSIGNED = r"""\\?["']?\s*(?:=>?|:(?!\s+[a-z]{1,15},?\s+[a-z(]))\s*\\?["']?"""  # a colon may begin a sentence, too
+# What is assigned: up to the end of its quotes, where it has any.
+VALUE = r"""(?:(?<=\\["'])[^"'\\\n]{6,}|(?<=")(?:[^"\\\n]|\\.){6,}|(?<=')(?:[^'\\\n]|\\.){6,}|[^\s,;}"']{6,})"""
+UNLIKE_A_WORD = r"""(?!\d+\b)(?=[^\s,;}"'&<>]*\d|[\w.~+/%-]{20})"""  # it has a digit, or is long
+
+LOOKS = re.compile(
+    r"""(?P<before>://)(?:[^/\s@?\#'"<>]{1,500}|[^/\s@?\#'"<>:]{0,200}:(?!\d{1,5}[/?\#])[^\s@'"<>]{1,500})(?P<after>@)
+    |(?P<header>\b(?:Basic|Bearer)\s+)[\w+/.~-]{8,}=*
+    |(?P<sent>(?i:\bauthorization\\?["']?\s*[:=]\s*\\?["']?(?:basic|bearer|token|digest|apikey)\s+))[^\s"',]{6,}
+    |(?P<cookie>(?i:\b(?:set-)?cookie\\?["']?\s*[:=]\s*\\?["']?)(?=[^\s=]+=))[^\r\n"']{6,}
+    |\bgh[pousr]_\w{30,}|\bgithub_pat_\w{30,}|\bglpat-[\w-]{20,}|\bhf_[A-Za-z0-9]{30,}|\bnvapi-[\w-]{20,}
+    |\bsk-[\w-]{20,}|\b[rs]k_(?:live|test)_\w{16,}|\bxox[a-z]-[\w-]{10,}|\bAIza[\w-]{35}|\bdckr_pat_[\w-]{20,}
+    |\bnpm_[A-Za-z0-9]{36}|\bpypi-[\w-]{20,}|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*
+    |(?P<hook>\b(?:hooks\.slack\.com/(?:services|workflows)|discord(?:app)?\.com/api/webhooks)/)[\w/-]{8,}
+    |-----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----[\s\S]*?(?:-----END[ ][A-Z ]*PRIVATE[ ]KEY-----|\Z)
+    |(?P<query>(?:(?<=[?&;])|(?<=u0026))(?i:[\w.%-]{0,60}(?:token|secret|signature|password|passwd|apikey|accesskey)
+        |(?:[\w.%-]{0,60}[._-])?(?:sig|sas|key|pass|pwd|auth|credential|code|jwt)s?)=)[^\s&;\#"'<>\\]{4,}
+    |(?P<name>\b[A-Z0-9_]*(?:WORDS)S?ASSIGNED)VALUE
+    |(?P<short>\b(?:[A-Z0-9]+_)+(?:SHORT)S?ASSIGNED)VALUE
+    |(?P<option>(?i:(?<![\w-])[\w.-]{0,60}(?:password|passwd|passphrase|client[_-]?secret|connection[_-]?string
+        |(?:secret|access|account|private|api|auth|signing|encryption)[_-]?key|(?:access|amz|goog)[_-]?signature
+        |(?:access|auth|refresh|private|security)[_-]?token)["']?ASSIGNED))VALUE
+    |(?P<bare>(?i:(?<![\w.-])(?:[\w.-]{0,60}[._-])?(?:secret|pwd)\\?["']?\s*=\s*\\?["']?))VALUE
+    |(?P<token>(?i:(?<![\w.-])(?:[\w.-]{0,60}[._-])?(?:token|secret)ASSIGNED))UNLIKE_A_WORD[^\s,;}"'<>]{6,}
+    |(?P<flag>(?i:(?<![\w-])--?(?:[\w-]{0,60}-)?(?:password|passwd|passphrase|secret|token|(?:api|access|account)-?key)
+        (?:["'],\s*["']|[ ]+)))UNLIKE_A_WORD[^\s,;}"']{6,}
+    """.replace("WORDS", "|".join(WORDS)).replace("SHORT", "|".join(SHORT_WORDS))
+    .replace("UNLIKE_A_WORD", UNLIKE_A_WORD).replace("ASSIGNED", ASSIGNED).replace("VALUE", VALUE),
+    re.VERBOSE,
+)  # fmt: skip
+
+
+@cache
+def is_secret_name(name: str) -> bool:
+    """Whether what has this name, as an environment variable, an option or a key, is a secret."""
+    return NAME.search(PARTS.sub("_", name).replace("-", "_").replace(".", "_")) is not None
+
+
+def may_be_secret_name(name: str) -> bool:
+    """Whether a name has such a word anywhere in it: what is published unasked goes by this rule."""
+    return is_secret_name(name) or any(word in name.upper() for word in WORDS)
+
+
+def hide(text: str) -> str:
+    """The text with *** in place of all that looks like a secret."""
+    return LOOKS.sub(lambda match: f"{_kept(match)}{REDACTED}{match['after'] or ''}", text)
+
+
+def found(text: str) -> Iterator[str]:
+    """What looks like a secret in a text."""
+    for match in LOOKS.finditer(text):
+        yield match[0][len(_kept(match)) : len(match[0]) - len(match["after"] or "")]
+
+
+def _kept(match: re.Match[str]) -> str:
+    """What stands before the secret and is no part of it."""
+    return next((text for group, text in match.groupdict().items() if text and group != "after"), "")
