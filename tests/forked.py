@@ -31,7 +31,7 @@ IMPORTS = [
 starting = threading.Lock()
 WORKER = ["-P", "-m", "trainers.loop.worker"]
 # Libraries read these as they load. Several processes then share the cores as torchrun's do.
-LOADED_WITH = {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "100000"}
+LOADED_WITH = {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "100000", "MLFLOW_LOGGING_LEVEL": "CRITICAL"}
 
 
 def possible() -> bool:
