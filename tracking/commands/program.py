@@ -12,7 +12,7 @@ from typing import Any
 
 from conf import about, secrets
 from tracking.commands import completion
-from tracking.commands.command import REFUSED, Answer, Command, Refused
+from tracking.commands.command import REFUSED, WRONG, Answer, Command, Refused
 from tracking.commands.diff import DIFF
 from tracking.commands.doctor import DOCTOR
 from tracking.commands.fingerprint import FINGERPRINT
@@ -44,6 +44,9 @@ def main(argv: list[str] | None = None) -> int:
             print(f"refused: standard output: {error.strerror}", file=sys.stderr)
             output.give_up()
             return REFUSED
+        except KeyboardInterrupt:
+            print("stopped", file=sys.stderr)
+            return WRONG
         finally:
             errors.flush()
 

@@ -31,13 +31,8 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[Gpu]:
 
     Empty where there is no NVIDIA driver or the package nvidia-ml-py is missing.
     """
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except ImportError:
-        return []
-    except pynvml.NVMLError:
+    pynvml = _started()
+    if pynvml is None:
         return []
     try:
         machine = [_devices(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
@@ -50,13 +45,8 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[Gpu]:
 
 def driver_version() -> str | None:
     """The NVIDIA driver's version, such as 580.159.04; None where there is no driver."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except ImportError:
-        return None
-    except pynvml.NVMLError:
+    pynvml = _started()
+    if pynvml is None:
         return None
     try:
         return str(pynvml.nvmlSystemGetDriverVersion())
@@ -64,6 +54,19 @@ def driver_version() -> str | None:
         return None
     finally:
         pynvml.nvmlShutdown()
+
+
+def _started() -> ModuleType | None:
+    """NVML, to be shut down by the caller; None where there is no NVIDIA driver or no package."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    return pynvml
 
 
 def _devices(pynvml: ModuleType, index: int) -> list[Gpu]:

@@ -81,7 +81,8 @@ def run_job(
 def record_given_up(folder: Path, config: RunConfig, failure: Failure | None) -> None:
     """Journal by when a run that timed out or diverged had not reached its target, and what it cost. Raises OSError."""
     own = run_folder.read_result(folder)
-    failure = own.failure if own is not None else failure
+    if own is not None and (failure is None or own.status == "finished"):  # as `end` chooses
+        failure = own.failure
     if failure is None or failure.kind not in GIVEN_UP:
         return
     seconds = attempts.given_up_sec(journal.events(folder / run_folder.JOURNAL), config.targets())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -75,8 +74,6 @@ class TrialCallback(pl.Callback):
         self._num_cold = throughput.NUM_COLD
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        # Lightning's handler waits for the end of the batch, which never comes where a peer has died.
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if self._journal is not None:  # The trainer alone knows these.
             optimizer = type(trainer.optimizers[0]).__name__.lower()
             self._journal.params(

@@ -151,8 +151,10 @@ def make_trainer(
     )
     trainer.profiler = NoProfiler()  # type: ignore[attr-defined]
     # Lightning would ask all processes before every step whether one was told to stop, and wait for the device to
-    # hear the answer. Here the agent stops them all, by the SIGTERM that the callback lets through.
+    # hear the answer. Here the agent stops them all, by SIGTERM, of which they die.
     trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
+    # Its handler waits for the end of the batch, which never comes where a peer has died, and ends with exit code 0.
+    trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
     return trainer
 
 

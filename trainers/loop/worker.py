@@ -32,8 +32,46 @@ PR_SET_PDEATHSIG = 1  # The number is from linux/prctl.h.
 ALL_IMPORTS = "TIMETRIAL_ALL_IMPORTS"  # It is set where trainers.loop.lightning_import left out too much.
 
 
+# What ends a process; torchrun's agent and Lightning would make exceptions of them, of which a training may be at any
+# line, and Python one of Ctrl-C.
+STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
+
 def main(run_dir: Path) -> int:
-    """Run the training in `run_dir` and return 0, or leave its failure in result.json and return 1."""
+    """Run the training in `run_dir` and return 0, or leave its failure in result.json and return 1.
+
+    Whoever is told to stop dies of the signal: the agent when it has ended its ranks, a rank at once. So whoever waits
+    for a process sees what ended it.
+    """
+    die_of_signals()
+    os.register_at_fork(after_in_child=die_of_signals)  # The ranks are forked from the agent, which has handlers.
+    try:
+        return run_training(run_dir)
+    except Exception as error:
+        if number := signal_of(error):
+            die_of_signals()
+            os.kill(os.getpid(), number)
+        raise
+
+
+def die_of_signals() -> None:
+    """Have signals end this process, whatever was to be done about them; those that are ignored still are."""
+    for number in STOPPING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def signal_of(error: BaseException | None) -> int:
+    """The signal of which torchrun's agent has made this exception, or one that this came of; 0 for none."""
+    while error is not None:
+        if number := getattr(error, "sigval", 0):  # It is a SignalException's.
+            return int(number)
+        error = error.__context__
+    return 0
+
+
+def run_training(run_dir: Path) -> int:
+    """What `main` does, but for signals."""
     config = run_folder.read_config(run_dir)
     processes = config.processes_per_node()
     # What torchrun does too: more threads than cores make every process slower. Threads that spin for long while

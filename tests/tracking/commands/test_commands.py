@@ -267,3 +267,12 @@ def test_every_shell_has_a_script_with_every_command(name: str, ask: Asked) -> N
     assert code == 0
     assert all(command.name in output for command in COMMANDS)
     assert "-m tracking" in output
+
+
+def test_ctrl_c_ends_a_command_with_a_word(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def stop(words: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(program, "execute", stop)
+    assert program.main(["sync"]) == 1
+    assert capsys.readouterr().err == "stopped\n"

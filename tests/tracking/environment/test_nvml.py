@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -56,6 +57,17 @@ def test_one_mig_device_is_shown_alone() -> None:
     assert [gpu.uuid for gpu in select(machine, "1,0")] == ["MIG-a"]
     assert [gpu.uuid for gpu in select(machine, None)] == ["MIG-a"]
     assert select(machine, "2") == []  # under MIG, but without a MIG device
+
+
+@pytest.mark.parametrize("ask", [nvml.visible_gpus, nvml.driver_version])
+def test_ctrl_c_while_nvml_is_imported_is_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ask: Callable[[], object]
+) -> None:
+    (tmp_path / "pynvml.py").write_text("raise KeyboardInterrupt")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        ask()
 
 
 def test_visible_gpus_through_nvml_with_mig(monkeypatch: pytest.MonkeyPatch) -> None:

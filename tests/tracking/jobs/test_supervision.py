@@ -64,3 +64,16 @@ def test_by_when_a_run_had_not_reached_its_target_is_journaled(tmp_path: Path, k
     assert {key: run.metrics[key] for key in ("time/censored_sec", "cost/usd") if key in run.metrics} == pytest.approx(
         expected
     )
+
+
+def test_a_worker_that_dies_of_the_end_of_its_time_has_timed_out(tmp_path: Path) -> None:
+    """Its agent may see a rank end by the launcher's signal, and write that down, before it ends itself."""
+    asked: RunConfig = studied.config(price=3.6, timeout_sec=60.0)
+    folder = studied.make_run(
+        tmp_path, asked, "sqlite:///none.db", failure="signal:15", failed_after=(0.5, 0.8), recorded=False
+    )
+    failure = Failure("timeout", "the run took longer than timeout_sec=60")
+    supervision.record_given_up(folder, asked, failure)
+    assert supervision.end(folder, failure).failure == failure
+    (run,) = FolderRuns([tmp_path]).find([folder.name])
+    assert run.metrics["time/censored_sec"] == pytest.approx(2.6)
