@@ -114,7 +114,7 @@ def test_the_confusion_matrix_holds_every_test_sample(vgg: Launched) -> None:
 
 
 def test_stdout_and_warnings_go_to_the_log_and_hydra_leaves_nothing(vgg: Launched) -> None:
-    assert {path.name for path in vgg.cwd.iterdir()} == {"runs", "mlflow.db", "mlartifacts"}
+    assert {path.name for path in vgg.cwd.iterdir()} == {"runs", "mlflow.db", ".mlflow.db.lock", "mlartifacts"}
 
 
 @pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "SIGINT"), (signal.SIGTERM, "SIGTERM")])

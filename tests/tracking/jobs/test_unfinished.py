@@ -27,7 +27,8 @@ def left(root: Path, name: str, *, result: bool = True) -> Path:
 
 def uploaded(folder: Path) -> None:
     size = (folder / run_folder.JOURNAL).stat().st_size
-    save(folder, State("http://127.0.0.1:9", offset=size, status="FINISHED", artifacts=signatures(folder)))
+    state = State("http://127.0.0.1:9", offset=size, status="FINISHED", artifacts=signatures(folder), compared=True)
+    save(folder, state)
 
 
 def test_what_is_cut_off_is_ended_what_is_left_is_named_and_the_rest_is_nobodys_business(tmp_path: Path) -> None:
