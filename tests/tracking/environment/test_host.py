@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conf import secrets
+from conf import secret_looks
 from tests.commands import HANGS_SEC
 from tests.tracking.folders import wait_for
 from tracking.environment import host
@@ -93,7 +93,7 @@ def test_git_without_all_answers() -> None:
     assert host.parse_git("abc\n", None, None, "") == {"commit": "abc"}  # detached, and the diff timed out
 
 
-WORDS = [*host.COMPUTING_VARIABLES, *secrets.WORDS, "_", "x", "AWS_", "DEVICES"]
+WORDS = [*host.COMPUTING_VARIABLES, *secret_looks.WORDS, "_", "x", "AWS_", "DEVICES"]
 NAMES = st.builds("".join, st.lists(st.sampled_from(WORDS)))
 
 
