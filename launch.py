@@ -83,6 +83,7 @@ def launch(started: float) -> int:
     """Check every job before any is run, then run them one after the other."""
     from tracking.environment import nvml
     from tracking.jobs import Launcher, resume, sweep
+    from tracking.mirror import server
     from tracking.stacks import check_verdicts, judge_all
     from trainers.stack import worker_command
 
@@ -90,6 +91,8 @@ def launch(started: float) -> int:
     jobs = [
         sweep.Job(checks.check_job(config, overrides, params, gpus), overrides) for config, overrides, params in asked
     ]
+    for job in jobs:  # what is resumed may name others, which get no credentials
+        server.named(job.config.tracking.uri)
     if jobs[0].config.resume:
         jobs = [resume.resumed_job(jobs[0], multirun)]
         checks.check_run(jobs[0].config, gpus)

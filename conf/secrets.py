@@ -63,7 +63,8 @@ def is_credential(key: str) -> bool:
 def strip_credentials(uri: str) -> str:
     """The URI without user, password and token: fit to be written and printed."""
     parts = urlsplit(uri)
-    if parts.scheme in ("http", "https") and "@" in uri:  # also where a / of the password is not encoded
+    # Also where a / of the password is not encoded.
+    if parts.scheme in ("http", "https") and "@" in uri and ("@" in parts.netloc or ":" in parts.netloc):
         uri = f"{parts.scheme}://{uri.rpartition('@')[2]}"
         parts = urlsplit(uri)
     pairs = parse_qsl(parts.query)

@@ -63,12 +63,14 @@ def test_nobody_is_asked_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.composing import composed
     from tracking.jobs import supervision
     from tracking.jobs.launcher import Launcher
+    from tracking.mirror import server
     from trainers.stack.command import worker_command
 
     monkeypatch.setattr(supervision, "raise_on_signals", lambda: None)
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "nobody")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "wrong")
     with answering(401) as (uri, asked):
+        server.named(uri)
         for offline in (False, True):
             config = checks.check_run(composed([f"tracking.uri={uri}", f"tracking.offline={offline}"]), [])
             launcher = Launcher(config, [], worker_command, 0.0)

@@ -23,7 +23,7 @@ def run(arguments: argparse.Namespace) -> Answer:
     from tracking.commands import examination
     from tracking.mirror import server
 
-    uri = server.absolute_uri(arguments.tracking_uri) if arguments.tracking_uri else server.default_uri()
+    uri = server.named(arguments.tracking_uri)
     asked = examination.Asked(uri, arguments.experiment, arguments.runs_dir, arguments.dataset_path)
     findings = []
     for finding in examination.examine(asked):

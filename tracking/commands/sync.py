@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conf import secrets
+from conf.tracking_uri import check_uri
 from tracking.commands.command import WELL, WRONG, Answer, Command, Refused
 
 if TYPE_CHECKING:
@@ -22,18 +23,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ended", action="store_true", help="end runs too of which it cannot be seen from here whether they go on"
     )
     parser.add_argument("--again", action="store_true", help="send all again, to a server that has lost some of it")
+    parser.add_argument(
+        "--to", metavar="URI", help="upload to this tracking server, with your credentials, whatever the folders name"
+    )
 
 
 def run(arguments: argparse.Namespace) -> Answer:
     """Upload every run folder at or below the roots; exit code 1 where something is left, 2 where there is none."""
     from tracking.jobs import sync
+    from tracking.mirror import server
     from tracking.run import run_folder
 
+    if arguments.to is not None:
+        check_uri(arguments.to, "--to")
+    given = server.named(arguments.to)
     folders = [folder for root in arguments.folders for folder in run_folder.run_folders(root)]
     if not folders:
         roots = ", ".join(map(str, arguments.folders))
         raise Refused(f"no run folder at or below {roots}; give your runs_dir")
-    outcomes = sync.sync(folders, progress=show, ended=arguments.ended, again=arguments.again)
+    outcomes = sync.sync(folders, given if arguments.to else None, show, ended=arguments.ended, again=arguments.again)
     complete = all(outcome.state == "complete" for outcome in outcomes)
     return Answer(WELL if complete else WRONG, {"outcomes": [plain(outcome) for outcome in outcomes]})
 

@@ -7,7 +7,7 @@ since it takes seconds.
 
 from __future__ import annotations
 
-from tracking.mirror import connection, server
+from tracking.mirror import connection, recipients, server
 from tracking.mirror.database import open_client
 from tracking.mirror.description import NOTE_TAG, end_tags, recorded
 from tracking.mirror.log_batches import MAX_TAG_CHARS, log_batches, shortened
@@ -29,6 +29,7 @@ __all__ = [
     "end_tags",
     "log_batches",
     "open_client",
+    "recipients",
     "recorded",
     "server",
     "shortened",

@@ -11,6 +11,8 @@ import json
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+from tracking.mirror import recipients
+
 if TYPE_CHECKING:
     from requests import Response
 
@@ -44,7 +46,8 @@ def _is_object(content: bytes) -> bool:
 
 
 def have_mlflow_check() -> None:
-    """Have MLflow's client in this process check each answer of a tracking server; it has no hook for that.
+    """Have MLflow's client in this process check each answer of a tracking server, and give nobody else's the user's
+    credentials (see recipients); it has no hook for that.
 
     What it raises then is its own exception with our words, as for a connection that broke.
     """
@@ -55,8 +58,9 @@ def have_mlflow_check() -> None:
         return
 
     @wraps(send)
-    def send_and_check(method: str, *arguments: Any, **options: Any) -> Response:
-        response: Response = send(method, *arguments, **options)
+    def send_and_check(method: str, url: str, *arguments: Any, **options: Any) -> Response:
+        url, options = recipients.guarded(url, options)
+        response: Response = send(method, url, *arguments, **options)
         check(response, method)
         return response
 

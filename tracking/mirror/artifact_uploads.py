@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tracking.mirror import comparison
+from tracking.mirror import comparison, stores
 from tracking.mirror.patient_client import PatientClient
 from tracking.mirror.server import TrackingRefused
 from tracking.mirror.state import State, signatures
@@ -23,8 +23,11 @@ class ArtifactUploads:
     def send(self, run_id: str, state: State, save: Callable[[], None]) -> list[str]:
         """Upload what the state lacks, and return what the server lacks after that; the state no longer has it.
 
-        Raises TrackingRefused with the files that the server refuses, when the others are there.
+        Raises TrackingRefused with the files that the server refuses, when the others are there; and at once where they
+        would go to a place of ours that only a stranger names.
         """
+        with self._client.request() as client:
+            stores.check_location(self._client.uri, client.get_run(run_id).info.artifact_uri)
         for name, signature in signatures(self._folder).items():
             if state.artifacts.get(name) == signature or self._refused.get(name, ([], ""))[0] == signature:
                 continue

@@ -1,6 +1,7 @@
 """Requests to an HTTP tracking server as MLflow would send them, but within seconds; TLS errors in plain words.
 
-MLflow's own client is imported with the first upload, which takes seconds, and retries for minutes.
+MLflow's own client is imported with the first upload, which takes seconds, and retries for minutes. Who may be sent the
+user's credentials is said in `recipients`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+from tracking.mirror import recipients
 
 if TYPE_CHECKING:
     from requests import Response
@@ -69,15 +72,11 @@ def request(uri: str, method: str, path: str, **options: Any) -> Response:
 
     insecure = os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() in ("true", "1")
     certificate = os.environ.get(CERTIFICATE)
+    options |= {"headers": authorization(), "cert": os.environ.get("MLFLOW_TRACKING_CLIENT_CERT_PATH")}
+    url, options = recipients.guarded(f"{uri.rstrip('/')}/{path}", options)
     try:
         response = requests.request(
-            method,
-            f"{uri.rstrip('/')}/{path}",
-            headers=authorization(),
-            timeout=TIMEOUT_SEC,
-            verify=not insecure and (certificate or True),
-            cert=os.environ.get("MLFLOW_TRACKING_CLIENT_CERT_PATH"),
-            **options,
+            method, url, timeout=TIMEOUT_SEC, verify=not insecure and (certificate or True), **options
         )
     except OSError as error:  # requests' own errors, and a plain OSError for a certificate's path
         if words := tls_problem(str(error)):
@@ -108,6 +107,12 @@ def authorization() -> dict[str, str]:
         return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
     token = os.environ.get("MLFLOW_TRACKING_TOKEN")
     return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def has_credentials(uri: str) -> bool:
+    """Whether this user has anything to show to a server."""
+    names = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_AUTH", "MLFLOW_TRACKING_AWS_SIGV4")
+    return all(credentials()) or any(map(os.environ.get, names)) or "@" in urlsplit(uri).netloc
 
 
 def user(uri: str) -> str | None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tracking.mirror import server
+from tracking.mirror import server, stores
 from tracking.mirror.database import open_client
 from tracking.mirror.server import REQUEST_TIMEOUT, TrackingUnavailable, answers
 
@@ -29,6 +29,7 @@ class PatientClient:
 
     @cached_property
     def mlflow(self) -> MlflowClient:
+        stores.check_named(self.uri)
         return open_client(self.uri)
 
     @contextmanager

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from conf.secrets import redact, strip_credentials
 from tracking.environment import importing_mlflow
-from tracking.mirror import answer_check, connection, permissions
+from tracking.mirror import answer_check, connection, permissions, recipients
 
 MODEL_TRAINING = "workflowType=machine_learning"  # the half of MLflow's UI that shows runs; it starts in the other
 LOCAL_UI = "http://127.0.0.1:5000"  # where `ui_command` serves a database
@@ -60,6 +60,13 @@ def absolute_uri(uri: str) -> str:
     """The URI with a relative SQLite path made absolute, so that it means the same from every folder."""
     path = sqlite_path(uri)
     return uri if path is None else uri.replace(f"///{path}", f"///{path.expanduser().absolute()}", 1)
+
+
+def named(uri: str | None) -> str:
+    """The absolute URI that an option gives, or else `default_uri`: a server that may have the user's credentials."""
+    uri = absolute_uri(uri) if uri else default_uri()
+    recipients.name_server(uri)
+    return uri
 
 
 def run_link(uri: str, experiment_id: str, run_id: str, artifact: str = "") -> str:
@@ -205,6 +212,8 @@ def _message(uri: str, error: object) -> str:
 
 
 def _forbidden(uri: str, error: object) -> str:
+    if why := connection.has_credentials(uri) and recipients.withheld(uri):
+        return f"{_message(uri, error)}: it does not allow this without credentials, and {why}"
     return (
         f"{_message(uri, error)}: a run needs EDIT on its experiment; `python -m tracking doctor` says what you have "
         "and who can grant it. Nothing is lost: `python -m tracking sync` uploads the rest"
@@ -212,6 +221,8 @@ def _forbidden(uri: str, error: object) -> str:
 
 
 def _refusal(uri: str, error: object) -> str:
+    if why := connection.has_credentials(uri) and recipients.withheld(uri):
+        return f"{_message(uri, error)}: it asks for credentials, and {why}"
     user, password = connection.credentials()
     who = urlsplit(uri).username or (user if password else None)
     given = f"the password of {who} is wrong, or there is no such user" if who else "it asks for a user and a password"

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from conf.secrets import strip_credentials
-from tracking.mirror import ENVIRONMENT, MAX_TAG_CHARS, TrackingRefused, TrackingUnavailable, open_client, server
+from tracking.mirror import (
+    ENVIRONMENT,
+    MAX_TAG_CHARS,
+    TrackingRefused,
+    TrackingUnavailable,
+    open_client,
+    server,
+)
 from tracking.results.runs import MAX_LISTED, History, Progress, Run, names_nothing
 from tracking.run import run_folder
 
@@ -31,7 +38,7 @@ class MlflowRuns:
     """
 
     def __init__(self, uri: str | None = None) -> None:
-        self._uri = server.absolute_uri(uri) if uri else server.default_uri()
+        self._uri = server.named(uri)
         self.source = strip_credentials(self._uri)
         if self._uri.startswith("sqlite:///") and not Path(urlsplit(self._uri).path[1:]).exists():
             raise ValueError(

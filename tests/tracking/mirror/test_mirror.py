@@ -242,6 +242,7 @@ def test_credentials_are_used_and_never_written(
     assert b"pa55word" not in written + server.database.read_bytes()
     with answering(503) as (uri, headers):
         with_password = uri.replace("//", "//someone:pa55word@")
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", with_password)
         for action in (lambda: Mirror(folder, with_password).step(), lambda: check_server(with_password)):
             with pytest.raises(TrackingUnavailable) as caught:
                 action()

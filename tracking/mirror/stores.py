@@ -1,0 +1,46 @@
+"""Stores that only a run's folder names, which may be a stranger's: what is refused of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from conf.secrets import redact, strip_credentials
+from tracking.mirror import recipients
+from tracking.mirror.server import TrackingRefused, artifact_root
+
+
+def check_named(uri: str) -> None:
+    """Raise TrackingRefused for a store that only a run's folder names, unless it is one that nothing is given to.
+
+    Databases' clients take passwords from the environment and from files, and plugins do what they like.
+    """
+    if urlsplit(uri).scheme.split("+")[0] not in ("http", "https", "sqlite") and not recipients.is_named(uri):
+        raise TrackingRefused(_not_named(uri, "to reach it may take your credentials"))
+
+
+def check_location(uri: str, location: str) -> None:
+    """Raise TrackingRefused where a store that only a run's folder names has its artifacts written to a place of ours.
+
+    `location` is what the store says of a run. Artifacts go through the server, or beside the database.
+    """
+    if recipients.is_named(uri):
+        return
+    parts = urlsplit(location)
+    root = artifact_root(uri)
+    beside = root is not None and parts.scheme in ("", "file") and _is_below(unquote(parts.path), urlsplit(root).path)
+    if parts.scheme not in ("http", "https", "mlflow-artifacts") and not beside:
+        raise TrackingRefused(_not_named(uri, f"it has artifacts written to {redact(location)}"))
+
+
+def _not_named(uri: str, why: str) -> str:
+    shown = strip_credentials(uri)
+    return (
+        f"{shown}: you have not named this store, only the run's folder does, and {why}. If it is yours, set"
+        f" MLFLOW_TRACKING_URI={shown}, or give python -m tracking sync --to {shown} FOLDER"
+    )
+
+
+def _is_below(path: str, root: str) -> bool:
+    folder = Path(unquote(root))
+    return Path(path).resolve().is_relative_to(folder.parent.resolve() / folder.name)  # which may be no link itself
