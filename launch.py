@@ -81,9 +81,9 @@ def collect() -> None:
 
 def launch(started: float) -> int:
     """Check every job before any is run, then run them one after the other."""
+    from tracking import server
     from tracking.environment import nvml
     from tracking.jobs import Launcher, resume, sweep
-    from tracking.mirror import server
     from tracking.stacks import check_verdicts, judge_all
     from trainers.stack import worker_command
 

@@ -21,8 +21,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.tracking.mlflow_server import MlflowServer
-from tracking.mirror import ENVIRONMENT, Mirror
+from tracking.mirror import Mirror
 from tracking.run import Journal, run_folder
+from tracking.server import ENVIRONMENT
 
 NUM_KEYS = 10
 

@@ -37,8 +37,8 @@ from server_senders import FORK, NUM_KEYS, call_run, forked, mirror_run, row_val
 from server_watch import Database, Watch
 
 from tests.team_server import TeamServer
-from tracking.mirror import ENVIRONMENT
 from tracking.run import Journal, run_folder
+from tracking.server import ENVIRONMENT
 
 EXPERIMENT = "server_load"
 

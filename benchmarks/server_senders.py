@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tracking.jobs import MirrorThread
-from tracking.mirror import ENVIRONMENT
 from tracking.run import Journal, run_folder
+from tracking.server import ENVIRONMENT
 
 NUM_KEYS = 10
 FORK = multiprocessing.get_context("fork")

@@ -61,9 +61,9 @@ def test_a_secret_on_the_command_line_is_refused_and_not_repeated(tmp_path: Path
 def test_nobody_is_asked_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     from conf import checks
     from tests.composing import composed
+    from tracking import server
     from tracking.jobs import supervision
     from tracking.jobs.launcher import Launcher
-    from tracking.mirror import server
     from trainers.stack.command import worker_command
 
     monkeypatch.setattr(supervision, "raise_on_signals", lambda: None)

@@ -32,9 +32,10 @@ from tests.tracking.mlflow_server import MlflowServer
 from tests.tracking.rows import Row, as_stored, expected_rows, runs_with_uid, stored_rows
 from tracking.jobs.mirror_thread import MirrorThread
 from tracking.jobs.sync import sync
-from tracking.mirror.mirror import ENVIRONMENT, Mirror
+from tracking.mirror.mirror import Mirror
 from tracking.run import run_folder
 from tracking.run.journal import Journal
+from tracking.server import ENVIRONMENT
 
 NUM_FOLDERS = 3
 NUM_WRITERS = 2  # a folder

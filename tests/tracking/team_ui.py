@@ -15,9 +15,9 @@ from rich.console import Console
 from conf.schema import TrackingConfig
 from tests.tracking import team_runs
 from tests.tracking.mlflow_server import MlflowServer
+from tracking import server
 from tracking.jobs import sweep, sync
 from tracking.jobs.uploads import Uploads
-from tracking.mirror import server
 from tracking.mirror.mirror import Mirror
 from tracking.run import run_folder
 

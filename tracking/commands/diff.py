@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Answer:
     """The differences; refused where the runs cannot be compared or read."""
     from tracking.compare import diff
-    from tracking.mirror import TrackingUnavailable
+    from tracking.server import TrackingUnavailable
 
     try:
         store = store_options.open_runs(arguments)

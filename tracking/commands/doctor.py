@@ -20,8 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> Answer:
     """Print a line for each thing that a run needs, as soon as it is known; exit code 1 where one is to be fixed."""
+    from tracking import server
     from tracking.commands import examination
-    from tracking.mirror import server
 
     uri = server.named(arguments.tracking_uri)
     asked = examination.Asked(uri, arguments.experiment, arguments.runs_dir, arguments.dataset_path)

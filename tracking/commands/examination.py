@@ -18,9 +18,10 @@ from secrets import token_hex
 from typing import Any
 
 from conf import secrets
+from tracking import server
 from tracking.environment import cache, nvml
-from tracking.mirror import TrackingRefused, TrackingUnavailable, connection, server
 from tracking.run import Journal, Result, RunInfo, run_folder
+from tracking.server import TrackingRefused, TrackingUnavailable, connection
 from tracking.stacks import MIN_DRIVER, declared, judge
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -184,7 +185,8 @@ def version(uri: str) -> Finding:
 
 def upload(asked: Asked) -> Finding:
     """Send a run of one metric and one file as every run is sent, read both back, and delete it with its experiment."""
-    from tracking.mirror import Mirror, open_client
+    from tracking.mirror import Mirror
+    from tracking.server import open_client
 
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     # An experiment of its own: only its maker, or who has MANAGE on it, can delete it, and others may ask at this time.

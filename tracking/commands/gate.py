@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> Answer:
 def judge(arguments: argparse.Namespace) -> gate.Verdict:
     """The verdict on the runs; a request that cannot be answered is one without sides."""
     from tracking.compare import gate
-    from tracking.mirror import TrackingRefused, TrackingUnavailable
+    from tracking.server import TrackingRefused, TrackingUnavailable
 
     question = gate.Question(
         {"baseline": arguments.baseline, "candidate": arguments.candidate},

@@ -76,7 +76,7 @@ def ask(command: Command, arguments: argparse.Namespace) -> Answer:
     except (ValueError, OSError) as error:
         raise Refused(f"refused: {error}") from error
     except Exception as error:
-        from tracking.mirror import TrackingRefused, TrackingUnavailable
+        from tracking.server import TrackingRefused, TrackingUnavailable
 
         if isinstance(error, (TrackingRefused, TrackingUnavailable)):
             raise Refused(f"refused: {error}") from error

@@ -58,7 +58,7 @@ def _out(text: str) -> Path:
 
 def run(arguments: argparse.Namespace) -> Answer:
     """Exit code 0; 1 where --check finds a difference or the server stops; 2 where the request cannot be met."""
-    from tracking.mirror import TrackingRefused, TrackingUnavailable
+    from tracking.server import TrackingRefused, TrackingUnavailable
 
     try:
         return _report(arguments) if arguments.reference_only is None else _reference_only(arguments)

@@ -30,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> Answer:
     """Upload every run folder at or below the roots; exit code 1 where something is left, 2 where there is none."""
+    from tracking import server
     from tracking.jobs import sync
-    from tracking.mirror import server
     from tracking.run import run_folder
 
     if arguments.to is not None:

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tracking.mirror import Mirror, TrackingRefused, TrackingUnavailable
+from tracking.mirror import Mirror
 from tracking.run import run_folder
+from tracking.server import TrackingRefused, TrackingUnavailable
 
 INTERVAL_SEC = 1.0
 MAX_BACKOFF_SEC = 30.0

@@ -9,8 +9,9 @@ import yaml
 
 from conf.schema import ConfigError, RunConfig
 from conf.secrets import strip_credentials
+from tracking import server
 from tracking.jobs.sweep import DEFINITION, Job
-from tracking.mirror import NOTE_TAG, server
+from tracking.mirror import NOTE_TAG
 from tracking.run import Checkpoint, Journal, Record, attempts, checkpoints, files, journal, run_folder, run_lock
 
 # What may be given beside `resume`; the rest is that of the run's folder.

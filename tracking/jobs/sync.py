@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tracking.jobs.repair import repair
-from tracking.mirror import Mirror, TrackingUnavailable
+from tracking.mirror import Mirror
 from tracking.run import Running, files, run_folder
+from tracking.server import TrackingUnavailable
 
 MAX_ATTEMPTS = 3  # tries of a folder; with the back-off between, a restarting server is forgiven
 MAX_RETRY_AFTER_SEC = 60.0  # the longest that a server's Retry-After is heeded, since somebody waits

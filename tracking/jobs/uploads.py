@@ -15,12 +15,14 @@ from rich.console import Console
 
 from conf.schema import ConfigError, TrackingConfig
 from conf.secrets import strip_credentials
+from tracking import server
 from tracking.jobs import supervision, sweep_view, unfinished
 from tracking.jobs.mirror_thread import MirrorThread
 from tracking.jobs.repair import repair
 from tracking.jobs.supervision import Interrupted
-from tracking.mirror import Mirror, TrackingRefused, TrackingUnavailable, server
+from tracking.mirror import Mirror
 from tracking.run import run_folder
+from tracking.server import TrackingRefused, TrackingUnavailable
 
 MAX_COMPARED = 20  # runs that MLflow's compare page can show; it has a column a run
 

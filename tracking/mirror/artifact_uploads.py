@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tracking.mirror import comparison, stores
-from tracking.mirror.patient_client import PatientClient
-from tracking.mirror.server import TrackingRefused
+from tracking.mirror import comparison
 from tracking.mirror.state import State, signatures
 from tracking.run import files
+from tracking.server import PatientClient, TrackingRefused, check_location
 
 
 class ArtifactUploads:
@@ -27,7 +26,7 @@ class ArtifactUploads:
         would go to a place of ours that only a stranger names.
         """
         with self._client.request() as client:
-            stores.check_location(self._client.uri, client.get_run(run_id).info.artifact_uri)
+            check_location(self._client.uri, client.get_run(run_id).info.artifact_uri)
         for name, signature in signatures(self._folder).items():
             if state.artifacts.get(name) == signature or self._refused.get(name, ([], ""))[0] == signature:
                 continue

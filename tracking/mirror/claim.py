@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from tracking.mirror import mlflow_run
 from tracking.mirror.mlflow_run import UID_TAG
-from tracking.mirror.patient_client import PatientClient
-from tracking.mirror.server import TrackingUnavailable
+from tracking.server import PatientClient, TrackingUnavailable
 
 if TYPE_CHECKING:
     from mlflow.entities import Run as MlflowRun

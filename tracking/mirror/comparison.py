@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 from tracking.mirror import mlflow_run
 from tracking.mirror.log_batches import log_batches
-from tracking.mirror.patient_client import PatientClient
-from tracking.mirror.server import TrackingRefused, TrackingUnavailable
 from tracking.run import run_folder
+from tracking.server import PatientClient, TrackingRefused, TrackingUnavailable
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

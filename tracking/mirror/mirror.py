@@ -19,10 +19,9 @@ from tracking.mirror.artifact_uploads import ArtifactUploads
 from tracking.mirror.description import NOTE_TAG
 from tracking.mirror.log_batches import log_batches
 from tracking.mirror.mlflow_run import UID_TAG, VIEW_TAG
-from tracking.mirror.patient_client import PatientClient
-from tracking.mirror.server import ENVIRONMENT, TrackingRefused, TrackingUnavailable, absolute_uri
 from tracking.mirror.state import STATUS, State
 from tracking.run import Result, files, run_folder
+from tracking.server import ENVIRONMENT, PatientClient, TrackingRefused, TrackingUnavailable, absolute_uri
 
 LOCK = ".mirror.lock"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conf.secrets import strip_credentials
-from tracking.mirror.server import TrackingRefused, TrackingUnavailable, artifact_root
+from tracking.server import TrackingRefused, TrackingUnavailable, artifact_root
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from tracking.mirror.log_batches import LogBatch, shortened
 from tracking.mirror.mlflow_run import UID_TAG
-from tracking.mirror.patient_client import PatientClient
-from tracking.mirror.server import TrackingRefused
+from tracking.server import PatientClient, TrackingRefused
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric

@@ -14,16 +14,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from conf.secrets import strip_credentials
-from tracking.mirror import (
-    ENVIRONMENT,
-    MAX_TAG_CHARS,
-    TrackingRefused,
-    TrackingUnavailable,
-    open_client,
-    server,
-)
+from tracking import server
+from tracking.mirror import MAX_TAG_CHARS
 from tracking.results.runs import MAX_LISTED, History, Progress, Run, names_nothing
 from tracking.run import run_folder
+from tracking.server import ENVIRONMENT, TrackingRefused, TrackingUnavailable, open_client
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -215,7 +215,7 @@ class Watch:
 
 sys.meta_path.insert(0, Watch())
 from tracking.environment import SystemMetricsThread
-from tracking.mirror.patient_client import PatientClient
+from tracking.server.patient_client import PatientClient
 from tracking.run import Journal
 
 sensors = SystemMetricsThread(Journal(Path("journal.jsonl")), [], Path(), 0.05).start()

@@ -14,9 +14,9 @@ from tests.tracking.mlflow_server import MlflowServer
 from tests.tracking.rows import expected_rows, query, stored_rows, tags_of
 from tracking.jobs.sync import sync
 from tracking.mirror.mirror import Mirror
-from tracking.mirror.server import TrackingUnavailable, check_server
 from tracking.run import run_folder
 from tracking.run.journal import Journal
+from tracking.server.failures import TrackingUnavailable, check_server
 
 pytestmark = [
     pytest.mark.usefixtures("mlflow_environment"),

@@ -19,12 +19,12 @@ from tests.tracking.mlflow_server import MlflowServer, answering
 from tests.tracking.rows import expected_rows, query, runs_with_uid, stored_rows, tags_of
 from tracking.jobs.mirror_thread import MirrorThread
 from tracking.jobs.sync import sync
-from tracking.mirror.database import open_client
 from tracking.mirror.log_batches import log_batches
 from tracking.mirror.mirror import Mirror
-from tracking.mirror.server import TrackingRefused, TrackingUnavailable, check_server
 from tracking.run import run_folder
 from tracking.run.journal import Journal
+from tracking.server.database import open_client
+from tracking.server.failures import TrackingRefused, TrackingUnavailable, check_server
 
 # MLflow's dependencies use what others of them deprecate; our own warnings are none of these.
 pytestmark = [

@@ -17,9 +17,9 @@ from tracking.jobs.mirror_thread import MirrorThread
 from tracking.jobs.sync import sync
 from tracking.measure import clock
 from tracking.mirror.mirror import UID_TAG, Mirror
-from tracking.mirror.server import TrackingUnavailable
 from tracking.run import run_folder
 from tracking.run.journal import Journal, events
+from tracking.server.failures import TrackingUnavailable
 
 # MLflow's dependencies use what others of them deprecate; our own warnings are none of these.
 pytestmark = [

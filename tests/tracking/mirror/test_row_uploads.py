@@ -12,8 +12,8 @@ import pytest
 
 from tracking.mirror import row_uploads
 from tracking.mirror.log_batches import LogBatch, log_batches
-from tracking.mirror.server import TrackingRefused
 from tracking.run.journal import Journal
+from tracking.server.failures import TrackingRefused
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

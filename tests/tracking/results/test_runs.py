@@ -16,11 +16,11 @@ from tests.tracking.faulty_proxy import FaultyProxy
 from tests.tracking.mlflow_server import MlflowServer, answering
 from tracking.__main__ import main
 from tracking.jobs import sync
-from tracking.mirror.server import TrackingUnavailable
 from tracking.results import mlflow_runs
 from tracking.results.folder_runs import FolderRuns
 from tracking.results.mlflow_runs import MlflowRuns
 from tracking.results.runs import need_finished
+from tracking.server.failures import TrackingUnavailable
 
 SWEEP = "20260101-000000-vgg-abcd"
 ONE, TWO = "vgg-digits-fp32-1gpu-seed1", "vgg-digits-fp32-2gpu-seed1"

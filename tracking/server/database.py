@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracking.environment import importing_mlflow
-from tracking.mirror.server import sqlite_path
 from tracking.run import run_lock
+from tracking.server.uris import sqlite_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -16,7 +16,7 @@ from tests.tracking.rows import expected_rows, runs_with_uid, status_of, stored_
 from tracking.jobs import sync
 from tracking.jobs.mirror_thread import MirrorThread
 from tracking.mirror.mirror import Mirror
-from tracking.mirror.server import TrackingUnavailable, _retry_after_sec
+from tracking.server.failures import TrackingUnavailable, _retry_after_sec
 
 pytestmark = [
     pytest.mark.usefixtures("mlflow_environment"),
@@ -28,7 +28,7 @@ pytestmark = [
 @pytest.fixture
 def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second a request, as if that were the default: what the user sets is never exceeded."""
-    monkeypatch.setattr("tracking.mirror.server.DEFAULT_TIMEOUT", "1")
+    monkeypatch.setattr("tracking.server.failures.DEFAULT_TIMEOUT", "1")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
 
 

@@ -20,8 +20,8 @@ from cryptography.x509.oid import NameOID
 from tests.commands import HANGS_SEC, TINY, Launched, launch
 from tests.team_server import TeamServer
 from tests.tracking.mlflow_server import answering
-from tracking.mirror import server
-from tracking.mirror.server import TrackingRefused, TrackingUnavailable
+from tracking import server
+from tracking.server.failures import TrackingRefused, TrackingUnavailable
 
 pytestmark = [pytest.mark.service, pytest.mark.usefixtures("mlflow_environment")]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from tracking.mirror import recipients
+from tracking.server import recipients
 
 if TYPE_CHECKING:
     from requests import Response

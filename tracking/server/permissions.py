@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tracking.mirror import connection
+from tracking.server import connection
 
 MAY_WRITE = ("EDIT", "MANAGE")
 WORKSPACE = "default"  # what a server without workspaces calls its only one

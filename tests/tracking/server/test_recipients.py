@@ -13,9 +13,10 @@ import pytest
 from conf.secrets import strip_credentials
 from tests.tracking.folders import end, make_folder
 from tests.tracking.mlflow_server import answering
+from tracking import server
 from tracking.commands import program
-from tracking.mirror import TrackingRefused, connection, recipients, server, stores
 from tracking.mirror.mirror import Mirror
+from tracking.server import TrackingRefused, connection, recipients, stores
 
 pytestmark = [
     pytest.mark.usefixtures("mlflow_environment"),

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tracking.mirror import server, stores
-from tracking.mirror.database import open_client
-from tracking.mirror.server import REQUEST_TIMEOUT, TrackingUnavailable, answers
+from tracking.server import failures, stores
+from tracking.server.database import open_client
+from tracking.server.failures import REQUEST_TIMEOUT, TrackingUnavailable
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -20,12 +20,12 @@ STORED_BYTES_PER_SEC = 1e6  # the slowest store that is waited for: servers answ
 
 
 class PatientClient:
-    """Requests to the server at `uri`, which may hold credentials; `hint` is that of `server.answers`."""
+    """Requests to the server at `uri`, which may hold credentials; `hint` is that of `failures.answers`."""
 
     def __init__(self, uri: str, hint: str) -> None:
         self.uri = uri
         self._hint = hint
-        self._timeout_sec = float(server.DEFAULT_TIMEOUT)
+        self._timeout_sec = float(failures.DEFAULT_TIMEOUT)
 
     @cached_property
     def mlflow(self) -> MlflowClient:
@@ -34,11 +34,11 @@ class PatientClient:
 
     @contextmanager
     def request(self, upload_bytes: int = 0) -> Iterator[MlflowClient]:
-        """MLflow's client for a request, or for an upload of so many bytes. Raises what `server.answers` raises."""
+        """MLflow's client for a request, or for an upload of so many bytes. Raises what `failures.answers` raises."""
         try:
             with (
                 _timeout(self._timeout_sec + upload_bytes / STORED_BYTES_PER_SEC),
-                answers(self.uri, self._hint),
+                failures.answers(self.uri, self._hint),
             ):
                 yield self.mlflow
         except TrackingUnavailable as error:
@@ -53,7 +53,7 @@ def _timeout(sec: float) -> Iterator[None]:
 
     MLflow knows one timeout for all requests of a process: another thread's request may wait as long meanwhile.
     """
-    default = server.DEFAULT_TIMEOUT
+    default = failures.DEFAULT_TIMEOUT
     if os.environ.get(REQUEST_TIMEOUT) != default:
         yield
         return

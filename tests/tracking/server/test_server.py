@@ -13,12 +13,14 @@ from conf.secrets import strip_credentials
 from tests.commands import HANGS_SEC
 from tests.tracking.folders import end, make_folder, wait_for
 from tests.tracking.mlflow_server import answering
+from tracking import server
 from tracking.jobs.mirror_thread import MirrorThread
-from tracking.mirror import connection, mlflow_run, server
+from tracking.mirror import mlflow_run
 from tracking.mirror.mirror import Mirror
-from tracking.mirror.server import TrackingRefused, TrackingUnavailable
+from tracking.server import connection, links
+from tracking.server.failures import TrackingRefused, TrackingUnavailable
 
-TRAINING = server.MODEL_TRAINING
+TRAINING = links.MODEL_TRAINING
 
 # MLflow's dependencies use what others of them deprecate; our own warnings are none of these.
 pytestmark = [

@@ -11,7 +11,7 @@ import json
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from tracking.mirror import recipients
+from tracking.server import recipients
 
 if TYPE_CHECKING:
     from requests import Response

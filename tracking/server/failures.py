@@ -1,24 +1,19 @@
-"""The tracking server: its URI with and without credentials, its pages, and what its answers and failures mean."""
+"""What a tracking server's answers and failures mean: come back later, or change something first."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import shlex
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
-from pathlib import Path
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlsplit
 
 from conf.secrets import redact, strip_credentials
 from tracking.environment import importing_mlflow
-from tracking.mirror import answer_check, connection, permissions, recipients
+from tracking.server import answer_check, connection, permissions, recipients
+from tracking.server.uris import sqlite_path
 
-MODEL_TRAINING = "workflowType=machine_learning"  # the half of MLflow's UI that shows runs; it starts in the other
-LOCAL_UI = "http://127.0.0.1:5000"  # where `ui_command` serves a database
 REQUEST_TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"  # seconds, read by MLflow at every request
 DEFAULT_TIMEOUT = "15"  # MLflow's own, 120 s, is long to find out that nobody is there
 
@@ -49,85 +44,6 @@ class TrackingUnavailable(Exception):
 
 class TrackingRefused(Exception):
     """The tracking server answers and refuses: trying again does not help until somebody changes something."""
-
-
-def default_uri() -> str:
-    """$MLFLOW_TRACKING_URI, else the database mlflow.db in the current folder. May hold credentials."""
-    return absolute_uri(os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db")
-
-
-def absolute_uri(uri: str) -> str:
-    """The URI with a relative SQLite path made absolute, so that it means the same from every folder."""
-    path = sqlite_path(uri)
-    return uri if path is None else uri.replace(f"///{path}", f"///{path.expanduser().absolute()}", 1)
-
-
-def named(uri: str | None) -> str:
-    """The absolute URI that an option gives, or else `default_uri`: a server that may have the user's credentials."""
-    uri = absolute_uri(uri) if uri else default_uri()
-    recipients.name_server(uri)
-    return uri
-
-
-def run_link(uri: str, experiment_id: str, run_id: str, artifact: str = "") -> str:
-    """The page of a run in MLflow's UI, or of one of its artifacts; for a database, where `ui_command` serves it."""
-    path = f"/artifacts/{quote(artifact)}" if artifact else ""
-    return f"{_ui_root(uri)}/#/experiments/{experiment_id}/runs/{run_id}{path}?{MODEL_TRAINING}"
-
-
-def experiment_link(uri: str, experiment_id: str) -> str:
-    """All runs of an experiment. MLflow's own links lead to its other half until a browser has chosen this one."""
-    return f"{_ui_root(uri)}/#/experiments/{experiment_id}/runs?{MODEL_TRAINING}"
-
-
-def view_link(uri: str, experiment_id: str, view: str, charts: bool = False) -> str:
-    """The runs of an experiment as a view has them that is stored there (see sweep_view), as a table or as charts."""
-    mode = "&compareRunsMode=CHART" if charts else ""
-    return f"{_ui_root(uri)}/#/experiments/{experiment_id}/runs?viewStateShareKey={quote(view)}{mode}&{MODEL_TRAINING}"
-
-
-def search_link(uri: str, experiment_id: str, search: str, sorted_by: str) -> str:
-    """The runs of an experiment that a filter finds, sorted, in the columns that the user had last."""
-    query = urlencode({"searchFilter": search, "orderByKey": sorted_by, "orderByAsc": "true"}, quote_via=quote)
-    return f"{_ui_root(uri)}/#/experiments/{experiment_id}/runs?{query}&{MODEL_TRAINING}"
-
-
-def compare_link(uri: str, experiment_id: str, run_ids: list[str]) -> str:
-    """The page that compares runs (getCompareRunPageRoute in MLflow's routes: two JSON lists as the query)."""
-    runs, experiments = (
-        quote(json.dumps(ids, separators=(",", ":")), safe="") for ids in (list(run_ids), [experiment_id])
-    )
-    return f"{_ui_root(uri)}/#/compare-runs?runs={runs}&experiments={experiments}&{MODEL_TRAINING}"
-
-
-def ui_command(uri: str) -> str | None:
-    """The command that serves a database's runs at the links above; None where a server does already."""
-    if urlsplit(uri).scheme in ("http", "https"):
-        return None
-    return f"mlflow ui --backend-store-uri {shlex.quote(strip_credentials(uri))} --port {LOCAL_UI.rpartition(':')[2]}"
-
-
-def artifact_root(uri: str) -> str | None:
-    """Where a database's artifacts go: beside it, wherever the process runs; a server decides for itself (None).
-
-    The folder is made here, as private as run folders are, since it holds copies of their files.
-    """
-    path = sqlite_path(uri)
-    if path is None:
-        return None
-    folder = path.absolute().parent / "mlartifacts"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder.as_uri()
-
-
-def _ui_root(uri: str) -> str:
-    return strip_credentials(uri).rstrip("/") if urlsplit(uri).scheme in ("http", "https") else LOCAL_UI
-
-
-def sqlite_path(uri: str) -> Path | None:
-    """The file of a local SQLite database, absolute or relative to the current folder; None for any other URI."""
-    match = re.fullmatch(r"sqlite(?:\+\w+)?:///([^?]+)(\?.*)?", uri)
-    return Path(match[1]) if match and match[1] != ":memory:" else None
 
 
 def check_server(uri: str, experiment: str | None = None) -> None:

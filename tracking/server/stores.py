@@ -6,8 +6,9 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from conf.secrets import redact, strip_credentials
-from tracking.mirror import recipients
-from tracking.mirror.server import TrackingRefused, artifact_root
+from tracking.server import recipients
+from tracking.server.failures import TrackingRefused
+from tracking.server.uris import artifact_root
 
 
 def check_named(uri: str) -> None:

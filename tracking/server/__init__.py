@@ -1,0 +1,45 @@
+"""The tracking server that a run goes to: a team's over HTTP, or a database in a file.
+
+Here is how it is asked within seconds, what its answers and failures mean, who may be sent the user's credentials,
+how a new database is made whole, and where its pages are. `import mlflow` is left to the functions that need it,
+since it takes seconds.
+"""
+
+from __future__ import annotations
+
+from tracking.server import connection
+from tracking.server.database import open_client
+from tracking.server.failures import ENVIRONMENT, TrackingRefused, TrackingUnavailable, answers, check_server
+from tracking.server.links import (
+    compare_link,
+    experiment_link,
+    run_link,
+    search_link,
+    ui_command,
+    view_link,
+)
+from tracking.server.patient_client import PatientClient
+from tracking.server.stores import check_location
+from tracking.server.uris import absolute_uri, artifact_root, default_uri, named
+
+__all__ = [
+    "ENVIRONMENT",
+    "PatientClient",
+    "TrackingRefused",
+    "TrackingUnavailable",
+    "absolute_uri",
+    "answers",
+    "artifact_root",
+    "check_location",
+    "check_server",
+    "compare_link",
+    "connection",
+    "default_uri",
+    "experiment_link",
+    "named",
+    "open_client",
+    "run_link",
+    "search_link",
+    "ui_command",
+    "view_link",
+]
