@@ -17,6 +17,8 @@ def check_names(config: RunConfig) -> None:
         if value is not None and not value.strip():
             what = "folder of the interrupted run" if key == "resume" else "id of the sweep"
             raise ConfigError(f"{key}=: is empty; give the {what}, or leave {key} out for a new run")
+    if config.trust and not (config.resume or config.sweep.resume):
+        raise ConfigError("trust=true: speaks of a folder; give it with resume= or sweep.resume=, or leave it out")
     names = {
         "model.name": config.model.name,
         "dataset.name": config.dataset.name,

@@ -21,7 +21,7 @@ REQUIRED = "???"  # OmegaConf's mark of a value that must be given
 SAVE_MODEL = ("none", "final", "best")
 LR_SCALING = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}  # powers of the growth of the global batch
 # What says where and whether a run is recorded, not what is measured.
-NOT_MEASURED = ("tracking", "sweep", "study", "resume", "runs_dir", "dry_run", "timeout_sec")
+NOT_MEASURED = ("tracking", "sweep", "study", "resume", "trust", "runs_dir", "dry_run", "timeout_sec")
 
 
 class ConfigError(ValueError):
@@ -152,6 +152,7 @@ class RunConfig:
     price_per_hour: float | None = None  # USD for a node; default: the instance's
     timeout_sec: float | None = None  # stop the run, as failed, after this long
     resume: str | None = None  # folder of an interrupted run: continue it after its newest checkpoint, as it was
+    trust: bool = False  # resume a folder or a sweep that somebody else made, and run what it names
     runs_dir: str = "runs"  # where run folders are made
     dry_run: bool = False  # compose, check, print the commands; train nothing
 

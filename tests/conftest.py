@@ -23,6 +23,8 @@ sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["PYTHONPYCACHEPR
 os.environ.pop("COLUMNS", None)
 # Two workers and what they start share the cores: with as many threads each, they would wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# The key that signs folders is the tests' own.
+os.environ["XDG_STATE_HOME"] = str(Path(__file__).resolve().parent.parent / ".pytest_cache" / "state")
 # Tests in the background of a script, or under nohup, ignore these signals, and what they start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -10,13 +10,14 @@ import yaml
 from conf.schema import ConfigError, RunConfig
 from conf.secrets import strip_credentials
 from tracking import server
+from tracking.jobs import ownership
 from tracking.jobs.sweep import DEFINITION, Job
 from tracking.mirror import NOTE_TAG
 from tracking.run import Checkpoint, Journal, Record, attempts, checkpoints, files, journal, run_folder, run_lock
 
 # What may be given beside `resume`; the rest is that of the run's folder.
 ALLOWED = (
-    "resume", "dry_run", "timeout_sec", "tracking.offline", "tracking.upload_wait_sec",
+    "resume", "trust", "dry_run", "timeout_sec", "tracking.offline", "tracking.upload_wait_sec",
     "tracking.system_metrics_interval_sec",
 )  # fmt: skip
 
@@ -38,6 +39,9 @@ def resumed_job(asked: Job, multirun: bool) -> Job:
         )
     check_interrupted(folder, given)
     config = run_folder.read_config(folder)
+    check_unchanged(folder, given, config)
+    if not asked.config.trust:
+        ownership.check(folder, [config], given)
     for key in keys:
         take_over(config, asked.config, key)
     stored = run_folder.read_info(folder).tracking_uri
@@ -45,7 +49,6 @@ def resumed_job(asked: Job, multirun: bool) -> Job:
     config.tracking.uri = None if strip_credentials(server.default_uri()) == stored else stored
     config.sweep.resume = None  # it says only how the job came into its sweep
     overrides = yaml.safe_load(files.read_text(folder / run_folder.OVERRIDES))
-    check_unchanged(folder, given, config)
     return Job(config, overrides, checkpoint=usable_checkpoint(folder, given, overrides))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from conf.schema import RunConfig
+from tracking.jobs import ownership
 from tracking.run import Journal, RunInfo, journal, run_folder
 
 # The keys of a config whose values are in a run's name.
@@ -41,6 +42,7 @@ def prepare(
     log.tags({"config_hash": config.config_hash()} | ({"sweep": sweep.name} if sweep else {}))
     log.close()
     run_folder.write_config(folder, config)
+    ownership.sign(folder, [config])
 
 
 def params(config: RunConfig) -> dict[str, journal.Scalar]:

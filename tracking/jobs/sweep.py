@@ -14,7 +14,7 @@ from pathlib import Path
 
 from conf import schema
 from conf.schema import NOT_MEASURED, ConfigError, RunConfig
-from tracking.jobs import sweep_summary, sweep_view
+from tracking.jobs import ownership, sweep_summary, sweep_view
 from tracking.jobs.run_setup import run_name
 from tracking.mirror import NOTE_TAG, shortened
 from tracking.run import Checkpoint, Failure, Journal, Result, RunInfo, checkpoints, files, run_folder
@@ -107,6 +107,7 @@ def write_definition(folder: Path, jobs: Sequence[Job], argv: Sequence[str]) -> 
     name_jobs(jobs)
     definition = [{"overrides": job.overrides, "config": dataclasses.asdict(job.config)} for job in jobs]
     run_folder.write_json(folder / DEFINITION, {"argv": list(argv), "jobs": definition})
+    ownership.sign(folder, [job.config for job in jobs])
     sweep_view.write(folder, [job.config for job in jobs], [job.name for job in jobs], list(sweep_summary.grid(jobs)))
 
 
@@ -129,6 +130,8 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
         there = ", ".join(path.name for path in found) or "none"
         raise ConfigError(f"sweep.resume={sweep_id}: no such sweep in runs_dir={runs_dir}; there are: {there}")
     jobs = read(folder)
+    if not asked[0].config.trust:
+        ownership.check(folder, [job.config for job in jobs], f"sweep.resume={sweep_id}")
     known = {job.config.config_hash() for job in jobs}
     added = [job for job in asked if multirun and job.config.config_hash() not in known]
     if added:

@@ -1,0 +1,119 @@
+"""Whose folder it is that is resumed: this user's own, or somebody else's, which runs only after trust=true."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+import yaml
+
+from conf.schema import ConfigError
+from tests.commands import launch
+from tests.composing import composed
+from tests.tracking.jobs.test_resume_request import GIVEN, asked, interrupted, refused
+from tracking.jobs import sweep
+from tracking.jobs.sweep import Job
+from tracking.run import journal, run_folder
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where this user keeps the key; the tests stand in another folder."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "state" / "timetrial"
+
+
+def rewrite(folder: Path, **stack: object) -> None:
+    """Have the folder name another stack, as a stranger would: with the hash that belongs to it."""
+    path = folder / run_folder.CONFIG
+    config = yaml.safe_load(path.read_text())
+    config["stack"] |= stack
+    path.write_text(yaml.safe_dump(config))
+    hashed = run_folder.read_config(folder).config_hash()
+    text = (folder / run_folder.JOURNAL).read_text()
+    before = next(record for record, _ in journal.read(folder / run_folder.JOURNAL) if record.kind == "tags")
+    (folder / run_folder.JOURNAL).write_text(text.replace(str(before.values["config_hash"]), hashed))
+
+
+def test_what_somebody_changed_runs_only_after_it_was_shown(tmp_path: Path) -> None:
+    folder = interrupted(tmp_path / "runs")
+    assert asked(folder).checkpoint, "its own user's"
+    rewrite(folder, env={"PYTHONPATH": "/tmp/evil"}, python="/tmp/evil/python", kind="python")
+    words = refused(folder)
+    assert "was not written by you on this machine, or was changed since" in words
+    assert "the workload 'trainers.models.vgg:WORKLOAD'" in words
+    assert "the interpreter '/tmp/evil/python'" in words
+    assert "with PYTHONPATH='/tmp/evil'" in words
+    assert words.endswith("add trust=true")
+    assert asked(folder, "trust=true").config.stack.env == {"PYTHONPATH": "/tmp/evil"}
+
+
+def test_another_users_folder_is_not_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = interrupted(tmp_path / "runs")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
+    assert "trust=true" in refused(folder)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    moved = shutil.move(folder, tmp_path / "elsewhere")
+    assert asked(Path(moved)).checkpoint
+
+
+@pytest.mark.parametrize("signature", [None, "", "0" * 64, "\x00", "é"])
+def test_a_signature_is_needed(tmp_path: Path, signature: str | None) -> None:
+    folder = interrupted(tmp_path / "runs")
+    (folder / ".signature").unlink()
+    if signature is not None:
+        (folder / ".signature").write_text(signature)
+    assert "trust=true" in refused(folder)
+
+
+def test_the_key_is_this_users_alone(tmp_path: Path, home: Path) -> None:
+    interrupted(tmp_path / "runs")
+    (key,) = home.iterdir()
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    first = key.read_bytes()
+    interrupted(tmp_path / "runs")
+    assert key.read_bytes() == first
+
+
+def test_without_a_place_for_the_key_runs_start_and_only_resuming_asks(tmp_path: Path, home: Path) -> None:
+    home.parent.write_text("no folder")
+    folder = interrupted(tmp_path / "runs")
+    assert not (folder / ".signature").exists()
+    assert "trust=true" in refused(folder)
+    assert asked(folder, "trust=true").checkpoint
+
+
+def test_a_sweep_that_somebody_changed_is_refused_and_one_that_grew_is_not() -> None:
+    folder = sweep.create([Job(composed(GIVEN), GIVEN)], [], "sqlite:///x.db")
+    more = [*GIVEN, "seed=7"]
+    assert len(sweep.resume("runs", folder.name, [Job(composed(more), more)], multirun=True)[1]) == 2
+    assert len(sweep.resume("runs", folder.name, [Job(composed([]), [])], multirun=False)[1]) == 2
+    path = folder / sweep.DEFINITION
+    definition = json.loads(path.read_text())
+    definition["jobs"][1]["config"]["stack"]["env"] = {"LD_PRELOAD": "/tmp/evil.so"}
+    path.write_text(json.dumps(definition))
+    with pytest.raises(ConfigError, match=r"sweep.resume=.*LD_PRELOAD='/tmp/evil.so'.*trust=true"):
+        sweep.resume("runs", folder.name, [Job(composed([]), [])], multirun=False)
+    assert sweep.resume("runs", folder.name, [Job(composed(["trust=true", "sweep.resume=x"]), [])], multirun=False)
+
+
+@pytest.mark.slow
+def test_nothing_of_a_strangers_folder_runs(tmp_path: Path) -> None:
+    folder = interrupted(tmp_path / "runs")
+    (tmp_path / "evil").mkdir()
+    (tmp_path / "evil" / "sitecustomize.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
+    rewrite(folder, env={"PYTHONPATH": str(tmp_path / "evil")})
+    launched = launch(tmp_path / "here", f"resume={folder}")
+    assert launched.code == 2
+    assert "add trust=true" in launched.output
+    assert not (tmp_path / "ran").exists()
+    alone = launch(tmp_path / "here", "trust=true")
+    assert alone.code == 2
+    assert "trust=true: speaks of a folder; give it with resume= or sweep.resume=" in alone.output
