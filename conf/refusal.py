@@ -8,8 +8,8 @@ import typing
 from collections.abc import Sequence
 from typing import Any
 
+from conf.safe_text import printable
 from conf.schema import ConfigError, RunConfig, type_name
-from conf.secrets import redact
 
 HELP = "See python launch.py --help, or docs/configuration.md."
 
@@ -29,7 +29,7 @@ def options(cls: type = RunConfig, prefix: str = "") -> dict[str, Any]:
 def explain(error: Exception) -> str:
     """One message for the user, without secrets. Hydra's and OmegaConf's own texts are kept where they say what is
     allowed."""
-    return redact(_explain(error))
+    return printable(_explain(error))
 
 
 def _explain(error: Exception) -> str:

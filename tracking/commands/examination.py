@@ -18,6 +18,7 @@ from secrets import token_hex
 from typing import Any
 
 from conf import secrets
+from conf.safe_text import printable
 from tracking import server
 from tracking.environment import cache, nvml
 from tracking.run import Journal, Result, RunInfo, run_folder
@@ -42,7 +43,7 @@ class Finding:
     @property
     def safe_words(self) -> str:
         """In one line, which an error of NCCL's, say, is not, and without secrets."""
-        return secrets.redact(" ".join(self.words.split()))
+        return printable(" ".join(self.words.split()))
 
     def __str__(self) -> str:
         return f"{'ok ' if self.ok else 'FIX'}  {self.what}: {self.safe_words}"

@@ -11,6 +11,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
 from conf import about, secrets
+from conf.safe_text import printable
 from tracking.commands import completion
 from tracking.commands.command import REFUSED, WRONG, Answer, Command, Refused
 from tracking.commands.diff import DIFF
@@ -59,7 +60,7 @@ def execute(words: list[str]) -> int:
     try:
         answer = ask(command, arguments)
     except Refused as error:
-        print(secrets.redact(str(error)), file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         return error.exit_code
     if arguments.json:
         print(json.dumps(finite(answer.document), indent=2, default=str))

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conf import secrets
+from conf.safe_text import printable
 
 if TYPE_CHECKING:
     from tracking.results import Runs
@@ -30,4 +30,4 @@ def open_runs(arguments: argparse.Namespace) -> Runs:
 
 def _tell(words: str) -> None:
     """On stderr: the answer, which may be a JSON document, is on standard output."""
-    print(secrets.redact(words), file=sys.stderr)
+    print(printable(words), file=sys.stderr)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conf import secrets
+from conf.safe_text import printable
 from conf.tracking_uri import check_uri
 from tracking.commands.command import WELL, WRONG, Answer, Command, Refused
 
@@ -47,7 +48,7 @@ def run(arguments: argparse.Namespace) -> Answer:
 
 
 def show(outcome: Outcome) -> None:
-    print(secrets.redact(f"{outcome.state}: {outcome.folder} {outcome.message}".strip()), flush=True)
+    print(printable(f"{outcome.state}: {outcome.folder} {outcome.message}".strip()), flush=True)
 
 
 def plain(outcome: Outcome) -> dict[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from xml.etree import ElementTree
 
+from conf.safe_text import in_markdown
 from tracking.compare import confounding
 from tracking.compare.grouping import LIKELY, Values, is_given_up
 from tracking.compare.metric_direction import has_slowdown
@@ -102,9 +103,10 @@ def confounds(store: Runs, sides: Mapping[str, Sequence[Run]]) -> list[str]:
 
 def markdown(verdict: Verdict) -> str:
     mark = {NOT_SLOWER: "✅", SLOWER: "❌", CANNOT_TELL: "❔"}[verdict.code]
-    notes = "".join(f"- {note}\n" for note in verdict.notes)
+    notes = "".join(f"- {in_markdown(note)}\n" for note in verdict.notes)
     table = verdict.table().markdown() if verdict.sides else ""
-    return f"{mark} {verdict.sentence}\n" + (f"\n{table}" if table else "") + (f"\n{notes}" if notes else "")
+    parts = [f"{mark} {in_markdown(verdict.sentence)}\n", table, notes]
+    return "\n".join(part for part in parts if part)
 
 
 def junit(verdict: Verdict) -> bytes:

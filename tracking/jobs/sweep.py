@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conf import schema
+from conf.safe_text import in_markdown
 from conf.schema import NOT_MEASURED, ConfigError, RunConfig
 from tracking.jobs import ownership, sweep_summary, sweep_view
 from tracking.jobs.run_setup import run_name
@@ -204,7 +205,7 @@ def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None) -> 
 def note(argv: Sequence[str], failure: Failure | None = None) -> str:
     """What MLflow shows as the parent run's description."""
     command = f"`launch.py {' '.join(argv)}`"
-    return f"{command}\n\n{failure.message}" if failure else command
+    return f"{command}\n\n{in_markdown(failure.message)}" if failure else command
 
 
 def reopen(folder: Path) -> None:

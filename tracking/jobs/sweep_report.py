@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from conf.safe_text import in_markdown
 from conf.schema import StudyConfig
 from tracking.mirror import NOTE_TAG
 from tracking.published import comparison
@@ -43,7 +44,9 @@ def answered(made: Report, before: str) -> str:
     """The Markdown description of the parent run: the answer, what to be careful about, and what was there before."""
     number = len(made.warnings)
     careful = f" To be careful about: {number} thing{'s' if number > 1 else ''}, in the report." if number else ""
-    return f"{made.answer}{careful} Tables and figures: `report.html` among the artifacts.{BETWEEN}{before}"
+    return (
+        f"{in_markdown(made.answer)}{careful} Tables and figures: `report.html` among the artifacts.{BETWEEN}{before}"
+    )
 
 
 def attach(store: MlflowRuns, made: Report, files: Sequence[Path]) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from conf.safe_text import in_markdown
 from conf.schema import NOT_MEASURED, RunConfig
 from tracking.compare import Estimate, Setting, estimate, grouping, time_to_event
 from tracking.jobs.run_setup import IN_RUN_NAME
@@ -173,7 +174,7 @@ def write(folder: Path, jobs: Sequence[Job]) -> None:
     csv.writer(text).writerows([headings(jobs), *map(cells, summary(jobs))])
     run_folder.write_text(folder / "summary.csv", text.getvalue())
     rows = [headings(jobs), ["---"] * len(headings(jobs)), *map(cells, summary(jobs))]
-    run_folder.write_text(folder / "summary.md", "".join(f"| {' | '.join(row)} |\n" for row in rows))
+    run_folder.write_text(folder / "summary.md", "".join(f"| {' | '.join(map(in_markdown, row))} |\n" for row in rows))
 
 
 def spent_usd(sweep: Path) -> float | None:

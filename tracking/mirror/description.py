@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from conf.safe_text import in_markdown
 from tracking.mirror import mlflow_run
 from tracking.mirror.log_batches import MAX_TAG_CHARS, shortened
 from tracking.run import Failure, Result, headline, journal, run_folder
@@ -41,7 +42,7 @@ def end_tags(result: Result, values: Mapping[str, str]) -> dict[str, str]:
 
 def _failure_note(failure: Failure) -> str:
     """The cause and the worker's last words."""
-    cause = shortened(failure.message, MAX_TAG_CHARS - LAST_WORDS_CHARS - 100)
+    cause = shortened(in_markdown(failure.message), MAX_TAG_CHARS - LAST_WORDS_CHARS - 100)
     words = failure.traceback.strip().replace("```", "` ` `")[-LAST_WORDS_CHARS:]
     return f"{cause}\n\n```\n{words}\n```" if words else cause
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from conf.safe_text import visible
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -53,6 +55,11 @@ def _new(width: float, height: float, columns: int = 1) -> tuple[Figure, Any]:
     return figure, axes
 
 
+def _plain(name: str) -> str:
+    """A name that runs gave, without control characters and as no formula."""
+    return visible(name).replace("$", r"\$")
+
+
 def _style(place: int) -> dict[str, Any]:
     place %= MOST_LINES
     return {"color": COLOURS[place], "marker": MARKERS[place], "linestyle": LINES[place], "markersize": 5}
@@ -63,9 +70,9 @@ def _draw(axes: Axes, lines: Lines, markers: bool = True) -> None:
         x, y, errors = ([getattr(point, what) for point in points] for what in ("x", "y", "error"))
         style = _style(place) if markers else {**_style(place), "marker": ""}
         if any(errors):
-            axes.errorbar(x, y, errors, capsize=3, linewidth=1.5, label=name, **style)
+            axes.errorbar(x, y, errors, capsize=3, linewidth=1.5, label=_plain(name), **style)
         else:
-            axes.plot(x, y, linewidth=1.5, label=name, **style)
+            axes.plot(x, y, linewidth=1.5, label=_plain(name), **style)
 
 
 def _legend(figure: Figure, axes: Axes) -> None:
@@ -85,7 +92,7 @@ def accuracy(metric: str, by_epoch: Lines, by_time: Lines, target: float | None)
         _draw(axes, lines)
         axes.set_xlabel(label)
         highest = max((point.y for points in lines.values() for point in points), default=0.0)
-        axes.set_ylabel(f"{metric} (0 to 1)" if highest <= 1 else metric)
+        axes.set_ylabel(_plain(f"{metric} (0 to 1)" if highest <= 1 else metric))
         if target is not None:
             axes.axhline(target, color="#555555", linewidth=1)
             axes.annotate(
@@ -111,7 +118,7 @@ def reached(steps: Lines, given_up: Lines) -> Figure:
     for place, (name, points) in enumerate(steps.items()):
         style = {**_style(place), "marker": ""}
         x, y = [0.0, *(point.x for point in points), 1.05 * end], [0.0, *(point.y for point in points)]
-        axes.step(x, [*y, y[-1]], where="post", linewidth=1.5, label=name, **style)
+        axes.step(x, [*y, y[-1]], where="post", linewidth=1.5, label=_plain(name), **style)
         crosses = given_up.get(name, [])
         look = {"marker": "x", "linestyle": "", "color": style["color"]}
         axes.plot([point.x for point in crosses], [point.y for point in crosses], **look)
@@ -162,7 +169,7 @@ def _bars(axes: Axes, values: Mapping[str, Point], label: str) -> None:
         error = point.error or None
         place = place if len(values) <= MOST_LINES else 0  # no look twice: many bars are told apart by their names
         look: dict[str, Any] = {"color": COLOURS[place], "hatch": HATCHES[place]}
-        axes.barh(name, point.y, xerr=error, capsize=3, ecolor="black", edgecolor="white", height=0.7, **look)
+        axes.barh(_plain(name), point.y, xerr=error, capsize=3, ecolor="black", edgecolor="white", height=0.7, **look)
     axes.set_ylim(len(values) - 0.4, -0.6)
     axes.set_xlim(left=0)
     axes.set_xlabel(label)
@@ -184,7 +191,7 @@ def stacks(curves: Mapping[str, Mapping[str, Point]], label: str) -> Figure:
         for number, (name, points) in enumerate(curves.items())
     }  # fmt: skip
     _draw(axes, moved)
-    axes.set_xticks(list(places.values()), list(places))
+    axes.set_xticks(list(places.values()), list(map(_plain, places)))
     axes.set_xlim(-0.4, len(places) - 0.6)
     axes.set_xlabel("NVIDIA driver (version)")
     axes.set_ylabel(label)
@@ -247,7 +254,7 @@ def cost(settings: Mapping[str, Point]) -> Figure:
         point, style = points[place], _style(number) | {"linestyle": "", "markersize": 7}
         axes.errorbar(
             point.x, point.y, point.error or None, point.x_error or None, capsize=3, elinewidth=1,
-            label=names[place], **style,
+            label=_plain(names[place]), **style,
         )  # fmt: skip
     for one, other in pairwise(points[place] for place in front):  # a step: nothing better is known between two
         axes.plot([one.x, other.x, other.x], [one.y, one.y, other.y], color="#888888", linewidth=1, zorder=0)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from conf.safe_text import in_markdown
 from tracking.report.plots import Plot
 from tracking.report.report import Report
 from tracking.results import Table
@@ -44,7 +45,7 @@ def write_tables(title: str, tables: Sequence[Table], folder: Path) -> list[Path
     document = {"title": title, "tables": [plain_table(table) for table in tables]}
     texts = {
         "report.html": _rendered(Report(title, "", [], "", [], [], tables=list(tables)), ""),
-        "report.md": "\n\n".join([f"# {title}", *(table.markdown().strip("\n") for table in tables)]) + "\n",
+        "report.md": "\n\n".join([_title(title), *(table.markdown().strip("\n") for table in tables)]) + "\n",
         "report.json": json.dumps(document, indent=2) + "\n",
     }
     _write_texts(texts, folder)
@@ -59,6 +60,10 @@ def plain_table(table: Table) -> dict[str, Any]:
 def _write_texts(texts: Mapping[str, str], folder: Path) -> None:
     for name, text in texts.items():
         run_folder.write_text(folder / name, text)
+
+
+def _title(title: str) -> str:
+    return f"# {in_markdown(title)}"
 
 
 def _file(plot: Plot) -> str:
@@ -84,12 +89,13 @@ def _rendered(report: Report, about: str) -> str:
 
 def markdown(report: Report) -> str:
     """The report as Markdown, with links to the figures that `write` puts beside it."""
-    parts = [f"# {report.title}", _about(report), report.answer]
+    parts = [_title(report.title), in_markdown(_about(report)), in_markdown(report.answer)]
     if report.warnings:
-        parts.append("**To be careful about**\n\n" + "\n".join(f"- {warning}" for warning in report.warnings))
+        warnings = "\n".join(f"- {in_markdown(warning)}" for warning in report.warnings)
+        parts.append(f"**To be careful about**\n\n{warnings}")
     for table in report.tables:
-        parts.append(table.markdown() if table.rows else f"**{table.title}**\n\n{table.note}")
-    parts += [f"![{plot.caption}]({_file(plot)})\n\n{plot.caption}" for plot in report.plots]
+        parts.append(table.markdown() if table.rows else f"**{in_markdown(table.title)}**\n\n{in_markdown(table.note)}")
+    parts += [f"![{(caption := in_markdown(plot.caption))}]({_file(plot)})\n\n{caption}" for plot in report.plots]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from conf.safe_text import in_markdown, visible
+
 Cell = str | float | None
 
 
@@ -34,13 +36,13 @@ class Table:
         for heading in self.columns:
             drawn.add_column(heading, overflow="fold")
         for row in self.text():
-            drawn.add_row(*map(Text, row))  # brackets in a cell are no style of rich's
+            drawn.add_row(*(Text(visible(cell)) for cell in row))  # brackets in a cell are no style of rich's
         return drawn
 
     def markdown(self) -> str:
         lines = [list(self.columns), ["---"] * len(self.columns), *self.text()]
-        body = "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
-        return f"**{self.title}**\n\n{body}" + (f"\n{self.note}\n" if self.note else "")
+        body = "".join(f"| {' | '.join(map(in_markdown, line))} |\n" for line in lines)
+        return f"**{in_markdown(self.title)}**\n\n{body}" + (f"\n{in_markdown(self.note)}\n" if self.note else "")
 
 
 def shown(cell: Cell, pattern: str) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from typing import IO, Any, cast
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
-from conf.secrets import redact
+from conf.safe_text import printable, visible
 
 WIDTH_OF_A_FILE = 260  # characters, where the output is no terminal and nothing says how wide it is
 
@@ -46,10 +48,15 @@ class LastingStream:
 
 
 class SafeConsole(Console):
-    """Prints texts without the secrets in them."""
+    """Prints texts without the secrets in them, and none of their characters commands the terminal."""
 
     def print(self, *objects: Any, **options: Any) -> None:
-        super().print(*(redact(thing) if isinstance(thing, str) else thing for thing in objects), **options)
+        super().print(*(printable(thing) if isinstance(thing, str) else thing for thing in objects), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """What a table's cells, or a progress line, come to."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=visible(segment.text))
 
 
 def make_console() -> Console:
