@@ -1,6 +1,6 @@
 # Every command runs in the environment that uv keeps in .venv; `uv sync` makes it.
 
-.PHONY: check quick test docs
+.PHONY: check quick test docs chaos
 
 WORKERS = 2
 
@@ -22,3 +22,8 @@ test:
 docs:  ## write docs/configuration.md anew from conf/, and build the site into site/
 	uv run python -m docs.generate_configuration
 	NO_MKDOCS_2_WARNING=1 uv run --group docs mkdocs build --strict
+
+MINUTES = 30
+
+chaos:  ## real launches, a fault for each, and everything counted: make chaos MINUTES=30 [SEED=7]
+	uv run python -m tests.chaos $(MINUTES) $(if $(SEED),--seed $(SEED))

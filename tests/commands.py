@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from tests import forked
 from tracking.run import journal, run_folder
 from tracking.run.journal import Record
@@ -77,6 +79,18 @@ def launch(cwd: Path, *arguments: str, **extra_env: str) -> Launched:
     with tempfile.NamedTemporaryFile() as output:
         code = forked.run(list(arguments), cwd, environment(**extra_env), Path(output.name), HANGS_SEC)
         return launched(code, Path(output.name).read_text(), cwd)
+
+
+def processes_of(cwd: Path) -> list[psutil.Process]:
+    """Every process that works in this folder."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.cwd() == str(cwd) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue  # it ended meanwhile
+    return found
 
 
 def events(folder: Path, key: str) -> list[Record]:

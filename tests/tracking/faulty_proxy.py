@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import socketserver
+import struct
 import threading
 import time
 from collections import Counter
@@ -21,8 +22,9 @@ FALSE_ANSWERS = {
 BODIES = {"login page": b"<html>Who is it?</html>", "false acknowledgement": b"{}"}
 FAULTS = (
     "hang", "drop request", "drop answer", "cut answer", "status 500", "status 503", "status 429", "refuse",
-    "empty answer", "login page", "login redirect",
+    "empty answer", "login page", "login redirect", "drip", "reset",
 )  # fmt: skip
+DRIP_SEC = 0.1  # from one byte of an answer to the next
 
 
 class FaultyProxy:
@@ -30,7 +32,8 @@ class FaultyProxy:
 
     None: nothing. "hang": no answer while this is the fault. "drop request": the connection ends and the server never
     sees the request. "drop answer": the server has done it, and the connection ends without a word. "cut answer": the
-    same within the answer. "status N": an answer of the proxy's own, with `retry_after` where that is set. "slow": the
+    same within the answer. "drip": the answer comes byte by byte while this is the fault. "reset": the server has done
+    it, and the connection is torn down as by a firewall. "status N": an answer of the proxy's own, with `retry_after` where that is set. "slow": the
     answer comes `delay_sec` late. "refuse": nobody listens. One of FALSE_ANSWERS: that answer, in the server's place.
     `counts` has how many requests each of them hit.
     """
@@ -128,7 +131,15 @@ class FaultyProxy:
             time.sleep(self.delay_sec)
         if fault == "cut answer":
             answer = answer[: len(answer) - max(1, len(answer.partition(b"\r\n\r\n")[2]) // 2)]
-        if fault != "drop answer":
+        if fault == "drip":
+            while self._fault == "drip" and len(answer) > 1:
+                client.sendall(answer[:1])
+                answer = answer[1:]
+                time.sleep(DRIP_SEC)
+        if fault == "reset":  # closed so, the kernel says RST
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+        elif fault != "drop answer":
             client.sendall(answer)
 
     def _pass_on(self, client: socket.socket, head: bytes, body: bytes) -> bytes:

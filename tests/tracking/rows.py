@@ -7,14 +7,22 @@ import math
 import re
 import sqlite3
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, Protocol
 
 from tests.commands import HANGS_SEC
-from tests.tracking.mlflow_server import MlflowServer
 from tracking.mirror.mirror import UID_TAG
 from tracking.run import run_folder
 
 Row = tuple[str, float, int, int, bool]  # key, value, timestamp in ms, step, whether it is NaN
+
+
+class Store(Protocol):
+    """What has a SQLite database of MLflow's: a server, or a run's own."""
+
+    database: Path
 
 
 def as_stored(value: float) -> float:
@@ -22,42 +30,45 @@ def as_stored(value: float) -> float:
     return 0.0 if math.isnan(value) else max(-sys.float_info.max, min(sys.float_info.max, value))
 
 
-def expected_rows(folder: Path) -> list[Row]:
-    """The metric rows of a journal, each once, read without the code under test: every record that is whole counts."""
-    found = set()
+def records(folder: Path) -> Iterator[dict[str, Any]]:
+    """The records of a journal, read without the code under test: every one that is whole counts."""
     for part in re.split(rb'(?=\{"kind": ")', (folder / run_folder.JOURNAL).read_bytes()):
-        try:
-            record = json.loads(part.partition(b"\n")[0])
-        except ValueError:
-            continue  # torn
+        with suppress(ValueError):  # torn
+            yield json.loads(part.partition(b"\n")[0])
+
+
+def expected_rows(folder: Path) -> list[Row]:
+    """The metric rows of a journal, each once."""
+    found = set()
+    for record in records(folder):
         if record["kind"] == "metrics":
             for key, value in record.get("values", {}).items():
                 found.add((key, as_stored(value), record["time_ms"], record["step"], math.isnan(value)))
     return sorted(found)
 
 
-def query(server: MlflowServer, sql: str, *values: object) -> list[tuple]:
+def query(server: Store, sql: str, *values: object) -> list[tuple]:
     with sqlite3.connect(f"file:{server.database}?mode=ro", uri=True, timeout=HANGS_SEC) as database:
         rows = database.execute(sql, values).fetchall()
     database.close()
     return rows
 
 
-def stored_rows(server: MlflowServer, run_id: str | None) -> list[Row]:
+def stored_rows(server: Store, run_id: str | None) -> list[Row]:
     rows = query(server, "select key, value, timestamp, step, is_nan from metrics where run_uuid = ?", run_id)
     return sorted((*row[:4], bool(row[4])) for row in rows)
 
 
-def tags_of(server: MlflowServer, run_id: str | None) -> dict[str, str]:
+def tags_of(server: Store, run_id: str | None) -> dict[str, str]:
     return dict(query(server, "select key, value from tags where run_uuid = ?", run_id))
 
 
-def status_of(server: MlflowServer, run_id: str | None) -> str:
+def status_of(server: Store, run_id: str | None) -> str:
     [(status,)] = query(server, "select status from runs where run_uuid = ?", run_id)
     return status
 
 
-def runs_with_uid(server: MlflowServer, uid: str) -> list[tuple[str, str]]:
+def runs_with_uid(server: Store, uid: str) -> list[tuple[str, str]]:
     """Id and life-cycle stage of every run that was made for a folder."""
     sql = "select runs.run_uuid, lifecycle_stage from runs join tags using (run_uuid) where key = ? and value = ?"
     return query(server, sql, UID_TAG, uid)

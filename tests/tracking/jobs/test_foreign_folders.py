@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import HANGS_SEC, environment
+from tests.tracking.damage import DAMAGE, rewrite
 from tests.tracking.folders import end, make_folder, write_rows
 from tracking.jobs import unfinished
 from tracking.jobs.repair import repair
@@ -20,37 +21,6 @@ from tracking.run import journal, run_folder, run_lock
 
 RESULT = {"status": "finished", "metrics": {}}
 RECORD = {"kind": "metrics", "time_ms": 1, "clock_sec": 1.0, "values": {"train/loss": 1.0}}
-
-
-def change(name: str, **fields: object) -> Callable[[Path], None]:
-    """Puts fields into a JSON file of the folder."""
-
-    def put(folder: Path) -> None:
-        path = folder / name
-        content = json.loads(path.read_text()) if path.exists() else {}
-        path.write_text(json.dumps(content | fields))
-
-    return put
-
-
-def rewrite(name: str, text: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).write_text(text) and None
-
-
-# Each is found when the folder is read, and named.
-DAMAGE = {
-    "status": change("result.json", status="odd"),
-    "a list": rewrite("result.json", "[]"),
-    "deep": rewrite("result.json", "[" * 100_000),
-    "failure": change("result.json", failure={"kind": 1}),
-    "metrics": change("result.json", metrics={"a": 10**400}),
-    "parent itself": change("run.json", parent="."),
-    "parent elsewhere": change("run.json", parent="../../elsewhere"),
-    "created": change("run.json", created_ms=10**30),
-    "kind": change("run.json", kind="odd"),
-    "uid": change("run.json", uid="' or '1' = '1"),
-    "missing": rewrite("run.json", '{"name": "a"}'),
-}
 
 
 def left(root: Path, name: str) -> Path:

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.commands import HANGS_SEC, TINY, environment, events
+from tests.commands import HANGS_SEC, TINY, environment, events, processes_of
 from tests.commands import start as launch_py
 from tests.tracking.faulty_proxy import FaultyProxy
 from tests.tracking.folders import wait_for
@@ -45,18 +45,6 @@ def folders(cwd: Path) -> list[Path]:
 def trains(folder: Path, rows: int = 20) -> bool:
     path = folder / run_folder.JOURNAL
     return path.exists() and len(expected_rows(folder)) >= rows
-
-
-def processes_of(cwd: Path) -> list[psutil.Process]:
-    """Every process that works in a test's folder."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.cwd() == str(cwd) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.Error:
-            continue  # it ended meanwhile
-    return found
 
 
 def finished(process: subprocess.Popen[str], timeout_sec: float = HANGS_SEC) -> tuple[int, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tracking.chaos import Chaos
+from tests.chaos.writers import Chaos
 from tests.tracking.faulty_proxy import FaultyProxy
 from tests.tracking.mlflow_server import MlflowServer
 

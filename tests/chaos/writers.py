@@ -1,7 +1,5 @@
 """Writers, mirrors and a server that all fail at random: for as long as it is told, and then everything is counted.
 
-    python -m tests.tracking.chaos SECONDS [SEED]
-
 Each folder has two writers, as a run has its worker and its launcher, and one mirror. Faults: those of the proxy; the
 server killed and started again; a mirror killed in the middle of anything, its state torn at times, or two at once;
 a writer killed, at times within a record; its wall clock stepping forth and back.
@@ -16,12 +14,10 @@ import multiprocessing
 import os
 import random
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -223,17 +219,3 @@ class Chaos:
         report.rows_altered += len(set(stored) - journaled)
         runs = [stage for _, stage in runs_with_uid(self._server, shipped.info.uid) if stage == "active"]
         report.duplicates += len(stored) - len(set(stored)) + len(runs) - 1
-
-
-def main(seconds: float, seed: int) -> int:
-    os.environ.update(ENVIRONMENT)
-    with ExitStack() as stack:
-        root = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        server = stack.enter_context(MlflowServer(root))
-        report = Chaos(root, server, stack.enter_context(FaultyProxy(server.port)), seed).run(seconds)
-    print(report)
-    return int(bool(report.rows_lost or report.rows_altered or report.duplicates))
-
-
-if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 10**6))

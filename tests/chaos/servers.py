@@ -1,0 +1,94 @@
+"""Every way in which a server fails, for the rows, for the files or for both, while a run is under way or at its end."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+from tests.chaos import count
+from tests.chaos.case import Case, Finding, Kind, Started
+from tests.tracking.faulty_proxy import FAULTS
+from tests.tracking.mlflow_server import MlflowServer
+from tracking.run import run_folder
+
+ALL_FAULTS = (*FAULTS, "false acknowledgement", "status 413", "status 401", "slow")
+SCOPES = {"rows": b"/api/2.0/mlflow/", "files": b"/mlflow-artifacts/", "all": b""}
+LARGE = 3 * 2**20  # bytes of the largest file that a run leaves
+
+
+def play(case: Case) -> None:
+    """Spells of one fault, some of them until the launcher has given up."""
+    words, _, scope = case.variant.rpartition(" ")
+    case.proxy.only = SCOPES[scope]
+    jobs: list[dict[str, object]] = [
+        {"then": "finish", "rows": case.rng.randint(1, 600), "sec": case.rng.choice((0.0, 0.01))}
+        for _ in range(case.rng.randint(1, 2))
+    ]
+    launcher = case.quick(*jobs, WAIT_SEC=str(case.rng.choice((0, 3, 20))))
+    case.wait(lambda: count.folders(case.cwd), launcher)
+    name = case.rng.choice(("worker-made.bin", "with a space.csv", "ü.txt"))
+    (count.folders(case.cwd)[-1] / name).write_bytes(case.rng.randbytes(case.rng.choice((0, 10, LARGE))))
+    strike(case, launcher, words)
+    launcher.end()
+    case.wait_until_gone()
+    case.sync()
+    if case.rng.random() < 0.25:
+        case.sync()
+    case.compare()
+    check_rows(case, jobs)
+
+
+def strike(case: Case, launcher: Started, fault: str) -> None:
+    """One to three spells; they begin at any time, or at the end of a run, and the last may stay."""
+    if case.rng.random() < 0.4:
+        case.wait(lambda: any((one / run_folder.RESULT).exists() for one in count.folders(case.cwd)), launcher)
+    for spell in range(case.rng.randint(1, 3)):
+        time.sleep(case.rng.uniform(0, 3))
+        stays = case.rng.random() < 0.3
+        case.proxy.retry_after = case.rng.choice(("", "1"))
+        case.proxy.delay_sec = case.rng.uniform(0.2, 2)
+        before = case.proxy.counts[fault]
+        with case.proxy.failing(fault):
+            if stays:
+                launcher.end()
+            else:
+                time.sleep(case.rng.uniform(0.2, 4))
+        case.tell(f"spell {spell}: {case.proxy.counts[fault] - before} requests{', to the end' if stays else ''}")
+
+
+def play_restart(case: Case) -> None:
+    """The server itself is killed and started again in the middle of a run."""
+    launcher = case.quick({"then": "finish", "rows": 400, "sec": 0.02}, WAIT_SEC="60")
+    case.wait(lambda: count.folders(case.cwd), launcher)
+    time.sleep(case.rng.uniform(0, 6))
+    case.server.kill()
+    try:
+        time.sleep(case.rng.uniform(0, 3))
+    finally:
+        case.server.start()
+    launcher.end()
+    case.wait_until_gone()
+    case.sync()
+    case.compare()
+
+
+def check_rows(case: Case, jobs: list[dict[str, object]]) -> None:
+    """The worker wrote what it was told to: what the server did was no hindrance to it."""
+    there = sorted(
+        sum(key == "train/loss" for key, *_ in count.journal_of(folder))
+        for folder in count.folders(case.cwd)
+        if (folder / run_folder.CONFIG).exists()
+    )
+    wanted = sorted(int(str(job["rows"])) for job in jobs)
+    if there != wanted:
+        raise Finding(f"the workers have written {there} rows, not {wanted}")
+
+
+def serve_again(server: MlflowServer) -> None:
+    """Whatever a case has done to it, the next one has a server."""
+    server.kill()
+    server.start()
+
+
+SERVER = Kind("server fault", [" ".join(one) for one in itertools.product(ALL_FAULTS, SCOPES)], play)
+RESTART = Kind("server killed", ["in mid-run"], play_restart)
