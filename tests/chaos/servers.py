@@ -1,4 +1,4 @@
-"""Every way in which a server fails, for the rows, for the files or for both, while a run is under way or at its end."""
+"""Every way in which a server fails, for the rows, the files or both, while a run is under way or at its end."""
 
 from __future__ import annotations
 

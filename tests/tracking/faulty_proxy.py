@@ -33,8 +33,9 @@ class FaultyProxy:
     None: nothing. "hang": no answer while this is the fault. "drop request": the connection ends and the server never
     sees the request. "drop answer": the server has done it, and the connection ends without a word. "cut answer": the
     same within the answer. "drip": the answer comes byte by byte while this is the fault. "reset": the server has done
-    it, and the connection is torn down as by a firewall. "status N": an answer of the proxy's own, with `retry_after` where that is set. "slow": the
-    answer comes `delay_sec` late. "refuse": nobody listens. One of FALSE_ANSWERS: that answer, in the server's place.
+    it, and the connection is torn down as by a firewall. "status N": an answer of the proxy's own, with `retry_after`
+    where that is set. "slow": the answer comes `delay_sec` late. "refuse": nobody listens. One of FALSE_ANSWERS: that
+    answer, in the server's place.
     `counts` has how many requests each of them hit.
     """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from tracking.mirror import mlflow_run
@@ -50,6 +50,16 @@ def claim(client: PatientClient, experiment_id: str, uid: str, create: Callable[
 def runs_of(client: PatientClient, experiment_id: str, uid: str) -> list[MlflowRun]:
     with client.request() as mlflow:
         return mlflow_run.runs_with_uid(mlflow, experiment_id, uid)
+
+
+def add_tags(client: PatientClient, run_id: str, tags: Mapping[str, str]) -> None:
+    """Give a run the tags that it lacks."""
+    with client.request() as mlflow:
+        there = mlflow.get_run(run_id).data.tags
+    for key, value in tags.items():
+        if key not in there:
+            with client.request() as mlflow:
+                mlflow.set_tag(run_id, key, value)
 
 
 def remove_doubles(client: PatientClient, experiment_id: str, uid: str, run_id: str) -> None:

@@ -201,7 +201,8 @@ class Mirror:
         with suppress(TrackingRefused), self._client.request() as client:  # who may not, sees what MLflow guesses
             mlflow_run.declare_kind(client, experiment_id)
         owner = {"mlflow.user": mlflow_run.folder_owner(self.folder)}
-        tags = {UID_TAG: self.info.uid, **owner, **mlflow_run.SOURCE, **self._parent_tag()}
+        parent, num_creations = self._parent_tag(), self.state.num_creations
+        tags = {UID_TAG: self.info.uid, **owner, **mlflow_run.SOURCE, **parent}
 
         def create() -> str:
             self.state.num_creations += 1
@@ -211,6 +212,8 @@ class Mirror:
             return mlflow_run.answered(run.info.run_id, "a new run")
 
         self.state.run_id = claim.claim(self._client, experiment_id, self.info.uid, create)
+        if parent and self.state.num_creations == num_creations:  # a copy that lies outside of the sweep can be first
+            claim.add_tags(self._client, self.state.run_id, parent)
         self._save()
 
     def _parent_tag(self) -> dict[str, str]:

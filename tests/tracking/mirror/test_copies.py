@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from tests.commands import HANGS_SEC
 from tests.tracking.folders import end, make_folder, write_rows
 from tests.tracking.mlflow_server import MlflowServer
-from tests.tracking.rows import expected_rows, runs_with_uid, stored_rows
+from tests.tracking.rows import expected_rows, runs_with_uid, stored_rows, tags_of
 from tracking.jobs.sync import sync
 from tracking.mirror import claim
 from tracking.mirror.mirror import UID_TAG, Mirror
@@ -103,3 +104,17 @@ def test_a_run_that_was_taken_back_is_gone_on_with_under_the_one_that_is_left(
     assert sync([folder])[0].state == "complete"
     assert Mirror(folder).run_id == left
     assert stored_rows(server, left) == expected_rows(folder)
+
+
+def test_a_run_that_a_copy_outside_of_its_sweep_has_made_is_linked_to_the_sweep_all_the_same(
+    server: MlflowServer, tmp_path: Path
+) -> None:
+    sweep = make_folder(tmp_path, server.uri, "sweep", kind="sweep")
+    end(sweep)
+    job = ended_run(sweep, server.uri, "job")
+    run_folder.write_json(job / run_folder.RUN, replace(run_folder.read_info(job), parent=run_folder.PARENT))
+    alone = tmp_path / "alone"
+    shutil.copytree(job, alone)
+    assert {outcome.state for outcome in sync([alone]) + sync([sweep, job])} == {"complete"}
+    assert active(server, job) == [Mirror(alone).run_id]
+    assert tags_of(server, Mirror(job).run_id)["mlflow.parentRunId"] == Mirror(sweep).run_id
