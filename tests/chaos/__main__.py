@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.chaos import foreign_folders, kills, new_databases, servers
+from tests.chaos import foreign_folders, kills, machine, many, new_databases, passwords, servers
 from tests.chaos.case import Case, Finding, Kind, Skipped
 from tests.commands import ROOT
 from tests.tracking.faulty_proxy import FaultyProxy
@@ -29,8 +29,10 @@ from tracking.mirror.mirror import ENVIRONMENT
 
 KINDS = (
     kills.KILLS, kills.SYNC_KILLS, new_databases.FIRST_SECONDS, new_databases.AT_ONCE, servers.SERVER,
-    servers.RESTART, foreign_folders.FOREIGN,
+    servers.RESTART, foreign_folders.FOREIGN, machine.DISK_FULL, machine.CLOCK, many.SWEEP, many.WRITERS,
+    passwords.PASSWORD,
 )  # fmt: skip
+LONG_MINUTES = 30.0
 
 
 @dataclass
@@ -52,10 +54,12 @@ class Tally:
         return "\n".join([*lines, *self.findings])
 
 
-def cases(kinds: list[Kind], seed: int) -> Iterator[tuple[Kind, str, int]]:
+def cases(kinds: list[Kind], seed: int, minutes: float) -> Iterator[tuple[Kind, str, int]]:
     """All kinds in turn, in an order of chance, each with its next variant; without end."""
     rng = random.Random(seed)
     left: dict[str, list[str]] = defaultdict(list)
+    if minutes >= LONG_MINUTES:
+        left |= {kind.name: [kind.once] for kind in kinds if kind.once}
     while True:
         for kind in rng.sample(kinds, len(kinds)):
             left[kind.name] = left[kind.name] or rng.sample(kind.variants, len(kind.variants))
@@ -112,7 +116,7 @@ def run(chosen: Iterator[tuple[Kind, str, int]], root: Path, until: float) -> Ta
 def one_case(words: str, seed: int) -> Iterator[tuple[Kind, str, int]]:
     name, _, variant = words.partition("/")
     for kind in KINDS:
-        if kind.name == name and variant in kind.variants:
+        if kind.name == name and variant in [*kind.variants, kind.once]:
             return iter([(kind, variant, seed)])
     allowed = "\n  ".join(f"{kind.name}/{variant}" for kind in KINDS for variant in kind.variants)
     raise SystemExit(f"--case: {words!r} is no case; allowed:\n  {allowed}")
@@ -140,7 +144,7 @@ def main() -> int:
     kinds = [kind for kind in KINDS if not words.kind or kind.name in words.kind]
     if not kinds:
         parser.error(f"--kind {words.kind}; allowed: {', '.join(kind.name for kind in KINDS)}")
-    chosen = one_case(words.case, words.seed) if words.case else cases(kinds, words.seed)
+    chosen = one_case(words.case, words.seed) if words.case else cases(kinds, words.seed, words.minutes)
     root = Path(tempfile.mkdtemp(prefix="timetrial-chaos-"))
     print(f"seed {words.seed}, in {root}", flush=True)
     tally = run(chosen, root, time.monotonic() + 60 * words.minutes)

@@ -183,3 +183,4 @@ class Kind:
     name: str
     variants: list[str]
     play: Callable[[Case], None]
+    once: str = ""  # a variant that takes minutes, for one time in a program that has half an hour

@@ -32,12 +32,15 @@ def play_kill(case: Case) -> None:
     who, name = case.variant.split(" ")
     uri, store = f"sqlite:///{case.cwd}/mlflow.db", Local(case.cwd / "mlflow.db")
     launcher = case.quick({"then": "finish", "rows": 300, "sec": 0.02}, FINISH, uri=uri)
-    time.sleep(after := case.rng.uniform(0.5, FIRST_SEC))
+    if case.rng.random() < 0.7:  # else while it is imported what makes one
+        case.wait(lambda: list(case.cwd.glob("*mlflow.db*")), launcher)
+    time.sleep(after := case.rng.uniform(0, FIRST_SEC))
     found = processes_of(case.cwd) if who == "all" else [psutil.Process(launcher.process.pid)]
     for one in found:
         with suppress(psutil.Error):
             one.send_signal(signal.Signals[name])
-    case.tell(f"{name} to {who} after {after:.2f} s; mlflow.db {'' if store.database.exists() else 'not '}there")
+    there = sorted(path.name for path in case.cwd.glob("*mlflow.db*"))
+    case.tell(f"{name} to {who} after {after:.2f} s; there: {there}")
     launcher.end()
     case.wait_until_gone()
     again = case.quick(FINISH, uri=uri)

@@ -40,10 +40,13 @@ def play(case: Case) -> None:
 
 def strike(case: Case, launcher: Started, fault: str) -> None:
     """One to three spells; they begin at any time, or at the end of a run, and the last may stay."""
-    if case.rng.random() < 0.4:
+    moment = case.rng.random()
+    if moment < 0.5:  # else mostly while the launcher imports what asks the server
+        case.wait(lambda: case.proxy.times, launcher)
+    elif moment < 0.8:
         case.wait(lambda: any((one / run_folder.RESULT).exists() for one in count.folders(case.cwd)), launcher)
     for spell in range(case.rng.randint(1, 3)):
-        time.sleep(case.rng.uniform(0, 3))
+        time.sleep(case.rng.uniform(0, 2))
         stays = case.rng.random() < 0.3
         case.proxy.retry_after = case.rng.choice(("", "1"))
         case.proxy.delay_sec = case.rng.uniform(0.2, 2)

@@ -21,10 +21,11 @@ START_TIMEOUT_SEC = 600  # a start takes 5 to 20 s, and longer where others keep
 class MlflowServer:
     """`with MlflowServer(folder) as server:` runs it; `server.uri`, `server.database`, `server.kill()`, `.start()`.
 
-    `store` is the URI of another database than the SQLite file `server.database`; `prefix` a path that all is below.
+    `store` is the URI of another database than the SQLite file `server.database`; `prefix` a path that all is below;
+    `admin_password`, of 12 characters or more, makes it one that asks for users, of whom `admin` is the first.
     """
 
-    def __init__(self, folder: Path, store: str = "", prefix: str = "") -> None:
+    def __init__(self, folder: Path, store: str = "", prefix: str = "", admin_password: str = "") -> None:
         self.folder = folder
         self.database = folder / "mlflow.db"
         self._store = store or f"sqlite:///{self.database}"
@@ -32,6 +33,7 @@ class MlflowServer:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.prefix = prefix
+        self._admin_password = admin_password
         self.uri = f"http://127.0.0.1:{self.port}{prefix}"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -48,12 +50,28 @@ class MlflowServer:
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "PYTEST_"))}
         # The job runner is seven more processes that a tracking server does without.
         environ |= {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+        if self._admin_password:
+            options["--app-name"] = "basic-auth"
+            environ |= self._accounts()
         command = [sys.executable, "-m", "mlflow", "server", *(word for option in options.items() for word in option)]
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 command, env=environ, cwd=self.folder, stdout=log, stderr=log, start_new_session=True
             )
         self._wait()
+
+    def _accounts(self) -> dict[str, str]:
+        """The variables by which MLflow's own accounts are set up; their database keeps what is changed there."""
+        path = self.folder / "basic_auth.ini"
+        settings = {
+            "default_permission": "READ",
+            "database_uri": f"sqlite:///{self.folder}/basic_auth.db",
+            "admin_username": "admin",
+            "admin_password": self._admin_password,
+            "authorization_function": "mlflow.server.auth:authenticate_request_basic_auth",
+        }
+        path.write_text("[mlflow]\n" + "".join(f"{name} = {value}\n" for name, value in settings.items()))
+        return {"MLFLOW_AUTH_CONFIG_PATH": str(path), "MLFLOW_FLASK_SERVER_SECRET_KEY": "of a test"}
 
     def kill(self) -> None:
         """End the server and its workers as `kill -9` does, in the middle of whatever it is doing."""
