@@ -163,6 +163,7 @@ def odd_values(case: Case, good: list[Path], _: Path) -> Bedlam:
         for values in ({"huge": 10**400}, {"text": "1"}, {"none": None}, {"a(b": 1.0}, None, [1]):
             file.write(json.dumps(line | {"values": values}) + "\n")
         file.write(json.dumps(line | {"values": {"late": 1.5}}) + "\n")
+    case.proxy.fault = None
     sync = case.start_sync(str(odd))
     sync.end()
     case.require(re.search(f"^complete: {odd}", sync.output, re.M), sync.output[-3000:])

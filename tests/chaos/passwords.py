@@ -50,7 +50,7 @@ def credentials(uri: str, password: str) -> dict[str, str]:
 def change_password(server: MlflowServer) -> None:
     answer = requests.patch(
         f"{server.uri}/api/2.0/mlflow/users/update-password",
-        json={"username": "admin", "password": NEW},
+        json={"username": "admin", "password": NEW, "current_password": OLD},
         auth=("admin", OLD),
         timeout=ASK_SEC,
     )
