@@ -30,10 +30,10 @@ def play_sweep(case: Case) -> None:
     found = len(count.folders(case.cwd)) - 1
     case.require(found == number, f"{found} of {number} jobs have a folder")
     wanted = sum(int(str(job["rows"])) for job in jobs)
-    case.require(wanted == (there := losses(case)), f"the workers have written {there} rows of {wanted}")
+    case.require(wanted == (there := num_rows(case)), f"the workers have written {there} rows of {wanted}")
 
 
-def losses(case: Case) -> int:
+def num_rows(case: Case) -> int:
     """The rows that the workers themselves have written."""
     return sum(key == "train/loss" for folder in count.folders(case.cwd) for key, *_ in count.journal_of(folder))
 

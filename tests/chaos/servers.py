@@ -47,6 +47,8 @@ def strike(case: Case, launcher: Started, fault: str) -> None:
         case.wait(lambda: any((one / run_folder.RESULT).exists() for one in count.folders(case.cwd)), launcher)
     for spell in range(case.rng.randint(1, 3)):
         time.sleep(case.rng.uniform(0, 2))
+        if not launcher.alive:
+            break
         stays = case.rng.random() < 0.3
         case.proxy.retry_after = case.rng.choice(("", "1"))
         case.proxy.delay_sec = case.rng.uniform(0.2, 2)
