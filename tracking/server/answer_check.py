@@ -11,12 +11,13 @@ import json
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from tracking.server import recipients
+from tracking.server import connection, recipients
 
 if TYPE_CHECKING:
     from requests import Response
 
 FILES = "/mlflow-artifacts/artifacts/"  # in the address of an upload (PUT) and of a download (GET)
+WHOLE_ANSWER = 4  # times the timeout of a request, within which all of its answer has to be there
 NEXT_STEP = "give the address of the server itself, or log in to what stands before it"
 
 
@@ -46,8 +47,8 @@ def _is_object(content: bytes) -> bool:
 
 
 def have_mlflow_check() -> None:
-    """Have MLflow's client in this process check each answer of a tracking server, and give nobody else's the user's
-    credentials (see recipients); it has no hook for that.
+    """Have MLflow's client in this process check each answer of a tracking server, give nobody else's the user's
+    credentials (see recipients), and wait no longer for an answer that comes byte by byte; it has no hook for that.
 
     What it raises then is its own exception with our words, as for a connection that broke.
     """
@@ -60,7 +61,12 @@ def have_mlflow_check() -> None:
     @wraps(send)
     def send_and_check(method: str, url: str, *arguments: Any, **options: Any) -> Response:
         url, options = recipients.guarded(url, options)
-        response: Response = send(method, url, *arguments, **options)
+        limit_sec = options.get("timeout")
+        retries = arguments[0] if arguments else options.get("max_retries")
+        if FILES in url or retries or not isinstance(limit_sec, int | float):  # a file takes as long as it is large
+            response: Response = send(method, url, *arguments, **options)
+        else:
+            response = connection.within(WHOLE_ANSWER * limit_sec, lambda: send(method, url, *arguments, **options))
         check(response, method)
         return response
 

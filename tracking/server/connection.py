@@ -10,7 +10,10 @@ import base64
 import configparser
 import os
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from requests import Response
 
 TIMEOUT_SEC = 5
+SLACK_SEC = 0.5  # for a thread to start, and for what has a timeout of its own to say so
 CERTIFICATE = "MLFLOW_TRACKING_SERVER_CERT_PATH"
 
 # What messages of OpenSSL, of urllib3 and requests, and of nginx mean.
@@ -74,10 +78,9 @@ def request(uri: str, method: str, path: str, **options: Any) -> Response:
     certificate = os.environ.get(CERTIFICATE)
     options |= {"headers": authorization(), "cert": os.environ.get("MLFLOW_TRACKING_CLIENT_CERT_PATH")}
     url, options = recipients.guarded(f"{uri.rstrip('/')}/{path}", options)
+    options |= {"timeout": TIMEOUT_SEC, "verify": not insecure and (certificate or True)}
     try:
-        response = requests.request(
-            method, url, timeout=TIMEOUT_SEC, verify=not insecure and (certificate or True), **options
-        )
+        response = within(TIMEOUT_SEC, lambda: requests.request(method, url, **options))
     except OSError as error:  # requests' own errors, and a plain OSError for a certificate's path
         if words := tls_problem(str(error)):
             raise Misconfigured(words) from None
@@ -85,6 +88,28 @@ def request(uri: str, method: str, path: str, **options: Any) -> Response:
     if response.status_code == 400 and (words := tls_problem(response.text)):
         raise Misconfigured(words)
     return response
+
+
+def within(sec: float, ask: Callable[[], Response]) -> Response:
+    """The answer, if all of it comes in this time: the timeout of requests begins anew with every byte.
+
+    Raises what `ask` raises, and requests.ReadTimeout; what is being asked then is left to itself.
+    """
+    from requests import ReadTimeout
+
+    asked: Future[Response] = Future()
+
+    def run() -> None:
+        try:
+            asked.set_result(ask())
+        except BaseException as error:
+            asked.set_exception(error)
+
+    threading.Thread(target=run, name="request", daemon=True).start()
+    try:
+        return asked.result(sec + SLACK_SEC)
+    except FutureTimeout:
+        raise ReadTimeout(f"Read timed out: the answer was not whole after {sec:.0f} s") from None
 
 
 def tls_problem(text: str) -> str | None:

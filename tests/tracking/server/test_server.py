@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import socket
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -125,6 +127,36 @@ def test_a_server_that_hangs_costs_one_timeout(tmp_path: Path, monkeypatch: pyte
         start = time.monotonic()
         assert not thread.close(wait_sec=0.5)
         assert time.monotonic() - start < HANGS_SEC
+
+
+def test_an_answer_that_comes_byte_by_byte_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes within the timeout, and the answer never ends."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    monkeypatch.setattr(connection, "TIMEOUT_SEC", 1)
+    over = threading.Event()
+
+    def drip(listening: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = listening.accept()
+                with suppress(OSError):
+                    client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n{")
+                    while not over.wait(0.1):
+                        client.sendall(b" ")
+
+    with socket.create_server(("127.0.0.1", 0)) as dripping:
+        threading.Thread(target=drip, args=(dripping,), daemon=True).start()
+        uri = f"http://127.0.0.1:{dripping.getsockname()[1]}"
+        with pytest.raises(TrackingUnavailable, match="no answer within"):
+            server.check_server(uri)
+        over.set()
+    over.clear()
+    with socket.create_server(("127.0.0.1", 0)) as dripping:
+        threading.Thread(target=drip, args=(dripping,), daemon=True).start()
+        folder = make_folder(tmp_path, f"http://127.0.0.1:{dripping.getsockname()[1]}")
+        with pytest.raises(TrackingUnavailable, match="not whole after 4 s"):
+            Mirror(folder).step()
+        over.set()
 
 
 def num_connections(listening: socket.socket) -> int:
