@@ -25,7 +25,7 @@ from tests.chaos.case import Case, Finding, Kind, Skipped
 from tests.commands import ROOT
 from tests.tracking.faulty_proxy import FaultyProxy
 from tests.tracking.mlflow_server import MlflowServer
-from tracking.mirror.mirror import ENVIRONMENT
+from tracking.server import ENVIRONMENT
 
 KINDS = (
     kills.KILLS, kills.SYNC_KILLS, new_databases.FIRST_SECONDS, new_databases.AT_ONCE, servers.SERVER,

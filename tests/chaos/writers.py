@@ -31,7 +31,6 @@ from tracking.jobs.sync import sync
 from tracking.mirror.mirror import Mirror
 from tracking.run import run_folder
 from tracking.run.journal import Journal
-from tracking.server import ENVIRONMENT
 
 NUM_FOLDERS = 3
 NUM_WRITERS = 2  # a folder
