@@ -15,6 +15,9 @@ from tracking.run import run_folder
 STATUS = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
 NO_ARTIFACTS = {run_folder.JOURNAL, run_folder.RUN, run_folder.MIRROR, run_folder.VIEW, run_folder.MODEL}
 NOTE = "mlflow.note.content"  # the description, which the end of a run writes anew
+UNDER_WAY = (
+    ".artifact.uploading."  # MLflow's server begins a file so, and lists none of these: an upload may be cut off
+)
 MAX_PARAM_CHARS, MAX_TAG_CHARS = 6000, 8000  # of MLflow
 
 
@@ -99,7 +102,8 @@ def artifacts(folder: Path, store: Store, run_id: str) -> list[str]:
         for path in folder.iterdir()
         if path.is_file() and not path.is_symlink() and path.name[0] != "." and path.name not in NO_ARTIFACTS
     }
-    stored = {path.relative_to(there).as_posix(): digest(path) for path in there.rglob("*") if path.is_file()}
+    whole = [path for path in there.rglob("*") if path.is_file() and not path.name.startswith(UNDER_WAY)]
+    stored = {path.relative_to(there).as_posix(): digest(path) for path in whole}
     wrong = [f"the file {name} is not there" for name in sorted(here.keys() - stored.keys())]
     wrong += [f"the file {name} is in no folder" for name in sorted(stored.keys() - here.keys())]
     return wrong + [f"the file {name} is another" for name in here.keys() & stored.keys() if here[name] != stored[name]]

@@ -13,6 +13,7 @@ from tracking.run import run_folder
 
 ALL_FAULTS = (*FAULTS, "false acknowledgement", "status 413", "status 401", "slow")
 SCOPES = {"rows": b"/api/2.0/mlflow/", "files": b"/mlflow-artifacts/", "all": b""}
+MANY = 10**6  # requests: a spell that does not end by itself
 LARGE = 3 * 2**20  # bytes of the largest file that a run leaves
 
 
@@ -39,26 +40,26 @@ def play(case: Case) -> None:
 
 
 def strike(case: Case, launcher: Started, fault: str) -> None:
-    """One to three spells; they begin at any time, or at the end of a run, and the last may stay."""
+    """One to three spells, each until it has met some requests; the last may stay until the launcher has given up."""
     moment = case.rng.random()
-    if moment < 0.5:  # else mostly while the launcher imports what asks the server
+    if moment < 0.3:
         case.wait(lambda: case.proxy.times, launcher)
-    elif moment < 0.8:
+    elif moment < 0.6:
         case.wait(lambda: any((one / run_folder.RESULT).exists() for one in count.folders(case.cwd)), launcher)
     for spell in range(case.rng.randint(1, 3)):
-        time.sleep(case.rng.uniform(0, 2))
-        if not launcher.alive:
-            break
-        stays = case.rng.random() < 0.3
+        met, number = case.proxy.counts[fault], case.rng.choice((1, 1, 2, 5, MANY))
         case.proxy.retry_after = case.rng.choice(("", "1"))
         case.proxy.delay_sec = case.rng.uniform(0.2, 2)
-        before = case.proxy.counts[fault]
         with case.proxy.failing(fault):
-            if stays:
-                launcher.end()
+            if fault == "refuse":  # nobody counts what does not arrive
+                time.sleep(case.rng.uniform(0.5, 4))
             else:
-                time.sleep(case.rng.uniform(0.2, 4))
-        case.tell(f"spell {spell}: {case.proxy.counts[fault] - before} requests{', to the end' if stays else ''}")
+                case.wait(lambda met=met, number=number: case.proxy.counts[fault] >= met + number, launcher)
+        to_the_end = "" if launcher.alive else ", to the end"
+        case.tell(f"spell {spell}: {case.proxy.counts[fault] - met} requests{to_the_end}")
+        time.sleep(case.rng.choice((0.0, 0.1, 1.0)))
+        if not launcher.alive:
+            break
 
 
 def play_restart(case: Case) -> None:
