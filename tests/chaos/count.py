@@ -15,9 +15,7 @@ from tracking.run import run_folder
 STATUS = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
 NO_ARTIFACTS = {run_folder.JOURNAL, run_folder.RUN, run_folder.MIRROR, run_folder.VIEW, run_folder.MODEL}
 NOTE = "mlflow.note.content"  # the description, which the end of a run writes anew
-UNDER_WAY = (
-    ".artifact.uploading."  # MLflow's server begins a file so, and lists none that was cut off
-)
+UNDER_WAY = ".artifact.uploading."  # MLflow's server begins a file so, and lists none that was cut off
 MAX_PARAM_CHARS, MAX_TAG_CHARS = 6000, 8000  # of MLflow
 
 
