@@ -33,6 +33,7 @@ KINDS = (
     passwords.PASSWORD,
 )  # fmt: skip
 LONG_MINUTES = 30.0
+MANY_VARIANTS = 20
 
 
 @dataclass
@@ -55,15 +56,20 @@ class Tally:
 
 
 def cases(kinds: list[Kind], seed: int, minutes: float) -> Iterator[tuple[Kind, str, int]]:
-    """All kinds in turn, in an order of chance, each with its next variant; without end."""
+    """All kinds in turn, in an order of chance, each with its next variant; without end.
+
+    After the first turn, kinds of many variants come several times in each.
+    """
     rng = random.Random(seed)
     left: dict[str, list[str]] = defaultdict(list)
     if minutes >= LONG_MINUTES:
         left |= {kind.name: [kind.once] for kind in kinds if kind.once}
+    turn = kinds
     while True:
-        for kind in rng.sample(kinds, len(kinds)):
+        for kind in rng.sample(turn, len(turn)):
             left[kind.name] = left[kind.name] or rng.sample(kind.variants, len(kind.variants))
             yield kind, left[kind.name].pop(), rng.randrange(10**6)
+        turn = [kind for kind in kinds for _ in range(1 + len(kind.variants) // MANY_VARIANTS)]
 
 
 def play(kind: Kind, case: Case, tally: Tally) -> None:
