@@ -25,7 +25,7 @@ def play(case: Case) -> None:
         {"then": "finish", "rows": case.rng.randint(1, 600), "sec": case.rng.choice((0.0, 0.01))}
         for _ in range(case.rng.randint(1, 2))
     ]
-    launcher = case.quick(*jobs, WAIT_SEC=str(case.rng.choice((0, 3, 20))))
+    launcher = case.quick(*jobs, WAIT_SEC=str(case.rng.choice((0, 5, 5, 20))))
     case.wait(lambda: count.folders(case.cwd), launcher)
     name = case.rng.choice(("worker-made.bin", "with a space.csv", "ü.txt"))
     (count.folders(case.cwd)[-1] / name).write_bytes(case.rng.randbytes(case.rng.choice((0, 10, LARGE))))
