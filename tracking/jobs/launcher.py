@@ -18,7 +18,7 @@ from tracking.jobs.supervision import Interrupted
 from tracking.jobs.sweep import Job
 from tracking.jobs.uploads import Uploads, python
 from tracking.run import Checkpoint, Result, checkpoints, failures, headline, run_folder, run_lock
-from tracking.stacks import Verdict, check_verdicts, make_all, ready, uv_environment, verdict_table
+from tracking.stacks import Verdict, check_verdicts, make_all, ready, summary, verdict_table
 from tracking.terminal import make_console
 
 
@@ -52,9 +52,7 @@ class Launcher:
                 command = self._command(job.config, job.checkpoint.folder if job.checkpoint else new)
                 self._console.print(f"  {command}", soft_wrap=True)
             else:
-                self._console.print(
-                    f"  in an environment that is made first: {uv_environment.summary(job.config.stack)}"
-                )
+                self._console.print(f"  after {summary(job.config.stack)}", soft_wrap=True)
         self._console.print(f"{len(jobs)} checked; nothing was trained (dry_run=true)")
         return 0
 
