@@ -40,6 +40,9 @@ if probe and told.get("answer"):
     end(0, json.dumps(told["answer"]))
 if code := told.get("probe" if probe else "run"):
     end(code, "", told.get("words", "the fake cannot"))
+for word in words:
+    if word.startswith("--fail=") and not probe:
+        end(int(word[7:]), "", "the fake fails as asked")
 at = words.index("--entrypoint")
 given = [pair for flag, pair in zip(words, words[1:]) if flag == "--env"]
 os.execve(words[at + 1], [words[at + 1], *words[at + 3:]], dict(pair.split("=", 1) for pair in given))
@@ -57,7 +60,8 @@ ANSWER = {
 class FakeEngine:
     """`told`: image (an inspection, or None), answer (of the Python in it), reach, probe, run (exit codes), pull, room.
 
-    Without an answer or an exit code, `run` runs the command here, with the variables that the container is given.
+    Without an answer or an exit code, `run` runs the command here, with the variables that the container is given. An
+    option --fail=CODE has it fail after the probe.
     """
 
     folder: Path
