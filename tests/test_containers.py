@@ -7,6 +7,7 @@ import os
 import platform
 import signal
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -70,19 +71,24 @@ def test_a_container_that_cannot_start_fails_alone(tmp_path: Path) -> None:
     assert ["podman", "rm", "--force", "--ignore", "--time", "0", f"timetrial-{uid}"] in fake.asked
 
 
-def test_an_image_that_is_gone_when_its_turn_comes_fails_alone(tmp_path: Path) -> None:
-    """After the checks, which find it, the fake has it removed."""
+def test_a_dry_run_shows_the_container_and_makes_nothing(tmp_path: Path) -> None:
     fake = FakeEngine(tmp_path / "bin", {"image": IMAGE, "answer": {**ANSWER}}).install("podman")
     podman.declare(tmp_path, "boxed", {"mounts": []})
     shown = launch(tmp_path, "--config-dir", str(tmp_path), "stack=boxed", *VGG, "dry_run=true", PATH=fake.path)
     if platform.machine() == "x86_64":
         assert shown.code == 0, shown.output
         assert "timetrial-UID" in shown.output
-    fake.tell(image={**IMAGE, "Architecture": "sparc"})
-    refused = launch(tmp_path, "--config-dir", str(tmp_path), "stack=boxed", *VGG, PATH=fake.path)
+    assert not list(tmp_path.glob("runs/*"))
+
+
+def test_an_image_of_another_architecture_is_refused_and_the_others_named(tmp_path: Path) -> None:
+    fake = FakeEngine(tmp_path / "bin", {"image": {**IMAGE, "Architecture": "sparc"}}).install("podman")
+    podman.declare(tmp_path, "boxed", {"mounts": []})
+    asked = ("stack=boxed,native", *VGG)
+    refused = launch(tmp_path, "-m", "--config-dir", str(tmp_path), *asked, PATH=fake.path)
     assert refused.code == 2
     assert "built for sparc" in refused.output
-    assert not list(tmp_path.glob("runs/*"))
+    assert "Of this sweep can run: stack=native" in refused.output
 
 
 # -------------------------------------------------------------------------------------------------------------- podman
@@ -160,31 +166,47 @@ def test_images_that_cannot_run_are_refused_and_the_others_named(image: str, tmp
     assert podman.containers() == []
 
 
-def begun(tmp_path: Path, *more: str) -> subprocess.Popen[str]:
-    """A training in a container, as soon as this is there."""
-    podman.declare(tmp_path, "boxed")
-    process = start(tmp_path, "--config-dir", str(tmp_path), "stack=boxed", *LONG, *more)
-    wait_for(lambda: any("-probe-" not in name for name in podman.containers()) or process.poll() is not None)
-    assert process.poll() is None, collect(process, tmp_path).output
-    return process
+Begin = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def begin(image: str, tmp_path: Path) -> Iterator[Begin]:
+    """Starts a long training in a container, and returns as soon as this is there."""
+    processes = []
+
+    def begun(*more: str) -> subprocess.Popen[str]:
+        podman.declare(tmp_path, "boxed")
+        process = start(tmp_path, "--config-dir", str(tmp_path), "stack=boxed", *LONG, *more)
+        processes.append(process)
+        wait_for(lambda: any("-probe-" not in name for name in podman.containers()) or process.poll() is not None)
+        assert process.poll() is None, collect(process, tmp_path).output
+        return process
+
+    yield begun
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
 
 
 @pytest.mark.service
-def test_a_launcher_that_is_killed_leaves_no_container(image: str, tmp_path: Path) -> None:
+def test_a_launcher_that_is_killed_leaves_no_container(begin: Begin, tmp_path: Path) -> None:
     """Not even one that trains: nothing but the end of its standard input tells it."""
-    process = begun(tmp_path)
-    logs = wait_for(lambda: list(tmp_path.glob("runs/*/journal.jsonl")))
-    wait_for(lambda: "run_start" in logs[0].read_text() or process.poll() is not None)
+    process = begin()
+    [journaled] = tmp_path.glob("runs/*/journal.jsonl")
+    wait_for(lambda: "run_start" in journaled.read_text() or process.poll() is not None)
+    assert "run_start" in journaled.read_text(), process.communicate()
     process.kill()
-    assert "run_start" in logs[0].read_text(), process.communicate()
     process.communicate()
     wait_for(lambda: podman.containers() == [])
 
 
 @pytest.mark.service
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_launcher_that_is_told_to_stop_ends_the_container(image: str, tmp_path: Path, number: signal.Signals) -> None:
-    process = begun(tmp_path)
+def test_a_launcher_that_is_told_to_stop_ends_the_container(
+    begin: Begin, tmp_path: Path, number: signal.Signals
+) -> None:
+    process = begin()
     process.send_signal(number)
     launched = collect(process, tmp_path)
     assert launched.code == 1, launched.output
@@ -193,16 +215,16 @@ def test_a_launcher_that_is_told_to_stop_ends_the_container(image: str, tmp_path
 
 
 @pytest.mark.service
-def test_a_container_that_takes_too_long_is_ended(image: str, tmp_path: Path) -> None:
-    launched = collect(begun(tmp_path, "timeout_sec=4"), tmp_path)
+def test_a_container_that_takes_too_long_is_ended(begin: Begin, tmp_path: Path) -> None:
+    launched = collect(begin("timeout_sec=4"), tmp_path)
     assert launched.code == 1, launched.output
     assert launched.result["failure"]["kind"] == "timeout"
     assert podman.containers() == []
 
 
 @pytest.mark.service
-def test_a_worker_that_is_killed_in_its_container_is_told_as_any_other(image: str, tmp_path: Path) -> None:
-    process = begun(tmp_path)
+def test_a_worker_that_is_killed_in_its_container_is_told_as_any_other(begin: Begin, tmp_path: Path) -> None:
+    process = begin()
     [name] = podman.containers()
     subprocess.run(["podman", "exec", name, "/bin/busybox", "kill", "-9", "-1"], check=False)
     launched = collect(process, tmp_path)
