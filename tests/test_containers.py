@@ -16,7 +16,7 @@ from tests import podman
 from tests.commands import Launched, collect, launch, start
 from tests.tracking.folders import wait_for
 from tests.tracking.stacks.fake_engine import ANSWER, IMAGE, FakeEngine
-from tracking.run import journal, run_folder
+from tracking.run import journal, run_folder, run_lock
 
 pytestmark = pytest.mark.slow
 
@@ -69,6 +69,17 @@ def test_a_container_that_cannot_start_fails_alone(tmp_path: Path) -> None:
     assert f"{folder}:{folder}" in started
     assert not any("t0k3n" in word for words in fake.asked for word in words)
     assert ["podman", "rm", "--force", "--ignore", "--time", "0", f"timetrial-{uid}"] in fake.asked
+
+
+def test_an_image_that_is_gone_when_its_turn_comes_fails_its_job_and_the_sweep_goes_on(tmp_path: Path) -> None:
+    fake = FakeEngine(tmp_path / "bin", {"image": {**IMAGE, "Architecture": None}, "answer": ANSWER}).install("podman")
+    podman.declare(tmp_path, "boxed", {"mounts": [], "options": ["--fail=125", "--gone"]})
+    asked = ("stack=boxed", *VGG, "seed=1,2,3")
+    launched = launch(tmp_path, "-m", "--config-dir", str(tmp_path), *asked, PATH=fake.path)
+    assert launched.code == 2, launched.output
+    failures = [json.loads((folder / "result.json").read_text())["failure"] for folder in launched.folders]
+    assert len(failures) == 3
+    assert ["is not here any more" in each["message"] for each in failures] == [False, True, True]
 
 
 def test_a_dry_run_shows_the_container_and_makes_nothing(tmp_path: Path) -> None:
@@ -189,6 +200,15 @@ def begin(image: str, tmp_path: Path) -> Iterator[Begin]:
             process.communicate()
 
 
+def is_over(folder: Path) -> bool:
+    """Whether nothing holds the run's lock, which the engine inherits with the worker."""
+    try:
+        with run_lock.hold_abandoned(folder):
+            return True
+    except run_lock.Running:
+        return False
+
+
 @pytest.mark.service
 def test_a_launcher_that_is_killed_leaves_no_container(begin: Begin, tmp_path: Path) -> None:
     """Not even one that trains: nothing but the end of its standard input tells it."""
@@ -199,6 +219,7 @@ def test_a_launcher_that_is_killed_leaves_no_container(begin: Begin, tmp_path: P
     process.kill()
     process.communicate()
     wait_for(lambda: podman.containers() == [])
+    wait_for(lambda: is_over(journaled.parent))
 
 
 @pytest.mark.service

@@ -84,4 +84,9 @@ def row(stack: StackConfig, verdict: Any) -> dict[str, Any]:
     return {**facts, "error": verdict.error, "made": made is not None, "size_bytes": size, "folder": folder}
 
 
-STACKS = Command("stacks", "list the software stacks, make their environments, and remove them", add_arguments, run)
+STACKS = Command(
+    "stacks",
+    "list the software stacks, make their environments or fetch their images, and remove environments",
+    add_arguments,
+    run,
+)

@@ -73,6 +73,8 @@ class Neighbours:
         before, self._before = self._before, (now, busy, stolen, own, there)
         if before is None or now <= before[0]:
             return {}
+        if self._marks and own < before[3]:
+            return {}  # a container has ended, and took along what it had computed since: it would seem another's
         visible = self._visible(before[4], there, ours)
         others = min(len(self._cpus) * (now - before[0]), max(0.0, (busy - before[1]) - max(0.0, own - before[3])))
         taken = self._taken(others, visible, now - before[0])

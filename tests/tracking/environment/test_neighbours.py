@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -241,3 +242,9 @@ def test_a_containers_processes_are_the_runs_though_its_engine_started_them(mach
         watched.sample()
     assert marked.tag() == ""
     assert plain.tag() == "cpu: 75 % of 2 cores (python)"
+    machine.run(10, p502=1.5)  # and then they end
+    for pid in (500, 501, 502):
+        del machine.about[pid]
+        shutil.rmtree(machine.proc / str(pid))
+    marked.sample()
+    assert marked.tag() == ""

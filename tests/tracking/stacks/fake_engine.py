@@ -42,6 +42,8 @@ if code := told.get("probe" if probe else "run"):
     end(code, "", told.get("words", "the fake cannot"))
 for word in words:
     if word.startswith("--fail=") and not probe:
+        if "--gone" in words:
+            (here / "told.json").write_text(json.dumps(told | {{"image": None}}))
         end(int(word[7:]), "", "the fake fails as asked")
 at = words.index("--entrypoint")
 given = [pair for flag, pair in zip(words, words[1:]) if flag == "--env"]
@@ -61,7 +63,7 @@ class FakeEngine:
     """`told`: image (an inspection, or None), answer (of the Python in it), reach, probe, run (exit codes), pull, room.
 
     Without an answer or an exit code, `run` runs the command here, with the variables that the container is given. An
-    option --fail=CODE has it fail after the probe.
+    option --fail=CODE has it fail after the probe, and --gone removes the image then.
     """
 
     folder: Path

@@ -16,7 +16,7 @@ from tests.tracking.stacks.fake_engine import ANSWER, IMAGE, FakeEngine
 from tracking.commands.program import main
 from tracking.environment import nvml
 from tracking.environment.nvml import Gpu
-from tracking.stacks import Mount, container, expected, image_of, images, judge, make_all, ready
+from tracking.stacks import Mount, container, declared, expected, image_of, images, judge, make_all, ready
 
 STACK = StackConfig("boxed", "container", container=ContainerConfig("podman", "example.org/trainer:1"))
 H100 = Gpu(0, "NVIDIA H100", "GPU-1", 80 * 2**30, 9.0)
@@ -209,3 +209,11 @@ def test_the_commands_table_shows_it_and_fetches_ahead(
     assert main(["stacks", "boxed", own, "--json"]) == 0
     [row] = json.loads(capsys.readouterr().out)["stacks"]
     assert (row["made"], row["size_bytes"], row["error"]) == (True, 5 * 10**9, "")
+
+
+def test_the_documented_stack_is_one(engine: FakeEngine, tmp_path: Path) -> None:
+    text = (Path(__file__).parents[3] / "docs/stacks.md").read_text()
+    [block] = [part for part in text.split("```") if part.startswith("yaml") and "kind: container" in part]
+    (tmp_path / "stack").mkdir()
+    (tmp_path / "stack/ours.yaml").write_text(block.removeprefix("yaml").replace("/data/imagenet", str(tmp_path)))
+    container.check(declared([tmp_path])["ours"])
