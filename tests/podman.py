@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -51,9 +52,16 @@ def try_container() -> str:
 
 
 def declare(folder: Path, name: str, container: dict[str, object] | None = None, **stack: object) -> None:
-    """Write a stack of the image for --config-dir, with this Python mounted into it."""
-    given = {"engine": "podman", "image": IMAGE, "mounts": MOUNTS, "options": OPTIONS, **(container or {})}
-    content = {"name": name, "kind": "container", "python": sys.executable, "container": given, **stack}
+    """Write a stack of the image for --config-dir, with this Python mounted into it.
+
+    It keeps its bytecode where the tests do: an environment may hold none, and then torch is compiled at each start.
+    """
+    kept = os.environ["PYTHONPYCACHEPREFIX"]
+    Path(kept).mkdir(exist_ok=True)
+    mounts = [*MOUNTS, f"{kept}:{kept}:rw"]
+    given = {"engine": "podman", "image": IMAGE, "mounts": mounts, "options": OPTIONS, **(container or {})}
+    env = {"PYTHONPYCACHEPREFIX": kept, **stack.pop("env", {})}  # type: ignore[dict-item]
+    content = {"name": name, "kind": "container", "python": sys.executable, "container": given, "env": env, **stack}
     (folder / "stack").mkdir(exist_ok=True)
     (folder / f"stack/{name}.yaml").write_text(yaml.safe_dump(content))
 
