@@ -72,12 +72,25 @@ class PrecisionConfig:
 
 
 @dataclass
+class ContainerConfig:
+    engine: str | None = None  # docker | podman | apptainer | singularity | enroot
+    image: str | None = None  # NAME:TAG or NAME@sha256:DIGEST; of the last three a file, or docker://NAME:TAG
+    mounts: list[str] = field(default_factory=list)  # what else it sees: OUTSIDE[:INSIDE[:rw]], read-only without rw
+    shm: str = "host"  # docker, podman: host = the machine's /dev/shm; or the size of one of its own: 16g
+    user: str | None = None  # docker, podman: UID:GID in the container; default: yours
+    options: list[str] = field(default_factory=list)  # further options of the engine's run, exec or start command
+
+
+@dataclass
 class StackConfig:
     name: str = REQUIRED  # what runs and reports show
     # native: this interpreter, as it is | python: another one | uv: an environment that uv makes of what is declared
+    # | container: an image
     kind: str = "native"
-    python: str | None = None  # python: the interpreter's path; uv: its version or path, by default this one's
-    torch: str | None = None  # uv: PyTorch's version
+    # python: the interpreter's path; uv: its version or path, by default this one's; container: its path in the image
+    python: str | None = None
+    torch: str | None = None  # uv: PyTorch's version; container: the version that the image must hold
+    container: ContainerConfig = field(default_factory=ContainerConfig)
     requirements: list[str] = field(default_factory=list)  # uv: what its workloads import beside torch and Lightning
     overrides: list[str] = field(default_factory=list)  # uv: versions whatever others ask for: nvidia-nccl-cu12==2.27.5
     index: str | None = None  # uv: URL of an index of packages, asked before the default one

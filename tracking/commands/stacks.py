@@ -1,7 +1,8 @@
 """python -m tracking stacks: the software stacks that are declared, what they need, and the environments made of them.
 
 JSON: `stacks`, each with `stack`, `kind`, `needs`, `found`, `error` (empty where it can run), `made`, `size_bytes`,
-`folder`; `unused`, the environments in the cache that no declared stack is made of; `removed`.
+`folder` (of an image, where its engine keeps it); `unused`, the environments in the cache that no declared stack is
+made of; `removed`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="STACK", help="names of stacks (default: all; of --remove: unused)")
     parser.add_argument("--config-dir", type=Path, action="append", default=[], help="where stacks of your own are")
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--build", action="store_true", help="make their environments now, ahead of a sweep")
+    what.add_argument("--build", action="store_true", help="make environments and fetch images now, ahead of a sweep")
     what.add_argument("--remove", action="store_true", help="remove their environments; without a name, unused ones")
 
 
@@ -70,13 +71,22 @@ def removed(these: list[str]) -> Answer:
 
 
 def row(stack: StackConfig, verdict: Any) -> dict[str, Any]:
-    from tracking.stacks import uv_environment
+    from tracking.stacks import images, uv_environment
 
-    made = uv_environment.find(stack) if stack.kind == "uv" else None
     facts = {"stack": stack.name, "kind": stack.kind, "needs": verdict.needs, "found": verdict.found}
+    if stack.kind == "container" and not verdict.error:
+        image = images.find(stack)
+        here = {"made": image is not None, "size_bytes": image.size_bytes if image else None}
+        return {**facts, "error": "", **here, "folder": str(images.store(stack))}
+    made = uv_environment.find(stack) if stack.kind == "uv" else None
     size = made.size_bytes if made else None
     folder = str(made.python.parents[2]) if made else None
     return {**facts, "error": verdict.error, "made": made is not None, "size_bytes": size, "folder": folder}
 
 
-STACKS = Command("stacks", "list the software stacks, make their environments, and remove them", add_arguments, run)
+STACKS = Command(
+    "stacks",
+    "list the software stacks, make their environments or fetch their images, and remove environments",
+    add_arguments,
+    run,
+)

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from tracking.environment import fingerprint, nvml
 from tracking.environment.cache_folder import cache
-from tracking.environment.fingerprint import Collector, format_table
+from tracking.environment.fingerprint import Collector, format_table, git_tags
+from tracking.environment.host import COMPUTING_VARIABLES
 from tracking.environment.mlflow_import import importing_mlflow
 from tracking.environment.neighbours import Neighbours
 from tracking.environment.system_metrics import SystemMetricsThread
 
 __all__ = [
+    "COMPUTING_VARIABLES",
     "Collector",
     "Neighbours",
     "SystemMetricsThread",
     "cache",
     "fingerprint",
     "format_table",
+    "git_tags",
     "importing_mlflow",
     "nvml",
 ]

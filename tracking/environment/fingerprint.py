@@ -134,7 +134,7 @@ def tags(fingerprint: Fingerprint, image: str | None = None) -> dict[str, str]:
     call different things equal.
     """
     software, machine = fingerprint["software"], fingerprint["host"]
-    git, used = fingerprint.get("git", {}), fingerprint.get("used")
+    used = fingerprint.get("used")
     values: dict[str, Any] = {
         **{f"env.{key}": software.get(key) for key in EXPECTABLE},
         **{f"env.{key}": machine.get(key) for key in ("cpu", "kernel", "node")},
@@ -142,18 +142,27 @@ def tags(fingerprint: Fingerprint, image: str | None = None) -> dict[str, str]:
         "env.libraries": software.get("loaded"),
         "env.image": image or machine.get("image"),
         "env.topology": fingerprint.get("topology", {}).get("class"),
-        "git.commit": git.get("commit"),
     }
     if used is not None:
         values["env.gpu"] = " + ".join(sorted({gpu["name"] for gpu in used})) if used else "none"
         values["env.gpu_count"] = str(len(used))
-    if "dirty" in git:
-        values["git.dirty"] = "true" if git["dirty"] else "false"
+    values |= _git_tags(fingerprint.get("git", {}))
     if values["env.torch"]:
         values["env.stack_id"] = _hash(values, *STACK)
     if all(values.get(f"env.{key}") for key in ("gpu", "gpu_count", "topology", "cpu")):
         values["env.hardware_id"] = _hash(values, "gpu", "gpu_count", "topology", "cpu")
     return {key: value for key, value in values.items() if value}
+
+
+def _git_tags(git: Mapping[str, Any]) -> dict[str, str]:
+    dirty = {"git.dirty": "true" if git["dirty"] else "false"} if "dirty" in git else {}
+    return ({"git.commit": git["commit"]} if git.get("commit") else {}) | dirty
+
+
+def git_tags(repository: Path = REPOSITORY) -> dict[str, str]:
+    """The tags of the code's own commit, for a worker whose image holds no git."""
+    outputs = [host.start(command, repository) for command in host.GIT_COMMANDS.values()]
+    return _git_tags(host.parse_git(*(output() for output in outputs)))
 
 
 def taken(folder: Path) -> list[Fingerprint]:

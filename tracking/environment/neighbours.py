@@ -27,12 +27,14 @@ ComputeProcesses = Callable[[Sequence[str]], Mapping[int, Sequence[int]]]
 class Neighbours:
     """Watches from its making on, which is to be before the run's worker starts; `tag` says what was found so far.
 
+    A process that has one of `marks` among the words of its command is the run's too, with all that it has started.
     `proc`, `launcher`, `clock` and `compute_processes` are for tests.
     """
 
     def __init__(
         self, gpu_uuids: Sequence[str], proc: Path = Path("/proc"), launcher: int | None = None,
         clock: Callable[[], float] = time.monotonic, compute_processes: ComputeProcesses | None = None,
+        marks: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self._uuids = list(gpu_uuids)
         self._proc = proc
@@ -42,6 +44,8 @@ class Neighbours:
         self._contained = processes.contained(proc)
         self._cpus = os.sched_getaffinity(0)
         self._quota = processes.quota() if proc == Path("/proc") else math.inf
+        self._marks = set(marks)
+        self._marked: dict[tuple[int, int], bool] = {}  # by a process's number and start
         self._sessions: set[int] = set()  # that the run has opened
         self._used: dict[str, float] = {}  # seconds of CPU of each foreign process, by name
         self._watched_sec = self._taken_sec = self._stolen_sec = 0.0
@@ -69,6 +73,8 @@ class Neighbours:
         before, self._before = self._before, (now, busy, stolen, own, there)
         if before is None or now <= before[0]:
             return {}
+        if self._marks and own < before[3]:
+            return {}  # a container has ended, and took along what it had computed since: it would seem another's
         visible = self._visible(before[4], there, ours)
         others = min(len(self._cpus) * (now - before[0]), max(0.0, (busy - before[1]) - max(0.0, own - before[3])))
         taken = self._taken(others, visible, now - before[0])
@@ -104,11 +110,18 @@ class Neighbours:
 
     def _ours(self, there: dict[int, Process]) -> set[int]:
         """The run's own processes; and the kernel's threads, which work for all."""
-        ours = processes.descendants(there, [self._launcher])
+        marked = [pid for pid, process in there.items() if self._marks and self._is_marked(process)]
+        ours = processes.descendants(there, [self._launcher, *marked])
         own = there[self._launcher].session if self._launcher in there else 0
         self._sessions |= {there[pid].session for pid in ours if pid in there} - {own}
         ours |= {process.pid for process in there.values() if process.session in self._sessions}
         return ours if self._contained else ours | processes.descendants(there, [processes.KERNEL])
+
+    def _is_marked(self, process: Process) -> bool:
+        key = (process.pid, process.started)
+        if key not in self._marked:
+            self._marked[key] = not self._marks.isdisjoint(processes.words(self._proc, process.pid))
+        return self._marked[key]
 
     def _note_gpus(self, there: dict[int, Process], ours: set[int]) -> None:
         for index, pids in self._on_gpus().items():

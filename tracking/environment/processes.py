@@ -82,6 +82,13 @@ def running(proc: Path = Path("/proc")) -> dict[int, Process]:
     return found
 
 
+def words(proc: Path, pid: int) -> list[str]:
+    """The words of a process's command; none of one that has ended."""
+    with suppress(OSError):
+        return (proc / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    return []
+
+
 def contained(proc: Path = Path("/proc")) -> bool:
     """Whether numbers of processes are not the machine's, as in most containers."""
     try:

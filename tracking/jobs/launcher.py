@@ -17,8 +17,8 @@ from tracking.jobs.repair import repair
 from tracking.jobs.supervision import Interrupted
 from tracking.jobs.sweep import Job
 from tracking.jobs.uploads import Uploads, python
-from tracking.run import Checkpoint, Result, checkpoints, failures, headline, run_folder, run_lock
-from tracking.stacks import Verdict, check_verdicts, make_all, ready, uv_environment, verdict_table
+from tracking.run import Checkpoint, Failure, Result, checkpoints, failures, headline, run_folder, run_lock
+from tracking.stacks import Verdict, check_verdicts, make_all, ready, summary, verdict_table
 from tracking.terminal import make_console
 
 
@@ -52,9 +52,7 @@ class Launcher:
                 command = self._command(job.config, job.checkpoint.folder if job.checkpoint else new)
                 self._console.print(f"  {command}", soft_wrap=True)
             else:
-                self._console.print(
-                    f"  in an environment that is made first: {uv_environment.summary(job.config.stack)}"
-                )
+                self._console.print(f"  after {summary(job.config.stack)}", soft_wrap=True)
         self._console.print(f"{len(jobs)} checked; nothing was trained (dry_run=true)")
         return 0
 
@@ -157,11 +155,15 @@ class Launcher:
                 self._look_back(root)
                 self._mark(folder)
             self._uploads.start(folder)
-            command = self._command(job.config, folder)
+            try:
+                command = self._command(job.config, folder)
+            except ConfigError as error:  # what was there when the sweep began is there no more
+                job.result = supervision.end(folder, Failure("bad_input", str(error)))
+                return
             uuids = [gpu.uuid for gpu in self._gpus[: int(job.config.gpus)]]
             with console.RunProgress(self._console, job.name, job.config.targets()) as progress:
                 job.result = supervision.run_job(
-                    folder, job.config, command.argv, command.env, uuids, progress.update, self._started, descriptor
+                    folder, job.config, command, uuids, progress.update, self._started, descriptor
                 )
         except Interrupted as error:
             job.result = supervision.stopped(folder, error)

@@ -57,6 +57,9 @@ def would_run(config: RunConfig) -> list[str]:
     named = {
         "the interpreter": stack.python, "packages from": stack.index, "PyTorch": stack.torch,
         "packages": " ".join([*stack.requirements, *stack.overrides]), "the data in": config.dataset.path,
+        "the container engine": stack.container.engine, "the image": stack.container.image,
+        "its options": " ".join(stack.container.options), "its mounts": " ".join(stack.container.mounts),
+        "its user": stack.container.user,
     }  # fmt: skip
     phrases += [f"{what} {value!r}" for what, value in named.items() if value]
     phrases += [f"with {variable}={value!r}" for variable, value in sorted(stack.env.items())]

@@ -7,15 +7,16 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
+from typing import Protocol
 
 import psutil
 
 from conf.schema import RunConfig
-from tracking.environment import Neighbours, SystemMetricsThread
+from tracking.environment import Neighbours, SystemMetricsThread, git_tags
 from tracking.run import Failure, Journal, Record, Result, WorkerLog, attempts, failures, journal, run_folder
 
 POLL_SEC = 0.1
@@ -23,6 +24,22 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_SEC = 5.0  # time between asking a worker to end and killing it
 GIVEN_UP = ("timeout", "nan")  # failures that say of a run that it had not reached its target by then
 KILL_SEC = 30.0  # how long a killed process may take to be gone; one that waits for a driver can stay for ever
+
+
+class Command(Protocol):
+    """What starts a worker, as trainers.stack makes it.
+
+    One that is `contained` ends when its standard input does; `ending` is a command that ends it for certain, if any.
+    """
+
+    @property
+    def argv(self) -> Sequence[str]: ...
+    @property
+    def env(self) -> Mapping[str, str]: ...
+    @property
+    def contained(self) -> bool: ...
+    @property
+    def ending(self) -> Sequence[str]: ...
 
 
 class Interrupted(KeyboardInterrupt):
@@ -58,7 +75,7 @@ def raise_on_signals() -> None:
 
 
 def run_job(
-    folder: Path, config: RunConfig, argv: Sequence[str], env: dict[str, str], gpu_uuids: list[str],
+    folder: Path, config: RunConfig, command: Command, gpu_uuids: list[str],
     on_record: Callable[[Record], None], started: float, held: int,
 ) -> Result:  # fmt: skip
     """Train the run in `folder` and return its result, whichever it is.
@@ -66,9 +83,12 @@ def run_job(
     `started` is when the job began on the monotonic clock; `on_record` is shown every record as it is written; `held`
     is the descriptor of `run_lock.hold`. Raises Interrupted when no process is left; the result is then the caller's.
     """
-    neighbours = Neighbours(gpu_uuids) if config.tracking.system_metrics_interval_sec else None
+    # A container's processes are children of its engine's; their command names the folder.
+    marks = [str(folder.absolute())] if command.contained else []
+    sampled = config.tracking.system_metrics_interval_sec
+    neighbours = Neighbours(gpu_uuids, marks=marks) if sampled else None
     try:
-        failure = supervise(folder, config, argv, env, gpu_uuids, on_record, started, held, neighbours)
+        failure = supervise(folder, config, command, gpu_uuids, on_record, started, held, neighbours)
     except TimedOut as error:
         failure = Failure("timeout", str(error))
     except Exception as error:  # a full disk, a bug of ours: what comes after this job can still go
@@ -96,7 +116,7 @@ def record_given_up(folder: Path, config: RunConfig, failure: Failure | None) ->
 
 
 def supervise(
-    folder: Path, config: RunConfig, argv: Sequence[str], env: dict[str, str], gpu_uuids: list[str],
+    folder: Path, config: RunConfig, command: Command, gpu_uuids: list[str],
     on_record: Callable[[Record], None], started: float, held: int, neighbours: Neighbours | None = None,
 ) -> Failure | None:  # fmt: skip
     """Run the worker to its end; the failure that it could not report itself. Leaves no process behind."""
@@ -107,11 +127,13 @@ def supervise(
     with printed as output:
         # A session of its own: Ctrl-C reaches the launcher alone, which then ends the worker in good order.
         process = subprocess.Popen(
-            argv, env=env, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
-            pass_fds=[held],
+            list(command.argv), env=dict(command.env), stdout=output, stderr=subprocess.STDOUT,
+            stdin=subprocess.PIPE if command.contained else subprocess.DEVNULL, start_new_session=True, pass_fds=[held],
         )  # fmt: skip
     sensors = None
     try:
+        if command.contained:
+            log.tags(git_tags())  # which an image without git could not tell
         if config.tracking.system_metrics_interval_sec:
             interval_sec = config.tracking.system_metrics_interval_sec
             sensors = SystemMetricsThread(log, gpu_uuids, folder, interval_sec, "", samples, neighbours)
@@ -119,6 +141,8 @@ def supervise(
         watch(process, folder / run_folder.JOURNAL, config.timeout_sec, on_record, offset)
     finally:
         stop(process)
+        if command.contained:
+            end_container(process, command.ending)
         printed.close()
         if sensors is not None:
             sensors.close()
@@ -126,7 +150,7 @@ def supervise(
             with suppress(OSError):  # a full disk
                 log.tags({"neighbours": tag})
     log.close()
-    return failures.unexplained(folder, process)
+    return failures.unexplained(folder, process, command.contained)
 
 
 def position(path: Path) -> tuple[int, int]:
@@ -170,6 +194,16 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + KILL_SEC
     while process.returncode is not None and alive(process.pid) and time.monotonic() < deadline:
         time.sleep(POLL_SEC)
+
+
+def end_container(process: subprocess.Popen[bytes], ending: Sequence[str]) -> None:
+    """End what the engine may have left running when its own process ended: let go of it, and remove it by name."""
+    if process.stdin:
+        with suppress(OSError):
+            process.stdin.close()
+    if ending:
+        with suppress(OSError, subprocess.SubprocessError):  # the guard in the container ends it all the same
+            subprocess.run(list(ending), capture_output=True, stdin=subprocess.DEVNULL, timeout=KILL_SEC, check=False)
 
 
 def alive(group: int) -> list[int]:

@@ -16,19 +16,36 @@ from tracking.run.stored import checked
 LAST_WORDS_BYTES = 4000
 # Kinds of failure that a rank has by itself, whatever befell the others.
 OWN_FAILURES = ("oom", "nan", "bad_input", "disk_full")
+SIGNALLED = 128  # a container's exit code of who died of signal N is 128 + N
+# Exit codes of a container that a worker's own is none of: docker's and podman's, and that of trainers/stack/guard.py.
+OF_CONTAINERS = {
+    78: "",
+    125: "the engine could not start the container (exit code 125): ",
+    126: "the container's command cannot be executed (exit code 126), as with an image of another architecture: ",
+    127: "the image holds no such command (exit code 127): ",
+}
 
 
-def unexplained(folder: Path, process: subprocess.Popen[bytes]) -> Failure | None:
+def unexplained(folder: Path, process: subprocess.Popen[bytes], contained: bool = False) -> Failure | None:
     """The failure of a worker that left no result: it was killed, or could not even start."""
     code = process.returncode
     if run_folder.read_result(folder) is not None:
         return None
+    if contained and code in OF_CONTAINERS:
+        return Failure("bad_input", f"{OF_CONTAINERS[code]}{last_line(folder)}", last_words(folder))
+    if contained and code is not None and SIGNALLED < code < SIGNALLED + signal.NSIG:
+        code = SIGNALLED - code
     if code is None:
         return Failure("error", f"process {process.pid} hangs in the kernel and cannot be killed", last_words(folder))
     if code < 0:
         return killed(folder, -code, f"the worker was killed by {signal.Signals(-code).name}")
     message = f"the worker ended with exit code {code} and no result"
     return recorded(folder) or Failure("error", message, last_words(folder))
+
+
+def last_line(folder: Path) -> str:
+    """The last of what the worker printed, which is its container's engine where it never began."""
+    return (last_words(folder).strip().splitlines() or ["without a word"])[-1]
 
 
 def killed(folder: Path, signum: int, message: str, time_ms: int | None = None) -> Failure:

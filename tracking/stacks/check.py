@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
 from conf.schema import ConfigError, RunConfig, StackConfig
 from tracking.environment import nvml
-from tracking.stacks import interpreter, uv_environment
+from tracking.stacks import container, images, interpreter, uv_environment
+from tracking.stacks.images import Image
 from tracking.stacks.interpreter import Interpreter
 from tracking.stacks.verdict import Verdict, judge
 
@@ -27,26 +29,76 @@ def check_verdicts(verdicts: Sequence[Verdict]) -> None:
     if not wrong:
         return
     fine = [verdict.stack for verdict in verdicts if not verdict.error]
-    rest = f". Of this sweep can run: stack={','.join(fine)}" if fine else ""
-    raise ConfigError("; ".join(verdict.error for verdict in wrong) + rest)
+    raise ConfigError("; ".join(verdict.error for verdict in wrong) + runnable(fine))
+
+
+def runnable(names: Sequence[str]) -> str:
+    """The end of a refusal that hides none of the stacks that can run."""
+    return f". Of this sweep can run: stack={','.join(names)}" if names else ""
 
 
 def make_all(stacks: Iterable[StackConfig], say: Callable[[str], None]) -> None:
-    """Make the environments that are not there yet, and `say` what is made. Raises ConfigError."""
-    for stack in {stack.name: stack for stack in stacks}.values():
-        if stack.kind == "uv" and uv_environment.find(stack) is None:
-            say(f"stack {stack.name}: making its environment, once ({uv_environment.summary(stack)})")
-            made = uv_environment.make(stack)
-            size = f"{made.size_bytes / 1e9:.1f} GB"
-            say(f"stack {stack.name}: made in {made.build_sec:.0f} s, {size}: {made.python.parents[2]}")
+    """Make the environments and fetch the images that are not there yet, and `say` so. Raises ConfigError."""
+    asked = {stack.name: stack for stack in stacks}
+    for stack in asked.values():
+        if ready(stack):
+            continue
+        try:
+            make(stack, say)
+        except ConfigError as error:
+            fine = [name for name, other in asked.items() if ready(other)]
+            raise ConfigError(f"{error}{runnable(fine)}") from error
+
+
+def make(stack: StackConfig, say: Callable[[str], None]) -> None:
+    """Make a stack's environment, or fetch its image, and look at what is in it. Raises ConfigError."""
+    if stack.kind == "container":
+        say(f"stack {stack.name}: {summary(stack)}, once")
+        began = time.monotonic()
+        image = images.pull(stack)
+        images.check_architecture(stack, image)
+        python = container.python(stack, image)
+        size = f", {image.size_bytes / 1e9:.1f} GB" if image.size_bytes else ""
+        found = f"Python {python.python}, torch {python.torch}, {image.digest or image.run}"
+        say(f"stack {stack.name}: fetched in {time.monotonic() - began:.0f} s{size}: {found}")
+        return
+    say(f"stack {stack.name}: making its environment, once ({uv_environment.summary(stack)})")
+    made = uv_environment.make(stack)
+    size = f"{made.size_bytes / 1e9:.1f} GB"
+    say(f"stack {stack.name}: made in {made.build_sec:.0f} s, {size}: {made.python.parents[2]}")
+
+
+def ready(stack: StackConfig) -> bool:
+    """Whether a worker of this stack can start at once. Raises ConfigError where that cannot be told."""
+    return images.find(stack) is not None if stack.kind == "container" else uv_environment.ready(stack)
+
+
+def summary(stack: StackConfig) -> str:
+    """What is made before a worker of this stack can start."""
+    if stack.kind == "container":
+        return f"fetching its image {stack.container.image} with {stack.container.engine}"
+    return f"making its environment: {uv_environment.summary(stack)}"
 
 
 def python_of(stack: StackConfig) -> Interpreter | None:
     """The Python that a stack's worker runs on, its environment made where it is not; None for this one."""
     if stack.kind == "native":
         return None
+    if stack.kind == "container":
+        return container.python(stack, image_of(stack))
     path = str(uv_environment.make(stack).python) if stack.kind == "uv" else str(stack.python)
     return probed(stack.name, path)
+
+
+def image_of(stack: StackConfig) -> Image:
+    """The image of a container's stack, which is here. Raises ConfigError where it is not."""
+    image = images.find(stack)
+    if image is None:
+        raise ConfigError(
+            f"stack={stack.name}: stack.container.image={stack.container.image} is not here any more; fetch it with"
+            f" python -m tracking stacks {stack.name} --build"
+        )
+    return image
 
 
 @cache

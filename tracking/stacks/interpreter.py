@@ -16,7 +16,7 @@ PROBE_SEC = 60.0
 # What every worker imports beside PyTorch: distribution and what it is for.
 NEEDED = ("torch", "pytorch-lightning", "numpy", "PyYAML")
 PROBE = """
-import importlib.metadata as metadata, json, os, platform, re, sys
+import glob, importlib.metadata as metadata, json, platform, re, sys
 def version(name):
     try:
         return metadata.version(name)
@@ -30,19 +30,24 @@ def cuda():
     found = re.search(r"^cuda[^=]*= '([\\d.]+)'", text, re.M)
     return found and found[1]
 print(json.dumps({"python": platform.python_version(), "machine": platform.machine(), "cuda": cuda(),
+    "compat": bool(glob.glob("/usr/local/cuda*/compat/**/libcuda.so*", recursive=True)),
     "packages": {name: version(name) for name in sys.argv[1:]}}))
 """
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python that a worker can run on, and the versions in it; `cuda` is what its torch is built for."""
+    """A Python that a worker can run on, and the versions in it; `cuda` is what its torch is built for.
+
+    `compat` says that the file system holds a compatibility library of a newer driver, as images do.
+    """
 
     path: str
     python: str
     torch: str
     lightning: str
     cuda: str | None
+    compat: bool = False
 
     @property
     def isolates(self) -> bool:
@@ -55,18 +60,22 @@ def probe(stack: StackConfig, path: str) -> Interpreter:
     key = f"stack={stack.name}: stack.python={path}"
     if not Path(path).is_file():
         raise ConfigError(f"{key}: no such file; give the path of a Python, as venv/bin/python")
-    found = ask(key, path)
+    return checked(key, path, ask(key, path), f"{path} -m pip install")
+
+
+def checked(key: str, path: str, found: dict[str, Any], install: str) -> Interpreter:
+    """The Python of PROBE's answer; `install` begins the command that installs what is missing. Raises ConfigError."""
     python = tuple(map(int, found["python"].split(".")[:2]))
     if not OLDEST <= python <= NEWEST:
         allowed = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
         raise ConfigError(f"{key}: is Python {found['python']}; a worker runs on {allowed}: give another")
     packages: dict[str, str | None] = found["packages"]
     if missing := [name for name in NEEDED if packages[name] is None]:
-        raise ConfigError(f"{key}: lacks {', '.join(missing)}; install: {path} -m pip install {' '.join(missing)}")
+        raise ConfigError(f"{key}: lacks {', '.join(missing)}; install: {install} {' '.join(missing)}")
     torch, lightning = packages["torch"], packages["pytorch-lightning"]
     assert torch is not None
     assert lightning is not None
-    return Interpreter(path, found["python"], torch, lightning, found["cuda"])
+    return Interpreter(path, found["python"], torch, lightning, found["cuda"], bool(found.get("compat")))
 
 
 def ask(key: str, path: str) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conf.schema import ConfigError, StackConfig
-from tracking.environment import nvml
-from tracking.stacks import interpreter, releases, uv_environment
+from tracking.environment import cache, nvml
+from tracking.stacks import container, images, interpreter, releases, uv_environment
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -47,32 +47,42 @@ def verdict_table(verdicts: Sequence[Verdict]) -> Table:
 
 
 def judge(stack: StackConfig, gpus: Sequence[nvml.Gpu], resolve: bool = True) -> Verdict:
-    """Judge a stack for a run on these GPUs ([] for the CPU); with `resolve`, uv is asked whether it can be made."""
+    """Judge a stack for a run on these GPUs ([] for the CPU); with `resolve`, ask uv or a registry if it can be had."""
     found = f"driver {nvml.driver_version() or 'unknown'}" if gpus else "no GPU asked for"
     needs = KINDS.get(stack.kind, stack.kind)
     try:
         check_keys(stack)
+        needs += f" of {stack.container.engine}'s, {stack.container.image}" if stack.kind == "container" else ""
         torch, cuda, present = versions(stack)
-        needs = f"{needs}: torch {torch}" + (f", CUDA {cuda}" if cuda else "")
-        if gpus and cuda:
+        needs += (f": torch {torch}" if torch else "") + (f", CUDA {cuda}" if cuda else "")
+        if gpus and torch and cuda:
             needs += f", driver {releases.min_driver(cuda) or '?'} or later"
             check_driver(stack, torch, cuda, gpus)
         found += f"; {present}"
         if stack.kind == "uv" and uv_environment.find(stack) is None:
-            check_room(stack)
+            check_room(stack, uv_environment.root(), uv_environment.ROOM_BYTES, "python -m tracking stacks --remove")
             if resolve:
                 uv_environment.resolve(stack)
                 found += ", which resolves"
+        if stack.kind == "container" and images.find(stack) is None:
+            check_room(stack, images.store(stack), images.ROOM_BYTES, "remove images that nobody needs")
+            found += ", which can be" if resolve and images.check_reach(stack) else ""
     except ConfigError as error:
         return Verdict(stack.name, needs, found, str(error))
     return Verdict(stack.name, needs, found)
 
 
-KINDS = {"native": "this Python", "python": "another Python", "uv": "an environment of uv's"}
+KINDS = {
+    "native": "this Python",
+    "python": "another Python",
+    "uv": "an environment of uv's",
+    "container": "an image",
+}
 KEYS = {
     "native": (),
     "python": ("python",),
     "uv": ("python", "torch", "requirements", "overrides", "index", "exclude_newer"),
+    "container": ("python", "torch", "container"),
 }
 REQUIRED = {"python": "python", "uv": "torch"}
 
@@ -81,16 +91,21 @@ def check_keys(stack: StackConfig) -> None:
     """Raise ConfigError for a kind that is none, a key that it needs, and a key that has no effect with it."""
     if stack.kind not in KEYS:
         raise ConfigError(f"stack.kind={stack.kind}: allowed: {', '.join(KEYS)}")
-    for key in KEYS["uv"]:
-        if getattr(stack, key) and key not in KEYS[stack.kind]:
+    default = StackConfig()
+    for key in (*KEYS["uv"], "container"):
+        if getattr(stack, key) != getattr(default, key) and key not in KEYS[stack.kind]:
             raise ConfigError(f"stack.{key}: has no effect with stack.kind={stack.kind}; leave it out")
     needed = REQUIRED.get(stack.kind)
     if needed and not getattr(stack, needed):
         raise ConfigError(f"stack={stack.name}: stack.kind={stack.kind} needs stack.{needed}; give it")
+    if stack.kind == "container":
+        container.check(stack)
 
 
-def versions(stack: StackConfig) -> tuple[str, str | None, str]:
-    """torch, its CUDA where that is known, and what is there of the stack. Raises ConfigError."""
+def versions(stack: StackConfig) -> tuple[str | None, str | None, str]:
+    """torch and its CUDA where they are known, and what is there of the stack. Raises ConfigError."""
+    if stack.kind == "container":
+        return image_versions(stack)
     if stack.kind == "uv":
         assert stack.torch is not None
         release = releases.release(stack.torch)
@@ -102,6 +117,19 @@ def versions(stack: StackConfig) -> tuple[str, str | None, str]:
         python = interpreter.probe(stack, stack.python)
         return python.torch, python.cuda, f"Python {python.python}, Lightning {python.lightning}"
     return metadata.version("torch"), native_cuda(), f"Python {sys.version.split()[0]}"
+
+
+def image_versions(stack: StackConfig) -> tuple[str | None, str | None, str]:
+    """As `versions`, of an image: what is in it, once it is here. Raises ConfigError for one that no worker runs in."""
+    engine, image = images.version(stack), images.find(stack)
+    if image is None:
+        images.check_name(stack)
+        return stack.torch, None, f"{engine}, image not fetched yet"
+    images.check_architecture(stack, image)
+    python = container.python(stack, image)
+    words = f"{engine}, image {image.digest or image.run}, Python {python.python}, Lightning {python.lightning}"
+    # Forward compatibility is what such an image brings its own driver's library for.
+    return python.torch, None if python.compat else python.cuda, words
 
 
 def native_cuda() -> str | None:
@@ -124,7 +152,8 @@ def check_driver(stack: StackConfig, torch: str, cuda: str, gpus: Sequence[nvml.
                 f"stack={stack.name}: CUDA {cuda} of torch {torch} needs driver {least} or later, and this is"
                 f" {driver}{other} install a newer driver ({releases.FORWARD_COMPATIBILITY})"
             )
-        built = release.capabilities if release and stack.index is None else None
+        wheel = stack.index is None and stack.kind != "container"  # others may be built for more GPUs or fewer
+        built = release.capabilities if release and wheel else None
         if built and capability is not None and not releases.holds(built, capability):
             held = ", ".join(map(str, built))
             raise ConfigError(
@@ -133,13 +162,13 @@ def check_driver(stack: StackConfig, torch: str, cuda: str, gpus: Sequence[nvml.
             )
 
 
-def check_room(stack: StackConfig) -> None:
-    """Raise ConfigError where the cache's disk has no room for an environment."""
-    folder = uv_environment.root()
+def check_room(stack: StackConfig, folder: Path, needed_bytes: int, remedy: str) -> None:
+    """Raise ConfigError where the disk that a stack is kept on has no room for it."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(there).free
-    if free < uv_environment.ROOM_BYTES:
+    if free < needed_bytes:
+        elsewhere = ", or set TIMETRIAL_CACHE" if folder.is_relative_to(cache()) else ""
         raise ConfigError(
-            f"stack={stack.name}: making it takes up to {uv_environment.ROOM_BYTES / 1e9:.0f} GB, and {there} has"
-            f" {free / 1e9:.1f} GB left; make room (python -m tracking stacks --remove), or set TIMETRIAL_CACHE"
+            f"stack={stack.name}: making it takes up to {needed_bytes / 1e9:.0f} GB, and {there} has"
+            f" {free / 1e9:.1f} GB left; make room ({remedy}){elsewhere}"
         )

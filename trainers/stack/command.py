@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from conf.schema import RunConfig
 from tracking.environment import cache
 from tracking.stacks import Interpreter, python_of
+from trainers.stack import contained
 
 LAUNCHER = "TIMETRIAL_LAUNCHER"  # It holds the launcher's process id where the worker is its child.
 # What an activated environment sets for its own Python.
@@ -20,8 +21,12 @@ ROOT = Path(__file__).resolve().parents[2]  # Conf, tracking and trainers are im
 
 @dataclass(frozen=True)
 class WorkerCommand:
+    """`contained` says that it ends when its standard input does; `ending` is what then ends it for certain, if any."""
+
     argv: list[str]
     env: dict[str, str]
+    contained: bool = False
+    ending: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         return " ".join(self.argv)
@@ -37,10 +42,16 @@ def worker_command(config: RunConfig, run_dir: Path, environ: Mapping[str, str] 
 
     The environment is the launcher's without MLflow's variables: the worker never talks to MLflow, and they may hold
     credentials. What the user puts in stack.env is passed on all the same. Raises ConfigError where the stack's Python
-    is none that a worker can run on.
+    is none that a worker can run on. In a container there are only variables that say how to compute.
     """
     python = python_of(config.stack)
     argv = [sys.executable, "-P", "-m", WORKER] if python is None else run_module(python, WORKER)
+    if config.stack.kind == "container":
+        given = {name: value for name, value in settings(config, environ, python).items() if name != LAUNCHER}
+        outside = {name: value for name, value in environ.items() if not is_mlflows(name)}
+        absolute = str(run_dir.absolute())
+        made = contained.wrapped(config, run_dir, [*argv, absolute], given, ROOT, search_path(config, environ), outside)
+        return WorkerCommand(made[0], made[1], contained=True, ending=made[2])
     foreign = set() if python is None else OWN
     inherited = {name: value for name, value in environ.items() if name not in foreign and not is_mlflows(name)}
     return WorkerCommand([*argv, str(run_dir)], {**inherited, **settings(config, environ, python)})
@@ -55,7 +66,6 @@ def run_module(python: Interpreter, module: str) -> list[str]:
 
 def settings(config: RunConfig, environ: Mapping[str, str], python: Interpreter | None) -> dict[str, str]:
     """The variables that every worker is given."""
-    theirs = config.stack.env.get("PYTHONPATH", environ.get("PYTHONPATH", ""))
     own = {
         "PYTHONUNBUFFERED": "1",
         LAUNCHER: str(os.getpid()),  # The worker ends with it, even if it is gone already.
@@ -63,8 +73,14 @@ def settings(config: RunConfig, environ: Mapping[str, str], python: Interpreter 
     }
     # Where the cache is takes a package to tell, which another Python need not have.
     own |= {"TIMETRIAL_CACHE": str(cache())} if python is not None else {}
+    theirs = search_path(config, environ)
     # Whatever else is looked for where the user says, the worker's own code is here.
     return {**own, **config.stack.env, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), theirs]))}
+
+
+def search_path(config: RunConfig, environ: Mapping[str, str]) -> str:
+    """The user's own PYTHONPATH."""
+    return config.stack.env.get("PYTHONPATH", environ.get("PYTHONPATH", ""))
 
 
 def is_mlflows(name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -227,3 +228,23 @@ def test_a_real_process_that_is_busy_is_found(busy: Callable[[], None]) -> None:
 def test_the_threshold_is_documented() -> None:
     measurement = (Path(__file__).parents[3] / "docs/measurement.md").read_text()
     assert f"more than {module.CPU_THRESHOLD:.0%}".replace("%", " %") in measurement
+
+
+def test_a_containers_processes_are_the_runs_though_its_engine_started_them(machine: Machine) -> None:
+    """The engine's own process is a child of process 1; the first in the container has the run's folder as a word."""
+    for pid, name, parent, session in ((500, "conmon", 1, 500), (501, "python", 500, 501), (502, "python", 501, 501)):
+        machine.add(pid, name, parent, session)
+    (machine.proc / "501/cmdline").write_bytes(b"python3\0guard.py\0/runs/a\0/home/me\0")
+    marked = Neighbours([], machine.proc, LAUNCHER, lambda: machine.now, lambda _: machine.gpu, ["/runs/a"])
+    plain = machine.watched()
+    machine.run(10, p502=1.5)
+    for watched in (marked, plain):
+        watched.sample()
+    assert marked.tag() == ""
+    assert plain.tag() == "cpu: 75 % of 2 cores (python)"
+    machine.run(10, p502=1.5)  # and then they end
+    for pid in (500, 501, 502):
+        del machine.about[pid]
+        shutil.rmtree(machine.proc / str(pid))
+    marked.sample()
+    assert marked.tag() == ""
