@@ -7,10 +7,12 @@ import re
 import subprocess
 import sys
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.commands import launch
 from tracking.environment.fingerprint import REPOSITORY, collect
 from tracking.environment.nvml import visible_gpus
 
@@ -128,3 +130,21 @@ def test_versions_that_torch_has_loaded() -> None:
     # Of the major version that torch was built against; the rest is that of the library in the process.
     assert re.fullmatch(rf"{found['nccl'][0]}\.\d+\.\d+", software["nccl"])
     assert {"env.cuda", "env.cudnn", "env.nccl", "env.torch", "env.stack_id", "env.hardware_id"} <= set(found["tags"])
+
+
+@gpu_test
+@pytest.mark.slow
+def test_another_process_on_the_gpu_is_a_neighbour_of_a_real_run(tmp_path: Path) -> None:
+    """One that is there before the run, which every container sees; nobody beside the run that follows."""
+    busy = "import torch; torch.ones(8, device='cuda').sum().item(); print('there', flush=True); input()"
+    asked = ("gpus=1", "max_epochs=1", "tracking.offline=true")
+    for name in ("beside", "alone"):
+        (tmp_path / name).mkdir()
+    with subprocess.Popen([sys.executable, "-c", busy], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout
+        assert other.stdout.readline().strip() == b"there"
+        beside = launch(tmp_path / "beside", *asked)
+        other.kill()
+    alone = launch(tmp_path / "alone", *asked)
+    assert "gpu 0: 1 process" in beside.result["neighbours"]
+    assert "gpu 0" not in alone.result["neighbours"]
