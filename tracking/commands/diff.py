@@ -1,4 +1,4 @@
-"""python -m tracking diff: what differs between runs, in configuration, environment and results, and nothing else.
+"""python -m tracking diff: what differs between runs, in their stacks first, and nothing else.
 
 JSON: `runs`, each with `id` and `name`, in the order of all values; `groups`, each with `name` and `rows`, a row with
 `key`, `values` (null where a run has none) and `change` (of the last value against the first, as a share; null where

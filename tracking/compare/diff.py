@@ -1,4 +1,4 @@
-"""What differs between runs, in configuration, environment and results, and nothing else."""
+"""What differs between runs, in stack, configuration, environment and results, and nothing else."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from tracking.run import run_folder
 
 MOST_RUNS = 8  # columns that can be read beside each other
 LONGEST = 60  # characters of a value, such as an uncommitted diff
+# What makes a stack, in the order in which it is told; of a fingerprint, else of the tags.
+STACK = ("torch", "cudnn", "nccl", "cuda", "driver", "image")
+STACK_KEYS = [key for name in STACK for key in (f"software.{name}", f"host.{name}", f"env.{name}")]
 
 
 @dataclass(frozen=True)
 class Group:
-    """Keys in which runs differ: the value of each run, biggest relative change first."""
+    """Keys in which runs differ: the value of each run, biggest relative change first, of a stack in STACK's order."""
 
     name: str
     rows: Sequence[tuple[str, Sequence[Any]]]
@@ -52,12 +55,15 @@ def headings(runs: Sequence[Run]) -> list[str]:
 
 
 def differences(store: Runs, runs: Sequence[Run]) -> tuple[list[Group], list[str]]:
-    """The groups, those without a difference too, and notes on what could not be read."""
+    """The groups, those without a difference too, and notes on what could not be read.
+
+    The stack comes first; where it differs, what it did is next.
+    """
     notes: list[str] = []
     config = documents(store, runs, run_folder.CONFIG, notes)
-    for one in config or ():
+    for content in config or ():
         for key in NOT_MEASURED:
-            one.pop(key, None)
+            content.pop(key, None)
     fingerprints = documents(store, runs, run_folder.FINGERPRINT, notes)
     blank = [run.name for run in runs if not has_environment(run)]
     if blank and fingerprints is None:
@@ -65,31 +71,34 @@ def differences(store: Runs, runs: Sequence[Run]) -> tuple[list[Group], list[str
     params = [dict(run.params) for run in runs]
     tags = [{key: value for key, value in run.tags.items() if key.startswith(("env.", "git."))} for run in runs]
     data = [{key: value for key, value in run.tags.items() if key.startswith("data.")} for run in runs]
-    surroundings = [flat(one, into_lists=True) for one in fingerprints or tags]
+    surroundings = [flat(content, into_lists=True) for content in fingerprints or tags]
     metrics = [{"status": run.status, "failure": run.failure, **run.metrics} for run in runs]
-    own = [{key: value for key, value in one.items() if not key.startswith("system/")} for one in metrics]
-    system = [{key: value for key, value in one.items() if key.startswith("system/")} for one in metrics]
-    return [
-        Group("configuration", differing([flat(one, into_lists=True) for one in config or params])),
-        Group("environment", differing([one | other for one, other in zip(surroundings, data, strict=True)])),
-        Group("results", differing(own)),
-        Group("system metrics, last values", differing(system)),
-    ], notes
+    own = [{key: value for key, value in values.items() if not key.startswith("system/")} for values in metrics]
+    system = [{key: value for key, value in values.items() if key.startswith("system/")} for values in metrics]
+    around = dict(differing([values | version for values, version in zip(surroundings, data, strict=True)]))
+    stack = Group("stack", [(key, around.pop(key)) for key in STACK_KEYS if key in around])
+    asked = [
+        Group("configuration", differing([flat(content, into_lists=True) for content in config or params])),
+        Group("environment", list(around.items())),
+    ]
+    came_to = [Group("results", differing(own))]
+    middle = [*came_to, *asked] if stack.rows else [*asked, *came_to]
+    return [stack, *middle, Group("system metrics, last values", differing(system))], notes
 
 
 def documents(store: Runs, runs: Sequence[Run], name: str, notes: list[str]) -> list[dict[str, Any]] | None:
     """A file of each run, parsed; None, and a note, where one has none: then all are read from what all have."""
-    found = []
+    contents = []
     for run in runs:
         try:
             text = store.text(run, name)
-            found.append(dict(json.loads(text) if name.endswith(".json") else yaml.safe_load(text)))
+            contents.append(dict(json.loads(text) if name.endswith(".json") else yaml.safe_load(text)))
         except (OSError, ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
             less = "params" if name == run_folder.CONFIG else "tags"
             has = "has no" if isinstance(error, FileNotFoundError) else "has a damaged"
             notes.append(f"{run.name} {has} {name}; compared by {less} instead, which hold less. {FIND_IT}")
             return None
-    return found
+    return contents
 
 
 def change_words(values: Sequence[Any]) -> str:

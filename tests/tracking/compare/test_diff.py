@@ -71,12 +71,14 @@ def test_only_what_differs_is_shown_biggest_change_first(diff: Any) -> None:
     assert found["software.packages.numpy"] == ["(none)", "2.0", ""]
     assert found["throughput/samples_per_sec"] == ["320", "160", "-50.0%"]
     assert not {"model.name", "software.packages.torch", "gpus.0.name", "status", "world_size"} & set(keys)
-    assert keys.index("gpus.0.max_sm_clock_mhz") < keys.index("software.driver")
+    assert keys.index("gpus.0.max_sm_clock_mhz") < keys.index("software.packages.numpy")
     results = [key for key in keys if "/" in key and not key.startswith("system/")]
     changes = [abs(float(found[key][2].strip("%"))) for key in results]
     assert changes == sorted(changes, reverse=True)
     assert changes[0] > 90
-    assert re.search("configuration.*environment.*results", output, re.DOTALL)
+    # The stack differs, so that what it did is next.
+    assert re.search("stack.*results.*configuration.*environment.*system", output, re.DOTALL)
+    assert keys[0] == "software.driver"
 
 
 def test_where_a_run_is_recorded_is_no_difference(diff: Any) -> None:
@@ -89,7 +91,7 @@ def test_twins_differ_in_nothing(diff: Any) -> None:
     assert code == 0
     assert [line for line in output.splitlines() if line] == [
         f"{group}: no difference"
-        for group in ("configuration", "environment", "results", "system metrics, last values")
+        for group in ("stack", "configuration", "environment", "results", "system metrics, last values")
     ]
 
 
@@ -99,6 +101,27 @@ def test_runs_stand_in_the_order_asked_for_and_change_is_against_the_first(diff:
     _, reverse = diff(str(two), str(one))
     assert rows(output)["throughput/samples_per_sec"] == ["320", "160", "-50.0%"]
     assert rows(reverse)["throughput/samples_per_sec"] == ["160", "320", "+100.0%"]
+
+
+@pytest.mark.parametrize("fingerprinted", [True, False])
+def test_of_two_stacks_it_says_first_what_they_differ_in_then_what_that_did(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], fingerprinted: bool
+) -> None:
+    sweep = make_sweep(tmp_path, "stacks", "sqlite:///none.db", 2)
+    old = {"driver": "535.104", "cuda": "12.4", "cudnn": "9.1.0", "nccl": "2.21.5", "torch": "2.6.0+cu124"}
+    new = {"driver": "580.159", "cuda": "13.0", "cudnn": "9.19.0", "nccl": "2.28.9", "torch": "2.11.0+cu130"}
+    for seed, (software, image, step_sec) in enumerate(((old, "a:1", 0.2), (new, "b:2", 0.1)), 1):
+        taken = {"software": software, "host": {"image": image, "node": f"n{seed}"}} if fingerprinted else None
+        tags = {f"env.{key}": value for key, value in {**software, "image": image, "node": f"n{seed}"}.items()}
+        make_run(sweep, config(seed=seed), "sqlite:///none.db", step_sec, fingerprint=taken, tags=tags)
+    assert main(["diff", "stacks", "--from-folders", "--runs-dir", str(tmp_path)]) == 0
+    output = capsys.readouterr().out
+    keys = list(rows(output))
+    assert [key.rpartition(".")[2] for key in keys[:6]] == ["torch", "cudnn", "nccl", "cuda", "driver", "image"]
+    assert rows(output)[keys[0]][:2] == ["2.6.0+cu124", "2.11.0+cu130"]
+    assert "time/to_accuracy_sec" in keys[6:20]
+    node = "host.node" if fingerprinted else "env.node"
+    assert keys.index("time/to_accuracy_sec") < keys.index("seed") < keys.index(node)
 
 
 def test_a_failed_run_beside_a_good_one(diff: Any, store: Path) -> None:
