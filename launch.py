@@ -98,9 +98,9 @@ def launch(started: float) -> int:
         checks.check_run(jobs[0].config, gpus)
     config, folder = jobs[0].config, None
     if config.sweep.resume:
-        folder, jobs = sweep.resume(config.runs_dir, config.sweep.resume, jobs, multirun)
+        folder, jobs = sweep.resume(config.runs_dir, config.sweep.resume, sweep.with_warm_ups(jobs, multirun), multirun)
     else:
-        jobs = sweep.shuffled(jobs)
+        jobs = sweep.with_warm_ups(sweep.shuffled(jobs), multirun)
     configs = [job.config for job in jobs if not job.finished]
     verdicts = judge_all(configs, gpus)
     launcher = Launcher(config, gpus, worker_command, started)

@@ -127,6 +127,7 @@ class SweepConfig:
     resume: str | None = None  # id of a sweep: run only its jobs that have not finished
     # Shuffle the jobs of each seed by this number, so that a machine's drift does not look like a setting's effect
     shuffle: int | None = None
+    warm_up: bool = False  # run each stack once before all others with warm_up=true
 
 
 @dataclass
@@ -164,6 +165,7 @@ class RunConfig:
     save_model: str = "none"  # none | final | best: keep the weights in model.pt; best: of the best evaluation
     price_per_hour: float | None = None  # USD for a node; default: the instance's
     timeout_sec: float | None = None  # stop the run, as failed, after this long
+    warm_up: bool = False  # this run only fills caches: no mean counts it
     resume: str | None = None  # folder of an interrupted run: continue it after its newest checkpoint, as it was
     trust: bool = False  # resume a folder or a sweep that somebody else made, and run what it names
     runs_dir: str = "runs"  # where run folders are made
@@ -207,6 +209,8 @@ class RunConfig:
         content = dataclasses.asdict(self)
         for key in NOT_MEASURED:
             del content[key]
+        if not self.warm_up:  # so that a counted run is still called what it was before there were others
+            del content["warm_up"]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 

@@ -19,6 +19,7 @@ from conf.schema import ConfigError, RunConfig
 from tests.commands import Launched, launch
 from tests.composing import EIGHT_GPUS, ROOT, composed, jobs
 from tracking.__main__ import main
+from tracking.jobs.sweep import Job, with_warm_ups
 from tracking.jobs.sweep_summary import flat, job_usd
 from tracking.published import studies
 
@@ -161,7 +162,8 @@ def trained(request: pytest.FixtureRequest, cut_down: dict[str, list[str]], tmp_
 @pytest.mark.slow
 def test_a_study_trains_its_jobs_and_costs_what_they_took(trained: Launched, cut_down: dict[str, list[str]]) -> None:
     name = study_of(trained)
-    expected = sorted(checks.check_run(composed(one), []).config_hash() for one in jobs(cut_down[name][1:]))
+    asked = [checks.check_run(composed(one), []) for one in jobs(cut_down[name][1:])]
+    expected = sorted(job.config.config_hash() for job in with_warm_ups([Job(one, []) for one in asked], True))
     assert sorted(schema.load(folder / "config.yaml").config_hash() for folder in trained.folders) == expected
     results = [json.loads((folder / "result.json").read_text()) for folder in trained.folders]
     assert {result["status"] for result in results} == {"finished"}
@@ -185,7 +187,8 @@ def test_a_study_ends_with_its_report_by_its_axes(trained: Launched) -> None:
     assert content["by"] == about["by"]
     settings = {tuple(run["setting"].items()) for run in content["runs"]}
     assert len(settings) == (1 if about["name"] == "stacks" else 2)  # there is one stack
-    assert (len(content["runs"]), content["excluded"]) == (2, [])
+    assert len(content["runs"]) == 2
+    assert [run["why"] for run in content["excluded"]] == ["not counted: warm-up"] * (about["name"] == "stacks")
     names = {path.name for path in folder.iterdir()}
     assert {"report.html", "report.md", "report.csv", "report-1-accuracy.png", "summary.csv"} <= names
     assert ("report-1-scaling.png" in names) == (about["name"] == "scaling")
@@ -209,7 +212,8 @@ def test_the_command_that_a_study_ends_with_makes_its_report_again_and_checks_it
     monkeypatch.chdir(trained.cwd)
     assert main([*command, "--check"]) == 0
     printed = capsys.readouterr().out
-    assert re.search(r"from 2 journals below runs: all agree", printed)
+    number = 3 if about["name"] == "stacks" else 2  # with a warm-up
+    assert f"from {number} journals below runs: all agree" in printed
     before = json.loads((trained.folders[0].parent / "report.json").read_text())
     (again,) = trained.cwd.glob("reports/*/report.json")
     assert json.loads(again.read_text())["tables"] == before["tables"]

@@ -94,7 +94,8 @@ def make_run(
     params = run_setup.params(asked) | {"max_epochs": max_epochs, "optimizer/learning_rate": asked.learning_rate()}
     log.add("params", 0.0, values=params)
     env = {"env.gpu": "NVIDIA H200", "env.gpu_count": str(asked.gpus), "env.driver": "580.1", "env.cuda": "13.0"}
-    about = {"config_hash": asked.config_hash(), **parent, "git.dirty": "false", "git.commit": "c1"}
+    about = {"config_hash": asked.config_hash(), **parent, **run_setup.uncounted(asked)}
+    about |= {"git.dirty": "false", "git.commit": "c1"}
     found = {**about, **env, **(tags or {})}
     log.add("tags", 0.0, values={key: value for key, value in found.items() if value is not None})
     log.event("init_start", 1.0, since_command_sec=0.5)

@@ -87,8 +87,15 @@ class JournalFigures:
         return self.failure == "nan" and bool(self.targets)
 
     @cached_property
+    def uncounted(self) -> bool:
+        """Whether it says of itself that no mean counts it, as one that only fills caches does."""
+        return "timetrial.uncounted" in self.tags
+
+    @cached_property
     def stopped_short(self) -> bool:
         """Whether it came to no target before it was over or its time was up; or diverged, and never will."""
+        if self.uncounted:
+            return False
         if not self.targets or "resumed" in self.tags:
             return self.diverged
         return self.failure in ("nan", "timeout") or (self.ended and self.hit_row is None)
@@ -100,7 +107,7 @@ class JournalFigures:
 
     def counts(self, with_missed: bool = False) -> bool:
         """Whether it ended at its target if it has one, or anywhere `with_missed`."""
-        return self.ended and (with_missed or self.hit_row is not None or not self.targets)
+        return self.ended and not self.uncounted and (with_missed or self.hit_row is not None or not self.targets)
 
     def belongs(self, setting: Mapping[str, str]) -> bool:
         return all(self.label(axis) == value for axis, value in setting.items())

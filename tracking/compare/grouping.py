@@ -106,6 +106,8 @@ def of_any_run(key: str) -> bool:
 
 def why_excluded(run: Run, with_missed: bool = False) -> str | None:
     """Why a run is in no average; None where it counts. `with_missed`: a missed target alone does not exclude it."""
+    if run.uncounted:
+        return f"not counted: {run.uncounted}"
     if run.status == "RUNNING":
         return "not ended"
     if run.failure:
@@ -120,7 +122,7 @@ def is_given_up(run: Run) -> bool:
 
     A run that was resumed has no time of one go by when it had not.
     """
-    if not run.params.get("target_metric"):
+    if run.uncounted or not run.params.get("target_metric"):
         return False
     return run.diverged or (not run.resumed and (run.missed or run.failure == "timeout"))
 

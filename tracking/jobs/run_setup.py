@@ -10,6 +10,7 @@ import yaml
 
 from conf.schema import RunConfig
 from tracking.jobs import ownership
+from tracking.results import UNCOUNTED_TAG
 from tracking.run import Journal, RunInfo, journal, run_folder
 
 # The keys of a config whose values are in a run's name.
@@ -20,6 +21,7 @@ def run_name(config: RunConfig, varied: str = "") -> str:
     """A name that tells a runs table what it was: `vgg-digits-bf16-2gpu-seed1`; and `varied`, where that is not all."""
     devices = f"{config.gpus}gpu" if config.on_gpu() else f"{config.cpu_processes}cpu"
     name = f"{config.model.name}-{config.dataset.name}-{config.precision.name}-{devices}-seed{config.seed}"
+    name += "-warm-up" if config.warm_up else ""
     return f"{name}-{varied}" if varied else name
 
 
@@ -39,10 +41,15 @@ def prepare(
     run_folder.write_json(folder / run_folder.RUN, info)
     log = Journal(folder / run_folder.JOURNAL)
     log.params(params(config))
-    log.tags({"config_hash": config.config_hash()} | ({"sweep": sweep.name} if sweep else {}))
+    log.tags({"config_hash": config.config_hash()} | ({"sweep": sweep.name} if sweep else {}) | uncounted(config))
     log.close()
     run_folder.write_config(folder, config)
     ownership.sign(folder, [config])
+
+
+def uncounted(config: RunConfig) -> dict[str, str]:
+    """The tag of a run that no mean counts; none of another."""
+    return {UNCOUNTED_TAG: "warm-up"} if config.warm_up else {}
 
 
 def params(config: RunConfig) -> dict[str, journal.Scalar]:

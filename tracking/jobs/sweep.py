@@ -64,6 +64,27 @@ def shuffled(jobs: Sequence[Job]) -> list[Job]:
     return [job for block in blocks.values() for job in block]
 
 
+def with_warm_ups(jobs: Sequence[Job], multirun: bool) -> list[Job]:
+    """The jobs; with `sweep.warm_up`, before them one that is not counted for each stack, model and dataset.
+
+    The first run of a stack finds its files, its compiled code and its data in no cache. Raises ConfigError for a
+    single run, which has nothing to be before.
+    """
+    if not jobs[0].config.sweep.warm_up:
+        return list(jobs)
+    if not multirun:
+        raise ConfigError(
+            "sweep.warm_up=true: has no effect on a single run; add -m, or give warm_up=true for this one"
+        )
+    firsts: dict[tuple[str, ...], Job] = {}
+    for job in jobs:
+        firsts.setdefault((job.config.stack.name, job.config.model.name, job.config.dataset.name), job)
+    before = [
+        Job(dataclasses.replace(job.config, warm_up=True), [*job.overrides, "warm_up=true"]) for job in firsts.values()
+    ]
+    return [*before, *jobs]
+
+
 def create(jobs: Sequence[Job], argv: Sequence[str], uri: str) -> Path:
     """Make a sweep's folder. Raises ConfigError where it cannot be made, or two jobs would measure the same."""
     hashes = [job.config.config_hash() for job in jobs]

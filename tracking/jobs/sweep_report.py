@@ -27,7 +27,7 @@ def write(folder: Path, note: str, study: StudyConfig | None = None) -> str:
     try:
         store = FolderRuns([folder])
         runs = store.find([folder.name])
-        if sum(run.finished for run in runs) < 2:
+        if sum(run.finished and not run.uncounted for run in runs) < 2:
             return note
         made = report.make(store, [folder.name], runs, study.by if study else ())
         comparison.add_published(made, study.reference if study else ())

@@ -40,7 +40,10 @@ WHERE_MISSED, WHERE_MEASURED = "epochs/trained", "throughput/model_flops_utiliza
 
 
 def grid(jobs: Sequence[Job]) -> dict[str, list[str]]:
-    """The keys in which the jobs differ, with their values in order of appearance; a group (model, ...) by name."""
+    """The keys in which the jobs differ, with their values in order of appearance; a group (model, ...) by name.
+
+    Not that some only fill caches: their names and the table say so.
+    """
     values_of: dict[str, dict[str, None]] = {}  # by key, in order of appearance
     for job in jobs:
         for key, value in flat(job.config).items():
@@ -49,7 +52,7 @@ def grid(jobs: Sequence[Job]) -> dict[str, list[str]]:
     return {
         key.removesuffix(".name"): list(values)
         for key, values in values_of.items()
-        if len(values) > 1 and (key.endswith(".name") or key.partition(".")[0] not in names)
+        if key != "warm_up" and len(values) > 1 and (key.endswith(".name") or key.partition(".")[0] not in names)
     }
 
 
@@ -103,7 +106,10 @@ def summary(jobs: Sequence[Job]) -> list[dict[str, Any]]:
         values = {key: Estimate(metrics[key], None, 1) if key in metrics else None for key in shown}
         rows.append({"labels": labels, "n": "", "status": status(job), "values": values})
     if "seed" in keys and len(jobs) > len(settings):
-        for setting, members in settings.items():
+        for setting, every in settings.items():
+            members = [job for job in every if not job.config.warm_up]
+            if not members:
+                continue
             labelled = iter(setting)  # in the order of the columns
             labels = {key: "all" if key == "seed" else next(labelled) for key in keys}
             rows.append({"labels": labels, **pooled(members, shown)})
@@ -137,12 +143,14 @@ def run_of(job: Job) -> Run:
 
 
 def status(job: Job) -> str:
+    uncounted = ", a warm-up, not counted" if job.config.warm_up else ""
     if job.result is None:
-        return "not run"
+        return f"not run{uncounted}"
     if job.result.failure is not None:
-        return f"{job.result.status}: {job.result.failure.kind}"
+        return f"{job.result.status}: {job.result.failure.kind}{uncounted}"
     missed = bool(job.result.targets) and not job.result.metrics["target_reached"]
-    return ("target missed" if missed else "finished") + (", resumed" if job.result.resumes else "")
+    resumed = ", resumed" if job.result.resumes else ""
+    return ("target missed" if missed else "finished") + resumed + uncounted
 
 
 def cells(row: dict[str, Any]) -> list[str]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from tracking.results.flat_keys import NONE, differing, flat, relative_change, words
 from tracking.results.folder_runs import FolderRuns
 from tracking.results.mlflow_runs import MlflowRuns
-from tracking.results.runs import REPEATS, TASK, Run, Runs, need_finished, newest_attempts
+from tracking.results.runs import REPEATS, TASK, UNCOUNTED_TAG, Run, Runs, need_finished, newest_attempts
 from tracking.results.table import Cell, Table
 
 __all__ = [
     "NONE",
     "REPEATS",
     "TASK",
+    "UNCOUNTED_TAG",
     "Cell",
     "FolderRuns",
     "MlflowRuns",

@@ -16,6 +16,7 @@ from typing import Protocol
 
 # What makes runs comparable at all: the same task to the same target.
 TASK = ("model", "dataset", "target_metric", "target_value")
+UNCOUNTED_TAG = "timetrial.uncounted"  # why no mean counts a run, though it may have gone well
 REPEATS = ("seed",)  # a setting is repeated with these
 MAX_LISTED = 10  # sweeps that are named where something unknown was asked for
 History = dict[str, list[tuple[int, int, float]]]  # by key: (step, time in ms, value), in order of step and time
@@ -59,6 +60,11 @@ class Run:
     def resumed(self) -> bool:
         """Whether it was interrupted and continued: then it has no time to accuracy."""
         return "resumed" in self.tags
+
+    @property
+    def uncounted(self) -> str | None:
+        """Why it is in no mean by what it was made for: "warm-up" of one that only fills caches; else None."""
+        return self.tags.get(UNCOUNTED_TAG)
 
     @property
     def missed(self) -> bool:

@@ -26,6 +26,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
             tags = {"env.driver": "580.2", "git.dirty": "true"} if name == "slow" else {}
             clocks = CLOCKS | {"gpus": [{"uuid": "a", "application_sm_clock_mhz": 1200}]} if name == "slow" else CLOCKS
             make_run(sweep, config(seed=seed), uri, step_sec, tags=tags, fingerprint=clocks)
+        if name == "same":  # its warm-up was slow, and is on no side
+            make_run(sweep, config(seed=1, warm_up=True), uri, 9.0)
+    sweep = make_sweep(root / "runs", "cold", uri, 1)
+    make_run(sweep, config(seed=1, warm_up=True), uri, 0.1)
     sweep = make_sweep(root / "runs", "bare", uri, 3)
     for seed, step_sec in enumerate(FAST, 1):
         none = {"env.gpu": None, "env.gpu_count": None, "env.driver": None, "env.cuda": None} if seed == 3 else {}
@@ -206,3 +210,9 @@ def test_mlflow_gives_the_same_answers(store: Path, gate: Gate, mlflow_environme
         answers.append((gate("base", "slow"), gate.run("diff", "base", "slow", *where)))
     assert answers[0] == answers[1]
     assert answers[0][1][0] == 0
+
+
+def test_a_side_of_warm_ups_alone_is_refused(gate: Gate) -> None:
+    code, words = gate("base", "cold")
+    assert code == 2
+    assert "--candidate cold: none of 1 runs is one that a mean counts: each is a warm-up; name others" in words

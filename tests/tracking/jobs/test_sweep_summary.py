@@ -41,6 +41,17 @@ def test_a_job_that_missed_its_target_has_its_rate_its_epochs_and_its_best_value
     assert (mean["best accuracy"], mean["samples/s"]) == ("0.9 ± 0.05", "101 ± 1")
 
 
+def test_a_warm_up_is_shown_and_in_no_mean() -> None:
+    jobs = [sweep.Job(studied.config(seed=1, warm_up=True), [], result=Result("finished", metrics=MISSED))]
+    jobs += [sweep.Job(studied.config(seed=seed), [], result=Result("finished", metrics=REACHED)) for seed in (1, 2)]
+    jobs[0].result.targets = {"accuracy": 0.9}  # type: ignore[union-attr]
+    rows = [dict(zip(sweep_summary.headings(jobs), sweep_summary.cells(row), strict=True))
+            for row in sweep_summary.summary(jobs)]  # fmt: skip
+    assert [row["status"] for row in rows[:2]] == ["target missed, a warm-up, not counted", "finished"]
+    assert (rows[-1]["n"], rows[-1]["time to accuracy (s)"]) == ("2 of 2", "10.00 ± 0.00")
+    assert "warm_up" not in rows[0]
+
+
 def test_where_all_reached_it_there_is_one_column_of_epochs() -> None:
     (row,) = shown(REACHED)
     assert "epochs trained" not in row

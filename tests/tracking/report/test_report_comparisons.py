@@ -294,3 +294,20 @@ def test_runs_that_were_not_alone_are_named(make: Callable[..., Report]) -> None
         "1 of 2 runs had neighbours on their cores or GPUs (vgg-digits-fp32-1gpu-seed2: cpu: 93 % of 2 cores (stress))"
     )
     assert [warning for warning in make(runs).warnings if warning.endswith(said)]
+
+
+def test_a_warm_up_is_in_no_mean_and_is_listed_whatever_became_of_it(
+    make: Callable[..., Report], tmp_path: Path
+) -> None:
+    runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11)) + repeated(config={"gpus": 2}, steps=(0.05, 0.06))
+    runs.append({"config": {"gpus": 1, "warm_up": True}, "step_sec": 9.0})
+    runs.append({"config": {"gpus": 2, "warm_up": True}, "accuracies": (0.1, 0.2)})
+    runs.append({"config": {"gpus": 2, "warm_up": True, "seed": 9}, "failure": "nan", "failed_after": (0.1,)})
+    made = make(runs)
+    assert [(setting.times(made.metric).n, setting.total) for setting in made.tasks[0].settings] == [(2, 3), (2, 4)]
+    assert {why for _, _, why in made.tasks[0].excluded} == {"not counted: warm-up"}
+    plain = made.plain()
+    assert audit(plain, [tmp_path]).differences == []
+    journal = next(tmp_path.glob("*/vgg-digits-fp32-1gpu-seed1-warm-up/journal.jsonl"))
+    journal.write_text(journal.read_text().replace("timetrial.uncounted", "timetrial.counted"))
+    assert "averages 2 runs, and 3 count" in " ".join(audit(plain, [tmp_path]).differences)
