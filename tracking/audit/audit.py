@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tracking.audit import sentences, tables
+from tracking.audit import missing, sentences, stacks, tables
 from tracking.audit.evidence import OF_TARGETS, Evidence, Outcome, computable, name_of
 from tracking.audit.samples import EXACT, Moments, close, marked, moments_of, printed, ratio, tolerance, wilson
 
@@ -22,10 +22,10 @@ def audit(report: Mapping[str, Any], roots: Sequence[Path]) -> Outcome:
     """Compare everything that a report (its JSON) says in numbers with the run folders at or below `roots`."""
     evidence = Evidence(report, roots)
     outcome = Outcome(num_runs=len(evidence.runs))
-    missing = [run["name"] for run in report["runs"] if run["id"] not in evidence.runs]
-    if missing:
+    without = [run["name"] for run in report["runs"] if run["id"] not in evidence.runs]
+    if without:
         words = ", ".join(map(str, roots))
-        outcome.differences.append(f"no run folder at or below {words} is of {', '.join(missing[:5])} ({len(missing)})")
+        outcome.differences.append(f"no run folder at or below {words} is of {', '.join(without[:5])} ({len(without)})")
         return outcome
     _members(evidence, outcome)
     _shares(evidence, outcome)
@@ -35,6 +35,8 @@ def audit(report: Mapping[str, Any], roots: Sequence[Path]) -> Outcome:
     _spent(evidence, outcome)
     tables.compare(evidence, outcome)
     sentences.compare(evidence, outcome)
+    stacks.compare(evidence, outcome)
+    missing.compare(evidence, outcome)
     return outcome
 
 

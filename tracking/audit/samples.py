@@ -163,7 +163,7 @@ def one_tail(low: Sequence[float], high: Sequence[float], step: float) -> float:
     from scipy.special import stdtr
 
     sizes = numpy.array([len(low), len(high)])
-    variances = _variances(low, high, step)
+    variances = variances_of(low, high, step)
     distance = float(numpy.mean(low) - numpy.mean(high))
     pooled = (sizes - 1) @ variances / (sizes.sum() - 2)
     squared = max(float((variances / sizes).sum()), float((pooled / sizes).sum()))
@@ -172,30 +172,9 @@ def one_tail(low: Sequence[float], high: Sequence[float], step: float) -> float:
     return float(stdtr(int(sizes.min()) - 1, distance / math.sqrt(squared)))
 
 
-def _variances(first: Sequence[float], second: Sequence[float], step: float) -> numpy.ndarray:
+def variances_of(first: Sequence[float], second: Sequence[float], step: float) -> numpy.ndarray:
     """At least those of values rounded to steps."""
     return numpy.array([max(numpy.var(side, ddof=1), step**2 / 12) for side in (first, second)])
-
-
-def would_tell(n: int, first: Sequence[float], second: Sequence[float], step: float, num_tests: int) -> bool:
-    """Whether n runs a side are the fewest, and more than there are, whose two-sided test would tell these means apart.
-
-    In four cases of five, were they the true ones, at the level of the hardest of so many tests; to a thousandth, as a
-    noncentral t is computed in several ways. Never of a side of one run, or of runs that cannot scatter.
-    """
-    from scipy.special import nctdtr, stdtrit
-
-    if min(len(first), len(second)) < 2 or not _variances(first, second, step).any():
-        return False
-    variance = float(_variances(first, second, step).sum())
-    distance = abs(float(numpy.mean(first) - numpy.mean(second)))
-
-    def power(n: int) -> float:
-        needed = stdtrit(n - 1, 1 - 0.05 / (2 * num_tests))
-        return 1.0 - float(nctdtr(n - 1, distance / math.sqrt(variance / n), needed))
-
-    least = 1 + min(len(first), len(second))
-    return n >= least and power(n) > 0.799 and (n == least or power(n - 1) < 0.801)
 
 
 def corrected(ranked: Sequence[float], p: float) -> float:

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from string import Formatter
 from typing import Any
 
+from tracking.audit import stacks
 from tracking.audit.evidence import OF_TARGETS, Evidence, Labels, Outcome, computable, name_of
-from tracking.audit.samples import Pair, close, marked, moments_of, printed, step, tolerance, would_tell
+from tracking.audit.power import would_tell
+from tracking.audit.samples import Pair, close, marked, moments_of, printed, step, tolerance
 
 MOST_NAMED = 3  # of the tied settings; of the others a sentence says how many there are
 COST = "cost/to_accuracy_usd"
@@ -64,6 +66,8 @@ def _holds(evidence: Evidence, record: Record) -> bool:
         return not computable(evidence.report["metric"]) or _leader(evidence, title, kind, values)
     if kind in OF_COSTS:
         return _cost(evidence, title, kind, values)
+    if kind in stacks.KINDS:
+        return stacks.holds(evidence, record)
     pairs = evidence.pairs(title)
     pair = pairs.get(frozenset((values["better"], values["worse"])))
     if pair is None:

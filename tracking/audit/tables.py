@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tracking.audit import missing, stacks
 from tracking.audit.evidence import OF_TARGETS, Evidence, Labels, Outcome, computable, name_of, rest
 from tracking.audit.run_figures import BEST, JournalFigures
 from tracking.audit.samples import Sample, marked, moments_of, printed, ratio, significant, tolerance
@@ -149,7 +150,7 @@ def pairs(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> 
         yield f"{better} against {worse}", row["so"], row["so"] == said != ""
 
 
-def stacks(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> Claims:
+def best_and_worst(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> Claims:
     workload, key = table["about"], evidence.report["metric"]
     by_name = {name_of(one): one for one in evidence.settings(workload)}
     best, worst, gap = rows
@@ -160,7 +161,7 @@ def stacks(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) ->
         good = row["n"] == str(len(sample)) and (marked(row[key], sample) if numbers else not row[key])
         good = good and row.get("reached", "") == (evidence.share(workload, by_name[name]) if key in OF_TARGETS else "")
         yield f"{row['']} stack", row[key], good and printed(row[key], (numbers or ())[1:], tolerance(key))
-    every = evidence.pairs(workload)
+    every = stacks.of_family(evidence, workload, best["stack"])
     pair = every.get(frozenset((best["stack"], worst["stack"])))
     if pair is None:
         yield "gap", f"{best['stack']} and {worst['stack']}", False
@@ -179,6 +180,8 @@ def stacks(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) ->
         and {record["values"]["better"], record["values"]["worse"]} == {best["stack"], worst["stack"]}
     ]
     yield "gap", gap[key], [gap[key]] == texts
+    said = stacks.note_of(evidence, workload, {best["stack"], worst["stack"]})
+    yield "what it says of them", table["note"], table["note"] == said
 
 
 def speed_ups(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> Claims:
@@ -230,7 +233,8 @@ def own_beside_published(evidence: Evidence, table: Mapping[str, Any], rows: Seq
 CHECKS: dict[str, Callable[[Evidence, Mapping[str, Any], Sequence[Row]], Claims]] = {
     "settings": settings,
     "pairs": pairs,
-    "stacks": stacks,
+    "stacks": best_and_worst,
+    "missing": missing.rows_of,
     "speed-ups": speed_ups,
     "excluded": excluded,
     "beside": own_beside_published,

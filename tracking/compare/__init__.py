@@ -7,8 +7,10 @@ The arithmetic is pure, and has its formulas' sources beside it. It draws nothin
 from __future__ import annotations
 
 from tracking.compare import confounding, diff, estimates, gate, grouping, time_to_event
+from tracking.compare.best_stack import Extremes, extremes
 from tracking.compare.estimates import QUANTITIES, RATIOS, Comparison, Estimate, Quantity, estimate, speed_up
 from tracking.compare.grouping import DEVICES, Setting, Task, is_stack
+from tracking.compare.missing import missing
 from tracking.compare.statistics import mean_and_standard_error, t_test
 from tracking.compare.time_to_event import UNTIL_GIVEN_UP, Share, Times, share
 
@@ -19,6 +21,7 @@ __all__ = [
     "UNTIL_GIVEN_UP",
     "Comparison",
     "Estimate",
+    "Extremes",
     "Quantity",
     "Setting",
     "Share",
@@ -28,10 +31,12 @@ __all__ = [
     "diff",
     "estimate",
     "estimates",
+    "extremes",
     "gate",
     "grouping",
     "is_stack",
     "mean_and_standard_error",
+    "missing",
     "share",
     "speed_up",
     "t_test",

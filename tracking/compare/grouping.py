@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -138,7 +139,9 @@ def group(runs: Sequence[Run], axes: Sequence[str], values: Values, with_missed:
 
 def _task(name: str, axes: Sequence[str], members: Mapping[tuple[str, ...], list[Run]], with_missed: bool) -> Task:
     settings, excluded = [], []
-    for labels in sorted(members, key=lambda labels: [in_order(value) for value in labels]):
+    places = {labels: [in_order(value, is_stack(axis)) for axis, value in zip(axes, labels, strict=True)]
+              for labels in members}  # fmt: skip
+    for labels in sorted(members, key=places.__getitem__):
         runs = members[labels]
         good = [run for run in runs if why_excluded(run, with_missed) is None]
         missed = [run for run in runs if why_excluded(run) == MISSED and run not in good]
@@ -156,12 +159,16 @@ def title(run: Run) -> str:
     return f"{model or '?'} on {dataset or '?'}" + (f" to {target}" if target else ", no target")
 
 
-def in_order(value: str) -> tuple[int, float, str]:
-    """Sorts numbers by value and before words."""
+def in_order(value: str, version: bool = False) -> list[tuple[int, float, str]]:
+    """Sorts numbers by value and before words; of a version its parts one after the other: 535.9 before 535.104."""
     try:
-        return 0, float(value), ""
+        return [_in_order(part) for part in re.split(r"[.+_ -]", value)] if version else [(0, float(value), "")]
     except ValueError:
-        return 1, 0.0, value
+        return [(1, 0.0, value)]
+
+
+def _in_order(part: str) -> tuple[int, float, str]:
+    return (0, float(part), "") if part.isdecimal() else (1, 0.0, part)
 
 
 def is_stack(axis: str) -> bool:

@@ -6,13 +6,14 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 
-from tracking.compare import Estimate, Setting, Task, Times, estimate, is_stack
-from tracking.report import charts
-from tracking.report.charts import MOST_LINES, Point
-from tracking.results import Run, Runs
+from tracking.compare import Estimate, Setting, Task, Times, estimate, grouping, is_stack
+from tracking.report.drawing import MOST_BARS, MOST_LINES, Point
+from tracking.results import NONE, Run, Runs
 from tracking.run import evaluations
 
 TIME, RATE, COST = "time/to_accuracy_sec", "throughput/samples_per_sec", "cost/to_accuracy_usd"
+# A stack's axes in the words of its field.
+NAMES = {"env.cuda": "CUDA", "env.torch": "PyTorch", "env.cudnn": "cuDNN", "env.nccl": "NCCL", "env.python": "Python"}
 PANELS = {
     "GPU utilisation (%)": r"system/gpu_\d+_utilization_percentage",
     "CPU utilisation (%)": r"system/cpu_utilization_percentage",
@@ -21,25 +22,34 @@ PANELS = {
 }
 
 
-def by_stack(task: Task, key: str) -> dict[str, dict[str, Times]]:
-    """By CUDA version and what else a setting is, and by driver: the times of the runs."""
-    found: dict[str, dict[str, dict[str, list[Run]]]] = {}
+def by_stack(task: Task, key: str) -> dict[str, dict[str, dict[str, Times]]]:
+    """By model of GPU, by the rest of the stack and what else a setting is, and by driver: the times of the runs."""
+    kinds: dict[tuple[str, str, str], dict[str, list[Run]]] = {}
     for setting in task.settings:
-        others = [f"{axis}={value}" for axis, value in setting.labels.items() if not is_stack(axis)]
         given_up = setting.given_up if key == TIME else ()
         runs = {run.id: run for run in [*(run for run in setting.runs if key in run.metrics), *given_up]}
         for run in runs.values():
-            driver, cuda = run.tags.get("env.driver"), run.tags.get("env.cuda")
-            if driver and cuda:
-                kinds = found.setdefault(" ".join([f"CUDA {cuda}", *others]), {}).setdefault(driver, {})
-                kinds.setdefault("averaged" if key in run.metrics else "given up", []).append(run)
-    return {
-        name: {
-            driver: Setting({}, kinds.get("averaged", []), 0, given_up=kinds.get("given up", [])).times(key)
-            for driver, kinds in drivers.items()
-        }
-        for name, drivers in found.items()
-    }
+            driver, curve = run.tags.get("env.driver"), curve_of(setting, run)
+            if driver and curve:
+                place = (run.tags.get("env.gpu", "unknown GPU"), curve, driver)
+                kind = "averaged" if key in run.metrics else "given up"
+                kinds.setdefault(place, {}).setdefault(kind, []).append(run)
+    found: dict[str, dict[str, dict[str, Times]]] = {}
+    for (gpu, curve, driver), runs_of in kinds.items():
+        times = Setting({}, runs_of.get("averaged", []), 0, given_up=runs_of.get("given up", [])).times(key)
+        found.setdefault(gpu, {}).setdefault(curve, {})[driver] = times
+    return found
+
+
+def curve_of(setting: Setting, run: Run) -> str:
+    """What stands for a run in a legend: the stack's other axes, CUDA where there are none, and what else there is."""
+    named = {grouping.SHORT.get(axis, axis): value for axis, value in setting.labels.items() if value != NONE}
+    stack = [f"{NAMES.get(axis, axis)} {value}" for axis, value in named.items()
+             if is_stack(axis) and axis != "env.driver"]  # fmt: skip
+    if not stack and "env.cuda" in run.tags:
+        stack = [f"CUDA {run.tags['env.cuda']}"]
+    others = [f"{axis}={value}" for axis, value in named.items() if not is_stack(axis) and axis != "env.gpu"]
+    return " ".join([*stack, *others]) if stack else ""
 
 
 def share_of(setting: Setting) -> str:
@@ -49,9 +59,16 @@ def share_of(setting: Setting) -> str:
 def shares_of(task: Task) -> str:
     """Of each setting how many runs reached the target, and that a mean is a bound where some did not."""
     there = [setting for setting in task.settings if setting.reached]
-    words = "; ".join(f"{setting.name} {share_of(setting)}" for setting in there[: charts.MOST_BARS])
+    words = "; ".join(f"{setting.name} {share_of(setting)}" for setting in there[:MOST_BARS])
     bound = ", where the mean is at least what is drawn" if any(setting.given_up for setting in there) else ""
     return f". Reached the target{bound}: {words}" if there else ""
+
+
+def bounds_of(task: Task) -> str:
+    """The settings of which not every run reached the target; "" where there are none."""
+    there = [setting for setting in task.settings if setting.given_up]
+    words = "; ".join(f"{setting.name} {share_of(setting)}" for setting in there[:MOST_BARS])
+    return f". ≥: the mean is at least what is drawn, since not every run reached the target: {words}" if words else ""
 
 
 def middle(runs: Sequence[Run]) -> Run:
@@ -106,7 +123,17 @@ def points_of(task: Task, key: str) -> dict[str, Point]:
 
 
 def as_point(x: float, found: Estimate) -> Point:
-    return Point(x, found.mean, found.error or 0.0)
+    return Point(x, found.mean, found.error or 0.0, at_least=bool(found.bound))
+
+
+def as_version(name: str) -> list[tuple[int, float, str]]:
+    """Puts the names of drivers and of curves into the order of the versions in them."""
+    return grouping.in_order(name, version=True)
+
+
+def means_of(times: Mapping[str, Times]) -> dict[str, Point]:
+    """The mean of each driver's runs."""
+    return {driver: as_point(0.0, mean) for driver, values in times.items() if (mean := estimate(values))}
 
 
 def longest(lines: Mapping[str, list[Point]]) -> dict[str, list[Point]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,17 +19,20 @@ from tracking.compare import (
     speed_up,
     time_to_event,
 )
-from tracking.report import charts
-from tracking.report.charts import MOST_LINES, Lines, Point
+from tracking.report import charts, stack_chart
+from tracking.report.drawing import MOST_BARS, MOST_LINES, Lines, Point, png
 from tracking.report.plot_data import (
     COST,
     PANELS,
     RATE,
     TIME,
     as_point,
+    as_version,
+    bounds_of,
     by_stack,
     clock_start_ms,
     longest,
+    means_of,
     middle,
     panels_of,
     points_of,
@@ -48,10 +51,17 @@ class Plot:
 
 
 class Plotter:
-    """Draws the figures of a report's workloads; of runs it reads the histories of one a setting, the middle one."""
+    """Draws the figures of a report's workloads; of runs it reads the histories of one a setting, the middle one.
 
-    def __init__(self, store: Runs, tasks: Sequence[Task], progress: Callable[[], None]) -> None:
+    `about_stacks` is what the report says of each workload's stacks, by its title.
+    """
+
+    def __init__(
+        self, store: Runs, tasks: Sequence[Task], progress: Callable[[], None],
+        about_stacks: Mapping[str, Sequence[str]],
+    ) -> None:  # fmt: skip
         self._store = store
+        self._about_stacks = about_stacks
         self._workloads = tasks
         self._progress = progress
         self._starts_ms: dict[str, float] = {}  # when the clock of a run started, by its id
@@ -90,7 +100,7 @@ class Plotter:
         if not any(by_epoch.values()):
             return None
         drawn = charts.accuracy(metric, by_epoch, by_time, target)
-        return Plot("accuracy", f"{metric} over epochs and over time; {self._said(task)}", charts.png(drawn))
+        return Plot("accuracy", f"{metric} over epochs and over time; {self._said(task)}", png(drawn))
 
     def reached(self, task: Task) -> Plot | None:
         there = [setting for setting in task.settings if setting.times(TIME).n][:MOST_LINES]
@@ -107,7 +117,7 @@ class Plotter:
             ]
         caption = "share of runs that has reached the target over time (Kaplan and Meier), with the share of all runs"
         drawn = charts.reached(steps, crosses)
-        return Plot("reached", f"{caption} and its 95 % interval", charts.png(drawn))
+        return Plot("reached", f"{caption} and its 95 % interval", png(drawn))
 
     def scaling(self, task: Task) -> Plot | None:
         key, unit = (TIME, "time to accuracy (s)")
@@ -128,37 +138,41 @@ class Plotter:
             return None
         caption = f"{unit.rpartition(' (')[0]} and speed-up over devices; error bars are standard errors"
         caption += shares_of(task) if key == TIME else ""
-        return Plot("scaling", caption, charts.png(charts.scaling(lines, ups, unit)))
+        return Plot("scaling", caption, png(charts.scaling(lines, ups, unit)))
 
     def throughput(self, task: Task) -> Plot | None:
         values = points_of(task, RATE)
         if not values:
             return None
-        some = f" of the first {charts.MOST_BARS} settings" if len(values) > charts.MOST_BARS else ""
+        some = f" of the first {MOST_BARS} settings" if len(values) > MOST_BARS else ""
         return Plot(
             "throughput",
             f"steady-state rate{some}; error bars are standard errors",
-            charts.png(charts.bars(values, "throughput (samples/s)")),
+            png(charts.bars(values, "throughput (samples/s)")),
         )
 
     def stacks(self, task: Task) -> Plot | None:
-        """Drawn where runs of several drivers or CUDA versions are there."""
+        """Drawn where runs of several drivers or other stacks are there; below it stands what is said of them."""
         key = TIME if any(setting.values(TIME) for setting in task.settings) else "time/train_sec"
-        found = by_stack(task, key)
-        drivers = {driver for values in found.values() for driver in values}
-        versions = {name.split()[1] for name in found}
+        times = by_stack(task, key)
+        curves = {name for panel in times.values() for name in panel}
+        by_driver = [drivers for panel in times.values() for drivers in panel.values()]
+        drivers = sorted({driver for found in by_driver for driver in found}, key=as_version)
         asked = any(is_stack(axis) for setting in task.settings for axis in setting.labels)
-        along = any(len(by_driver) > 1 for by_driver in found.values())  # a curve, and not single points
-        if max(len(drivers), len(versions)) < 2 or not (asked or along) or len(found) > MOST_LINES:
+        along = any(len(found) > 1 for found in by_driver)  # a curve, and not single points
+        if max(len(drivers), len(curves)) < 2 or not (asked or along) or len(curves) > MOST_LINES:
             return None
-        curves = {
-            cuda: {driver: as_point(0.0, mean) for driver, times in found[cuda].items() if (mean := estimate(times))}
-            for cuda in sorted(found)
+        panels = {
+            gpu: {name: means_of(panel[name]) for name in sorted(panel, key=as_version)}
+            for gpu, panel in sorted(times.items())
         }
         label = "time to accuracy (s)" if key == TIME else "training time (s)"
-        caption = "run time over driver and CUDA, on an axis that need not begin at 0; error bars are standard errors"
-        caption += shares_of(task) if key == TIME else ""
-        return Plot("stacks", caption, charts.png(charts.stacks(curves, label)))
+        caption = f"{label.rpartition(' (')[0]} over drivers, on axes that need not begin at 0; error bars are standard"
+        caption += " errors"
+        caption += bounds_of(task) if key == TIME else ""
+        words = " ".join(self._about_stacks.get(task.title, []))
+        drawn = stack_chart.stacks(panels, drivers, label)
+        return Plot("stacks", f"{caption}. {words}".strip(), png(drawn))
 
     def utilisation(self, task: Task) -> Plot | None:
         panels: dict[str, dict[str, list[Point]]] = {label: {} for label in PANELS}
@@ -173,7 +187,7 @@ class Plotter:
         if not shown:
             return None
         caption = f"utilisation over time, before the clock (left of 0) and on it; {self._said(task)}"
-        return Plot("utilisation", caption, charts.png(charts.utilisation(shown)))
+        return Plot("utilisation", caption, png(charts.utilisation(shown)))
 
     def cost(self, task: Task) -> Plot | None:
         seconds, dollars = points_of(task, TIME), points_of(task, COST)
@@ -185,7 +199,7 @@ class Plotter:
         if not points:
             return None
         caption = f"cost against time; error bars are standard errors{shares_of(task)}"
-        return Plot("cost", caption, charts.png(charts.cost(points)))
+        return Plot("cost", caption, png(charts.cost(points)))
 
     def mean_utilisation(self) -> Plot | None:
         panels = {
@@ -195,7 +209,7 @@ class Plotter:
         }  # fmt: skip
         of = "over the middle runs of each workload's settings"
         caption = f"Mean utilisation on the clock, {of}; error bars are standard errors"
-        return Plot("mean-utilisation", caption, charts.png(charts.mean_utilisation(panels)))
+        return Plot("mean-utilisation", caption, png(charts.mean_utilisation(panels)))
 
     @cached_property
     def means(self) -> dict[str, dict[str, list[float]]]:

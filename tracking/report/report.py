@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracking.compare import Comparison, Setting, Task, confounding, estimates, grouping, is_stack
+from tracking.compare import Comparison, Setting, Task, confounding, estimates, grouping, is_stack, missing
 from tracking.mirror import UID_TAG
-from tracking.report import sentences, tables
+from tracking.report import sentences, stack_tables, tables
 from tracking.report.plot_data import COST, TIME
 from tracking.report.plots import Plot, Plotter
 from tracking.report.sentences import Sentence
@@ -94,7 +94,7 @@ def make(
         report.warnings.append(f"left out: {num_superseded} failed attempts of jobs that their sweep ran again")
     for task in tasks:
         report.warnings += confounding.warnings(task, axes, store, values, progress)
-        _add_workload(report, task)
+        _add_workload(report, task, store)
     if speed_ups := tables.speed_up_table(tasks, report.metric):
         report.tables.append(speed_ups)
     table, sentence = tables.excluded_table(tasks, len(runs))
@@ -102,11 +102,12 @@ def make(
     answered = answer(report)
     report.sentences += [sentence, *answered]
     report.answer = " ".join(sentence.text for sentence in answered)
-    report.plots = list(Plotter(store, tasks, progress).plots())
+    about_stacks = {task.title: _about_stacks(report, task) for task in tasks}
+    report.plots = list(Plotter(store, tasks, progress, about_stacks).plots())
     return report
 
 
-def _add_workload(report: Report, task: Task) -> None:
+def _add_workload(report: Report, task: Task, store: Runs) -> None:
     table, figures = tables.settings_table(task, report.axes)
     report.tables.append(table)
     report.figures += figures
@@ -116,10 +117,17 @@ def _add_workload(report: Report, task: Task) -> None:
         table, said = tables.comparison_table(task, report.metric, pairs)
         report.tables.append(table)
         report.sentences += said
-        if any(is_stack(axis) for axis in report.axes):
-            table, sentence = tables.stack_table(task, report.metric, pairs)
-            report.tables.append(table)
-            report.sentences.append(sentence)
+    if any(is_stack(axis) for axis in report.axes):
+        found, said = stack_tables.stack_tables(task, report.metric, pairs)
+        report.tables += found
+        report.sentences += said
+    if rows := missing(task, report.axes, report.metric, store):
+        report.tables.append(stack_tables.missing_table(task, report.axes, rows))
+
+
+def _about_stacks(report: Report, task: Task) -> list[str]:
+    """What is said of the best and the worst stack."""
+    return [table.note for table in report.tables if (table.kind, table.about) == ("stacks", task.title)]
 
 
 def general_warnings(report: Report) -> list[str]:

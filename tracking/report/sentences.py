@@ -15,6 +15,10 @@ from tracking.compare import UNTIL_GIVEN_UP, Comparison, Setting, estimate
 MOST_NAMED = 3  # settings of which a sentence says the names
 LEADER = "{workload}: {metric} is {figure} (n = {n}{reached}) with {setting}, "
 GAP = "more than the noise (p = {p_corrected:.2g}, corrected for {num_pairs} {pairs})"
+NO_CONCLUSION = (
+    "{workload}{among}: no conclusion is possible about the best stack. The best mean is of {better} and the worst of "
+    "{worse}, by a factor of "
+)
 OTHERS = "{num_given_up} count as not having reached the target, and {num_excluded} count nowhere."
 TEMPLATES = {
     "no run counts": "{workload}: no run counts that has {metric}.",
@@ -33,6 +37,16 @@ TEMPLATES = {
     "gap told apart": GAP,
     "gap not told apart": "not " + GAP,
     "gap of one run": "not more than the noise (one run a side)",
+    "best stack": "{workload}{among}: the best stack is {better} and the worst {worse}, by a factor of "
+    "{factor:.3g}{interval}.",
+    "no best stack": NO_CONCLUSION + "{factor:.3g}{interval}, which may be noise.",
+    "stack of one run": NO_CONCLUSION + "{factor:.3g}, but there is one run of {few}: repeat it with other seeds.",
+    "best stack saves": " {better} saves {difference} USD a training to the target ({better_usd} and not {worse_usd}).",
+    "best stack costs": " {better} costs {difference} USD more a training to the target ({better_usd} and not "
+    "{worse_usd}).",
+    "runs that would decide": " {num_runs} runs a side would decide in {power:.0%} of cases, if the two truly differ "
+    "as much: {num_more} more in all.",
+    "decides when": " How many runs would decide is not known: {why}.",
     "excluded": "Not in every mean: {num_excluded} of {num_runs} runs",
 }
 

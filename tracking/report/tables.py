@@ -1,4 +1,4 @@
-"""The tables of a report: settings with their means, which differ, stacks, speed-ups, and what is not counted."""
+"""The tables of a report: settings with their means, which differ, speed-ups, and what is not counted."""
 
 from __future__ import annotations
 
@@ -157,21 +157,6 @@ def comparison_table(task: Task, metric: str, pairs: Sequence[Comparison]) -> tu
 
 def counted(pairs: int) -> str:
     return f"{pairs} pair{'s' * (pairs != 1)}"
-
-
-def stack_table(task: Task, metric: str, pairs: Sequence[Comparison]) -> tuple[Table, Sentence]:
-    """Best and worst stack, the gap between them, and whether it is more than the noise."""
-    widest = max(pairs, key=lambda pair: pair.factor)
-    shares = ["reached"] if metric in UNTIL_GIVEN_UP else []
-    rows = []
-    for role, setting in (("best", widest.better), ("worst", widest.worse)):
-        found = estimate(setting.times(metric))
-        cells = [role, setting.name, found.text() if found else "", f"{setting.times(metric).n}"]
-        rows.append([*cells, *(shown_share(setting) for _ in shares)])
-    said = sentences.gap(task.title, widest, len(pairs))
-    rows.append(["gap", f"{100 * (widest.factor - 1):.1f} %", said.text, "", *("" for _ in shares)])
-    columns = dict.fromkeys(["", "stack", metric, "n", *shares], "")
-    return Table(f"{task.title}: best and worst stack", columns, rows, kind="stacks", about=task.title), said
 
 
 def speed_up_table(tasks: Sequence[Task], metric: str) -> Table | None:

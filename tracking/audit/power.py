@@ -1,0 +1,83 @@
+"""How many runs would tell two settings apart, and the bounds of the factor between them, once more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy
+
+from tracking.audit.samples import Sample, is_rate, one_tail, step, variances_of
+
+MOST_RUNS = 10_000  # a side; beyond that a report gives no number
+
+
+def would_tell(n: int, first: Sequence[float], second: Sequence[float], step: float, num_tests: int) -> bool:
+    """Whether n runs a side are the fewest, and more than there are, whose two-sided test would tell these means apart.
+
+    In four cases of five, were they the true ones, at the level of the hardest of so many tests; to a thousandth, as a
+    noncentral t is computed in several ways. Never of a side of one run, or of runs that cannot scatter.
+    """
+    if min(len(first), len(second)) < 2 or not variances_of(first, second, step).any():
+        return False
+    least = 1 + min(len(first), len(second))
+    powers = [power(number, first, second, step, num_tests) for number in (n, n - 1)]
+    return n >= least and powers[0] > 0.799 and (n == least or powers[1] < 0.801)
+
+
+def power(n: int, first: Sequence[float], second: Sequence[float], step: float, num_tests: int) -> float:
+    """In what share of cases n runs a side would tell these means apart, were they and their spread the true ones."""
+    from scipy.special import nctdtr, stdtrit
+
+    variance = float(variances_of(first, second, step).sum())
+    distance = abs(float(numpy.mean(first) - numpy.mean(second)))
+    needed = stdtrit(n - 1, 1 - 0.05 / (2 * num_tests))
+    return 1.0 - float(nctdtr(n - 1, distance / math.sqrt(variance / n), needed))
+
+
+def has_bounds(key: str, better: Sample, worse: Sample) -> bool:
+    """Whether there is an interval of the factor between two settings: of means above 0 that are no whole numbers."""
+    largest = max(better.largest, worse.largest)
+    means = [float(numpy.mean(sample.early(largest))) for sample in (better, worse)]
+    return step(key) == 0 and min(means) > 0
+
+
+def bounds_hold(
+    key: str, better: Sample, worse: Sample, low: float, high: float | None, num_tests: int
+) -> bool:  # fmt: skip
+    """Whether the test of a factor just rejects what is below `low`, and what is above `high` (None: nothing is).
+
+    Each at a level of 5 % / 2 / number of tests.
+    """
+    top, bottom = (better, worse) if is_rate(key) else (worse, better)
+    level, far = 0.05 / (2 * num_tests), math.exp(20)  # what is further away is called no bound
+
+    def below(factor: float) -> float:
+        return _one_sided(_times(bottom, factor), top)
+
+    def above(factor: float) -> float:
+        return _one_sided(top, _times(bottom, factor))
+
+    middle = float(numpy.mean(top.numbers or top.bounds) / numpy.mean(bottom.numbers or bottom.bounds))
+    good = _turns(below, low, level) if low else below(middle / far) >= level * (1 - 1e-6)
+    return good and (_turns(above, high, level) if high is not None else above(middle * far) >= level * (1 - 1e-6))
+
+
+def _turns(p_value, factor: float, level: float) -> bool:  # type: ignore[no-untyped-def]
+    """Whether a p-value passes its level at this factor."""
+    ends = sorted(p_value(factor * (1 + near)) for near in (-1e-6, 1e-6))
+    return bool(ends[0] <= level * (1 + 1e-9) and ends[1] >= level * (1 - 1e-9))
+
+
+def _times(sample: Sample, factor: float) -> Sample:
+    numbers, bounds = ([factor * value for value in values] for values in (sample.numbers, sample.bounds))
+    return Sample(numbers, bounds, sample.never)
+
+
+def _one_sided(low: Sample, high: Sample) -> float:
+    """The p-value for the true mean of the one being below that of the other; what stopped short counts against it."""
+    largest = max(low.largest, high.largest)
+    tail = one_tail(low.late(largest), high.early(largest), 0.0)
+    if not low.num_short + high.num_short:
+        return tail
+    return min(1.0, max(2 * tail, 0.5 ** (len(low) + len(high))))

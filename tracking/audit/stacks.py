@@ -1,0 +1,177 @@
+"""What a report says of software stacks, against the journals: the best and the worst, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tracking.audit.evidence import Evidence, Labels, Outcome, name_of
+from tracking.audit.power import MOST_RUNS, bounds_hold, has_bounds, power, would_tell
+from tracking.audit.samples import Pair, Sample, close, moments_of, printed, step, tolerance
+
+COST = "cost/to_accuracy_usd"
+SHORT = {"topology": "env.topology", "hardware": "env.gpu", "driver": "env.driver", "cuda": "env.cuda"}
+SOFTWARE = {
+    "stack", "stack.name", "env.stack_id", "env.image", "env.driver", "env.cuda", "env.cudnn", "env.nccl", "env.torch",
+    "env.python",
+}  # fmt: skip
+VERDICTS = ("best stack", "no best stack", "stack of one run")
+WORTH = ("best stack saves", "best stack costs")
+DECIDING = ("runs that would decide", "decides when")
+KINDS = {*VERDICTS, *WORTH, *DECIDING}
+MISSES, EQUALS = "runs that did not reach the target have no spread", "the means are equal, or nobody makes so many"
+Record = Mapping[str, Any]
+
+
+def is_stack(axis: str) -> bool:
+    return SHORT.get(axis, axis) in SOFTWARE
+
+
+def beside(setting: Labels) -> tuple[tuple[str, str], ...]:
+    """What a setting is beside its stack: only where that is the same are stacks compared."""
+    return tuple((axis, value) for axis, value in setting.items() if not is_stack(axis))
+
+
+def of_family(evidence: Evidence, workload: str, name: str) -> dict[frozenset[str], Pair]:
+    """The pairs of stacks among the settings that are otherwise as the one of this name."""
+    families = {name_of(setting): beside(setting) for setting in evidence.settings(workload)}
+    same = {other for other, family in families.items() if family == families.get(name)}
+    return {both: pair for both, pair in evidence.pairs(workload).items() if both <= same}
+
+
+def note_of(evidence: Evidence, workload: str, names: set[str]) -> str:
+    """All that the report says of a pair of stacks."""
+    return "".join(record["text"] for record in _records(evidence, workload) if set(record["values"]["pair"]) == names)
+
+
+def _records(evidence: Evidence, workload: str) -> list[Record]:
+    return [one for one in evidence.report["sentences"] if one["kind"] in KINDS and one["workload"] == workload]
+
+
+def compare(evidence: Evidence, outcome: Outcome) -> None:
+    """Whether every sentence and table that is due is there: no number of a record says that another is left out."""
+    if not any(is_stack(axis) for axis in evidence.report["by"]):
+        return
+    for workload in sorted({run["workload"] for run in evidence.claimed.values()}):
+        said: dict[tuple[Any, ...], list[Record]] = {}
+        by_name = {name_of(setting): setting for setting in evidence.settings(workload)}
+        for record in _records(evidence, workload):
+            said.setdefault(beside(by_name.get(record["values"]["pair"][0], {})), []).append(record)
+        for family in sorted({beside(setting) for setting in by_name.values()}):
+            member = next(name for name, setting in by_name.items() if beside(setting) == family)
+            records = said.get(family, [])
+            good = _complete(evidence, workload, of_family(evidence, workload, member), records)
+            words = f"{workload}, {name_of(dict(family))}: says {[record['kind'] for record in records]} of its stacks"
+            outcome.note(good, f"{words}, and something else is due")
+
+
+def _complete(
+    evidence: Evidence, workload: str, pairs: Mapping[frozenset[str], Pair], records: list[Record]
+) -> bool:  # fmt: skip
+    kinds = [record["kind"] for record in records]
+    if not pairs:
+        return not kinds
+    if not kinds or frozenset(records[0]["values"]["pair"]) not in pairs:
+        return False
+    pair = pairs[frozenset(records[0]["values"]["pair"])]
+    if pair.corrected is None:
+        return kinds == [VERDICTS[2]]
+    if not pair.told_apart:
+        return kinds[:1] == [VERDICTS[1]] and len(kinds) == 2 and kinds[1] in DECIDING
+    priced = _saved(evidence, workload, records[0]["values"]["pair"]) is not None
+    return kinds[:1] == [VERDICTS[0]] and len(kinds) == 1 + priced and (not priced or kinds[1] in WORTH)
+
+
+def holds(evidence: Evidence, record: Record) -> bool:
+    """Whether a record on stacks says what the journals do."""
+    workload, values, key = record["workload"], record["values"], evidence.report["metric"]
+    by_name = {name_of(setting): setting for setting in evidence.settings(workload)}
+    names = values["pair"]
+    pair = evidence.pairs(workload).get(frozenset(names))
+    if pair is None or beside(by_name[names[0]]) != beside(by_name[names[1]]):
+        return False
+    own = [name_of({axis: value for axis, value in by_name[name].items() if is_stack(axis)}) for name in names]
+    near = max(tolerance(key), 1e-6)
+    widest = max(other.factor for other in of_family(evidence, workload, names[0]).values())
+    good = own == [values["better"], values["worse"]] and pair.factor >= widest * (1 - near)
+    good = good and (pair.better == names[0] or pair.factor - 1 <= near)
+    check = next(check for kinds, check in CHECKS.items() if record["kind"] in kinds)
+    return good and check(evidence, workload, pair, record)
+
+
+def _verdict(evidence: Evidence, workload: str, pair: Pair, record: Record) -> bool:
+    kind, values, key = record["kind"], record["values"], evidence.report["metric"]
+    by_name = {name_of(setting): setting for setting in evidence.settings(workload)}
+    others = "".join(f", {axis}={value}" for axis, value in beside(by_name[values["pair"][0]]))
+    good = (values["workload"], values["among"]) == (workload, others)
+    good = good and close(values["factor"], pair.factor, max(tolerance(key), 1e-6), 1)
+    samples = [evidence.sample(workload, by_name[name], key) for name in values["pair"]]
+    if pair.corrected is None:
+        few = [name for name, sample in zip(values["pair"], samples, strict=True) if len(sample) < 2]
+        return good and kind == VERDICTS[2] and values["few"] == " and of ".join(few)
+    good = good and kind == VERDICTS[not pair.told_apart]
+    if not has_bounds(key, *samples):
+        return good and (values["low"], values["high"], values["interval"]) == (None, None, "")
+    num_tested = sum(other.p is not None for other in evidence.pairs(workload).values())
+    low, high, text = values["low"], values["high"], values["interval"]
+    good = good and (values["num_pairs"], values["confidence"]) == (num_tested, 0.95)
+    between = f"{low:.3g} to {high:.3g}" if low and high else f"up to {high:.3g}" if high else f"{low:.3g} or more"
+    words = f" ({between if low or high else 'any'}, with 95% confidence"
+    words += f" for all {num_tested} pairs at once)" if num_tested > 1 else ")"
+    return good and text == words and bounds_hold(key, *samples, low, high, num_tested)
+
+
+def _saved(evidence: Evidence, workload: str, names: list[str]) -> tuple[float, float | None, str, list[Sample]] | None:
+    """By how much the second one's mean cost is above the first one's, its error and the sign of a bound."""
+    by_name = {name_of(setting): setting for setting in evidence.settings(workload)}
+    samples = [evidence.sample(workload, by_name[name], COST) for name in names]
+    known = [moments_of(sample) for sample in samples]
+    if known[0] is None or known[1] is None or all(sample.num_short for sample in samples):
+        return None
+    (_, low, low_error, _), (_, high, high_error, _) = known
+    error = None if low_error is None or high_error is None else (low_error**2 + high_error**2) ** 0.5
+    return high - low, error, "≥" if samples[1].num_short else "≤" if samples[0].num_short else "", samples
+
+
+def _worth(evidence: Evidence, workload: str, pair: Pair, record: Record) -> bool:
+    values, found = record["values"], _saved(evidence, workload, record["values"]["pair"])
+    if found is None or not pair.told_apart:
+        return False
+    saved, error, sign, samples = found
+    if (kind := WORTH[saved < 0]) != record["kind"]:
+        return False
+    sign = sign if kind == WORTH[0] else {"≥": "≤", "≤": "≥"}.get(sign, "")
+    good = close(values["mean"], abs(saved), 1e-9, 1e-9) and close(values["standard_error"], error, 1e-6, 1e-9)
+    good = good and printed(values["difference"], [abs(saved), error], 1e-6)
+    good = good and values["difference"].startswith(f"{sign} " if sign else tuple("0123456789"))
+    for text, sample in zip((values["better_usd"], values["worse_usd"]), samples, strict=True):
+        expected = moments_of(sample)
+        assert expected is not None
+        good = good and printed(text, expected[1:3], 1e-9) and text.startswith("≥ ") == bool(sample.num_short)
+    return good
+
+
+def _deciding(evidence: Evidence, workload: str, pair: Pair, record: Record) -> bool:
+    values, key = record["values"], evidence.report["metric"]
+    by_name = {name_of(setting): setting for setting in evidence.settings(workload)}
+    samples = [evidence.sample(workload, by_name[name], key) for name in values["pair"]]
+    first, second = (sample.numbers for sample in samples)
+    num_tested = sum(other.p is not None for other in evidence.pairs(workload).values())
+    if pair.told_apart or pair.corrected is None:
+        return False
+    misses = any(sample.num_short for sample in samples)
+    if record["kind"] == DECIDING[0]:
+        more = sum(max(0, values["num_runs"] - len(sample)) for sample in samples)
+        good = values["power"] == 0.8 and values["num_more"] == more and not misses
+        return good and would_tell(values["num_runs"], first, second, step(key), num_tested)
+    if misses:
+        return bool(values["why"] == MISSES)
+    beyond = pair.factor == 1 or power(MOST_RUNS, first, second, step(key), num_tested) < 0.801
+    return bool(values["why"] == EQUALS and beyond)
+
+
+CHECKS: dict[tuple[str, ...], Callable[[Evidence, str, Pair, Record], bool]] = {
+    VERDICTS: _verdict,
+    WORTH: _worth,
+    DECIDING: _deciding,
+}

@@ -1,0 +1,98 @@
+"""The best and the worst software stack of a workload, how far they are apart, and what would decide where runs do not.
+
+Stacks are compared where all else that a report compares by is the same: on one model of GPU, on as many of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from tracking.compare import estimates
+from tracking.compare.estimates import ALPHA, Comparison, Estimate, estimate
+from tracking.compare.grouping import Setting, Task, is_stack
+from tracking.compare.metric_direction import higher_is_better
+from tracking.compare.time_to_event import ratio_bounds
+
+COST = "cost/to_accuracy_usd"
+
+
+@dataclass(frozen=True)
+class Extremes:
+    """The pair of stacks that are furthest apart among settings whose other axes are `among`.
+
+    `bounds` are those of the factor; None where a side has one run, and of whole numbers. `saved_usd` is by how much
+    the worse one's mean cost to accuracy is above the better one's, None without prices. `num_runs` a side would tell a
+    pair that is not told apart (`estimates.repeats`), which takes `num_more` than there are.
+    """
+
+    among: Mapping[str, str]
+    pair: Comparison
+    num_pairs: int
+    bounds: tuple[float, float] | None
+    saved_usd: Estimate | None
+    num_runs: int | None
+    num_more: int
+
+
+def extremes(task: Task, metric: str, pairs: Sequence[Comparison]) -> list[Extremes]:
+    """The widest of the pairs that differ in their stack alone, for each value of the other axes, in their order.
+
+    `pairs` are all of the workload, over which p-values are corrected.
+    """
+    families: dict[tuple[tuple[str, str], ...], list[Comparison]] = {}
+    for setting in task.settings:
+        families.setdefault(tuple(other_axes(setting).items()), [])
+    for pair in pairs:
+        both = [tuple(other_axes(setting).items()) for setting in (pair.better, pair.worse)]
+        if both[0] == both[1]:
+            families[both[0]].append(pair)
+    num_tested = sum(pair.p is not None for pair in pairs)
+    widest = [
+        (dict(among), max(members, key=lambda pair: pair.factor)) for among, members in families.items() if members
+    ]
+    return [_of_pair(among, pair, metric, num_tested) for among, pair in widest]
+
+
+def _of_pair(among: Mapping[str, str], pair: Comparison, metric: str, num_tested: int) -> Extremes:
+    costs = [estimate(setting.times(COST)) for setting in (pair.worse, pair.better)]
+    saved = difference(*costs) if costs[0] and costs[1] else None  # type: ignore[arg-type]
+    num_runs = estimates.repeats(pair, metric, num_tested)
+    num_more = sum(max(0, (num_runs or 0) - setting.times(metric).n) for setting in (pair.better, pair.worse))
+    return Extremes(among, pair, num_tested, bounds(pair, metric, num_tested), saved, num_runs, num_more)
+
+
+def other_axes(setting: Setting) -> dict[str, str]:
+    """What a setting is beside its software stack."""
+    return {axis: value for axis, value in setting.labels.items() if not is_stack(axis)}
+
+
+def bounds(pair: Comparison, metric: str, num_pairs: int) -> tuple[float, float] | None:
+    """The interval of the factor between two settings that holds for all pairs at once, at 1 - ALPHA.
+
+    It is the interval of a ratio of means that inverts the test which compares them (`time_to_event.ratio_bounds`;
+    Fieller 1954, Journal of the Royal Statistical Society B 16, 175-185), each side at ALPHA / (2 x number of pairs):
+    the pair was chosen for being the widest (Bonferroni; Dunn 1961, Journal of the American Statistical Association 56,
+    52-64). 0 or infinity where there is no bound. None where a side has one run, where a mean is not above 0, and of
+    whole numbers, whose test is not of the ratio.
+    """
+    if pair.p is None or estimates.resolution(metric):
+        return None
+    sides = (pair.better, pair.worse) if higher_is_better(metric) else (pair.worse, pair.better)
+    top, bottom = (setting.times(metric) for setting in sides)
+    latest = max(top.latest, bottom.latest)
+    if min(fmean(times.at_least(latest)) for times in (top, bottom)) <= 0:
+        return None
+    return ratio_bounds(top, bottom, 1 - ALPHA / (2 * num_pairs))
+
+
+def difference(more: Estimate, less: Estimate) -> Estimate | None:
+    """A difference of two means of independent runs, whose variances add; None where both are only known to be at least
+    so large."""
+    if more.bound and less.bound:
+        return None
+    error = None if more.error is None or less.error is None else math.hypot(more.error, less.error)
+    bound = more.bound or {"≥": "≤"}.get(less.bound, "")
+    return Estimate(more.mean - less.mean, error, min(more.n, less.n), bound=bound)
