@@ -63,6 +63,11 @@ def compare(evidence: Evidence, outcome: Outcome) -> None:
             good = _complete(evidence, workload, of_family(evidence, workload, member), records)
             words = f"{workload}, {name_of(dict(family))}: says {[record['kind'] for record in records]} of its stacks"
             outcome.note(good, f"{words}, and something else is due")
+        due = {beside(setting) for name, setting in by_name.items() if of_family(evidence, workload, name)}
+        tables = [one for one in evidence.report["tables"] if (one["kind"], one["about"]) == ("stacks", workload)]
+        shown = [beside(by_name.get(table["rows"][0][1], {})) for table in tables]
+        words = f"{workload}: {len(tables)} tables of the best and the worst stack, {len(due)} are due"
+        outcome.note(len(shown) == len(due) and set(shown) == due, words)
 
 
 def _complete(

@@ -8,7 +8,7 @@ from typing import Any
 from tracking.audit import missing, stacks
 from tracking.audit.evidence import OF_TARGETS, Evidence, Labels, Outcome, computable, name_of, rest
 from tracking.audit.run_figures import BEST, JournalFigures
-from tracking.audit.samples import Sample, marked, moments_of, printed, ratio, significant, tolerance
+from tracking.audit.samples import Pair, Sample, marked, moments_of, printed, ratio, significant, tolerance
 from tracking.audit.sentences import of_pair
 
 # The param under each heading of a fact.
@@ -168,7 +168,7 @@ def best_and_worst(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[
         return
     near = max(tolerance(key), 1e-6)
     widest = max(one.factor for one in every.values())
-    yield "best stack", best["stack"], pair.better == best["stack"] and pair.factor >= widest * (1 - near)
+    yield "best stack", best["stack"], _is_better(pair, best["stack"]) and pair.factor >= widest * (1 - near)
     # The tolerance is relative to the factor, and the gap is only what that exceeds one by.
     off = near * pair.factor / (pair.factor - 1) if pair.factor > 1 else near
     yield "gap", gap["stack"], printed(gap["stack"], [100 * (pair.factor - 1)], off)
@@ -182,6 +182,11 @@ def best_and_worst(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[
     yield "gap", gap[key], [gap[key]] == texts
     said = stacks.note_of(evidence, workload, {best["stack"], worst["stack"]})
     yield "what it says of them", table["note"], table["note"] == said
+
+
+def _is_better(pair: Pair, name: str) -> bool:
+    """Whether a setting is the better one of a pair, or as good as the other."""
+    return pair.better == name or pair.factor - 1 <= 1e-12
 
 
 def speed_ups(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> Claims:

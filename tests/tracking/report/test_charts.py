@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracking.report import charts
-from tracking.report.charts import Point
+from tracking.report import charts, drawing, stack_chart
+from tracking.report.drawing import Point
 
 LINES = {f"setting {place}": [Point(1, 1 + place), Point(2, 2 + place, 0.1)] for place in range(8)}
 BARS = {name: points[0] for name, points in LINES.items()}
@@ -18,7 +18,17 @@ DRAWN = {
     "accuracy": charts.accuracy("accuracy", LINES, LINES, 0.9),
     "scaling": charts.scaling(LINES, LINES, "time to accuracy (s)"),
     "bars": charts.bars(BARS, "throughput (samples/s)"),
-    "stacks": charts.stacks({"CUDA 13.0": {"580.1": Point(0, 2), "90.2": Point(0, 3)}}, "time to accuracy (s)"),
+    "stacks": stack_chart.stacks(
+        {
+            "A100": {
+                "CUDA 12.8": {"535.9": Point(0, 2, 0.1), "580.1": Point(0, 3)},
+                "CUDA 13.0": {"580.1": Point(0, 4)},
+            },
+            "H100": {"CUDA 13.0": {"535.9": Point(0, 2), "580.1": Point(0, 1, at_least=True)}},
+        },
+        ["535.9", "535.104", "580.1"],
+        "time to accuracy (s)",
+    ),
     "utilisation": charts.utilisation({"GPU utilisation (%)": LINES, "disk (MB/s)": LINES}),
     "means": charts.mean_utilisation({"GPU utilisation (%)": BARS, "disk (MB/s)": BARS}),
     "cost": charts.cost(BARS),
@@ -31,7 +41,7 @@ DRAWN = {
 @pytest.mark.parametrize("name", DRAWN)
 def test_every_axis_says_what_it_is_and_the_figure_can_be_drawn(name: str) -> None:
     figure = DRAWN[name]
-    assert charts.png(figure).startswith(b"\x89PNG")
+    assert drawing.png(figure).startswith(b"\x89PNG")
     for axes in figure.axes:
         assert axes.get_xlabel()
         assert axes.get_ylabel() or [label.get_text() for label in axes.get_yticklabels()] or name == "means"
@@ -48,22 +58,46 @@ def test_lines_differ_in_colour_marker_and_style() -> None:
     for one, other in combinations(looks, 2):
         assert one[0] != other[0]
         assert one[1] != other[1]
-    assert len(charts.LINES) == len(set(charts.LINES)) == len(set(charts.HATCHES)) == len(charts.COLOURS)
+    assert len(drawing.LINES) == len(set(drawing.LINES)) == len(set(drawing.HATCHES)) == len(drawing.COLOURS)
 
 
 def test_a_setting_looks_the_same_in_panels_that_lack_another() -> None:
     some = {"second": [Point(0, 1), Point(1, 2)]}
     figure = charts.utilisation({"GPU (%)": {"first": [Point(0, 1)], **some}, "CPU (%)": {**some, "third": []}})
     looks = [next(line.get_color() for line in axes.lines if line.get_label() == "second") for axes in figure.axes]
-    assert looks == [charts.COLOURS[1]] * 2
+    assert looks == [drawing.COLOURS[1]] * 2
     bars = charts.mean_utilisation({"GPU (%)": {"first": Point(0, 1)}, "CPU (%)": {"second": Point(0, 2)}})
     widths = [[bar.get_width() for bar in axes.patches] for axes in bars.axes]  # type: ignore[attr-defined]
     assert [[math.isnan(width) for width in row] for row in widths] == [[False, True], [True, False]]
 
 
-def test_drivers_are_in_the_order_of_their_versions() -> None:
-    labels = [label.get_text() for label in DRAWN["stacks"].axes[0].get_xticklabels()]
-    assert labels == ["90.2", "580.1"]
+def test_a_panel_a_gpu_has_every_driver_and_a_curve_breaks_off_where_one_is_missing() -> None:
+    panels = DRAWN["stacks"].axes
+    assert [axes.get_title() for axes in panels] == ["A100", "H100"]
+    for axes in panels:
+        assert [label.get_text() for label in axes.get_xticklabels()] == ["535.9", "535.104", "580.1"]
+    older, newer = (line for line in panels[0].lines if line.get_marker() in ("o", "s") and len(line.get_xdata()) == 3)
+    marks = panels[0].lines
+    assert [math.isnan(y) for y in older.get_ydata()] == [False, True, False]
+    assert [math.isnan(y) for y in newer.get_ydata()] == [True, True, False]
+    hollow = [line for line in marks if line.get_markerfacecolor() == "none" and len(line.get_xdata())]
+    assert [round(x) for line in hollow for x in line.get_xdata()] == [1, 0, 1]
+    looks = [next(line.get_color() for line in axes.lines if len(line.get_xdata()) == 3 and line.get_marker() == "s")
+             for axes in panels]  # fmt: skip
+    assert looks == [drawing.COLOURS[1]] * 2  # one look in all panels, also where the first curve is missing
+    assert [text.get_text() for axes in panels for text in axes.texts] == ["≥"]
+    names = [text.get_text() for text in DRAWN["stacks"].legends[0].texts]
+    assert names == ["CUDA 12.8", "CUDA 13.0", "hollow, at the foot: missing"]
+
+
+def test_labels_of_many_drivers_do_not_overlap() -> None:
+    drivers = [f"580.{branch}.04" for branch in range(100, 107)]
+    figure = stack_chart.stacks({"H100": {"CUDA 13.0": dict.fromkeys(drivers, Point(0, 2))}}, drivers, "time (s)")
+    drawing.png(figure)
+    boxes = [label.get_window_extent() for label in figure.axes[0].get_xticklabels()]
+    height = boxes[0].height
+    for left, right in pairwise(boxes):  # turned, so that a box is wider than what is written in it
+        assert right.x1 - left.x1 > 0.3 * height
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=12))
@@ -82,6 +116,6 @@ def test_of_many_settings_those_that_nothing_beats_are_named_and_no_look_stands_
     (axes,) = charts.cost(settings).axes
     named = {str(label): handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     assert {"setting 0", "setting 1", "setting 2", "other 0", "15 other settings", "Pareto front"} <= named.keys()
-    assert len(named) == len(charts.COLOURS) + 2
+    assert len(named) == len(drawing.COLOURS) + 2
     (axes,) = charts.bars(settings, "throughput (samples/s)").axes
     assert len({bar.get_facecolor() for bar in axes.patches}) == 1  # type: ignore[attr-defined]

@@ -2,65 +2,170 @@
 
 from __future__ import annotations
 
-import random
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.tracking import studied
-from tests.tracking.studied import CLOCKS
+from tests.tracking.stack_study import A100, BY, H100, STUDY, report_of, write_study
+from tests.tracking.studied import CLOCKS, config, make_run, make_sweep, to_accuracy
+from tracking.__main__ import main
+from tracking.audit.audit import audit
+from tracking.compare import t_test
 from tracking.jobs import sync
-from tracking.report import report
+from tracking.report import page, report
 from tracking.report.report import Report
-from tracking.results.folder_runs import FolderRuns
+from tracking.results.mlflow_runs import MlflowRuns
+from tracking.results.table import Table
 
-BY = ["env.driver", "env.cuda", "env.gpu"]
-GPUS = {"NVIDIA H100 80GB HBM3": 0.10, "NVIDIA A100-SXM4-80GB": 0.19}  # seconds a step
-DRIVERS = {"535.104.05": 1.0, "535.9": 1.04, "580.159.04": 0.97}
-CUDAS = {"12.4": 1.3, "12.8": 1.1, "12.10": 1.0, "13.0": 0.95}
-STUDY = "20260201-000000-vgg-beef"
-
-
-def write_study(root: Path, uri: str, seeds: int = 3, spread: float = 0.02) -> list[Path]:
-    """Runs over drivers, CUDA versions and GPUs: CUDA 13 runs on the newest driver alone, and there it misses once."""
-    sweep = studied.make_sweep(root, STUDY, uri, seeds * 24)
-    folders, chance = [sweep], random.Random(3)
-    for seed in range(1, seeds + 1):
-        for gpu, base in GPUS.items():
-            for driver, slower in DRIVERS.items():
-                for cuda, factor in CUDAS.items():
-                    step_sec = base * slower * factor * chance.gauss(1, spread)
-                    tags = {"env.driver": driver, "env.cuda": cuda, "env.gpu": gpu, "env.node": gpu[7:11]}
-                    options: dict[str, Any] = {}
-                    if cuda == "13.0" and driver < "580":
-                        continue
-                    if (cuda, driver, gpu[7:11]) == ("12.8", "535.9", "A100"):
-                        options = {"failure": "bad_input"}
-                    if (cuda, seed, gpu[7:11]) == ("13.0", 2, "H100"):
-                        options = {"accuracies": (0.3, 0.5, 0.6)}
-                    asked = studied.config(seed=seed, price=4.0)
-                    folders.append(studied.make_run(
-                        sweep, asked, uri, step_sec, tags=tags, fingerprint=CLOCKS, **options
-                    ))  # fmt: skip
-    return folders
-
-
-def of(root: Path, **options: Any) -> Report:
-    store = FolderRuns([root])
-    return report.make(store, [STUDY], store.find([STUDY]), BY, **options)
+# The H100's stacks can be told apart, and the A100's cannot.
+SPREADS = {H100: 0.005, A100: 0.2}
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Path:
     root = tmp_path_factory.mktemp("stacks")
     shutil.copy(empty_database, root)
-    outcomes = sync.sync(write_study(root / "runs", f"sqlite:///{root / 'mlflow.db'}"))
+    uri = f"sqlite:///{root / 'mlflow.db'}"
+    outcomes = sync.sync(write_study(root / "runs", uri, 5, SPREADS, ["12.4", "13.0"]))
     assert {outcome.state for outcome in outcomes} == {"complete"}
     return root
 
 
 @pytest.fixture(scope="module")
 def made(root: Path) -> Report:
-    return of(root / "runs")
+    return report_of(root / "runs")
+
+
+def tables(made: Report, kind: str) -> list[Table]:
+    return [table for table in made.tables if table.kind == kind]
+
+
+def test_stacks_are_compared_on_the_same_gpu_alone(made: Report) -> None:
+    on_a100, on_h100 = tables(made, "stacks")
+    for table, gpu in ((on_a100, A100), (on_h100, H100)):
+        assert table.title == f"vgg on digits to accuracy 0.9, env.gpu={gpu}: best and worst stack"
+        assert all(str(row[1]).endswith(f"env.gpu={gpu}") for row in table.rows[:2])
+
+
+def test_it_says_the_best_and_the_worst_the_factor_with_its_interval_and_what_that_saves(made: Report) -> None:
+    note = tables(made, "stacks")[1].note
+    best, worst = "env.driver=580.159.04 env.cuda=12.4", "env.driver=535.9 env.cuda=12.4"
+    found = re.fullmatch(
+        rf".*: the best stack is {best} and the worst {worst}, by a factor of (\S+) "
+        r"\((\S+) to (\S+), with 95% confidence for all 21 pairs at once\)\. "
+        rf"{best} saves (\S+) ± (\S+) USD a training to the target \((\S+) ± \S+ and not (\S+) ± \S+\)\.",
+        note,
+    )
+    assert found, note
+    factor, low, high, saved, _, better, worse = map(float, found.groups())
+    assert 1 < low < factor < high
+    assert saved == pytest.approx(worse - better, rel=3e-3)
+    settings = {setting.name: setting for setting in made.tasks[0].settings}
+    pair = next(one for _, one in made.comparisons if one.told_apart and f"{one.factor:.3g}" == found[1])
+    values = [settings[side.name].values("time/to_accuracy_sec") for side in (pair.worse, pair.better)]
+    for bound, which in ((low, "greater"), (high, "less")):  # the test of this ratio is at its level there
+        p = t_test(values[0], [bound * value for value in values[1]], which)
+        assert p == pytest.approx(0.05 / (2 * 21), rel=0.25), "to the three digits that are printed"
+
+
+def test_where_no_conclusion_is_possible_it_says_how_many_runs_would_decide(made: Report) -> None:
+    note = tables(made, "stacks")[0].note
+    found = re.search(
+        r"which may be noise\. (\d+) runs a side would decide in 80% of cases, .*: (\d+) more in all\.$", note
+    )
+    assert "no conclusion is possible about the best stack" in note
+    assert found, note
+    assert int(found[2]) == 2 * (int(found[1]) - 5)
+    assert "USD" not in note
+
+
+def test_the_words_stand_below_the_figure_on_the_page_and_on_the_terminal(
+    root: Path, made: Report, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (plot,) = [plot for plot in made.plots if plot.name == "1-stacks"]
+    notes = [table.note for table in tables(made, "stacks")]
+    assert all(note in plot.caption for note in notes)
+    assert f"env.driver=580.159.04 env.cuda=13.0 env.gpu={H100} 4 of 5, 38-96 %" in plot.caption
+    assert all(note in page.html(made).partition(f'alt="{plot.caption[:20]}')[2] for note in notes)
+    monkeypatch.setenv("COLUMNS", "4000")
+    command = ["report", STUDY, "--by", ",".join(BY), "--from-folders", "--runs-dir", str(root / "runs")]
+    assert main([*command, "--out", str(tmp_path), "--check"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert all(note in printed for note in notes)
+
+
+def test_what_is_missing_is_shown_with_why(made: Report) -> None:
+    (table,) = tables(made, "missing")
+    assert list(table.columns) == [*BY, "why"]
+    old = "not run; CUDA 13.0 needs driver 580 or later, and this is"
+    assert [list(row) for row in table.rows] == [
+        ["535.9", "12.4", A100, "failed: bad_input (it ended by bad_input)"],
+        ["535.9", "13.0", A100, f"{old} 535.9"],
+        ["535.9", "13.0", H100, f"{old} 535.9"],
+        ["535.104.05", "13.0", A100, f"{old} 535.104.05"],
+        ["535.104.05", "13.0", H100, f"{old} 535.104.05"],
+    ]
+    assert "gaps in the figure" in table.note
+
+
+def test_drivers_are_in_the_order_of_their_versions(made: Report) -> None:
+    drivers = dict.fromkeys(row[0] for row in made.tables[0].rows)
+    assert list(drivers) == ["535.9", "535.104.05", "580.159.04"]
+
+
+def test_a_report_from_mlflow_is_that_from_folders(root: Path, made: Report, mlflow_environment: None) -> None:
+    store = MlflowRuns(f"sqlite:///{root / 'mlflow.db'}")
+    ours, theirs = report.make(store, [STUDY], store.find([STUDY]), BY).plain(), made.plain()
+    assert ours.pop("source") != theirs.pop("source")
+    assert ours == theirs
+
+
+@pytest.fixture
+def few(tmp_path: Path) -> Callable[..., Report]:
+    """The report by driver and torch of runs given as (driver, torch, seconds a step, options)."""
+
+    def of(*runs: tuple[str, str, float, dict[str, object]], by: tuple[str, ...] = ("driver", "env.torch")) -> Report:
+        sweep = make_sweep(tmp_path, STUDY, "sqlite:///none.db", len(runs))
+        for seed, (driver, torch, step_sec, options) in enumerate(runs, 1):
+            tags = {"env.driver": driver, "env.torch": torch, "env.cuda": {"2.6": "12.4", "2.11": "13.0"}[torch]}
+            asked = config(seed=seed, warm_up=bool(options.pop("warm_up", False)))
+            make_run(sweep, asked, "sqlite:///none.db", step_sec, tags=tags, fingerprint=CLOCKS, **options)  # type: ignore[arg-type]
+        made = report_of(tmp_path, by=by)
+        assert audit(made.plain(), [tmp_path]).differences == []
+        return made
+
+    return of
+
+
+def test_what_goes_together_is_not_missing_and_cuda_is_known_by_its_torch(few: Callable[..., Report]) -> None:
+    runs = [("535.1", "2.6", 0.1, {}), ("580.1", "2.6", 0.1, {}), ("580.1", "2.11", 0.1, {})]
+    (table,) = tables(few(*runs, by=("driver", "env.torch", "env.cuda")), "missing")
+    why = "not run; CUDA 13.0 needs driver 580 or later, and this is 535.1"
+    assert [list(row) for row in table.rows] == [["535.1", "2.11", "13.0", why]]
+    (table,) = tables(few(by=("driver", "env.torch")), "missing")
+    assert [list(row) for row in table.rows] == [["535.1", "2.11", why]]
+
+
+def test_a_combination_of_which_there_is_only_a_warm_up_is_missing(few: Callable[..., Report]) -> None:
+    runs = [("580.1", "2.6", 0.1, {}), ("590.1", "2.6", 0.1, {}), ("590.1", "2.11", 0.1, {})]
+    (table,) = tables(few(*runs, ("580.1", "2.11", 0.1, {"warm_up": True})), "missing")
+    assert [list(row) for row in table.rows] == [["580.1", "2.11", "not counted: warm-up"]]
+    assert "PyTorch" not in table.title
+
+
+def test_of_one_run_a_stack_it_says_to_repeat_it(few: Callable[..., Report]) -> None:
+    made = few(("580.1", "2.6", 0.1, {}), ("580.1", "2.11", 0.2, {}))
+    (table,) = tables(made, "stacks")
+    factor = f"{to_accuracy(0.2) / to_accuracy(0.1):.3g}"
+    assert f"by a factor of {factor}, but there is one run of driver=580.1 env.torch=2.6 and of" in table.note
+    assert not tables(made, "missing")
+
+
+def test_of_runs_that_missed_no_number_would_decide(few: Callable[..., Report]) -> None:
+    missed: dict[str, object] = {"accuracies": (0.1, 0.2)}
+    runs = [("580.1", "2.6", 0.10, {}), ("580.1", "2.11", 0.12, {}), ("580.1", "2.6", 0.11, {})]
+    (table,) = tables(few(*runs, ("580.1", "2.11", 0.12, missed)), "stacks")
+    assert table.note.endswith("is not known: runs that did not reach the target have no spread.")
