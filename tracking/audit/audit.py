@@ -68,7 +68,7 @@ def _figure(figure: Mapping[str, Any], evidence: Evidence, outcome: Outcome) -> 
         return
     claimed = (figure["n"], figure["mean"], figure["standard_error"], figure["olympic_mean"])
     near = tolerance(figure["key"])
-    good = all(close(one, other, near, expected[1]) for one, other in zip(claimed, expected, strict=True))
+    good = all(close(claim, number, near, expected[1]) for claim, number in zip(claimed, expected, strict=True))
     good = good and bounded and printed(figure["text"], expected[1:], near)
     words = f"n, mean, standard error, olympic mean {claimed}, printed as {figure['text']!r}"
     outcome.note(good, f"{name}: the report has {words}, the journals {expected}")
@@ -87,23 +87,23 @@ def _expected(figure: Mapping[str, Any], evidence: Evidence) -> tuple[Moments | 
     assert mine
     assert other
     growth = mine / other if figure["figure"].startswith("efficiency") else 1.0
-    found = ratio(figure["key"], own, base, growth, figure["setting"] == figure["over"])
-    if found is None:
+    quotient = ratio(figure["key"], own, base, growth, figure["setting"] == figure["over"])
+    if quotient is None:
         return None, False
-    numbers, sign = found
+    numbers, sign = quotient
     return numbers, figure["bound"] == sign and figure["text"].startswith(f"{sign} " if sign else tuple("0123456789"))
 
 
 def _shares(evidence: Evidence, outcome: Outcome) -> None:
     """How many runs of each setting reached their target, and the interval of the true share."""
-    claims = {(one["workload"], name_of(one["setting"])): one for one in evidence.report["reached"]}
+    claims = {(claim["workload"], name_of(claim["setting"])): claim for claim in evidence.report["reached"]}
     for workload in sorted({run["workload"] for run in evidence.claimed.values()}):
         for setting in evidence.settings(workload):
             hits, n = evidence.reached(workload, setting)
             claimed = claims.get((workload, name_of(setting)), {})
             expected = (hits, n, *wilson(hits, n)) if n else (None,) * 4
             given = tuple(claimed.get(key) for key in ("num_reached", "n", "low", "high"))
-            good = all(close(one, other, 1e-6, 1) for one, other in zip(given, expected, strict=True))
+            good = all(close(claim, number, 1e-6, 1) for claim, number in zip(given, expected, strict=True))
             words = f"{workload}, {name_of(setting)}: reached by {given} in the report, {expected} by the journals"
             outcome.note(good, words)
 
@@ -123,17 +123,17 @@ def _comparisons(evidence: Evidence, outcome: Outcome) -> None:
         near = max(tolerance(pairs[0]["metric"]), 1e-6)
         for pair in pairs:
             names = [name_of(pair[role]) for role in ("better", "worse")]
-            found = expected[frozenset(names)]
+            computed = expected[frozenset(names)]
             claimed, numbers = (
                 (pair["factor"], pair["p"], pair["p_corrected"]),
-                (found.factor, found.p, found.corrected),
+                (computed.factor, computed.p, computed.corrected),
             )
-            good = all(close(one, other, near, 1) for one, other in zip(claimed, numbers, strict=True))
-            good &= pair["told_apart"] == found.told_apart
+            good = all(close(claim, number, near, 1) for claim, number in zip(claimed, numbers, strict=True))
+            good &= pair["told_apart"] == computed.told_apart
             good &= pair["so"] == sentences.of_pair(evidence, workload, *names)[0]
-            good &= names[0] == found.better or close(found.factor, 1.0, near, 1)
+            good &= names[0] == computed.better or close(computed.factor, 1.0, near, 1)
             words = f"{' is better than '.join(names)} by factor, p, corrected p {claimed}"
-            outcome.note(good, f"{workload}: {words}; by the journals {found.better} is, by {numbers}")
+            outcome.note(good, f"{workload}: {words}; by the journals {computed.better} is, by {numbers}")
 
 
 def _spent(evidence: Evidence, outcome: Outcome) -> None:

@@ -136,11 +136,15 @@ class Evidence:
 
     def base(self, workload: str, setting: Labels, settings: Sequence[Labels]) -> Labels | None:
         """Among settings that are otherwise the same, the one of the fewest devices; None where all have as many."""
-        same = [one for one in settings if self.devices(workload, one) and rest(one) == rest(setting)]
-        counts = {self.devices(workload, one) for one in same}
+        same = [
+            candidate
+            for candidate in settings
+            if self.devices(workload, candidate) and rest(candidate) == rest(setting)
+        ]
+        counts = {self.devices(workload, candidate) for candidate in same}
         if len(counts) < 2 or self.devices(workload, setting) is None:
             return None
-        return min(same, key=lambda one: self.devices(workload, one) or math.inf)
+        return min(same, key=lambda candidate: self.devices(workload, candidate) or math.inf)
 
     def pairs(self, workload: str, key: str | None = None) -> dict[frozenset[str], Pair]:
         """Every pair of settings of which something is known by a metric, the report's if none is named."""
@@ -150,18 +154,18 @@ class Evidence:
         return self._pairs[workload, key]
 
     def _all_pairs(self, workload: str, key: str) -> dict[frozenset[str], Pair]:
-        samples = {name_of(one): self.sample(workload, one, key) for one in self.settings(workload)}
+        samples = {name_of(setting): self.sample(workload, setting, key) for setting in self.settings(workload)}
         names = [name for name, sample in samples.items() if len(sample)]
-        found = {}
+        pairs = {}
         if not any(samples[name].numbers for name in names):
             return {}
         for place, name in enumerate(names):
             for other in names[place + 1 :]:
-                found[frozenset((name, other))] = pair_of(key, name, samples[name], other, samples[other])
-        ranked = sorted(pair.p for pair in found.values() if pair.p is not None)
-        for pair in found.values():
+                pairs[frozenset((name, other))] = pair_of(key, name, samples[name], other, samples[other])
+        ranked = sorted(pair.p for pair in pairs.values() if pair.p is not None)
+        for pair in pairs.values():
             pair.corrected = None if pair.p is None else corrected(ranked, pair.p)
-        return found
+        return pairs
 
 
 def of_any_run(key: str) -> bool:

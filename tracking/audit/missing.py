@@ -18,7 +18,9 @@ LONGEST = 200  # characters of a message
 def compare(evidence: Evidence, outcome: Outcome) -> None:
     """Whether there is a table where something is missing."""
     for workload in sorted({run["workload"] for run in evidence.claimed.values()}):
-        tables = [one for one in evidence.report["tables"] if (one["kind"], one["about"]) == ("missing", workload)]
+        tables = [
+            table for table in evidence.report["tables"] if (table["kind"], table["about"]) == ("missing", workload)
+        ]
         due = bool(expected(evidence, workload))
         outcome.note(
             len(tables) == due, f"{workload}: {len(tables)} tables of missing combinations, {int(due)} are due"
@@ -46,7 +48,7 @@ def expected(evidence: Evidence, workload: str) -> list[tuple[Labels, str]]:
         {tuple(setting[axis] for axis in part) for setting in there if "(none)" not in [setting[axis] for axis in part]}
         for part in together(axes)
     ]
-    due = []
+    due: list[tuple[Labels, str]] = []
     for chosen in product(*choices):
         by_axis = {
             axis: value

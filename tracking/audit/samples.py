@@ -54,28 +54,30 @@ class Sample:
         return [*self.numbers] + self.num_short * [2 * largest]
 
 
-def pair_of(key: str, name: str, one: Sample, other_name: str, other: Sample) -> Pair:
+def pair_of(key: str, first_name: str, first: Sample, second_name: str, second: Sample) -> Pair:
     """Which is the better, by what factor and how surely; what stopped short counts as late as can be for the better
     and as early as can be for the worse."""
-    largest = max(one.largest, other.largest)
+    largest = max(first.largest, second.largest)
     if is_rate(key):
-        ahead = float(numpy.mean(one.numbers)) >= float(numpy.mean(other.numbers))
-        means = sorted(float(numpy.mean(sample.numbers)) for sample in (one, other))
-        return Pair(name if ahead else other_name, means[1] / means[0], t_test(one.numbers, other.numbers, step(key)))
+        ahead = float(numpy.mean(first.numbers)) >= float(numpy.mean(second.numbers))
+        means = sorted(float(numpy.mean(sample.numbers)) for sample in (first, second))
+        return Pair(
+            first_name if ahead else second_name, means[1] / means[0], t_test(first.numbers, second.numbers, step(key))
+        )
     gaps = [
         float(numpy.mean(worse.early(largest)) - numpy.mean(better.late(largest)))
-        for better, worse in ((one, other), (other, one))
+        for better, worse in ((first, second), (second, first))
     ]
-    better, worse = (one, other) if gaps[0] >= gaps[1] else (other, one)
+    better, worse = (first, second) if gaps[0] >= gaps[1] else (second, first)
     low, high = better.late(largest), worse.early(largest)
     ends = float(numpy.mean(low)), float(numpy.mean(high))
     factor = max(1.0, ends[1] / ends[0]) if ends[0] > 0 else math.inf
     p = t_test(low, high, step(key))
-    if p is not None and one.num_short + other.num_short:
+    if p is not None and first.num_short + second.num_short:
         tail = one_tail(low, high, step(key))
-        coin = 0.5 ** (len(one) + len(other))  # that so many runs fall so
+        coin = 0.5 ** (len(first) + len(second))  # that so many runs fall so
         p = min(1.0, 4 * tail if 2 * tail > coin else 2 * coin)
-    return Pair(name if better is one else other_name, factor, p)
+    return Pair(first_name if better is first else second_name, factor, p)
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:
@@ -179,7 +181,7 @@ def variances_of(first: Sequence[float], second: Sequence[float], step: float) -
 
 def corrected(ranked: Sequence[float], p: float) -> float:
     """Holm: the largest of (number of tests not yet rejected) x p over this and all smaller p-values."""
-    return min(1.0, max((len(ranked) - place) * one for place, one in enumerate(ranked) if one <= p))
+    return min(1.0, max((len(ranked) - place) * value for place, value in enumerate(ranked) if value <= p))
 
 
 def close(claimed: float | None, expected: float | None, near: float, size: float) -> bool:

@@ -127,7 +127,7 @@ def _is_best(evidence: Evidence, title: str, settings: Sequence[Labels], key: st
     wins = {name: sum(_wins(pair, name, key) for both, pair in pairs.items() if name in both) for name in by_name}
     claimed = [values[name] for name in ("n", "mean", "standard_error", "olympic_mean")]
     near = tolerance(key)
-    good = all(close(one, other, near, numbers[1]) for one, other in zip(claimed, numbers, strict=True))
+    good = all(close(claim, number, near, numbers[1]) for claim, number in zip(claimed, numbers, strict=True))
     share = evidence.share(title, by_name[values["setting"]]) if key in OF_TARGETS else ""
     good = good and values["reached"] == (f"; reached by {share}" if share else "") and marked(values["figure"], sample)
     return good and wins[values["setting"]] == max(wins.values()) and printed(values["figure"], numbers[1:], near)

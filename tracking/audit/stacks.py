@@ -45,7 +45,9 @@ def note_of(evidence: Evidence, workload: str, names: set[str]) -> str:
 
 
 def _records(evidence: Evidence, workload: str) -> list[Record]:
-    return [one for one in evidence.report["sentences"] if one["kind"] in KINDS and one["workload"] == workload]
+    return [
+        record for record in evidence.report["sentences"] if record["kind"] in KINDS and record["workload"] == workload
+    ]
 
 
 def compare(evidence: Evidence, outcome: Outcome) -> None:
@@ -64,7 +66,9 @@ def compare(evidence: Evidence, outcome: Outcome) -> None:
             words = f"{workload}, {name_of(dict(family))}: says {[record['kind'] for record in records]} of its stacks"
             outcome.note(good, f"{words}, and something else is due")
         due = {beside(setting) for name, setting in by_name.items() if of_family(evidence, workload, name)}
-        tables = [one for one in evidence.report["tables"] if (one["kind"], one["about"]) == ("stacks", workload)]
+        tables = [
+            table for table in evidence.report["tables"] if (table["kind"], table["about"]) == ("stacks", workload)
+        ]
         shown = [beside(by_name.get(table["rows"][0][1], {})) for table in tables]
         words = f"{workload}: {len(tables)} tables of the best and the worst stack, {len(due)} are due"
         outcome.note(len(shown) == len(due) and set(shown) == due, words)
@@ -115,7 +119,7 @@ def _verdict(evidence: Evidence, workload: str, pair: Pair, record: Record) -> b
         few = [name for name, sample in zip(values["pair"], samples, strict=True) if len(sample) < 2]
         return good and kind == VERDICTS[2] and values["few"] == " and of ".join(few)
     good = good and kind == VERDICTS[not pair.told_apart]
-    if not has_bounds(key, *samples):
+    if not has_bounds(key, samples[0], samples[1]):
         return good and (values["low"], values["high"], values["interval"]) == (None, None, "")
     num_tested = sum(other.p is not None for other in evidence.pairs(workload).values())
     low, high, text = values["low"], values["high"], values["interval"]
@@ -123,15 +127,15 @@ def _verdict(evidence: Evidence, workload: str, pair: Pair, record: Record) -> b
     between = f"{low:.3g} to {high:.3g}" if low and high else f"up to {high:.3g}" if high else f"{low:.3g} or more"
     words = f" ({between if low or high else 'any'}, with 95% confidence"
     words += f" for all {num_tested} pairs at once)" if num_tested > 1 else ")"
-    return good and text == words and bounds_hold(key, *samples, low, high, num_tested)
+    return good and text == words and bounds_hold(key, samples[0], samples[1], low, high, num_tested)
 
 
 def _saved(evidence: Evidence, workload: str, names: list[str]) -> tuple[float, float | None, str, list[Sample]] | None:
     """By how much the second one's mean cost is above the first one's, its error and the sign of a bound."""
     by_name = {name_of(setting): setting for setting in evidence.settings(workload)}
     samples = [evidence.sample(workload, by_name[name], COST) for name in names]
-    known = [moments_of(sample) for sample in samples]
-    if known[0] is None or known[1] is None or all(sample.num_short for sample in samples):
+    known = [numbers for sample in samples if (numbers := moments_of(sample))]
+    if len(known) < 2 or all(sample.num_short for sample in samples):
         return None
     (_, low, low_error, _), (_, high, high_error, _) = known
     error = None if low_error is None or high_error is None else (low_error**2 + high_error**2) ** 0.5
@@ -139,10 +143,10 @@ def _saved(evidence: Evidence, workload: str, names: list[str]) -> tuple[float, 
 
 
 def _worth(evidence: Evidence, workload: str, pair: Pair, record: Record) -> bool:
-    values, found = record["values"], _saved(evidence, workload, record["values"]["pair"])
-    if found is None or not pair.told_apart:
+    values, cost = record["values"], _saved(evidence, workload, record["values"]["pair"])
+    if cost is None or not pair.told_apart:
         return False
-    saved, error, sign, samples = found
+    saved, error, sign, samples = cost
     if (kind := WORTH[saved < 0]) != record["kind"]:
         return False
     sign = sign if kind == WORTH[0] else {"≥": "≤", "≤": "≥"}.get(sign, "")

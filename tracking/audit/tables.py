@@ -101,14 +101,14 @@ def _says_ratio(
     base = evidence.base(workload, setting, shown)
     if base is None:
         return not text
-    own, other = (evidence.devices(workload, one) for one in (setting, base))
+    own, other = (evidence.devices(workload, side) for side in (setting, base))
     assert own
     assert other
-    samples = [evidence.sample(workload, one, key) for one in (setting, base)]
-    found = ratio(key, samples[0], samples[1], own / other if of_growth else 1.0, setting == base)
-    if found is None:
+    samples = [evidence.sample(workload, side, key) for side in (setting, base)]
+    quotient = ratio(key, samples[0], samples[1], own / other if of_growth else 1.0, setting == base)
+    if quotient is None:
         return not text
-    expected, sign = found
+    expected, sign = quotient
     signed = text.startswith(f"{sign} ") if sign else not text.startswith(("≥", "≤"))
     return signed and _says(text, expected[0], expected[1:], tolerance(key))
 
@@ -152,7 +152,7 @@ def pairs(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> 
 
 def best_and_worst(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> Claims:
     workload, key = table["about"], evidence.report["metric"]
-    by_name = {name_of(one): one for one in evidence.settings(workload)}
+    by_name = {name_of(setting): setting for setting in evidence.settings(workload)}
     best, worst, gap = rows
     for row in (best, worst):
         name = row["stack"]
@@ -167,7 +167,7 @@ def best_and_worst(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[
         yield "gap", f"{best['stack']} and {worst['stack']}", False
         return
     near = max(tolerance(key), 1e-6)
-    widest = max(one.factor for one in every.values())
+    widest = max(other.factor for other in every.values())
     yield "best stack", best["stack"], _is_better(pair, best["stack"]) and pair.factor >= widest * (1 - near)
     # The tolerance is relative to the factor, and the gap is only what that exceeds one by.
     off = near * pair.factor / (pair.factor - 1) if pair.factor > 1 else near
@@ -194,13 +194,15 @@ def speed_ups(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row])
     which = ("time/to_accuracy_sec" if to_accuracy else "throughput/samples_per_sec", False)
     for row in rows:
         workload, name = row["workload"], row["setting"]
-        there = [one for one in evidence.settings(workload) if name_of(rest(one)) == name]
+        there = [setting for setting in evidence.settings(workload) if name_of(rest(setting)) == name]
         for heading, text in row.items():
             if not heading.endswith(" devices"):
                 continue
             count = float(heading.removesuffix(" devices"))
-            of = [one for one in there if evidence.devices(workload, one) == count]
-            good = any(_says_ratio(evidence, workload, one, there, which, text) for one in of) if of else not text
+            of = [setting for setting in there if evidence.devices(workload, setting) == count]
+            good = (
+                any(_says_ratio(evidence, workload, setting, there, which, text) for setting in of) if of else not text
+            )
             yield f"{workload} {name}, {heading}", text, good
 
 

@@ -118,13 +118,13 @@ def base_of(setting: Setting, settings: Sequence[Setting]) -> Setting | None:
     """The setting of the fewest devices that is otherwise the same; None where no other count is there."""
     others = {key: value for key, value in setting.labels.items() if key not in DEVICES}
     same = [
-        one
-        for one in settings
-        if one.devices and {key: value for key, value in one.labels.items() if key not in DEVICES} == others
+        candidate
+        for candidate in settings
+        if candidate.devices and {key: value for key, value in candidate.labels.items() if key not in DEVICES} == others
     ]
-    if setting.devices is None or len({one.devices for one in same}) < 2:
+    if setting.devices is None or len({candidate.devices for candidate in same}) < 2:
         return None
-    return min(same, key=lambda one: one.devices or 0)
+    return min(same, key=lambda candidate: candidate.devices or 0)
 
 
 def speed_up(setting: Setting, base: Setting, key: str) -> tuple[Estimate, Estimate] | None:
@@ -137,12 +137,12 @@ def speed_up(setting: Setting, base: Setting, key: str) -> tuple[Estimate, Estim
         return None
     if setting is base:
         return Estimate(1.0, None, own.n), Estimate(1.0, None, own.n)
-    found = ratio(own, of_base) if higher_is_better(key) else ratio(of_base, own)
-    if found is None:
+    gain = ratio(own, of_base) if higher_is_better(key) else ratio(of_base, own)
+    if gain is None:
         return None
     growth = setting.devices / base.devices
-    error = None if found.error is None else found.error / growth
-    return found, Estimate(found.mean / growth, error, found.n, bound=found.bound)
+    error = None if gain.error is None else gain.error / growth
+    return gain, Estimate(gain.mean / growth, error, gain.n, bound=gain.bound)
 
 
 @dataclass(frozen=True)
@@ -182,17 +182,21 @@ def _known(task: Task, key: str) -> list[Setting]:
 
 def compared(first: Setting, second: Setting, key: str) -> Comparison:
     """Which of two settings is the better one, and how sure that is. Of equals it is the first."""
-    one, two = first.times(key), second.times(key)
+    first_times, second_times = first.times(key), second.times(key)
     higher = higher_is_better(key)
     if higher:
-        better, worse = (first, second) if fmean(one.reached) >= fmean(two.reached) else (second, first)
-        low, high = sorted((fmean(one.reached), fmean(two.reached)))
+        better, worse = (
+            (first, second) if fmean(first_times.reached) >= fmean(second_times.reached) else (second, first)
+        )
+        low, high = sorted((fmean(first_times.reached), fmean(second_times.reached)))
     else:
-        better, worse = (first, second) if lead(one, two) >= lead(two, one) else (second, first)
+        better, worse = (
+            (first, second) if lead(first_times, second_times) >= lead(second_times, first_times) else (second, first)
+        )
         low, high = means(better.times(key), worse.times(key))
     factor = max(high / low, 1.0) if low > 0 else math.inf
-    if not one.num_missed + two.num_missed:
-        p = t_test(one.reached, two.reached, resolution=resolution(key))
+    if not first_times.num_missed + second_times.num_missed:
+        p = t_test(first_times.reached, second_times.reached, resolution=resolution(key))
     else:
         p = p_sooner(better.times(key), worse.times(key), resolution(key))
         p = None if p is None else min(1.0, 2 * p)

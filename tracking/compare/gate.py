@@ -41,13 +41,13 @@ def judge(store: Runs, question: Question) -> Verdict:
     """Read the runs of both sides and decide. Raises ValueError for what cannot be compared."""
     sides = {}
     for name, selectors in question.selectors.items():
-        found = newest_attempts(store.find(selectors))
-        sides[name] = [run for run in found if not run.uncounted and set(question.where) <= run.params.items()]
+        runs = newest_attempts(store.find(selectors))
+        sides[name] = [run for run in runs if not run.uncounted and set(question.where) <= run.params.items()]
         if not sides[name]:
             wanted = " ".join(f"{key}={value}" for key, value in question.where)
-            counted = [run for run in found if not run.uncounted]
+            counted = [run for run in runs if not run.uncounted]
             why = f"has {wanted}" if counted else "is one that a mean counts: each is a warm-up; name others"
-            raise ValueError(f"--{name} {' '.join(selectors)}: none of {len(found)} runs {why}")
+            raise ValueError(f"--{name} {' '.join(selectors)}: none of {len(runs)} runs {why}")
     check_sides(sides, question.metric)
     baseline, candidate = (side_of(runs, question.metric) for runs in sides.values())
     verdict = decide(baseline, candidate, question.metric, question.max_slowdown, question.confidence)

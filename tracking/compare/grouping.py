@@ -83,8 +83,8 @@ class Setting:
     @property
     def devices(self) -> float | None:
         """The measured world size, where all its runs had the same."""
-        found = set(self.values("world_size"))
-        return found.pop() if len(found) == 1 else None
+        sizes = set(self.values("world_size"))
+        return sizes.pop() if len(sizes) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -130,11 +130,11 @@ def is_given_up(run: Run) -> bool:
 
 def group(runs: Sequence[Run], axes: Sequence[str], values: Values, with_missed: bool = False) -> list[Task]:
     """The workloads in order of their names, each with its settings in order of the axes' values."""
-    found: dict[str, dict[tuple[str, ...], list[Run]]] = {}
+    workloads: dict[str, dict[tuple[str, ...], list[Run]]] = {}
     for run in runs:
         labels = tuple(values(run, axis) for axis in axes)
-        found.setdefault(title(run), {}).setdefault(labels, []).append(run)
-    return [_task(name, axes, found[name], with_missed) for name in sorted(found)]
+        workloads.setdefault(title(run), {}).setdefault(labels, []).append(run)
+    return [_task(name, axes, workloads[name], with_missed) for name in sorted(workloads)]
 
 
 def _task(name: str, axes: Sequence[str], members: Mapping[tuple[str, ...], list[Run]], with_missed: bool) -> Task:
@@ -155,7 +155,7 @@ def _task(name: str, axes: Sequence[str], members: Mapping[tuple[str, ...], list
 def title(run: Run) -> str:
     model, dataset, metric, value = (run.params.get(key) for key in TASK)
     targets = zip((metric or "").split(","), (value or "").split(","), strict=False)
-    target = " and ".join(f"{one} {number}" for one, number in targets if one)
+    target = " and ".join(f"{name} {number}" for name, number in targets if name)
     return f"{model or '?'} on {dataset or '?'}" + (f" to {target}" if target else ", no target")
 
 

@@ -26,7 +26,7 @@ def missing(task: Task, axes: Sequence[str], metric: str, store: Runs) -> list[t
     if not any(is_stack(axis) for axis in axes):
         return []
     there = {tuple(setting.labels.items()): setting for setting in task.settings}
-    rows = []
+    rows: list[tuple[Mapping[str, str], str]] = []
     for values in product(*(_values(task, part) for part in parts(axes))):
         of_axes = {axis: value for part in values for axis, value in part}
         labels = {axis: of_axes[axis] for axis in axes}
@@ -43,15 +43,15 @@ def parts(axes: Sequence[str]) -> list[list[str]]:
     """
     software = STACK_AXES if "env.stack_id" in axes else STACK_AXES - {DRIVER}
     named = {axis: SHORT.get(axis, axis) for axis in axes}
-    found = [[axis for axis in axes if named[axis] in together] for together in (software, MACHINE)]
+    grouped = [[axis for axis in axes if named[axis] in together] for together in (software, MACHINE)]
     alone = [[axis] for axis in axes if named[axis] not in software | MACHINE]
-    return sorted(filter(None, [*found, *alone]), key=lambda part: axes.index(part[0]))
+    return sorted(filter(None, [*grouped, *alone]), key=lambda part: axes.index(part[0]))
 
 
 def _values(task: Task, part: Sequence[str]) -> list[tuple[tuple[str, str], ...]]:
     """What settings are by a part's axes, in their order, where all of it is known."""
-    found = (tuple((axis, setting.labels[axis]) for axis in part) for setting in task.settings)
-    return [values for values in dict.fromkeys(found) if NONE not in dict(values).values()]
+    there = (tuple((axis, setting.labels[axis]) for axis in part) for setting in task.settings)
+    return [values for values in dict.fromkeys(there) if NONE not in dict(values).values()]
 
 
 def _why(task: Task, labels: Mapping[str, str], setting: Setting | None, store: Runs) -> str:

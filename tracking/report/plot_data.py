@@ -34,11 +34,11 @@ def by_stack(task: Task, key: str) -> dict[str, dict[str, dict[str, Times]]]:
                 place = (run.tags.get("env.gpu", "unknown GPU"), curve, driver)
                 kind = "averaged" if key in run.metrics else "given up"
                 kinds.setdefault(place, {}).setdefault(kind, []).append(run)
-    found: dict[str, dict[str, dict[str, Times]]] = {}
+    by_gpu: dict[str, dict[str, dict[str, Times]]] = {}
     for (gpu, curve, driver), runs_of in kinds.items():
         times = Setting({}, runs_of.get("averaged", []), 0, given_up=runs_of.get("given up", [])).times(key)
-        found.setdefault(gpu, {}).setdefault(curve, {})[driver] = times
-    return found
+        by_gpu.setdefault(gpu, {}).setdefault(curve, {})[driver] = times
+    return by_gpu
 
 
 def curve_of(setting: Setting, run: Run) -> str:
@@ -102,7 +102,7 @@ def clock_start_ms(run: Run, rows: Sequence[tuple[int, int, float]], target: flo
 
 def panels_of(run: Run, store: Runs, start_ms: float) -> Mapping[str, list[Point]]:
     """For each panel the sum of its metrics at each sample, over seconds since `start_ms`; of several GPUs the mean."""
-    found: dict[str, list[Point]] = {}
+    panels: dict[str, list[Point]] = {}
     for label, pattern in PANELS.items():
         keys = [key for key in run.metrics if re.fullmatch(pattern, key)]
         at: dict[int, list[float]] = {}
@@ -114,16 +114,16 @@ def panels_of(run: Run, store: Runs, start_ms: float) -> Mapping[str, list[Point
         combine = statistics.fmean if "GPU" in label else sum
         points = [Point((times[step] - start_ms) / 1e3, float(combine(at[step]))) for step in sorted(at)]
         if points:
-            found[label] = points
-    return found
+            panels[label] = points
+    return panels
 
 
 def points_of(task: Task, key: str) -> dict[str, Point]:
-    return {setting.name: as_point(0.0, found) for setting in task.settings if (found := estimate(setting.times(key)))}
+    return {setting.name: as_point(0.0, mean) for setting in task.settings if (mean := estimate(setting.times(key)))}
 
 
-def as_point(x: float, found: Estimate) -> Point:
-    return Point(x, found.mean, found.error or 0.0, at_least=bool(found.bound))
+def as_point(x: float, average: Estimate) -> Point:
+    return Point(x, average.mean, average.error or 0.0, at_least=bool(average.bound))
 
 
 def as_version(name: str) -> list[tuple[int, float, str]]:

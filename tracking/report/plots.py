@@ -91,9 +91,9 @@ class Plotter:
         by_epoch: dict[str, list[Point]] = {}
         by_time: dict[str, list[Point]] = {}
         for setting, run in self._middles(task):
-            found = self._store.history(run, [f"eval/{metric}", "epoch"])
-            epochs = {step: value for step, _, value in found.get("epoch", [])}
-            rows = found.get(f"eval/{metric}", [])
+            history = self._store.history(run, [f"eval/{metric}", "epoch"])
+            epochs = {step: value for step, _, value in history.get("epoch", [])}
+            rows = history.get(f"eval/{metric}", [])
             start_ms = self._starts_ms[run.id] = clock_start_ms(run, rows, target)
             by_epoch[setting.name] = [Point(epochs[step], value) for step, _, value in rows if step in epochs]
             by_time[setting.name] = [Point((time_ms - start_ms) / 1e3, value) for _, time_ms, value in rows]
@@ -126,14 +126,14 @@ class Plotter:
         seconds: dict[str, list[Point]] = {}
         speeds: dict[str, list[Point]] = {}
         for setting in task.settings:
-            base, found = estimates.base_of(setting, task.settings), estimate(setting.times(key))
-            if base is None or found is None or setting.devices is None:
+            base, mean = estimates.base_of(setting, task.settings), estimate(setting.times(key))
+            if base is None or mean is None or setting.devices is None:
                 continue
             name = " ".join(f"{key}={value}" for key, value in setting.labels.items() if key not in DEVICES)
-            seconds.setdefault(name or task.title, []).append(as_point(setting.devices, found))
+            seconds.setdefault(name or task.title, []).append(as_point(setting.devices, mean))
             if ratio := speed_up(setting, base, key):
                 speeds.setdefault(name or task.title, []).append(as_point(setting.devices, ratio[0]))
-        lines, ups = (longest(found) for found in (seconds, speeds))
+        lines, ups = (longest(points) for points in (seconds, speeds))
         if not lines:
             return None
         caption = f"{unit.rpartition(' (')[0]} and speed-up over devices; error bars are standard errors"
@@ -157,9 +157,9 @@ class Plotter:
         times = by_stack(task, key)
         curves = {name for panel in times.values() for name in panel}
         by_driver = [drivers for panel in times.values() for drivers in panel.values()]
-        drivers = sorted({driver for found in by_driver for driver in found}, key=as_version)
+        drivers = sorted({driver for points in by_driver for driver in points}, key=as_version)
         asked = any(is_stack(axis) for setting in task.settings for axis in setting.labels)
-        along = any(len(found) > 1 for found in by_driver)  # a curve, and not single points
+        along = any(len(points) > 1 for points in by_driver)  # a curve, and not single points
         if max(len(drivers), len(curves)) < 2 or not (asked or along) or len(curves) > MOST_LINES:
             return None
         panels = {
@@ -204,8 +204,8 @@ class Plotter:
     def mean_utilisation(self) -> Plot | None:
         panels = {
             label: {name: as_point(0.0, Estimate(*mean_and_standard_error(values), len(values))) for name, values in
-                    found.items()}
-            for label, found in self.means.items()
+                    workloads.items()}
+            for label, workloads in self.means.items()
         }  # fmt: skip
         of = "over the middle runs of each workload's settings"
         caption = f"Mean utilisation on the clock, {of}; error bars are standard errors"

@@ -45,22 +45,22 @@ class Report:
             "metric": self.metric,
             "with_missed": self.with_missed,
             "answer": self.answer,
-            "spent_usd": {one.title: spent(one) for one in self.tasks},
+            "spent_usd": {task.title: spent(task) for task in self.tasks},
             "warnings": self.warnings,
             "tables": [_plain_table(table) for table in self.tables],
-            "reached": [_plain_share(one.title, setting) for one in self.tasks for setting in one.settings],
+            "reached": [_plain_share(task.title, setting) for task in self.tasks for setting in task.settings],
             "figures": [_plain_figure(figure) for figure in self.figures],
             "comparisons": [_plain_comparison(name, pair, self.metric) for name, pair in self.comparisons],
             "sentences": [sentence.plain() for sentence in self.sentences],
             "excluded": [
-                _plain_run(run, one.title) | {"setting": name, "why": why}
-                for one in self.tasks
-                for run, name, why in one.excluded
+                _plain_run(run, task.title) | {"setting": name, "why": why}
+                for task in self.tasks
+                for run, name, why in task.excluded
             ],
             "runs": [
-                _plain_run(run, one.title) | {"setting": dict(setting.labels)}
-                for one in self.tasks
-                for setting in one.settings
+                _plain_run(run, task.title) | {"setting": dict(setting.labels)}
+                for task in self.tasks
+                for setting in task.settings
                 for run in setting.runs
             ],
         }  # fmt: skip
@@ -118,8 +118,8 @@ def _add_workload(report: Report, task: Task, store: Runs) -> None:
         report.tables.append(table)
         report.sentences += said
     if any(is_stack(axis) for axis in report.axes):
-        found, said = stack_tables.stack_tables(task, report.metric, pairs)
-        report.tables += found
+        of_stacks, said = stack_tables.stack_tables(task, report.metric, pairs)
+        report.tables += of_stacks
         report.sentences += said
     if rows := missing(task, report.axes, report.metric, store):
         report.tables.append(stack_tables.missing_table(task, report.axes, rows))
@@ -132,27 +132,29 @@ def _about_stacks(report: Report, task: Task) -> list[str]:
 
 def general_warnings(report: Report) -> list[str]:
     """What is to be known of all of it, before any single comparison."""
-    found = []
+    warnings = []
     if len(report.tasks) > 1:
         names = "; ".join(task.title for task in report.tasks)
-        found.append(f"{len(report.tasks)} workloads, compared within each and never with one another: {names}")
+        warnings.append(f"{len(report.tasks)} workloads, compared within each and never with one another: {names}")
     for task in report.tasks:
         for setting in task.settings:
             if setting.given_up and setting.reached:
-                found.append(
+                warnings.append(
                     f"{task.title}: {setting.name}: {setting.reached.text} reached the target; the others count "
                     "against it in figures to accuracy"
                 )
             if unknown := setting.times(TIME).given_up.count(0.0):
-                found.append(
+                warnings.append(
                     f"{task.title}: {setting.name}: of {unknown} runs that did not reach the target nothing says by "
                     "when, so no setting can be told to be better than this one"
                 )
             if not setting.runs:
-                found.append(f"{task.title}: {setting.name}: none of {setting.total} runs is in every mean; see below")
+                warnings.append(
+                    f"{task.title}: {setting.name}: none of {setting.total} runs is in every mean; see below"
+                )
     if report.with_missed:
-        found.append("--with-missed: rates, epochs' times and costs are also of runs that missed the target")
-    return found
+        warnings.append("--with-missed: rates, epochs' times and costs are also of runs that missed the target")
+    return warnings
 
 
 def answer(report: Report) -> list[Sentence]:
@@ -195,18 +197,18 @@ def _plain_table(table: Table) -> dict[str, Any]:
 
 
 def _plain_figure(figure: Figure) -> dict[str, Any]:
-    one = figure.estimate
+    estimate = figure.estimate
     return {
         "workload": figure.task,
         "setting": dict(figure.setting),
         "figure": figure.heading,
         "key": figure.key,
-        "n": one.n,
-        "mean": one.mean,
-        "bound": one.bound,
-        "standard_error": one.error,
-        "olympic_mean": one.olympic,
-        "text": one.text(),
+        "n": estimate.n,
+        "mean": estimate.mean,
+        "bound": estimate.bound,
+        "standard_error": estimate.error,
+        "olympic_mean": estimate.olympic,
+        "text": estimate.text(),
         "runs": list(figure.runs),
         "over": None if figure.base is None else dict(figure.base),
     }

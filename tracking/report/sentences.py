@@ -94,14 +94,14 @@ def leader(task: str, metric: str, setting: Setting, pairs: Sequence[Comparison]
 
 def numbers(setting: Setting, metric: str) -> dict[str, Any]:
     """The numbers of a setting's mean, `figure`, which is how they are printed, and how many reached their target."""
-    found, share = estimate(setting.times(metric)), setting.reached
-    assert found is not None
+    average, share = estimate(setting.times(metric)), setting.reached
+    assert average is not None
     return {
-        "n": found.n,
-        "mean": found.mean,
-        "standard_error": found.error,
-        "olympic_mean": found.olympic,
-        "figure": found.text(),
+        "n": average.n,
+        "mean": average.mean,
+        "standard_error": average.error,
+        "olympic_mean": average.olympic,
+        "figure": average.text(),
         "reached": f"; reached by {share.text}" if share and metric in UNTIL_GIVEN_UP else "",
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracking.report.drawing import Point, add_legend, draw_lines, new_figure, plain, style_of
 
@@ -79,5 +79,5 @@ def _mark_gaps(axes: Axes, lines: Mapping[str, Sequence[Point]]) -> None:
     for number, places in enumerate(gaps.values()):
         style = style_of(number) | {"linestyle": "", "markerfacecolor": "none", "markersize": 5}
         axes.plot(places, [0.04] * len(places), transform=axes.get_xaxis_transform(), **style)
-    hollow = {"fmt": "o", "color": "#555555", "markerfacecolor": "none", "markersize": 5}
+    hollow: dict[str, Any] = {"fmt": "o", "color": "#555555", "markerfacecolor": "none", "markersize": 5}
     axes.errorbar([], [], label="hollow, at the foot: missing", **hollow)

@@ -16,17 +16,17 @@ OF_EQUALS = "the means are equal, or nobody makes so many"
 CONFIDENCE = 1 - estimates.ALPHA
 
 
-def verdict(task: str, metric: str, found: Extremes) -> list[Sentence]:
+def verdict(task: str, metric: str, widest: Extremes) -> list[Sentence]:
     """The sentences on a pair of stacks: whether one is best, and what it saves; or else what would decide."""
-    pair = found.pair
-    values: dict[str, Any] = {"workload": task, "among": among(found.among), "factor": pair.factor, **_names(found)}
+    pair = widest.pair
+    values: dict[str, Any] = {"workload": task, "among": among(widest.among), "factor": pair.factor, **_names(widest)}
     if pair.adjusted is None:
         few = [setting.name for setting in (pair.better, pair.worse) if setting.times(metric).n < 2]
         return [Sentence("stack of one run", task, values | {"few": " and of ".join(few)})]
-    values |= _interval(found)
+    values |= _interval(widest)
     if pair.told_apart:
-        return [Sentence("best stack", task, values), *_worth(task, found)]
-    return [Sentence("no best stack", task, values), _what_decides(task, metric, found)]
+        return [Sentence("best stack", task, values), *_worth(task, widest)]
+    return [Sentence("no best stack", task, values), _what_decides(task, metric, widest)]
 
 
 def among(labels: Mapping[str, str]) -> str:
@@ -34,40 +34,42 @@ def among(labels: Mapping[str, str]) -> str:
     return "".join(f", {axis}={value}" for axis, value in labels.items())
 
 
-def _names(found: Extremes) -> dict[str, Any]:
+def _names(widest: Extremes) -> dict[str, Any]:
     """The two stacks, by their own axes; and `pair`, the names of the whole settings."""
     names = [
-        replace(setting, labels={axis: value for axis, value in setting.labels.items() if axis not in found.among}).name
-        for setting in (found.pair.better, found.pair.worse)
+        replace(
+            setting, labels={axis: value for axis, value in setting.labels.items() if axis not in widest.among}
+        ).name
+        for setting in (widest.pair.better, widest.pair.worse)
     ]
-    return {"better": names[0], "worse": names[1], "pair": [found.pair.better.name, found.pair.worse.name]}
+    return {"better": names[0], "worse": names[1], "pair": [widest.pair.better.name, widest.pair.worse.name]}
 
 
-def _interval(found: Extremes) -> dict[str, Any]:
+def _interval(widest: Extremes) -> dict[str, Any]:
     """The bounds of the factor as numbers (None: there is none) and in words."""
-    if found.bounds is None:
+    if widest.bounds is None:
         return {"low": None, "high": None, "interval": ""}
-    low, high = found.bounds
+    low, high = widest.bounds
     if math.isfinite(high):
         words = f"{low:.3g} to {high:.3g}" if low else f"up to {high:.3g}"
     else:
         words = f"{low:.3g} or more" if low else "any"
-    pairs = f" for all {found.num_pairs} pairs at once" if found.num_pairs > 1 else ""
+    pairs = f" for all {widest.num_pairs} pairs at once" if widest.num_pairs > 1 else ""
     values = {"low": low, "high": high if math.isfinite(high) else None}
-    values |= {"confidence": CONFIDENCE, "num_pairs": found.num_pairs}
+    values |= {"confidence": CONFIDENCE, "num_pairs": widest.num_pairs}
     return values | {"interval": f" ({words}, with {CONFIDENCE:.0%} confidence{pairs})"}
 
 
-def _worth(task: str, found: Extremes) -> list[Sentence]:
+def _worth(task: str, widest: Extremes) -> list[Sentence]:
     """What the better stack saves; nothing without prices."""
-    saved, sides = found.saved_usd, (found.pair.better, found.pair.worse)
+    saved, sides = widest.saved_usd, (widest.pair.better, widest.pair.worse)
     if saved is None:
         return []
     usd = [_usd(setting) for setting in sides]
     cheaper = saved.mean >= 0
     shown = saved if cheaper else replace(saved, mean=-saved.mean, bound={"≥": "≤", "≤": "≥"}.get(saved.bound, ""))
     values = {
-        **_names(found), "mean": shown.mean, "standard_error": shown.error, "difference": shown.text(),
+        **_names(widest), "mean": shown.mean, "standard_error": shown.error, "difference": shown.text(),
         "better_usd": usd[0], "worse_usd": usd[1],
     }  # fmt: skip
     return [Sentence("best stack saves" if cheaper else "best stack costs", task, values)]
@@ -79,10 +81,10 @@ def _usd(setting: Setting) -> str:
     return replace(cost, olympic=None, invalid=False).text()
 
 
-def _what_decides(task: str, metric: str, found: Extremes) -> Sentence:
-    names = _names(found)
-    if found.num_runs is not None:
-        values = {"num_runs": found.num_runs, "num_more": found.num_more, "power": estimates.POWER}
+def _what_decides(task: str, metric: str, widest: Extremes) -> Sentence:
+    names = _names(widest)
+    if widest.num_runs is not None:
+        values = {"num_runs": widest.num_runs, "num_more": widest.num_more, "power": estimates.POWER}
         return Sentence("runs that would decide", task, names | values)
-    missed = any(setting.times(metric).num_missed for setting in (found.pair.better, found.pair.worse))
+    missed = any(setting.times(metric).num_missed for setting in (widest.pair.better, widest.pair.worse))
     return Sentence("decides when", task, names | {"why": OF_MISSES if missed else OF_EQUALS})

@@ -14,26 +14,26 @@ from tracking.results import Table
 def stack_tables(task: Task, metric: str, pairs: Sequence[Comparison]) -> tuple[list[Table], list[Sentence]]:
     """Best and worst stack for each value of the other axes, with what is said of them as the table's note."""
     tables, said = [], []
-    for found in extremes(task, metric, pairs):
+    for widest in extremes(task, metric, pairs):
         gap, words = (
-            sentences.gap(task.title, found.pair, len(pairs)),
-            stack_sentences.verdict(task.title, metric, found),
+            sentences.gap(task.title, widest.pair, len(pairs)),
+            stack_sentences.verdict(task.title, metric, widest),
         )
-        tables.append(_best_and_worst(task, metric, found, gap, "".join(sentence.text for sentence in words)))
+        tables.append(_best_and_worst(task, metric, widest, gap, "".join(sentence.text for sentence in words)))
         said += [gap, *words]
     return tables, said
 
 
-def _best_and_worst(task: Task, metric: str, found: Extremes, gap: Sentence, note: str) -> Table:
+def _best_and_worst(task: Task, metric: str, widest: Extremes, gap: Sentence, note: str) -> Table:
     shares = ["reached"] if metric in UNTIL_GIVEN_UP else []
     rows = []
-    for role, setting in (("best", found.pair.better), ("worst", found.pair.worse)):
+    for role, setting in (("best", widest.pair.better), ("worst", widest.pair.worse)):
         mean = estimate(setting.times(metric))
         cells = [role, setting.name, mean.text() if mean else "", f"{setting.times(metric).n}"]
         rows.append([*cells, *(shown_share(setting) for _ in shares)])
-    rows.append(["gap", f"{100 * (found.pair.factor - 1):.1f} %", gap.text, "", *("" for _ in shares)])
+    rows.append(["gap", f"{100 * (widest.pair.factor - 1):.1f} %", gap.text, "", *("" for _ in shares)])
     columns = dict.fromkeys(["", "stack", metric, "n", *shares], "")
-    title = f"{task.title}{stack_sentences.among(found.among)}: best and worst stack"
+    title = f"{task.title}{stack_sentences.among(widest.among)}: best and worst stack"
     return Table(title, columns, rows, note, "stacks", task.title)
 
 

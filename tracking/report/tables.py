@@ -59,12 +59,12 @@ def settings_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[Figure]
         cells = [*setting.labels.values(), f"{len(setting.runs)} of {setting.total}"]
         cells += [_fact(setting, key) for key in facts]
         cells += [shown_share(setting) for _ in shares]
-        for one in shown:
-            found = estimate(setting.measured(one.key), one.scale)
-            cells.append(found.text(setting.usual_n(one.key)) if found else "")
-            if found:
-                ids = ids_of(setting, one.key)
-                figures.append(Figure(task.title, setting.labels, one.heading, one.key, found, ids))
+        for quantity in shown:
+            mean = estimate(setting.measured(quantity.key), quantity.scale)
+            cells.append(mean.text(setting.usual_n(quantity.key)) if mean else "")
+            if mean:
+                ids = ids_of(setting, quantity.key)
+                figures.append(Figure(task.title, setting.labels, quantity.heading, quantity.key, mean, ids))
         for key in ratios:
             cells += _ratio_cells(figures, task, setting, key)
         rows.append(cells)
@@ -82,9 +82,9 @@ def quantities(task: Task) -> list[Quantity]:
     """The quantities that a run of the workload has, and before its rates the best value of each metric."""
     runs = [run for setting in task.settings for run in (*setting.runs, *setting.missed)]
     names = sorted({key for run in runs for key in run.metrics if key.startswith(evaluations.BEST)})
-    there = [one for one in QUANTITIES if any(setting.with_missed(one.key) for setting in task.settings)]
-    shown = [one for one in there if one.key != "epochs/trained" or any(run.missed for run in runs)]
-    place = next((place for place, one in enumerate(shown) if one.key.startswith("throughput/")), len(shown))
+    there = [quantity for quantity in QUANTITIES if any(setting.with_missed(quantity.key) for setting in task.settings)]
+    shown = [quantity for quantity in there if quantity.key != "epochs/trained" or any(run.missed for run in runs)]
+    place = next((place for place, quantity in enumerate(shown) if quantity.key.startswith("throughput/")), len(shown))
     best = [Quantity(f"best {key.removeprefix(evaluations.BEST)}", key) for key in names]
     return [*shown[:place], *best, *shown[place:]]
 
@@ -106,23 +106,23 @@ def _ratios(task: Task, setting: Setting, key: str) -> tuple[Estimate, Estimate]
 
 
 def _ratio_cells(figures: list[Figure], task: Task, setting: Setting, key: str) -> list[str]:
-    found = _ratios(task, setting, key)
+    ratios = _ratios(task, setting, key)
     base = estimates.base_of(setting, task.settings)
-    if found is None or base is None:
+    if ratios is None or base is None:
         return ["", ""]
     given_up = [run.id for run in setting.given_up] if key in UNTIL_GIVEN_UP else []
     ids = [run.id for run in setting.runs if key in run.metrics] + given_up
-    for heading, one in zip(RATIOS[key], found, strict=True):
-        figures.append(Figure(task.title, setting.labels, heading, key, one, ids, base.labels))
-    return [one.text() for one in found]
+    for heading, ratio in zip(RATIOS[key], ratios, strict=True):
+        figures.append(Figure(task.title, setting.labels, heading, key, ratio, ids, base.labels))
+    return [ratio.text() for ratio in ratios]
 
 
 def _fact(setting: Setting, key: str) -> str:
-    found = {
+    values = {
         f"{run.metrics[key]:g}" if key in run.metrics else run.params.get(key, "")
         for run in (*setting.runs, *setting.missed)
     }
-    return ", ".join(sorted(found, key=grouping.in_order))
+    return ", ".join(sorted(values, key=grouping.in_order))
 
 
 def comparison_table(task: Task, metric: str, pairs: Sequence[Comparison]) -> tuple[Table, list[Sentence]]:
@@ -166,17 +166,17 @@ def speed_up_table(tasks: Sequence[Task], metric: str) -> Table | None:
     rows: dict[tuple[str, str], dict[float, str]] = {}
     for task in tasks:
         for setting in task.settings:
-            found = _ratios(task, setting, key)
-            if found and setting.devices:
+            ratios = _ratios(task, setting, key)
+            if ratios and setting.devices:
                 rest = {axis: value for axis, value in setting.labels.items() if axis not in DEVICES}
                 name = " ".join(f"{axis}={value}" for axis, value in rest.items())
-                rows.setdefault((task.title, name), {})[setting.devices] = found[0].text()
+                rows.setdefault((task.title, name), {})[setting.devices] = ratios[0].text()
     if not rows:
         return None
     counts = sorted({count for cells in rows.values() for count in cells})
     columns = dict.fromkeys(["workload", "setting", *(f"{count:g} devices" for count in counts)], "")
     what = "time to accuracy" if to_accuracy else "rate"
-    cells = [[*labels, *(found.get(count, "") for count in counts)] for labels, found in rows.items()]
+    cells = [[*labels, *(by_count.get(count, "") for count in counts)] for labels, by_count in rows.items()]
     return Table("Speed-ups over the fewest devices", columns, cells, f"By {what}; ±: standard error.", "speed-ups")
 
 

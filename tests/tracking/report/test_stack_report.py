@@ -66,9 +66,11 @@ def test_it_says_the_best_and_the_worst_the_factor_with_its_interval_and_what_th
     settings = {setting.name: setting for setting in made.tasks[0].settings}
     pair = next(one for _, one in made.comparisons if one.told_apart and f"{one.factor:.3g}" == found[1])
     values = [settings[side.name].values("time/to_accuracy_sec") for side in (pair.worse, pair.better)]
-    for bound, which in ((low, "greater"), (high, "less")):  # the test of this ratio is at its level there
+    (said,) = [sentence.values for sentence in made.sentences if sentence.kind == "best stack"]
+    assert (f"{said['low']:.3g}", f"{said['high']:.3g}") == (found[2], found[3])
+    for bound, which in ((said["low"], "greater"), (said["high"], "less")):  # the test of this ratio is at its level
         p = t_test(values[0], [bound * value for value in values[1]], which)
-        assert p == pytest.approx(0.05 / (2 * 21), rel=0.25), "to the three digits that are printed"
+        assert p == pytest.approx(0.05 / (2 * 21), rel=1e-6)
 
 
 def test_where_no_conclusion_is_possible_it_says_how_many_runs_would_decide(made: Report) -> None:
