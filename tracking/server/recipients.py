@@ -114,6 +114,7 @@ def _stay(response: Response, *_: Any, **__: Any) -> None:
         return
     target = urljoin(response.url, response.headers["location"])
     if server_of(target) != server_of(response.url):
+        response.close()  # nobody gets it who would
         raise Redirected(
             f"{server_of(response.url)} sends us on to another server, {server_of(target)}, which is not followed: give"
             " that one's address if it is yours"

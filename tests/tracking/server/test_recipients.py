@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import http.server
 import threading
 from collections.abc import Iterator
@@ -23,6 +24,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """What MLflow's sessions leave open is closed here, where it is ignored, and not in whichever test comes next."""
+    yield
+    gc.collect()
 
 
 @contextmanager
