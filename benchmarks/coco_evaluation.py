@@ -59,12 +59,12 @@ def boxes(rng: np.random.Generator, count: int) -> np.ndarray:
 
 def write_annotations(root: Path, num_images: int, rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
     """A dataset of empty files in COCO's layout; returns each image's boxes and labels, from 1 on."""
-    found: list[tuple[np.ndarray, np.ndarray]] = []
+    objects_by_image: list[tuple[np.ndarray, np.ndarray]] = []
     annotations: list[dict[str, Any]] = []
     for image in range(num_images):
         own = boxes(rng, rng.poisson(OBJECTS_AN_IMAGE))
         labels = rng.integers(1, NUM_CLASSES + 1, len(own))
-        found.append((own, labels))
+        objects_by_image.append((own, labels))
         for box, label in zip(own, labels.tolist(), strict=True):
             width, height = (box[2:] - box[:2]).tolist()
             place = [*box[:2].tolist(), width, height]
@@ -82,7 +82,7 @@ def write_annotations(root: Path, num_images: int, rng: np.random.Generator) -> 
     (root / "val2017").mkdir()
     for image in range(num_images):
         (root / "val2017" / f"{image}.jpg").touch()
-    return found
+    return objects_by_image
 
 
 def detections(objects: list[tuple[np.ndarray, np.ndarray]], rng: np.random.Generator) -> Arrays:
@@ -103,17 +103,21 @@ def detections(objects: list[tuple[np.ndarray, np.ndarray]], rng: np.random.Gene
     return {**joined, "masks": masks}
 
 
-def by_pycocotools(annotations: Path, found: Arrays) -> dict[str, float]:
+def by_pycocotools(annotations: Path, predictions: Arrays) -> dict[str, float]:
     truth = COCO(str(annotations))
     results: dict[str, float] = {}
-    placed = found["boxes"].astype(np.float64)
+    placed = predictions["boxes"].astype(np.float64)
     placed[:, 2:] -= placed[:, :2]
-    columns = (found["image_index"] + 1).tolist(), found["labels"].tolist(), found["scores"].astype(float).tolist()
+    columns = (
+        (predictions["image_index"] + 1).tolist(),
+        predictions["labels"].tolist(),
+        predictions["scores"].astype(float).tolist(),
+    )
     for kind in KINDS:
         rows = [
             {"image_id": image, "category_id": label, "score": score}
             | ({"bbox": box} if kind == "bbox" else {"segmentation": {"size": [HEIGHT, WIDTH], "counts": mask}})
-            for image, label, score, box, mask in zip(*columns, placed.tolist(), found["masks"], strict=True)
+            for image, label, score, box, mask in zip(*columns, placed.tolist(), predictions["masks"], strict=True)
         ]
         evaluation = COCOeval(truth, truth.loadRes(rows), kind)
         evaluation.evaluate()
@@ -123,13 +127,13 @@ def by_pycocotools(annotations: Path, found: Arrays) -> dict[str, float]:
     return results
 
 
-def share(rank: int, num_processes: int, folder: str, index: CocoIndex, found: Arrays) -> None:
+def share(rank: int, num_processes: int, folder: str, index: CocoIndex, predictions: Arrays) -> None:
     """One process of ours: evaluates twice, and the first leaves its seconds and figures in the folder."""
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=num_processes)
     torch.set_num_threads(1)
-    chosen = found["image_index"] % num_processes == rank
-    own = {name: values[chosen] for name, values in found.items() if name != "masks"}
-    own["masks"] = [found["masks"][at] for at in np.flatnonzero(chosen)]
+    chosen = predictions["image_index"] % num_processes == rank
+    own = {name: values[chosen] for name, values in predictions.items() if name != "masks"}
+    own["masks"] = [predictions["masks"][at] for at in np.flatnonzero(chosen)]
     evaluator, seconds = DetectionEvaluator(index, KINDS), []
     for _ in range(2):
         evaluator.add(**own)
@@ -142,10 +146,10 @@ def share(rank: int, num_processes: int, folder: str, index: CocoIndex, found: A
     dist.destroy_process_group()
 
 
-def by_ours(num_processes: int, index: CocoIndex, found: Arrays) -> tuple[list[float], dict[str, float]]:
+def by_ours(num_processes: int, index: CocoIndex, predictions: Arrays) -> tuple[list[float], dict[str, float]]:
     """Seconds of the first and of a later evaluation, and its figures."""
     with tempfile.TemporaryDirectory() as folder:
-        arguments = (num_processes, folder, index, found)
+        arguments = (num_processes, folder, index, predictions)
         torch.multiprocessing.start_processes(share, arguments, num_processes, start_method="fork")
         seconds, figures = json.loads((Path(folder) / "ours.json").read_text())
     return seconds, figures
@@ -164,16 +168,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         os.environ["TIMETRIAL_CACHE"] = f"{name}/cache"
         objects = write_annotations(Path(name), asked.images, rng)
-        found = detections(objects, rng)
+        predictions = detections(objects, rng)
         index = load_index(name, "val", masks=False)
-        print(f"{asked.images:,} images, {sum(len(own) for own, _ in objects):,} objects, {len(found['labels']):,}"
-              f" detections with masks; seconds, median (least to most) of {asked.repeats}")  # fmt: skip
+        print(f"{asked.images:,} images, {sum(len(own) for own, _ in objects):,} objects,"
+              f" {len(predictions['labels']):,} detections with masks;"
+              f" seconds, median (least to most) of {asked.repeats}")  # fmt: skip
         times: dict[str, list[float]] = {"first": [], "later": [], "pycocotools": []}
         for _ in range(asked.repeats):
-            (first, later), ours = by_ours(asked.processes, index, found)
+            (first, later), ours = by_ours(asked.processes, index, predictions)
             started = time.perf_counter()
             with contextlib.redirect_stdout(io.StringIO()):
-                theirs = by_pycocotools(index.annotations, found)
+                theirs = by_pycocotools(index.annotations, predictions)
             for variant, seconds in zip(times, (first, later, time.perf_counter() - started), strict=True):
                 times[variant].append(seconds)
             for kind, name_of in zip(KINDS, ("box_map", "mask_map"), strict=True):

@@ -21,13 +21,13 @@ def recorded(step: Callable[[], None], num: int, device: torch.device) -> list[K
     """What the device did in `num` steps, by start; nothing without a GPU."""
     if device.type != "cuda":
         return []
-    with profile(activities=[ProfilerActivity.CUDA]) as found:
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         for _ in range(num):
             step()
         wait(device)
     return sorted(
         Kernel(event.time_range.start, event.time_range.end, event.name)
-        for event in found.events() or ()
+        for event in profiler.events() or ()
         if event.device_type == torch.autograd.DeviceType.CUDA and not event.is_user_annotation
     )
 

@@ -93,21 +93,22 @@ def told(first: Times, second: Times, with_log_rank: bool) -> dict[str, bool]:
     p = [time_to_event.p_sooner(first, second) or 0.0, time_to_event.p_sooner(second, first) or 0.0]
     latest = max(first.latest, second.latest)
     tau = min([*first.given_up, *second.given_up], default=latest)
-    one, two = ([min(value, tau) for value in side.at_least(latest)] for side in (first, second))
-    found = {
+    first_times, second_times = ([min(value, tau) for value in side.at_least(latest)] for side in (first, second))
+    verdicts = {
         "ours": min(p) < LEVEL / 2,
         "first sooner": p[0] < LEVEL,
         "second sooner": p[1] < LEVEL,
-        "restricted": (t_test(one, two) or 0.0) < LEVEL,
+        "restricted": (t_test(first_times, second_times) or 0.0) < LEVEL,
         "reached": min(len(first.reached), len(second.reached)) > 1
         and (t_test(first.reached, second.reached) or 0.0) < LEVEL,
     }
     if with_log_rank and first.reached and second.reached:
         data = [
-            stats.CensoredData(one.reached, right=one.at_least(latest)[len(one.reached) :]) for one in (first, second)
+            stats.CensoredData(side.reached, right=side.at_least(latest)[len(side.reached) :])
+            for side in (first, second)
         ]
-        found["log-rank"] = bool(stats.logrank(*data).pvalue < LEVEL)
-    return found
+        verdicts["log-rank"] = bool(stats.logrank(*data).pvalue < LEVEL)
+    return verdicts
 
 
 def cut_shares(n: int, m: int, spread: float, cut: tuple[str, float], later: float, trials: int) -> dict[str, float]:
@@ -122,8 +123,8 @@ def cut_shares(n: int, m: int, spread: float, cut: tuple[str, float], later: flo
         second = observed(random, normal(random, m, 1.0) + later, end if where == "both" else np.inf, diverging)
         for name, yes in told(first, second, trial % 10 == 0 and not later).items():
             counts[name] += yes
-    found = {name: count / trials for name, count in counts.items()}
-    return found | {"gate": max(found["first sooner"], found["second sooner"]), "log-rank": 10 * found["log-rank"]}
+    shares = {name: count / trials for name, count in counts.items()}
+    return shares | {"gate": max(shares["first sooner"], shares["second sooner"]), "log-rank": 10 * shares["log-rank"]}
 
 
 def main_cut(trials: int) -> None:
@@ -133,8 +134,8 @@ def main_cut(trials: int) -> None:
         uncut = {spread: cut_shares(n, m, spread, ("diverge", 0.0), 40.0, trials // 10)["ours"] for spread in SPREADS}
         for cut in CUTS:
             for spread in SPREADS:
-                found = cut_shares(n, m, spread, cut, 0.0, trials)
-                words = " ".join(f"{found[name]:10.1%}" for name in TESTS)
+                shares = cut_shares(n, m, spread, cut, 0.0, trials)
+                words = " ".join(f"{shares[name]:10.1%}" for name in TESTS)
                 power = cut_shares(n, m, spread, ("both" if cut[0] == "first" else cut[0], cut[1]), 40.0, trials // 10)
                 head = f"{cut[0]:8} {cut[1]:5.0%} {n:3} {m:3} {spread:6g}"
                 print(f"{head}  {words}  {power['ours']:5.0%} {uncut[spread]:5.0%}", flush=True)

@@ -90,8 +90,10 @@ def stock_row(devices: int, folder: Path) -> Row:
 def ours(devices: Sequence[int], options: Sequence[str], folder: Path) -> tuple[str, list[Row]]:
     fixed = ["max_epochs=1", "stop_at_target=false", "compile=false", "tracking.offline=true", f"runs_dir={folder}"]
     ending = run([sys.executable, str(ROOT / "launch.py"), "-m", *options, *fixed], folder)
-    found = {row.devices: row for path in folder.glob(f"*/*/{run_folder.CONFIG}") for row in [our_row(path.parent)]}
-    return ending, [found.get(number, Row(number, None, None, None, None)) for number in devices]
+    rows_by_devices = {
+        row.devices: row for path in folder.glob(f"*/*/{run_folder.CONFIG}") for row in [our_row(path.parent)]
+    }
+    return ending, [rows_by_devices.get(number, Row(number, None, None, None, None)) for number in devices]
 
 
 def our_row(folder: Path) -> Row:

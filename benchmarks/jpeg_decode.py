@@ -99,14 +99,14 @@ def rates(decode: Decode, batches: list[list[str]], device: torch.device) -> lis
 def launching(device: torch.device, meanwhile: Callable[[], bool]) -> float:
     """Seconds that NUM_LAUNCHES small operations take, the median, as long as `meanwhile` is true."""
     small = torch.zeros(8, device=device)
-    found: list[float] = []
-    while meanwhile() or not found:
+    seconds: list[float] = []
+    while meanwhile() or not seconds:
         started = time.perf_counter()
         for _ in range(NUM_LAUNCHES):
             small.add_(1)
-        found.append(time.perf_counter() - started)
+        seconds.append(time.perf_counter() - started)
         synchronise(device)
-    return statistics.median(found)
+    return statistics.median(seconds)
 
 
 def slowdown(decode: Decode, batches: list[list[str]], device: torch.device) -> float:
@@ -144,8 +144,8 @@ def main() -> None:
         print(f"{variant:18} alone {shown(alone):24} beside {shown(beside):24} launches x{cost:.2f}", flush=True)
 
 
-def shown(found: list[float]) -> str:
-    low, middle, high = statistics.quantiles(found, n=4)
+def shown(figures: list[float]) -> str:
+    low, middle, high = statistics.quantiles(figures, n=4)
     return f"{middle:,.0f} ({low:,.0f} to {high:,.0f})"
 
 

@@ -41,11 +41,11 @@ def by_round(
     rows: Sequence[dict[str, Any]], batch: int, variant: str, centre: Callable[[list[float]], float] = statistics.median
 ) -> list[float]:
     """The centre of each round's epochs, ms a step; in the order of the rounds."""
-    found: dict[int, list[float]] = {}
+    epoch_times: dict[int, list[float]] = {}
     for row in rows:
         if row["batch"] == batch and row["variant"] == variant:
-            found.setdefault(row["round"], []).append(row["ms_per_step"])
-    return [centre(found[number]) for number in sorted(found)]
+            epoch_times.setdefault(row["round"], []).append(row["ms_per_step"])
+    return [centre(epoch_times[number]) for number in sorted(epoch_times)]
 
 
 def compare(values: Sequence[float], base: Sequence[float]) -> list[str]:

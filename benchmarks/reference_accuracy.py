@@ -60,8 +60,13 @@ class Pictures(torch.utils.data.Dataset[Sample]):
         self.coco = quietly(COCO, root / "annotations" / f"instances_{split}2017.json")
         self.folder, self.train = root / f"{split}2017", train
         self.category_ids = sorted(self.coco.getCatIds())
-        objects = {one: self.coco.loadAnns(self.coco.getAnnIds(one, iscrowd=False)) for one in self.coco.getImgIds()}
-        self.objects = {one: found for one, found in objects.items() if found or not train}
+        objects = {
+            image_id: self.coco.loadAnns(self.coco.getAnnIds(image_id, iscrowd=False))
+            for image_id in self.coco.getImgIds()
+        }
+        self.objects = {
+            image_id: image_objects for image_id, image_objects in objects.items() if image_objects or not train
+        }
         self.image_ids = sorted(self.objects)
 
     def __len__(self) -> int:
@@ -72,12 +77,13 @@ class Pictures(torch.utils.data.Dataset[Sample]):
         with Image.open(self.folder / self.coco.loadImgs(image_id)[0]["file_name"]) as file:
             image = pil_to_tensor(file.convert("RGB")).float() / 255
         objects = self.objects[image_id]
-        boxes = torch.tensor([one["bbox"] for one in objects], dtype=torch.float32).reshape(-1, 4)
+        boxes = torch.tensor([annotation["bbox"] for annotation in objects], dtype=torch.float32).reshape(-1, 4)
         boxes[:, 2:] += boxes[:, :2]
-        masks = [self.coco.annToMask(one) for one in objects] or [np.zeros((0, *image.shape[1:]), np.uint8)]
+        no_mask = np.zeros((0, *image.shape[1:]), np.uint8)
+        masks = [self.coco.annToMask(annotation) for annotation in objects] or [no_mask]
         target = {
             "boxes": boxes,
-            "labels": torch.tensor([self.category_ids.index(one["category_id"]) + 1 for one in objects]),
+            "labels": torch.tensor([self.category_ids.index(annotation["category_id"]) + 1 for annotation in objects]),
             "masks": torch.from_numpy(np.stack(masks)),
             "image_id": torch.tensor(image_id),
         }
@@ -117,7 +123,7 @@ def train_epoch(
     for number, (images, targets) in enumerate(loader):
         for group in optimizer.param_groups:
             group["lr"] = ours.schedule.at(epoch + number / len(loader), epoch * len(loader) + number)
-        on_device = [{key: value.to(device) for key, value in one.items()} for one in targets]
+        on_device = [{key: value.to(device) for key, value in target.items()} for target in targets]
         optimizer.zero_grad()
         with torch.autocast(device.type, kind or torch.bfloat16, enabled=kind is not None):
             loss = sum(net([image.to(device) for image in images], on_device).values())
@@ -132,19 +138,19 @@ def evaluate(net: MaskRCNN, pictures: Pictures, loader: Any) -> dict[str, float]
     """Average precision by pycocotools of what torchvision detects on whole images."""
     device = next(net.parameters()).device
     net.eval()
-    found = []
+    results = []
     for images, targets in loader:
         for target, output in zip(targets, net([image.to(device) for image in images]), strict=True):
             masks = (output["masks"][:, 0] > 0.5).cpu().numpy().astype(np.uint8)
             boxes, scores, labels = (output[key].cpu().tolist() for key in ("boxes", "scores", "labels"))
             for (x0, y0, x1, y1), score, label, mask in zip(boxes, scores, labels, masks, strict=True):
-                found.append(
+                results.append(
                     {"image_id": int(target["image_id"]), "category_id": pictures.category_ids[label - 1],
                      "bbox": [x0, y0, x1 - x0, y1 - y0], "score": score,
                      "segmentation": coco_mask.encode(np.asfortranarray(mask))}
                 )  # fmt: skip
     net.train()
-    return dict(precisions(pictures.coco, found))
+    return dict(precisions(pictures.coco, results))
 
 
 @torch.no_grad()
@@ -158,10 +164,10 @@ def evaluate_ours(ours: MaskRcnn, net: MaskRCNN, loader: Any, kind: torch.dtype 
     return {f"ours_{name}": value for name, value in ours.metrics().items() if name in ("box_map", "mask_map")}
 
 
-def precisions(truth: COCO, found: list[dict[str, Any]]) -> Iterator[tuple[str, float]]:
+def precisions(truth: COCO, results: list[dict[str, Any]]) -> Iterator[tuple[str, float]]:
     for name, kind in (("box_map", "bbox"), ("mask_map", "segm")):
-        detections = quietly(truth.loadRes, found) if found else None
-        evaluation = COCOeval(truth, detections, kind) if found else None
+        detections = quietly(truth.loadRes, results) if results else None
+        evaluation = COCOeval(truth, detections, kind) if results else None
         if evaluation:
             for step in (evaluation.evaluate, evaluation.accumulate, evaluation.summarize):
                 quietly(step)
@@ -201,7 +207,7 @@ def main() -> None:
     )
     eval_loader = torch.utils.data.DataLoader(pictures, 8, **common)
     our_loader = viewed(data, ours).eval_loader(config.device_batch_size(), shard)
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for epoch in range(config.max_epochs or ours.max_epochs):
         started = time.monotonic()
         loss = train_epoch(net, train_loader, optimizer, ours, epoch, config)
@@ -210,13 +216,13 @@ def main() -> None:
         row |= {"train_sec": trained - started, "eval_sec": time.monotonic() - trained}
         row |= evaluate_ours(ours, net, our_loader, AUTOCAST.get(config.precision.name))
         print("  ".join(f"{key} {value:.4g}" for key, value in row.items()), flush=True)
-        found.append(row)
+        rows.append(row)
     dist.destroy_process_group()
     if asked.csv:
         with asked.csv.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(found[0]), lineterminator="\n")
+            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
             writer.writeheader()
-            writer.writerows(found)
+            writer.writerows(rows)
 
 
 if __name__ == "__main__":

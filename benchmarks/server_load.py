@@ -152,7 +152,7 @@ def called(
     experiment_id = client.create_experiment(EXPERIMENT)
     run_ids = [client.create_run(experiment_id).info.run_id for _ in range(number)]
     arguments = [(run_id, server.uri, rows_per_sec, seconds, name) for run_id in run_ids]
-    calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = [(call_run, one) for one in arguments]
+    calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = [(call_run, parameters) for parameters in arguments]
     sent = int(rows_per_sec * seconds) * number
     return measure(name, server, run_ids, sent, seconds, calls, patience_sec)
 
@@ -164,18 +164,19 @@ def report(outcomes: list[Outcome], bursts: list[Burst], bytes_per_row: float) -
     print(f"{versions}, {os.cpu_count()} CPUs for senders and server; n = 1\n")
     heads = ("", "runs", "rows sent", "rows/s", "slowest lag", "missing", "afterwards", "senders", "server", "others")
     print("{:22}{:>5}{:>11}{:>8}{:>13}{:>9}{:>12}{:>10}{:>10}{:>10}  cores".format(*heads))
-    for one in outcomes:
-        missing = one.sent - one.on_server
+    for outcome in outcomes:
+        missing = outcome.sent - outcome.on_server
         print(
-            f"{one.name:22}{one.num_runs:>5}{one.sent:>11}{one.rows_per_sec:>8.0f}{one.lag_sec:>11.1f} s{missing:>9}"
-            f"{one.finish_sec:>10.1f} s{one.sender_cpu:>10.2f}{one.server_cpu:>10.2f}{one.other_cpu:>10.2f}"
+            f"{outcome.name:22}{outcome.num_runs:>5}{outcome.sent:>11}{outcome.rows_per_sec:>8.0f}"
+            f"{outcome.lag_sec:>11.1f} s{missing:>9}{outcome.finish_sec:>10.1f} s"
+            f"{outcome.sender_cpu:>10.2f}{outcome.server_cpu:>10.2f}{outcome.other_cpu:>10.2f}"
         )
     for fast in bursts:
         rate = fast.rows / fast.seconds
         print(f"{'burst, mirror':22}{fast.num_runs:>5}{fast.rows:>11}{rate:>8.0f}   in {fast.seconds:.1f} s")
-    for one in outcomes:
-        memory = ", ".join(f"{group} {mb:.0f} MB" for group, mb in one.memory_mb.items())
-        print(f"memory, {one.name}: {memory}")
+    for outcome in outcomes:
+        memory = ", ".join(f"{group} {mb:.0f} MB" for group, mb in outcome.memory_mb.items())
+        print(f"memory, {outcome.name}: {memory}")
     print(f"{bytes_per_row:.0f} bytes a metric row in PostgreSQL, indexes included")
 
 
@@ -187,11 +188,12 @@ def save(path: Path, outcomes: list[Outcome], bursts: list[Burst]) -> None:
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(names)
-        for one in outcomes:
-            memory = (one.memory_mb[group] for group in ("senders", "MLflow", "PostgreSQL"))
-            figures = (one.seconds, one.on_server_at_end, one.sent - one.on_server, one.lag_sec, one.finish_sec,
-                       one.sender_cpu, one.server_cpu, one.other_cpu, *memory)  # fmt: skip
-            writer.writerow([one.name, one.num_runs, one.sent, *(f"{figure:.6g}" for figure in figures)])
+        for outcome in outcomes:
+            memory = (outcome.memory_mb[group] for group in ("senders", "MLflow", "PostgreSQL"))
+            figures = (outcome.seconds, outcome.on_server_at_end, outcome.sent - outcome.on_server, outcome.lag_sec,
+                       outcome.finish_sec, outcome.sender_cpu, outcome.server_cpu, outcome.other_cpu,
+                       *memory)  # fmt: skip
+            writer.writerow([outcome.name, outcome.num_runs, outcome.sent, *(f"{figure:.6g}" for figure in figures)])
         for burst in bursts:
             row = ("burst", burst.num_runs, burst.rows, f"{burst.seconds:.6g}", burst.on_server, 0)
             writer.writerow(row)
@@ -228,7 +230,7 @@ def main() -> None:
     for name in ("plain", "async", "async, buffered"):
         with serving() as server:  # another, since a sender that was killed leaves requests behind
             outcomes.append(called(name, server, *load, arguments.compare_seconds, arguments.patience_seconds))
-    assert all(one.on_server == one.rows for one in bursts), bursts
+    assert all(fast.on_server == fast.rows for fast in bursts), bursts
     report(outcomes, bursts, bytes_per_row)
     if arguments.csv:
         save(arguments.csv, outcomes, bursts)

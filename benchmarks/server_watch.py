@@ -79,11 +79,11 @@ class Watch(threading.Thread):
 
 
 def processes(pids: list[int]) -> list[psutil.Process]:
-    found = []
+    tree = []
     for pid in pids:
         process = psutil.Process(pid)
-        found += [process, *process.children(recursive=True)]
-    return found
+        tree += [process, *process.children(recursive=True)]
+    return tree
 
 
 def server_processes(server: TeamServer) -> dict[str, list[int]]:

@@ -140,12 +140,12 @@ def steps_ms(training: Training, batches: Iterator[Batch], num: int) -> tuple[li
         training.step(batch)
         samples += batch["num_samples"] if len(marks) <= num else 0
     wait(training.device)
-    found = [one.elapsed_time(other) if on_gpu else 1e3 * (other - one) for one, other in pairwise(marks)]
-    return found, samples / sum(found) * 1e3
+    durations = [start.elapsed_time(end) if on_gpu else 1e3 * (end - start) for start, end in pairwise(marks)]
+    return durations, samples / sum(durations) * 1e3
 
 
 def host_ms(training: Training, batches: Iterator[Batch], num: int) -> list[float]:
-    found = []
+    durations = []
     for _ in range(num):
         batch = next(batches)
         wait(training.device)
@@ -154,8 +154,8 @@ def host_ms(training: Training, batches: Iterator[Batch], num: int) -> list[floa
             wait(training.device)
         begun = time.perf_counter()
         training.step(batch)
-        found.append(1e3 * (time.perf_counter() - begun))
-    return found
+        durations.append(1e3 * (time.perf_counter() - begun))
+    return durations
 
 
 def anatomy(training: Training, batches: Iterator[Batch], examples: list[Batch], num: int) -> Anatomy:
@@ -200,19 +200,19 @@ def measure(rank: int, asked: Asked) -> None:
         batches.close()  # type: ignore[attr-defined]
         del training, module, batches
         gc.collect()  # a module and what is compiled of it hold each other
-        found: list[Any] = [None] * size
-        dist.all_gather_object(found, own)
+        anatomies: list[Any] = [None] * size
+        dist.all_gather_object(anatomies, own)
         if rank == 0:
-            report(variant, found, asked.top)
+            report(variant, anatomies, asked.top)
     dist.destroy_process_group()
 
 
-def report(variant: str, found: list[Anatomy], top: int) -> None:
-    medians = [statistics.median(one.values[0]) for one in found]
-    slowest = found[medians.index(max(medians))]
+def report(variant: str, anatomies: list[Anatomy], top: int) -> None:
+    medians = [statistics.median(process.values[0]) for process in anatomies]
+    slowest = anatomies[medians.index(max(medians))]
     cells = [f"{name} {shown(values)}" for name, values in zip(COLUMNS, slowest.values, strict=True)]
-    rate = sum(one.samples_per_sec for one in found)
-    each = f"  step of each {', '.join(f'{one:.2f}' for one in medians)}" if len(found) > 1 else ""
+    rate = sum(process.samples_per_sec for process in anatomies)
+    each = f"  step of each {', '.join(f'{median:.2f}' for median in medians)}" if len(anatomies) > 1 else ""
     print(f"{variant:17} {rate:8,.0f} samples/s  {'  '.join(cells)}{each}")
     for line in longest(slowest.kernels, PROFILED, top):
         print(line)
@@ -226,8 +226,8 @@ def main() -> None:
     parser.add_argument("--variants", default="after", help="'all', or some of them, between semicolons")
     parser.add_argument("--top", type=int, default=0, help="how many of the longest kernels to list")
     asked = parser.parse_intermixed_args()
-    variants = list(VARIANTS) if asked.variants == "all" else [one.strip() for one in asked.variants.split(";")]
-    if unknown := [one for one in variants if one not in VARIANTS]:
+    variants = list(VARIANTS) if asked.variants == "all" else [variant.strip() for variant in asked.variants.split(";")]
+    if unknown := [variant for variant in variants if variant not in VARIANTS]:
         parser.error(f"--variants {unknown[0]!r}: allowed: all, {'; '.join(VARIANTS)}")
     if asked.steps < 1 or asked.top < 0:
         parser.error(f"--steps {asked.steps} --top {asked.top}: must be at least 1, and at least 0")

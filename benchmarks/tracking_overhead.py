@@ -206,9 +206,9 @@ def main() -> int:
     device = torch.device("cpu") if arguments.cpu else torch.device("cuda", 0)
     SHARED["data"] = generated(arguments.samples or (64 if arguments.cpu else 48_000))
     precision.apply(make_config(1, not arguments.cpu, 1).precision)  # as train does: what it sets, graphs depend on
-    found = fingerprint.tags(fingerprint.collect(torch, [] if arguments.cpu else [0]))
+    environment_tags = fingerprint.tags(fingerprint.collect(torch, [] if arguments.cpu else [0]))
     keys = ("env.gpu", "env.driver", "env.cuda", "env.cudnn", "env.torch", "env.cpu", "git.commit", "git.dirty")
-    header = {key: found.get(key, "unknown") for key in keys} | {"lightning": pl.__version__}
+    header = {key: environment_tags.get(key, "unknown") for key in keys} | {"lightning": pl.__version__}
     print("\n".join(f"{key}: {value}" for key, value in header.items()), flush=True)
     rows: list[dict[str, Any]] = []
     for batch_size in batches:

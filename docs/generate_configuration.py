@@ -90,7 +90,7 @@ def comments(cls: type) -> dict[str, str]:
     """The comment behind each field, or the comment lines right above it."""
     lines = inspect.getsource(cls).splitlines()
     body = typing.cast(ast.ClassDef, ast.parse(inspect.getsource(cls)).body[0]).body
-    found = {}
+    texts = {}
     for node in body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             assert node.end_lineno is not None
@@ -100,8 +100,8 @@ def comments(cls: type) -> dict[str, str]:
             while lines[first - 1].strip().startswith("#"):
                 first -= 1
             above = [line.strip().lstrip("# ") for line in lines[first : node.lineno - 1]]
-            found[node.target.id] = behind.strip().lstrip("# ") or " ".join(above)
-    return found
+            texts[node.target.id] = behind.strip().lstrip("# ") or " ".join(above)
+    return texts
 
 
 def choices(group: str) -> str:

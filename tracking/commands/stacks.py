@@ -57,8 +57,8 @@ def digests(asked: dict[str, StackConfig]) -> list[str]:
     """The environments of these stacks that are there."""
     from tracking.stacks import uv_environment
 
-    found = (uv_environment.find(stack) for stack in asked.values() if stack.kind == "uv")
-    return [environment.digest for environment in found if environment]
+    environments = (uv_environment.find(stack) for stack in asked.values() if stack.kind == "uv")
+    return [environment.digest for environment in environments if environment]
 
 
 def removed(these: list[str]) -> Answer:

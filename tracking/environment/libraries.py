@@ -51,8 +51,8 @@ def wheel_versions(paths: Sequence[str]) -> dict[str, str]:
 
 def drivers() -> dict[str, str]:
     """The drivers of a fingerprint's `software`."""
-    found = {"kernel_driver": kernel_driver(), "cuda_driver": cuda_driver()}
-    return {key: version for key, version in found.items() if version}
+    driver_versions = {"kernel_driver": kernel_driver(), "cuda_driver": cuda_driver()}
+    return {key: version for key, version in driver_versions.items() if version}
 
 
 def kernel_driver(path: Path = KERNEL_DRIVER) -> str | None:

@@ -88,7 +88,7 @@ class Neighbours:
 
         It may be asked while another thread samples.
         """
-        found = []
+        takers = []
         have = self.cores * self._watched_sec
         share = min(1.0, (self._taken_sec + self._stolen_sec) / have) if have else 0.0
         if share > CPU_THRESHOLD:
@@ -96,12 +96,12 @@ class Neighbours:
             if self._stolen_sec > self._taken_sec:
                 names = ["stolen by the host", *names]
             who = f" ({', '.join(names)})" if names else ""
-            found.append(f"cpu: {100 * share:.0f} % of {self.cores:g} core{'s' * (self.cores != 1)}{who}")
+            takers.append(f"cpu: {100 * share:.0f} % of {self.cores:g} core{'s' * (self.cores != 1)}{who}")
         for index, pids in sorted(self._gpus.items()):
             names = sorted({name for name in list(pids.values()) if name})
             who = f" ({', '.join(names)})" if names else ""
-            found.append(f"gpu {index}: {len(pids)} process{'es' * (len(pids) > 1)}{who}")
-        return "; ".join(found)
+            takers.append(f"gpu {index}: {len(pids)} process{'es' * (len(pids) > 1)}{who}")
+        return "; ".join(takers)
 
     def _names(self) -> list[str]:
         """Of the foreign processes that computed most, the names."""
@@ -165,13 +165,13 @@ class Neighbours:
 def _compute_processes(uuids: Sequence[str]) -> dict[int, list[int]]:
     import pynvml
 
-    found: dict[int, list[int]] = {}
+    pids_by_gpu: dict[int, list[int]] = {}
     pynvml.nvmlInit()
     try:
         for uuid in uuids:
             handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
             running = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-            found.setdefault(nvml.index_of(pynvml, handle), []).extend(process.pid for process in running)
+            pids_by_gpu.setdefault(nvml.index_of(pynvml, handle), []).extend(process.pid for process in running)
     finally:
         pynvml.nvmlShutdown()
-    return found
+    return pids_by_gpu

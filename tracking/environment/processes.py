@@ -73,13 +73,13 @@ def quota(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgro
 
 def running(proc: Path = Path("/proc")) -> dict[int, Process]:
     """The processes that can be seen, by their numbers."""
-    found = {}
+    by_pid = {}
     for entry in os.scandir(proc):
         if entry.name.isdecimal():
             with suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
                 process = parse_stat(Path(entry.path, "stat").read_text())
-                found[process.pid] = process
-    return found
+                by_pid[process.pid] = process
+    return by_pid
 
 
 def words(proc: Path, pid: int) -> list[str]:
@@ -102,11 +102,11 @@ def descendants(processes: Mapping[int, Process], roots: Iterable[int]) -> set[i
     children: dict[int, list[int]] = {}
     for process in processes.values():
         children.setdefault(process.parent, []).append(process.pid)
-    found: set[int] = set()
+    pids: set[int] = set()
     todo = list(roots)
     while todo:
         pid = todo.pop()
-        if pid not in found:
-            found.add(pid)
+        if pid not in pids:
+            pids.add(pid)
             todo += children.get(pid, ())
-    return found
+    return pids

@@ -148,8 +148,8 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
     folder = Path(runs_dir).resolve() / sweep_id
     if Path(sweep_id).name != sweep_id or not files.exists(folder / DEFINITION):
         root = Path(runs_dir).resolve()
-        found = files.folders(root, DEFINITION) if root.is_dir() else []
-        there = ", ".join(path.name for path in found) or "none"
+        sweeps = files.folders(root, DEFINITION) if root.is_dir() else []
+        there = ", ".join(path.name for path in sweeps) or "none"
         raise ConfigError(f"sweep.resume={sweep_id}: no such sweep in runs_dir={runs_dir}; there are: {there}")
     jobs = read(folder)
     if not asked[0].config.trust:

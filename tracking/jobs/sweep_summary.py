@@ -156,10 +156,10 @@ def status(job: Job) -> str:
 def cells(row: dict[str, Any]) -> list[str]:
     """A row of the summary as text."""
     shown = []
-    for key, found in row["values"].items():
+    for key, figure in row["values"].items():
         _, pattern = COLUMNS[evaluations.BEST if key.startswith(evaluations.BEST) else key]
-        text = "" if found is None else f"{found.bound} {pattern.format(found.mean)}".lstrip()
-        shown.append(text if found is None or found.error is None else f"{text} ± {pattern.format(found.error)}")
+        text = "" if figure is None else f"{figure.bound} {pattern.format(figure.mean)}".lstrip()
+        shown.append(text if figure is None or figure.error is None else f"{text} ± {pattern.format(figure.error)}")
     return [*row["labels"].values(), row["n"], row["status"], *shown]
 
 

@@ -24,7 +24,7 @@ def intervals(events: Sequence[Record], name: str) -> list[tuple[float, float]]:
 
     Raises ValueError where an end lies before its start: the clock went back, and no figure can be trusted.
     """
-    found = []
+    spans = []
     start: float | None = None
     for event in events:
         if event.key == f"{name}_start":
@@ -32,9 +32,9 @@ def intervals(events: Sequence[Record], name: str) -> list[tuple[float, float]]:
         elif event.key == f"{name}_stop" and start is not None:
             if event.clock_sec < start:
                 raise ValueError(f"{name} ends {start - event.clock_sec:.3f} s before it starts: the clock went back")
-            found.append((start, event.clock_sec))
+            spans.append((start, event.clock_sec))
             start = None
-    return found
+    return spans
 
 
 def summarize(events: Sequence[Record], targets: Mapping[str, float]) -> dict[str, float]:
@@ -123,5 +123,5 @@ def _spent(events: Sequence[Record], name: str) -> float:
     return _total(intervals(events, name)) + still_open
 
 
-def _total(found: list[tuple[float, float]]) -> float:
-    return sum(end - begin for begin, end in found)
+def _total(spans: list[tuple[float, float]]) -> float:
+    return sum(end - begin for begin, end in spans)

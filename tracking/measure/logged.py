@@ -153,9 +153,9 @@ class LoggedValues:
         """The values of steps, by key, over a window that the device has passed. A collective call."""
         tallies: dict[Options, Tally] = {}
         for options, value, weight in entries:
-            for key, found in ((options.step_key, tallies), (options.epoch_key, self._epoch)):
+            for key, tallies_of_period in ((options.step_key, tallies), (options.epoch_key, self._epoch)):
                 if key is not None and weight > 0:
-                    found.setdefault(options, Tally()).add(float(value), weight)
+                    tallies_of_period.setdefault(options, Tally()).add(float(value), weight)
         return self._results(tallies, lambda options: options.step_key)
 
     def of_epoch(self) -> dict[str, float]:

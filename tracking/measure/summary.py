@@ -18,20 +18,20 @@ from tracking.run import Journal, Record, attempts, evaluations, journal, run_fo
 def devices(config: RunConfig, callback: TrialCallback, flops_per_sample: float | None, gpu: str) -> dict[str, float]:
     """Summary metrics that every process has a part in: rates, energy, memory. A collective call."""
     world_size = dist.get_world_size()
-    found = throughput.summarize(callback.windows, world_size) | callback.energy
-    found["world_size"] = float(world_size)
-    if "energy/joules" in found and callback.samples:
-        found["energy/joules_per_sample"] = found["energy/joules"] / callback.samples
+    figures = throughput.summarize(callback.windows, world_size) | callback.energy
+    figures["world_size"] = float(world_size)
+    if "energy/joules" in figures and callback.samples:
+        figures["energy/joules_per_sample"] = figures["energy/joules"] / callback.samples
     if config.on_gpu():
         peak = torch.tensor(torch.cuda.max_memory_allocated())
         dist.all_reduce(peak, dist.ReduceOp.MAX)
-        found["memory/peak_allocated_bytes"] = float(peak)
-    rate = found.get("throughput/samples_per_sec")
+        figures["memory/peak_allocated_bytes"] = float(peak)
+    rate = figures.get("throughput/samples_per_sec")
     if flops_per_sample is not None and rate is not None:
         utilization = throughput.model_flops_utilization(flops_per_sample, rate, gpu, world_size, config.precision.name)
         if utilization is not None:
-            found["throughput/model_flops_utilization"] = utilization
-    return found
+            figures["throughput/model_flops_utilization"] = utilization
+    return figures
 
 
 def cost(config: RunConfig, events: Sequence[Record], times: dict[str, float]) -> dict[str, float]:

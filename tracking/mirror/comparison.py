@@ -40,16 +40,16 @@ class Expected:
 
 def expected(folder: Path, end_tags: Iterable[str], left_out: Collection[str]) -> Expected:
     """What a journal and the tags of the end come to, without the "params KEY" and "tags KEY" that are left out."""
-    found = Expected()
+    contents = Expected()
     for batch in log_batches(folder / run_folder.JOURNAL, 0):
         for key, value, time_ms, step in batch.metrics:
             row = (step, time_ms, as_stored(value))
-            found.rows.setdefault(key, set()).add(hash(row))
-            found.latest[key] = max(row, found.latest.get(key, row))
-        found.params |= {key for key in batch.params if f"params {key}" not in left_out}
-        found.tags |= {key for key in batch.tags if f"tags {key}" not in left_out}
-    found.tags |= set(end_tags)
-    return found
+            contents.rows.setdefault(key, set()).add(hash(row))
+            contents.latest[key] = max(row, contents.latest.get(key, row))
+        contents.params |= {key for key in batch.params if f"params {key}" not in left_out}
+        contents.tags |= {key for key in batch.tags if f"tags {key}" not in left_out}
+    contents.tags |= set(end_tags)
+    return contents
 
 
 def as_stored(value: float) -> float:

@@ -20,12 +20,12 @@ def finite(metrics: Mapping[str, float]) -> dict[str, float]:
 
 def best(evaluations: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, float]:
     """The best finite value of each of these metrics, by its key; a metric without one is left out."""
-    found = {}
+    best_values = {}
     for name in names:
         values = [row[name] for row in evaluations if math.isfinite(row.get(name, math.nan))]
         if values:
-            found[BEST + name] = (max if higher_is_better(name) else min)(values)
-    return found
+            best_values[BEST + name] = (max if higher_is_better(name) else min)(values)
+    return best_values
 
 
 def score(metrics: Mapping[str, float], targets: Mapping[str, float], metric: str) -> float:

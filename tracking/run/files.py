@@ -63,8 +63,8 @@ def names(folder: Path) -> list[str]:
 def folders(folder: Path, name: str) -> list[Path]:
     """The folders in a folder that hold something of this name, sorted; links to folders are none."""
     with _folder(folder) as number, os.scandir(number) as entries:
-        found = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-    return [folder / inner for inner in found if exists(folder / inner / name)]
+        inner_folders = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    return [folder / inner for inner in inner_folders if exists(folder / inner / name)]
 
 
 def remove(path: Path) -> None:

@@ -123,8 +123,8 @@ def keep_attempt(folder: Path, number: int) -> None:
 def earlier_attempts(folder: Path, name: str) -> list[Path]:
     """The files of this name that earlier attempts left, in their order."""
     pattern = re.escape(name).replace(r"\.", r"\.(\d{1,9})\.", 1)
-    found = [match for match in (re.fullmatch(pattern, other) for other in files.names(folder)) if match]
-    return [folder / match[0] for match in sorted(found, key=lambda match: int(match[1]))]
+    matches = [match for match in (re.fullmatch(pattern, other) for other in files.names(folder)) if match]
+    return [folder / match[0] for match in sorted(matches, key=lambda match: int(match[1]))]
 
 
 @contextmanager
@@ -255,7 +255,8 @@ def run_folders(root: Path) -> list[Path]:
     Below it no link is followed; it may itself be one.
     """
     root = root.resolve() if root.is_symlink() else root
-    found = (path.parent for path in root.rglob(RUN))
+    candidates = (path.parent for path in root.rglob(RUN))
     return sorted(
-        (path for path in found if path == root or not path.is_symlink()), key=lambda path: (len(path.parts), path.name)
+        (path for path in candidates if path == root or not path.is_symlink()),
+        key=lambda path: (len(path.parts), path.name),
     )

@@ -90,10 +90,10 @@ def asked_for(
     config: RunConfig, run_dir: Path, shard: Shard, log: Journal | None, best: BestWeights | None
 ) -> list[pl.Callback]:
     """What a run has beside its measuring callback, where the configuration says so."""
-    found: list[pl.Callback] = [best] if best else []
+    callbacks: list[pl.Callback] = [best] if best else []
     if config.checkpoint_every_epochs:
-        found.append(CheckpointCallback(run_dir, config.checkpoint_every_epochs, shard, log))
-    return found
+        callbacks.append(CheckpointCallback(run_dir, config.checkpoint_every_epochs, shard, log))
+    return callbacks
 
 
 def get_ready(
