@@ -59,8 +59,7 @@ def imported(*parts: str) -> dict[str, str]:
                     modules |= {alias.name.partition(".")[0]: str(file) for alias in node.names}
                 elif isinstance(node, ast.ImportFrom) and node.module:
                     modules[node.module.partition(".")[0]] = str(file)
-    beside = {path.stem for path in (ROOT / "benchmarks").glob("*.py")}  # Benchmarks import each other by name.
-    return {name: file for name, file in modules.items() if name not in sys.stdlib_module_names | OWN | beside}
+    return {name: file for name, file in modules.items() if name not in sys.stdlib_module_names | OWN}
 
 
 def undeclared(modules: dict[str, str], names: set[str]) -> dict[str, str]:

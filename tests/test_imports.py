@@ -28,6 +28,7 @@ ROOMS = {
 OPEN = {"trainers.ops", "trainers.data", "trainers.models", "trainers.loop"}
 ALONE = {"tracking.audit"}  # it imports no other room, so that it is independent
 FILES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))] + [ROOT / "launch.py"]
+BENCHMARKS = ("steps", "data", "peers", "overhead", "server", "reports")  # in the same order, but with no face
 OUTSIDE = [path for folder in ("benchmarks", "deploy", "docs") for path in sorted((ROOT / folder).rglob("*.py"))]
 TORCH = {"torch", "torchvision", "torchmetrics", "pytorch_lightning", "lightning"}
 CONTROL_SIDE = {"hydra", "omegaconf", "mlflow"}  # which a worker's environment need not have
@@ -89,17 +90,17 @@ def rooms_used(path: Path) -> Iterator[tuple[str, str, str]]:
 
 @pytest.mark.parametrize("path", FILES, ids=name)
 def test_a_file_imports_only_what_it_may(path: Path) -> None:
-    found, at_module_level = tops(path), tops(path, module_level_only=True)
+    packages, at_module_level = tops(path), tops(path, module_level_only=True)
     layer = name(path).partition("/")[0]
     if layer in LAYERS:
-        assert found & {*LAYERS, "launch"} <= LAYERS[layer]
-        assert not found & {"hydra", "omegaconf"}
+        assert packages & {*LAYERS, "launch"} <= LAYERS[layer]
+        assert not packages & {"hydra", "omegaconf"}
     if name(path) not in WITH_MLFLOW:
-        assert "mlflow" not in found
+        assert "mlflow" not in packages
     if room(module(path)) not in WITH_TORCH:
         assert not at_module_level & TORCH
     if layer == "conf":
-        assert found <= {*sys.stdlib_module_names, "yaml", "conf"}
+        assert packages <= {*sys.stdlib_module_names, "yaml", "conf"}
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if name(path).partition("/")[0] in ROOMS], ids=name)
@@ -109,9 +110,9 @@ def test_imports_go_down_the_house(path: Path) -> None:
     if not own_name:  # the layer's own __init__
         assert not list(imports(path))
         return
-    below = {f"{layer}.{one}" for one in ROOMS[layer][: ROOMS[layer].index(own_name)]}
-    used = {one for one, _, _ in rooms_used(path)} - {own}
-    assert {one for one in used if one.startswith(f"{layer}.")} <= below
+    below = {f"{layer}.{lower}" for lower in ROOMS[layer][: ROOMS[layer].index(own_name)]}
+    used = {room_used for room_used, _, _ in rooms_used(path)} - {own}
+    assert {room_used for room_used in used if room_used.startswith(f"{layer}.")} <= below
     if own in ALONE:
         assert not used
 
@@ -131,14 +132,26 @@ def test_every_room_says_what_it_is_for_and_exports_what_it_names() -> None:
     for layer, names in ROOMS.items():
         folders = {path.parent.name for path in (ROOT / layer).glob("*/__init__.py")}
         assert folders <= set(names), "a room has its place in the order"
-        for one in folders:
-            face = importlib.import_module(f"{layer}.{one}")
+        for folder in folders:
+            face = importlib.import_module(f"{layer}.{folder}")
             assert len((face.__doc__ or "").split(".")) > 2
             assert all(hasattr(face, exported) for exported in getattr(face, "__all__", []))
 
 
+def test_benchmarks_lie_in_rooms_that_say_what_they_ask_and_import_one_way() -> None:
+    files = sorted((ROOT / "benchmarks").rglob("*.py"))
+    assert {path.parent.name for path in files} == {"benchmarks", *BENCHMARKS}
+    for path in files:
+        if path.name == "__init__.py":
+            assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+            continue
+        allowed = {f"benchmarks.{below}" for below in BENCHMARKS[: BENCHMARKS.index(path.parent.name) + 1]}
+        whole = {dotted if dotted.count(".") else f"{dotted}.{what}" for dotted, what in imports(path)}
+        assert {room(dotted) for dotted in whole if dotted.startswith("benchmarks")} <= allowed, name(path)
+
+
 def test_no_folder_is_a_corridor() -> None:
-    for folder in {path.parent for path in FILES}:
+    for folder in {path.parent for path in FILES + OUTSIDE}:
         assert len(list(folder.glob("*.py"))) <= 16, f"{folder}: are there rooms in it?"
 
 

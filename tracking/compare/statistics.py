@@ -43,7 +43,7 @@ def t_test(
     which holds the level whatever the true variances are (Hsu 1938, Statistical Research Memoirs 2, 1-24; Mickey and
     Brown 1966, Annals of Mathematical Statistics 37, 639-642): Welch's own reject up to 12 % of equal means of 2 and
     20 values. Of the standard errors with and without the assumption of equal variances the larger one is taken, since
-    the few values of a side may by chance hardly scatter. benchmarks/error_rates.py shows how often it errs.
+    the few values of a side may by chance hardly scatter. benchmarks/reports/error_rates.py shows how often it errs.
 
     `alternative` is SciPy's: two-sided, or whether the mean of `first` is "less" or "greater". `resolution` is the step
     in which values are measured, 1 for whole numbers: no side scatters less than rounding does, step / sqrt(12). None

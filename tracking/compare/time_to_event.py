@@ -10,8 +10,8 @@ never gets there. To leave such runs out would make a setting better by failing.
 - a miss of the other one counts as the time by which it was given up, and as the latest time known if it diverged;
 - the p-value of the t-test of these is doubled, and never below that of a coin that parts the runs so.
 
-A miss can therefore only count against its setting, whatever ended the run and when. benchmarks/error_rates.py shows
-how often it errs, and what a test of means that are cut off at a common time would do.
+A miss can therefore only count against its setting, whatever ended the run and when. benchmarks/reports/error_rates.py
+shows how often it errs, and what a test of means that are cut off at a common time would do.
 """
 
 from __future__ import annotations

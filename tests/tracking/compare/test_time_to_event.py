@@ -84,7 +84,7 @@ def test_two_runs_a_side_that_a_coin_would_part_so_are_not_told_apart() -> None:
 @pytest.mark.parametrize("spread", [0.2, 1.0, 5.0])
 @pytest.mark.parametrize("cut", [0.2, 0.6])
 def test_equal_times_are_told_apart_no_more_often_than_promised(n: int, m: int, spread: float, cut: float) -> None:
-    """The first side is cut off at this share of its runs; benchmarks/error_rates.py has more of it."""
+    """The first side is cut off at this share of its runs; benchmarks/reports/error_rates.py has more of it."""
     random = np.random.default_rng(1)
     trials, errors, end = 400, 0, 100 + 10 * spread * stats.norm.ppf(1 - cut)
     for _ in range(trials):

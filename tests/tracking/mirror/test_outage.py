@@ -30,7 +30,7 @@ PATIENT = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "7200"}
 
 
 def test_training_is_not_delayed_and_nothing_is_lost(server: MlflowServer, proxy: FaultyProxy, tmp_path: Path) -> None:
-    """How long a step takes meanwhile is measured by benchmarks/outage_steps.py."""
+    """How long a step takes meanwhile is measured by benchmarks/overhead/outage_steps.py."""
     places = (f"tracking.uri={proxy.uri}", "tracking.upload_wait_sec=2", "tracking.experiment=tests")
     proxy.fault = "refuse"  # nor is anybody there when it starts
     enough = tmp_path / "enough"

@@ -16,7 +16,7 @@ from trainers.loop import precision as precisions
 from trainers.loop.train import join
 from trainers.workload import Shard
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 

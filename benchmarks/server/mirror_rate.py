@@ -1,6 +1,6 @@
 """Rows a second into a local MLflow server over SQLite: the mirror against one `log_metric` call a row.
 
-    python benchmarks/mirror_rate.py [NUM_ROWS] [--single NUM_CALLS]
+    python benchmarks/server/mirror_rate.py [NUM_ROWS] [--single NUM_CALLS]
 
 Both write the same ten keys to the same server, which is started fresh; the mirror reads its rows from a journal of
 one record a step. Single calls are measured before and after the mirror, on a run of their own: their rate over a few
@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.tracking.mlflow_server import MlflowServer
 from tracking.mirror import Mirror

@@ -1,6 +1,6 @@
 """Write IDX files of Fashion-MNIST's sizes where the real ones cannot be had, to measure speed with.
 
-    python benchmarks/fashion_mnist_sized.py FOLDER
+    python benchmarks/data/fashion_mnist_sized.py FOLDER
     python launch.py dataset=fashion_mnist dataset.path=FOLDER gpus=1
 
 The images are scikit-learn's handwritten digits, enlarged to 28x28, shifted and made noisy: the throughput is that of

@@ -1,7 +1,7 @@
 """Where the time of a training step goes: on the device, on the host, and in exchanging gradients.
 
-    python benchmarks/step_anatomy.py model=maskrcnn dataset=shapes precision=bf16 gpus=1
-    python benchmarks/step_anatomy.py model=resnet50 dataset=synthetic precision=bf16 gpus=2 --variants all
+    python benchmarks/steps/step_anatomy.py model=maskrcnn dataset=shapes precision=bf16 gpus=1
+    python benchmarks/steps/step_anatomy.py model=resnet50 dataset=synthetic precision=bf16 gpus=2 --variants all
 
 Options are those of launch.py. Steps are trained as a run trains them (its data, precision, compiled parts and DDP),
 without Lightning around them, and fp16 without its scaler. Of the slowest process, medians (quartiles in brackets):
@@ -37,16 +37,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
 
 import torch
 import torch.distributed as dist
-from device_kernels import Kernel, longest, recorded, summed, wait
-from run_alone import AUTOCAST, composed
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from benchmarks.steps.device_kernels import Kernel, longest, recorded, summed, wait
+from benchmarks.steps.run_alone import AUTOCAST, composed
 from conf.schema import RunConfig
 from trainers.loop import ddp, precision
 from trainers.loop.build import make_data, make_module

@@ -1,4 +1,4 @@
-"""The training steps that benchmarks/peers.py compares: torchvision's models, from as they come to tuned, and ours."""
+"""The training steps that torchvision_steps.py compares: torchvision's models, from as they come to tuned, and ours."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 import torchvision
-from run_alone import AUTOCAST, composed
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from torchvision.models import detection
 from torchvision.models.detection.anchor_utils import DefaultBoxGenerator
 
+from benchmarks.steps.run_alone import AUTOCAST, composed
 from trainers.data.detection.synthetic import CLASSES, OBJECTS, generated_batch
 from trainers.loop.build import make_data, make_module
 from trainers.models.ssd.default_boxes import ASPECT_RATIOS, IMAGE_SIZE, SCALES, STEPS, default_boxes

@@ -1,7 +1,7 @@
 """What measuring costs: our worker with everything on, beside bare Lightning and a bare PyTorch loop, in one process.
 
-    python benchmarks/tracking_overhead.py --out overhead.json      # one GPU, about four minutes
-    python benchmarks/tracking_overhead.py --cpu                    # tiny sizes, to see that it runs
+    python benchmarks/overhead/tracking_overhead.py --out overhead.json      # one GPU, about four minutes
+    python benchmarks/overhead/tracking_overhead.py --cpu                    # tiny sizes, to see that it runs
 
 The three variants train the same VGG instance (one compiled graph, weights reset in between) on the same images, which
 live on the device. `ours` is trainers.loop.train itself, called with a run folder, so that nothing is
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
@@ -34,9 +34,9 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 import yaml
-from overhead_table import VARIANTS, table
 from torch._dynamo.utils import counters
 
+from benchmarks.overhead.overhead_table import VARIANTS, table
 from conf.schema import DatasetConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig, from_dict
 from tracking.environment import fingerprint
 from trainers.data.images import ImageData, Source
@@ -100,7 +100,7 @@ def make_config(batch_size: int, on_gpu: bool, num_epochs: int) -> RunConfig:
     content = yaml.safe_load((ROOT / "conf" / "precision" / f"{name}.yaml").read_text())
     model = ModelConfig(
         name="vgg",
-        workload="tracking_overhead:WORKLOAD",
+        workload="benchmarks.overhead.tracking_overhead:WORKLOAD",
         batch_size=batch_size,
         metrics={"accuracy": [0.0, 1.0]},
         optimizer=OptimizerConfig(lr=1e-3),
@@ -222,6 +222,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    import tracking_overhead  # under the name by which trainers.train imports WORKLOAD
+    from benchmarks.overhead import tracking_overhead  # under the name by which trainers.train imports WORKLOAD
 
     sys.exit(tracking_overhead.main())

@@ -1,9 +1,9 @@
 """What a user of stock Lightning and Hydra would write to compare device counts; it measures the wrong thing.
 
-    python benchmarks/stock_lightning_sweep.py -m devices=1,2
+    python benchmarks/peers/stock_lightning_sweep.py -m devices=1,2
 
 Every process leaves `devices=N-rankR-PID.json` in `out`: the world size as the trainer and as torch.distributed know
-it, and the index of every sample that it trained. benchmarks/hydra_ddp_trap.py adds them up. All else is plain use.
+it, and the index of every sample that it trained. hydra_ddp_trap.py adds them up. All else is plain use.
 """
 
 from __future__ import annotations

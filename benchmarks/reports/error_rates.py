@@ -1,7 +1,7 @@
 """How often a report and a gate tell settings apart that are equal, and settings that differ.
 
-    python benchmarks/error_rates.py --trials 2000
-    python benchmarks/error_rates.py --trials 5000 --cut
+    python benchmarks/reports/error_rates.py --trials 2000
+    python benchmarks/reports/error_rates.py --trials 5000 --cut
 
 Draws runs of two settings many times and counts p < 0.05, for few and many runs a side, as many or not, scattered alike
 or not, normal or lognormal, and for a coin between five and six epochs. Beside it stands Welch's test as SciPy has it.
@@ -23,7 +23,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 import numpy as np

@@ -1,7 +1,7 @@
 """Step times of one training while its tracking server answers and while it fails, in turn.
 
-    python benchmarks/outage_steps.py               # two cycles of five faults, some 40 s on two idle CPU cores
-    python benchmarks/outage_steps.py --cycles 9
+    python benchmarks/overhead/outage_steps.py              # two cycles of five faults, some 40 s on two idle CPU cores
+    python benchmarks/overhead/outage_steps.py --cycles 9
 
 A phase in which the server hangs, refuses connections, answers 500 or 429, or loses its answers is compared with the
 phases before and after it, so that what else the machine does hits both alike. A step that waited for an answer would
@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.commands import TINY, collect, events, start

@@ -1,6 +1,6 @@
 """How long the host's part of an evaluation takes at COCO's size: ours and pycocotools', the same detections.
 
-    python benchmarks/coco_evaluation.py --images 5000 --repeats 3
+    python benchmarks/peers/coco_evaluation.py --images 5000 --repeats 3
 
 Generated, with the numbers of COCO 2017's validation set (5,000 images of 480x640 and 80 classes, 36,781 objects with
 outlines): objects are ellipses, and each image has as many detections as a detector may give, 100, of boxes and masks.
@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 import numpy as np

@@ -1,6 +1,6 @@
 """Mask R-CNN on dataset=shapes as torchvision's own code trains and evaluates it, to hold our accuracy against.
 
-    python benchmarks/reference_accuracy.py recipe=maskrcnn_cpu gpus=0 seed=1 max_epochs=2
+    python benchmarks/peers/reference_accuracy.py recipe=maskrcnn_cpu gpus=0 seed=1 max_epochs=2
     python launch.py model=maskrcnn recipe=maskrcnn_cpu gpus=0 seed=1 max_epochs=2 stop_at_target=false
 
 Same initial weights as a run of launch.py with these options, same files, images an epoch, batch, optimizer and
@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 import numpy as np
@@ -34,7 +34,6 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
-from run_alone import AUTOCAST, composed, join_alone
 from torchvision.models import resnet
 from torchvision.models.detection import MaskRCNN
 from torchvision.models.detection.backbone_utils import BackboneWithFPN
@@ -42,6 +41,7 @@ from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHe
 from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
 from torchvision.transforms.functional import pil_to_tensor
 
+from benchmarks.steps.run_alone import AUTOCAST, composed, join_alone
 from conf.schema import RunConfig
 from trainers.loop.build import make_data, make_module
 from trainers.models.maskrcnn import MaskRcnn

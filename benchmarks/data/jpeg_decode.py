@@ -1,7 +1,7 @@
 """How fast JPEG files become pixels on the device, and what that costs the thread that launches the training's kernels.
 
-    python benchmarks/jpeg_decode.py --batch 512 --threads 14             # on a GPU
-    python benchmarks/jpeg_decode.py --device cpu --batch 64 --threads 1
+    python benchmarks/data/jpeg_decode.py --batch 512 --threads 14             # on a GPU
+    python benchmarks/data/jpeg_decode.py --device cpu --batch 64 --threads 1
 
 The files are the drawn ones of dataset=shapes, from the page cache. Variants: `ours, cpu` (libjpeg-turbo on threads
 that are not Python's, and one copy), `ours, gpu` (nvJPEG on streams that go first), `Python's threads` (a file at a
@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 import numpy as np

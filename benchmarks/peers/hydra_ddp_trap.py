@@ -1,10 +1,10 @@
 """Shows how stock Lightning DDP under a Hydra multirun measures a speed-up that is not there, and what launch.py does.
 
-    python benchmarks/hydra_ddp_trap.py                  # needs two GPUs
-    python benchmarks/hydra_ddp_trap.py --cpu            # two processes on a CPU
-    python benchmarks/hydra_ddp_trap.py --devices 2,1    # the other order
+    python benchmarks/peers/hydra_ddp_trap.py                  # needs two GPUs
+    python benchmarks/peers/hydra_ddp_trap.py --cpu            # two processes on a CPU
+    python benchmarks/peers/hydra_ddp_trap.py --devices 2,1    # the other order
 
-Prints a table of benchmarks/stock_lightning_sweep.py and one of launch.py, from one sweep each over the same device
+Prints a table of stock_lightning_sweep.py and one of launch.py, from one sweep each over the same device
 counts. "samples trained" counts what processes really put through a training step: the stock script's by the index
 of each sample, launch.py's from the journals. The models differ, so compare rates within a table, not between them.
 """
@@ -24,11 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-import fashion_mnist_sized
-
+from benchmarks.data import fashion_mnist_sized
 from conf import schema
 from tracking.run import journal, run_folder
 from trainers.data.digits import digits
@@ -69,7 +68,7 @@ def run(command: Sequence[str], folder: Path) -> str:
 
 
 def stock(devices: Sequence[int], options: Sequence[str], folder: Path) -> tuple[str, list[Row]]:
-    script = str(ROOT / "benchmarks" / "stock_lightning_sweep.py")
+    script = str(ROOT / "benchmarks" / "peers" / "stock_lightning_sweep.py")
     asked = f"devices={','.join(map(str, devices))}"
     ending = run([sys.executable, script, "-m", asked, f"out={folder}", *options], folder)
     return ending, [stock_row(number, folder) for number in devices]

@@ -1,6 +1,6 @@
 """A team's load on a team's server: 32 runs of 100 metric rows a second each, then 100,000 rows at once.
 
-    python benchmarks/server_load.py [--seconds 120] [--csv FILE]       # --seconds 10 --compare-seconds 5 to try it out
+    python benchmarks/server/load.py [--seconds 120] [--csv FILE]       # --seconds 10 --compare-seconds 5 to try it out
 
 The server is the native one of docs/server.md (PostgreSQL, MLflow with users, nginx with TLS), started for this and on
 this machine, so that it shares the cores with the senders. Senders are processes, forked after MLflow is imported:
@@ -31,11 +31,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from server_senders import FORK, NUM_KEYS, call_run, forked, mirror_run, row_values, write_journals
-from server_watch import Database, Watch
-
+from benchmarks.server.senders import FORK, NUM_KEYS, call_run, forked, mirror_run, row_values, write_journals
+from benchmarks.server.watch import Database, Watch
 from tests.team_server import TeamServer
 from tracking.run import Journal, run_folder
 from tracking.server import ENVIRONMENT

@@ -1,4 +1,6 @@
-"""How long a report on 1,000 runs of 60 metrics takes, and how much memory: `python benchmarks/report_speed.py`.
+"""How long a report on 1,000 runs of 60 metrics takes, and how much memory.
+
+    python benchmarks/reports/report_speed.py
 
 Writes the runs into an SQLite database with MLflow's client, each with its config.yaml and fingerprint.json, then times
 `python -m tracking report` on them from start to end, imports included, as a user waits for it.
@@ -16,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 GPUS, PRECISIONS, BATCHES = (1, 2, 4, 8), ("fp32", "bf16"), (32, 64, 128)  # 24 settings

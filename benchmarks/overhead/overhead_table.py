@@ -1,4 +1,4 @@
-"""The table of benchmarks/tracking_overhead.py: each variant beside the bare loop, and whether the target is met.
+"""The table of tracking_overhead.py: each variant beside the bare loop, and whether the target is met.
 
 Differences are within a round, between the medians or the means of its epochs; the ± is the standard error over rounds.
 """

@@ -1,7 +1,7 @@
 """Our training steps beside those of torchvision's models, from as they come to tuned, in turns on one GPU.
 
-    python benchmarks/peers.py --models ssd --steps 8 --rounds 3 --out ssd.csv
-    python benchmarks/peers.py --models resnet50 ssd maskrcnn --precision bf16 --out peers.csv
+    python benchmarks/peers/torchvision_steps.py --models ssd --steps 8 --rounds 3 --out ssd.csv
+    python benchmarks/peers/torchvision_steps.py --models resnet50 ssd maskrcnn --precision bf16 --out peers.csv
 
 All get the same shapes, precision and number of objects, generated batches that lie on the device, SGD with momentum
 and cudnn.benchmark, which is off for torchvision's Mask R-CNN, since the shapes in it change with every step. SSD's
@@ -35,15 +35,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 import torch
 import torchvision
-from device_kernels import wait
-from peer_models import PEERS, Step, candidates
-from run_alone import composed
 
+from benchmarks.peers.step_variants import PEERS, Step, candidates
+from benchmarks.steps.device_kernels import wait
+from benchmarks.steps.run_alone import composed
 from trainers.loop import precision as precisions
 
 BATCH = {"resnet50": 1024, "ssd": 128, "maskrcnn": 8}

@@ -1,8 +1,8 @@
 """ResNet-50 trained from generated batches, from our loader and from NVIDIA DALI, in one process on the same files.
 
     uv pip install nvidia-dali-cuda130
-    python benchmarks/dali_input.py dataset=shapes precision=bf16 gpus=1 batch_size=512
-    python benchmarks/dali_input.py recipe=resnet50_cpu precision=fp32 gpus=0 --steps 10     # no mixed decoding there
+    python benchmarks/data/dali_input.py dataset=shapes precision=bf16 gpus=1 batch_size=512
+    python benchmarks/data/dali_input.py recipe=resnet50_cpu precision=fp32 gpus=0 --steps 10  # no mixed decoding there
 
 Options are those of launch.py. All sources give the same step the same shapes: random crops of the same least area,
 resized bilinearly to the same size, half of them flipped. DALI's pipelines are those of its documentation: `mixed`
@@ -22,16 +22,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from device_kernels import wait
-from run_alone import composed, join_alone
-from step_anatomy import WARMUP, Training, endless, shown, steps_ms
 
+from benchmarks.steps.device_kernels import wait
+from benchmarks.steps.run_alone import composed, join_alone
+from benchmarks.steps.step_anatomy import WARMUP, Training, endless, shown, steps_ms
 from conf.schema import RunConfig
 from trainers.data.image_folder import ImageFolderData
 from trainers.data.jpeg import threads_per_process

@@ -1,4 +1,4 @@
-"""What the processes of benchmarks/server_load.py do: write journals, mirror them, or call MLflow for every row."""
+"""What the processes of load.py do: write journals, mirror them, or call MLflow for every row."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""How long a report takes, and how often what it says of a difference is wrong."""
