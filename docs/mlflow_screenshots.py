@@ -25,7 +25,7 @@ from tests.tracking.team_ui import TeamUi
 from tracking.commands import main as command
 from tracking.jobs import sweep as sweeps
 from tracking.jobs import sync
-from tracking.run import run_folder
+from tracking.run import documents, run_folder
 
 IMAGES = Path(__file__).resolve().parent / "images"
 DRAWN_MS = 1500  # after the words of a page are there, until its plots have come to rest
@@ -84,7 +84,7 @@ def serving(runs_dir: Path, scratch: Path) -> Iterator[TeamUi]:
         for folder in folders:
             (folder / run_folder.MIRROR).unlink(missing_ok=True)
             info = dataclasses.replace(run_folder.read_info(folder), tracking_uri=server.uri)
-            run_folder.write_json(folder / run_folder.RUN, info)
+            documents.write_json(folder / run_folder.RUN, info)
         for outcome in sync.sync(folders):
             assert outcome.state == "complete", outcome
         for folder in folders:

@@ -19,7 +19,7 @@ from mlflow import MlflowClient
 from tests.commands import HANGS_SEC, Launched, collect, events, launch, start
 from tests.tracking.folders import wait_for
 from tracking.mirror.mirror import Mirror
-from tracking.run import attempts, checkpoints, journal, run_folder
+from tracking.run import attempts, checkpoints, documents, journal, run_folder
 
 pytestmark = pytest.mark.slow
 
@@ -107,9 +107,9 @@ def interrupted_in_a_sweep(cwd: Path, reference: Path) -> Pair:
     first = paused(cwd, "-m", *CPU, *SMALL, "cpu_processes=2", **IN_EPOCH_6)
     kill_everything(first)
     folder = only_folder(cwd)
-    fingerprint = run_folder.read_json(folder / run_folder.FINGERPRINT)
+    fingerprint = documents.read_json(folder / run_folder.FINGERPRINT)
     fingerprint["software"]["torch"] = "2.0"
-    run_folder.write_json(folder / run_folder.FINGERPRINT, fingerprint)
+    documents.write_json(folder / run_folder.FINGERPRINT, fingerprint)
     return uninterrupted, launch(cwd, f"sweep.resume={folder.parent.name}", **ONE_THREAD), {}
 
 
@@ -273,7 +273,7 @@ def test_another_environment_is_recorded(pairs: dict[int, Pair]) -> None:
     run_id = Mirror(resumed.folder).run_id
     assert run_id
     assert mlflow(resumed.cwd).get_run(run_id).data.tags["resumed.changed"] == "env.torch"
-    assert run_folder.read_json(resumed.folder / "fingerprint.1.json")["software"]["torch"] == "2.0"
+    assert documents.read_json(resumed.folder / "fingerprint.1.json")["software"]["torch"] == "2.0"
 
 
 def test_a_run_under_way_and_one_that_has_finished_are_refused(pairs: dict[int, Pair]) -> None:

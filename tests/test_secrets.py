@@ -19,7 +19,7 @@ from conf.schema import ConfigError
 from conf.secrets import is_secret_name, known, redact
 from tests.commands import launch
 from tests.tracking.mlflow_server import answering
-from tracking.run import run_folder
+from tracking.run import documents, run_folder
 from tracking.run.journal import Journal
 from tracking.run.worker_log import LINE_BYTES, WorkerLog
 
@@ -138,7 +138,7 @@ def test_run_folders_are_private(tmp_path: Path) -> None:
     finally:
         os.umask(old)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    run_folder.write_text(folder / "a.txt", "a")
+    documents.write_text(folder / "a.txt", "a")
     if os.geteuid() == 0:
         tmp_path.chmod(0o755)
         for parent in tmp_path.parents[:-2]:

@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.server.senders import FORK, NUM_KEYS, call_run, forked, mirror_run, row_values, write_journals
 from benchmarks.server.watch import Database, Watch
 from tests.team_server import TeamServer
-from tracking.run import Journal, run_folder
+from tracking.run import Journal, documents, run_folder
 from tracking.server import ENVIRONMENT
 
 EXPERIMENT = "server_load"
@@ -96,7 +96,7 @@ def make_folders(root: Path, uri: str, number: int) -> tuple[list[Path], list[st
     folders, run_ids = [], []
     for index in range(number):
         folder = run_folder.create(root, f"run{index}")
-        run_folder.write_json(folder / run_folder.RUN, run_folder.RunInfo(f"run{index}", EXPERIMENT, uri))
+        documents.write_json(folder / run_folder.RUN, run_folder.RunInfo(f"run{index}", EXPERIMENT, uri))
         mirror = Mirror(folder, uri)
         mirror.step()
         assert mirror.run_id
@@ -134,7 +134,7 @@ def burst(server: TeamServer, num_runs: int, num_rows: int) -> Burst:
             for step in range(steps):
                 journal.metrics(row_values(step), step)
             journal.close()
-            run_folder.write_json(folder / run_folder.RESULT, run_folder.Result("finished"))
+            documents.write_json(folder / run_folder.RESULT, run_folder.Result("finished"))
         started = time.monotonic()
         with forked([(mirror_run, (folder, server.uri)) for folder in folders]):
             pass

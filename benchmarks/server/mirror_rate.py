@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.tracking.mlflow_server import MlflowServer
 from tracking.mirror import Mirror
-from tracking.run import Journal, run_folder
+from tracking.run import Journal, documents, run_folder
 from tracking.server import ENVIRONMENT
 
 NUM_KEYS = 10
@@ -30,7 +30,7 @@ NUM_KEYS = 10
 
 def make_folder(root: Path, uri: str, num_rows: int) -> Path:
     folder = run_folder.create(root, "run")
-    run_folder.write_json(folder / run_folder.RUN, run_folder.RunInfo("run", "mirror_rate", uri))
+    documents.write_json(folder / run_folder.RUN, run_folder.RunInfo("run", "mirror_rate", uri))
     journal = Journal(folder / run_folder.JOURNAL)
     for step in range(num_rows // NUM_KEYS):
         journal.metrics({f"train/metric_{key}": step / (key + 1) for key in range(NUM_KEYS)}, step)

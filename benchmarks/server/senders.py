@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tracking.jobs import MirrorThread
-from tracking.run import Journal, run_folder
+from tracking.run import Journal, documents, run_folder
 from tracking.server import ENVIRONMENT
 
 NUM_KEYS = 10
@@ -39,7 +39,7 @@ def write_journals(folders: list[Path], rows_per_sec: float, seconds: float) -> 
         for journal in journals:
             journal.metrics(row_values(step), step)
     for folder in folders:
-        run_folder.write_json(folder / run_folder.RESULT, run_folder.Result("finished"))
+        documents.write_json(folder / run_folder.RESULT, run_folder.Result("finished"))
 
 
 def mirror_run(folder: Path, uri: str) -> None:

@@ -6,14 +6,14 @@ import time
 from pathlib import Path
 
 from tests.commands import HANGS_SEC
-from tracking.run import run_folder
+from tracking.run import documents, run_folder
 from tracking.run.journal import Journal
 
 
 def make_folder(root: Path, uri: str, name: str = "run", **info: object) -> Path:
     folder = run_folder.create(root, name)
-    run_folder.write_json(folder / run_folder.RUN, run_folder.RunInfo(name, "tests", uri, **info))  # type: ignore[arg-type]
-    run_folder.write_text(folder / run_folder.CONFIG, "seed: 1\n")
+    documents.write_json(folder / run_folder.RUN, run_folder.RunInfo(name, "tests", uri, **info))  # type: ignore[arg-type]
+    documents.write_text(folder / run_folder.CONFIG, "seed: 1\n")
     return folder
 
 
@@ -26,7 +26,7 @@ def write_rows(folder: Path, steps: range, **values: float) -> None:
 
 def end(folder: Path, status: str = "finished") -> None:
     failure = run_folder.Failure("error", "boom") if status == "failed" else None
-    run_folder.write_json(folder / run_folder.RESULT, run_folder.Result(status, failure=failure))
+    documents.write_json(folder / run_folder.RESULT, run_folder.Result(status, failure=failure))
 
 
 def wait_for(condition: object, timeout_sec: float = HANGS_SEC) -> None:

@@ -11,7 +11,7 @@ from conf import schema
 from conf.schema import InstanceConfig, ModelConfig, RunConfig
 from tracking.jobs import run_setup, supervision
 from tracking.measure import clock, throughput
-from tracking.run import evaluations, journal, run_folder
+from tracking.run import documents, evaluations, journal, run_folder
 from tracking.run.journal import Record
 from tracking.run.run_folder import Failure, Result, RunInfo
 
@@ -59,13 +59,13 @@ class Writer:
 
 def make_sweep(root: Path, name: str, uri: str, num_jobs: int) -> Path:
     folder = run_folder.create(root, name)
-    run_folder.write_json(folder / run_folder.RUN, RunInfo(f"sweep {name}", "studies", uri, kind="sweep"))
+    documents.write_json(folder / run_folder.RUN, RunInfo(f"sweep {name}", "studies", uri, kind="sweep"))
     log = journal.Journal(folder / run_folder.JOURNAL)
     log.tags({"sweep": name})
     log.params({"num_jobs": num_jobs})
     log.metrics({"num_finished": float(num_jobs)})
     log.close()
-    run_folder.write_json(folder / run_folder.RESULT, Result("finished"))
+    documents.write_json(folder / run_folder.RESULT, Result("finished"))
     return folder
 
 
@@ -86,10 +86,10 @@ def make_run(
     folder = run_folder.create(sweep, name)
     parent = {"sweep": sweep.name} if (sweep / run_folder.RUN).exists() else {}
     info = RunInfo(name, "studies", uri, parent=".." if parent else None, created_ms=start_ms)
-    run_folder.write_json(folder / run_folder.RUN, info)
+    documents.write_json(folder / run_folder.RUN, info)
     schema.save(asked, folder / run_folder.CONFIG)
     if fingerprint is not None:
-        run_folder.write_json(folder / run_folder.FINGERPRINT, fingerprint)
+        documents.write_json(folder / run_folder.FINGERPRINT, fingerprint)
     log = Writer(folder / run_folder.JOURNAL, start_ms)
     params = run_setup.params(asked) | {"max_epochs": max_epochs, "optimizer/learning_rate": asked.learning_rate()}
     log.add("params", 0.0, values=params)
@@ -111,7 +111,7 @@ def make_run(
         log.add("metrics", 5.0 + sec, values={"time/censored_sec": sec, **usd})
     status = "killed" if failure.startswith("signal") else "failed"
     ended = Failure(failure, f"it ended by {failure}", time_ms=start_ms + 6000)
-    run_folder.write_json(folder / run_folder.RESULT, Result(status, failure=ended))
+    documents.write_json(folder / run_folder.RESULT, Result(status, failure=ended))
     return folder
 
 
@@ -125,7 +125,7 @@ def go_on(
         _train(log, folder, asked, 0.1, accuracies, 0.5, 4, 3, ())
         return
     ended = Failure(failure, f"it ended by {failure}", time_ms=start_ms + 6000)
-    run_folder.write_json(folder / run_folder.RESULT, Result("failed", failure=ended))
+    documents.write_json(folder / run_folder.RESULT, Result("failed", failure=ended))
 
 
 def _train(
@@ -193,7 +193,7 @@ def _summarize(
     rate = {"throughput/samples_per_sec": metrics["throughput/samples_per_sec"]}  # the one that has a curve
     log.add("metrics", now + 0.5, step=0, values={key: value for key, value in metrics.items() if key not in rate})
     log.add("metrics", now + 0.5, step=step, values=rate)
-    run_folder.write_json(folder / run_folder.RESULT, Result("finished", metrics=metrics, targets=asked.targets()))
+    documents.write_json(folder / run_folder.RESULT, Result("finished", metrics=metrics, targets=asked.targets()))
 
 
 def to_accuracy(step_sec: float, epochs: int = 3) -> float:

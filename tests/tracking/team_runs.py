@@ -21,7 +21,7 @@ from tests.composing import EIGHT_GPUS, composed, jobs
 from tests.tracking import studied
 from tracking.jobs import sweep
 from tracking.jobs.sweep import Job
-from tracking.run import run_folder
+from tracking.run import documents, run_folder
 
 NUM_RUNS = 60  # parents included
 HOUR_MS = 3600 * 1000
@@ -85,7 +85,7 @@ def _sweep(root: Path, uri: str, planned: Planned, chance: random.Random, start_
     made = _jobs(root, planned)
     folder = sweep.create(made, ["-m", *planned.command.split()], uri)
     info = dataclasses.replace(run_folder.read_info(folder), created_ms=start_ms)
-    run_folder.write_json(folder / run_folder.RUN, info)
+    documents.write_json(folder / run_folder.RUN, info)
     folders = [folder]
     for place, one in enumerate(made):
         one.folder = _run(folder, one, uri, planned, chance, start_ms, planned.ends.get(place, ""))

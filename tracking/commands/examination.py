@@ -21,7 +21,7 @@ from conf import secrets
 from conf.safe_text import printable
 from tracking import server
 from tracking.environment import cache, nvml
-from tracking.run import Journal, Result, RunInfo, run_folder
+from tracking.run import Journal, Result, RunInfo, documents, run_folder
 from tracking.server import TrackingRefused, TrackingUnavailable, connection
 from tracking.stacks import MIN_DRIVER, declared, judge
 
@@ -195,12 +195,12 @@ def upload(asked: Asked) -> Finding:
     with tempfile.TemporaryDirectory() as scratch:
         folder = run_folder.create(Path(scratch), "doctor")
         info = RunInfo("doctor", experiment, secrets.strip_credentials(asked.uri))
-        run_folder.write_json(folder / run_folder.RUN, info)
-        run_folder.write_text(folder / "doctor.txt", info.uid)
+        documents.write_json(folder / run_folder.RUN, info)
+        documents.write_text(folder / "doctor.txt", info.uid)
         journal = Journal(folder / run_folder.JOURNAL)
         journal.metrics({"doctor": 1.0})
         journal.close()
-        run_folder.write_json(folder / run_folder.RESULT, Result("finished"))
+        documents.write_json(folder / run_folder.RESULT, Result("finished"))
         mirror = Mirror(folder, asked.uri)
         client = open_client(asked.uri)
         try:

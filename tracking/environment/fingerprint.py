@@ -33,7 +33,7 @@ from typing import Any
 
 from conf.schema import ConfigError
 from tracking.environment import host, libraries, nvml, topology
-from tracking.run import run_folder
+from tracking.run import documents, run_folder
 
 Fingerprint = dict[str, Any]
 
@@ -168,7 +168,7 @@ def git_tags(repository: Path = REPOSITORY) -> dict[str, str]:
 def taken(folder: Path) -> list[Fingerprint]:
     """The fingerprints of a run's attempts, the last of which is the one under way."""
     paths = [*run_folder.earlier_attempts(folder, run_folder.FINGERPRINT), folder / run_folder.FINGERPRINT]
-    return [run_folder.read_json(path) for path in paths]
+    return [documents.read_json(path) for path in paths]
 
 
 def changes(taken: Sequence[Fingerprint]) -> list[str]:

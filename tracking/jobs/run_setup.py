@@ -11,7 +11,7 @@ import yaml
 from conf.schema import RunConfig
 from tracking.jobs import ownership
 from tracking.results import UNCOUNTED_TAG
-from tracking.run import Journal, RunInfo, journal, run_folder
+from tracking.run import Journal, RunInfo, documents, journal, run_folder
 
 # The keys of a config whose values are in a run's name.
 IN_RUN_NAME = ("model", "dataset", "precision", "gpus", "cpu_processes", "seed")
@@ -36,9 +36,9 @@ def prepare(
 ) -> None:
     """Fill a new folder with all that the worker and the mirror need. Raises OSError."""
     run_folder.reserve(folder)
-    run_folder.write_text(folder / run_folder.OVERRIDES, yaml.safe_dump(list(overrides)))
+    documents.write_text(folder / run_folder.OVERRIDES, yaml.safe_dump(list(overrides)))
     info = RunInfo(name, config.tracking.experiment, uri, parent=run_folder.PARENT if sweep else None)
-    run_folder.write_json(folder / run_folder.RUN, info)
+    documents.write_json(folder / run_folder.RUN, info)
     log = Journal(folder / run_folder.JOURNAL)
     log.params(params(config))
     log.tags({"config_hash": config.config_hash()} | ({"sweep": sweep.name} if sweep else {}) | uncounted(config))

@@ -18,7 +18,7 @@ from conf.schema import NOT_MEASURED, ConfigError, RunConfig
 from tracking.jobs import ownership, sweep_summary, sweep_view
 from tracking.jobs.run_setup import run_name
 from tracking.mirror import NOTE_TAG, shortened
-from tracking.run import Checkpoint, Failure, Journal, Result, RunInfo, checkpoints, files, run_folder
+from tracking.run import Checkpoint, Failure, Journal, Result, RunInfo, checkpoints, documents, files, run_folder
 
 DEFINITION = "sweep.json"
 MAX_TITLE = 120  # characters
@@ -98,7 +98,7 @@ def create(jobs: Sequence[Job], argv: Sequence[str], uri: str) -> Path:
         run_folder.reserve(folder)
         write_definition(folder, jobs, argv)
         info = RunInfo(title(jobs), config.tracking.experiment, uri, kind="sweep")
-        run_folder.write_json(folder / run_folder.RUN, info)
+        documents.write_json(folder / run_folder.RUN, info)
         log = Journal(folder / run_folder.JOURNAL)
         study = {"study": config.study.name} if config.study.name else {}
         log.tags({**study, "sweep": folder.name, NOTE_TAG: note(argv)})
@@ -128,7 +128,7 @@ def name_jobs(jobs: Sequence[Job]) -> None:
 def write_definition(folder: Path, jobs: Sequence[Job], argv: Sequence[str]) -> None:
     name_jobs(jobs)
     definition = [{"overrides": job.overrides, "config": dataclasses.asdict(job.config)} for job in jobs]
-    run_folder.write_json(folder / DEFINITION, {"argv": list(argv), "jobs": definition})
+    documents.write_json(folder / DEFINITION, {"argv": list(argv), "jobs": definition})
     ownership.sign(folder, [job.config for job in jobs])
     sweep_view.write(folder, [job.config for job in jobs], [job.name for job in jobs], list(sweep_summary.grid(jobs)))
 
@@ -158,7 +158,7 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
     added = [job for job in asked if multirun and job.config.config_hash() not in known]
     if added:
         jobs += added
-        write_definition(folder, jobs, run_folder.read_json(folder / DEFINITION)["argv"])
+        write_definition(folder, jobs, documents.read_json(folder / DEFINITION)["argv"])
     name_jobs(jobs)
     folders = folders_by_hash(folder)
     for job in jobs:
@@ -169,7 +169,7 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
 
 def read(folder: Path) -> list[Job]:
     """All jobs of a sweep, each with the folder in which it finished, or its newest that has a result."""
-    definition = run_folder.read_json(folder / DEFINITION)
+    definition = documents.read_json(folder / DEFINITION)
     jobs = [Job(schema.from_dict(RunConfig, row["config"]), row["overrides"]) for row in definition["jobs"]]
     folders = folders_by_hash(folder)
     for job in jobs:
@@ -209,7 +209,7 @@ def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None) -> 
     try:
         log = Journal(folder / run_folder.JOURNAL)
         time_ms = killed.time_ms if killed else None
-        text = note(run_folder.read_json(folder / DEFINITION)["argv"], result.failure)
+        text = note(documents.read_json(folder / DEFINITION)["argv"], result.failure)
         if not killed and all(job.result is not None for job in jobs):  # not stopped: nobody waits for the end of it
             from tracking.jobs import sweep_report
 

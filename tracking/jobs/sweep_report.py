@@ -12,7 +12,7 @@ from tracking.mirror import NOTE_TAG
 from tracking.published import comparison
 from tracking.report import Report, page, report
 from tracking.results import FolderRuns, MlflowRuns
-from tracking.run import run_folder
+from tracking.run import documents
 
 WHY_NONE = "report.failed.txt"  # among the sweep's files where a report could not be made
 BETWEEN = "\n\n---\n\n"  # the answer and what the note was before
@@ -36,7 +36,7 @@ def write(folder: Path, note: str, study: StudyConfig | None = None) -> str:
         return answered(made, note)
     except Exception as error:  # days of training end here: a picture that cannot be drawn must not spoil them
         with suppress(OSError):
-            run_folder.write_text(folder / WHY_NONE, f"{type(error).__name__}: {error}\n")
+            documents.write_text(folder / WHY_NONE, f"{type(error).__name__}: {error}\n")
         return note
 
 

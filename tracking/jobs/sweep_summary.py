@@ -18,7 +18,7 @@ from conf.schema import NOT_MEASURED, RunConfig
 from tracking.compare import Estimate, Setting, estimate, grouping, time_to_event
 from tracking.jobs.run_setup import IN_RUN_NAME
 from tracking.results import Run, words
-from tracking.run import Result, evaluations, files, journal, run_folder
+from tracking.run import Result, documents, evaluations, files, journal, run_folder
 
 if TYPE_CHECKING:
     from tracking.jobs.sweep import Job
@@ -180,9 +180,9 @@ def table(name: str, jobs: Sequence[Job]) -> Table:
 def write(folder: Path, jobs: Sequence[Job]) -> None:
     text = io.StringIO()
     csv.writer(text).writerows([headings(jobs), *map(cells, summary(jobs))])
-    run_folder.write_text(folder / "summary.csv", text.getvalue())
+    documents.write_text(folder / "summary.csv", text.getvalue())
     rows = [headings(jobs), ["---"] * len(headings(jobs)), *map(cells, summary(jobs))]
-    run_folder.write_text(folder / "summary.md", "".join(f"| {' | '.join(map(in_markdown, row))} |\n" for row in rows))
+    documents.write_text(folder / "summary.md", "".join(f"| {' | '.join(map(in_markdown, row))} |\n" for row in rows))
 
 
 def spent_usd(sweep: Path) -> float | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from conf.schema import RunConfig
 from tracking.jobs import run_setup
-from tracking.run import evaluations, run_folder
+from tracking.run import documents, evaluations, run_folder
 
 SORTED_BY = "metrics.`time/to_accuracy_sec`"
 METRICS = (
@@ -44,7 +44,7 @@ UNCHANGED: Mapping[str, Any] = {
 
 def write(folder: Path, configs: Sequence[RunConfig], names: Sequence[str], axes: Sequence[str]) -> None:
     """Write the view of the sweep in `folder`, whose jobs differ in the config's keys `axes`. Raises OSError."""
-    run_folder.write_json(folder / run_folder.VIEW, state(folder.name, configs, names, axes))
+    documents.write_json(folder / run_folder.VIEW, state(folder.name, configs, names, axes))
 
 
 def state(sweep: str, configs: Sequence[RunConfig], names: Sequence[str], axes: Sequence[str]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from tracking.mirror.description import NOTE_TAG
 from tracking.mirror.log_batches import log_batches
 from tracking.mirror.mlflow_run import UID_TAG, VIEW_TAG
 from tracking.mirror.state import STATUS, State
-from tracking.run import Result, files, run_folder
+from tracking.run import Result, documents, files, run_folder
 from tracking.server import ENVIRONMENT, PatientClient, TrackingRefused, TrackingUnavailable, absolute_uri
 
 LOCK = ".mirror.lock"
@@ -171,7 +171,7 @@ class Mirror:
             return
         assert self.state.experiment_id
         with suppress(TrackingRefused), self._client.request() as client:
-            compact = json.dumps(run_folder.read_json(view), separators=(",", ":"))
+            compact = json.dumps(documents.read_json(view), separators=(",", ":"))
             client.set_experiment_tag(self.state.experiment_id, VIEW_TAG + self.folder.name, compact)
             self.state.view = True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from tracking.run import files, journal, run_folder, stored
+from tracking.run import documents, files, journal, run_folder, stored
 
 # The status of a result, and what MLflow calls it.
 STATUS = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
@@ -36,7 +36,7 @@ def load(folder: Path, tracking_uri: str) -> State:
     if not files.exists(path):
         return State(tracking_uri)
     try:
-        state = stored.checked(State, run_folder.read_json(path), path)
+        state = stored.checked(State, documents.read_json(path), path)
     except ValueError:  # what a machine that went down left of it
         return State(tracking_uri, num_creations=1)
     state.offset = max(0, state.offset)
@@ -45,7 +45,7 @@ def load(folder: Path, tracking_uri: str) -> State:
 
 
 def save(folder: Path, state: State) -> None:
-    run_folder.write_json(folder / run_folder.MIRROR, asdict(state))
+    documents.write_json(folder / run_folder.MIRROR, asdict(state))
 
 
 def signatures(folder: Path) -> dict[str, list[int]]:

@@ -15,7 +15,7 @@ from conf.safe_text import in_markdown
 from tracking.report.plots import Plot
 from tracking.report.report import Report
 from tracking.results import Table
-from tracking.run import run_folder
+from tracking.run import documents
 
 UNBROKEN = 28  # A cell of up to so many characters stays on one line, and with it a figure beside its error.
 
@@ -34,7 +34,7 @@ def write(report: Report, folder: Path) -> list[Path]:
     }
     _write_texts(texts, folder)
     for plot in report.plots:
-        with run_folder.replacing(folder / _file(plot)) as file:
+        with documents.replacing(folder / _file(plot)) as file:
             file.write(plot.png)
     return [folder / name for name in [*texts, *map(_file, report.plots)]]
 
@@ -59,7 +59,7 @@ def plain_table(table: Table) -> dict[str, Any]:
 
 def _write_texts(texts: Mapping[str, str], folder: Path) -> None:
     for name, text in texts.items():
-        run_folder.write_text(folder / name, text)
+        documents.write_text(folder / name, text)
 
 
 def _title(title: str) -> str:

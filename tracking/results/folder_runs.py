@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tracking.mirror import STATUS, UID_TAG, end_tags, log_batches
 from tracking.results.runs import MAX_LISTED, History, Progress, Run, names_nothing
-from tracking.run import files, run_folder
+from tracking.run import documents, files, run_folder
 
 
 class FolderRuns:
@@ -93,7 +93,7 @@ class FolderRuns:
 def _run_id(folder: Path) -> str | None:
     """The run's id in MLflow, or None where MLflow has not got it."""
     mirror = folder / run_folder.MIRROR
-    return run_folder.read_json(mirror).get("run_id") if files.exists(mirror) else None
+    return documents.read_json(mirror).get("run_id") if files.exists(mirror) else None
 
 
 def _names(selector: str, folder: Path, run: Run) -> bool:

@@ -17,7 +17,7 @@ from conf.secrets import strip_credentials
 from tracking import server
 from tracking.mirror import MAX_TAG_CHARS
 from tracking.results.runs import MAX_LISTED, History, Progress, Run, names_nothing
-from tracking.run import run_folder
+from tracking.run import documents, run_folder
 from tracking.server import ENVIRONMENT, TrackingRefused, TrackingUnavailable, open_client
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class MlflowRuns:
             ids = [key for key, value in self._experiments.items() if value == selector]
             return [run for run in self._search(ids, "", progress) if not _is_parent(run)]
         mirror = Path(selector) / run_folder.MIRROR
-        run_id = run_folder.read_json(mirror)["run_id"] if mirror.exists() else selector
+        run_id = documents.read_json(mirror)["run_id"] if mirror.exists() else selector
         return self._jobs("attributes.run_id", run_id, progress) or self._jobs("attributes.run_name", name, progress)
 
     def _jobs(self, attribute: str, value: str, progress: Progress) -> list[Run]:

@@ -6,7 +6,18 @@ appends whole lines, so that a reader never sees half of either. This room knows
 
 from __future__ import annotations
 
-from tracking.run import attempts, checkpoints, evaluations, failures, files, journal, run_folder, run_lock, stored
+from tracking.run import (
+    attempts,
+    checkpoints,
+    documents,
+    evaluations,
+    failures,
+    files,
+    journal,
+    run_folder,
+    run_lock,
+    stored,
+)
 from tracking.run.checkpoints import Checkpoint
 from tracking.run.headline import headline
 from tracking.run.journal import Journal, Record
@@ -25,6 +36,7 @@ __all__ = [
     "WorkerLog",
     "attempts",
     "checkpoints",
+    "documents",
     "evaluations",
     "failures",
     "files",

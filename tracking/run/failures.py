@@ -9,7 +9,7 @@ import traceback
 from fnmatch import fnmatch
 from pathlib import Path
 
-from tracking.run import files, run_folder
+from tracking.run import documents, files, run_folder
 from tracking.run.run_folder import Failure
 from tracking.run.stored import checked
 
@@ -58,7 +58,7 @@ def killed(folder: Path, signum: int, message: str, time_ms: int | None = None) 
 def recorded(folder: Path) -> Failure | None:
     """The first failure that ranks have left in files, of those that another process's end does not explain."""
     paths = [folder / name for name in files.names(folder) if fnmatch(name, run_folder.FAILURE.format(rank="*"))]
-    every = [checked(Failure, run_folder.read_json(path), path) for path in paths]
+    every = [checked(Failure, documents.read_json(path), path) for path in paths]
     own = [failure for failure in every if failure.kind in OWN_FAILURES]
     return min(own, key=lambda failure: failure.time_ms, default=None)
 

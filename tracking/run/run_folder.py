@@ -1,22 +1,18 @@
-"""A run is a folder. This module names its files and writes them so that a reader never sees half a file."""
+"""A run is a folder. This module names its files, and reads and writes those that say what the run is and became."""
 
 from __future__ import annotations
 
-import dataclasses
 import errno
-import json
 import os
 import re
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from conf import schema, secrets
-from tracking.run import files
+from conf import schema
+from tracking.run import documents, files
 from tracking.run.stored import checked
 
 CONFIG = "config.yaml"  # the whole composed config; its presence makes a folder a run folder
@@ -127,54 +123,6 @@ def earlier_attempts(folder: Path, name: str) -> list[Path]:
     return [folder / match[0] for match in sorted(matches, key=lambda match: int(match[1]))]
 
 
-@contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A temporary file that becomes `path` at the end of the block, at once and durably, or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    files.remove(temporary)  # what a process of the same number left, or a link that lies in wait
-    try:
-        with files.opened(temporary, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        files.replace(temporary, path.name)
-    finally:
-        files.remove(temporary)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text without the secrets in it (see conf.secrets)."""
-    _write(path, secrets.redact(text))
-
-
-def _write(path: Path, text: str) -> None:
-    with replacing(path) as temporary:
-        temporary.write(text.encode())
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write a dataclass or plain value as JSON, without the secrets in its texts.
-
-    NaN and infinity are refused, since JSON has neither.
-    """
-    _write(path, to_json(value))
-
-
-def to_json(value: Any) -> str:
-    """A dataclass or plain value without the secrets in its texts."""
-    plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
-    return json.dumps(secrets.redacted(plain), indent=2, allow_nan=False) + "\n"
-
-
-def read_json(path: Path) -> Any:
-    """Raises ValueError that names the file where it is damaged."""
-    try:
-        return json.loads(files.read_text(path))
-    except (ValueError, RecursionError) as error:
-        hint = "a machine that went down may leave such a file: move its folder away, or put a copy in place"
-        raise ValueError(f"{path}: is damaged ({error}); {hint}") from error
-
-
 def reserve(folder: Path) -> None:
     """Keep room on the disk for a result. Raises OSError where there is none."""
     with files.opened(folder / RESERVE, "wb") as file:
@@ -185,9 +133,9 @@ def write_result(folder: Path, result: Result) -> None:
     """Write result.json, also on a full disk where there is a reserve. Raises OSError."""
     path, reserved = folder / RESULT, folder / RESERVE
     try:
-        write_json(path, result)
+        documents.write_json(path, result)
     except OSError as error:
-        text = to_json(result).encode()
+        text = documents.to_json(result).encode()
         if not is_full(error) or not files.exists(reserved) or len(text) > RESERVE_BYTES:
             raise
         with files.opened(reserved, "r+b") as file:  # writes into blocks that the file has already
@@ -201,7 +149,7 @@ def write_result(folder: Path, result: Result) -> None:
 def read_info(folder: Path) -> RunInfo:
     """Who the run is. Raises OSError where the file cannot be read, ValueError where it holds something else."""
     path = folder / RUN
-    info = checked(RunInfo, read_json(path), path)
+    info = checked(RunInfo, documents.read_json(path), path)
     if info.parent not in (None, PARENT):  # any other could lead out of the folder, or round in a circle
         raise ValueError(f"{path}: parent is {info.parent!r}; allowed: null, and {PARENT!r} for the sweep it lies in")
     if info.kind not in KINDS:
@@ -215,7 +163,7 @@ def read_result(folder: Path) -> Result | None:
     """The result of a run, or None while there is none. Raises OSError, and ValueError for what is no result."""
     path = folder / RESULT
     try:
-        result = checked(Result, read_json(path), path)
+        result = checked(Result, documents.read_json(path), path)
     except FileNotFoundError:
         return None
     if result.status not in STATUSES:
@@ -230,7 +178,8 @@ def read_config(folder: Path) -> schema.RunConfig:
 
 
 def write_config(folder: Path, config: schema.RunConfig) -> None:
-    _write(folder / CONFIG, schema.to_text(config))
+    with documents.replacing(folder / CONFIG) as file:
+        file.write(schema.to_text(config).encode())
 
 
 def parent_of(folder: Path) -> Path | None:

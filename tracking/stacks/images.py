@@ -19,7 +19,7 @@ from pathlib import Path
 from conf.schema import ConfigError, StackConfig
 from conf.secrets import redact
 from tracking.environment import cache
-from tracking.run import run_folder
+from tracking.run import documents
 from tracking.stacks.engines import ENGINES, PREFIX, Engine
 
 ASK_SEC = 60.0  # for what an engine knows itself
@@ -145,14 +145,14 @@ def file_digest(path: Path) -> str | None:
     seen = [str(path), facts.st_size, facts.st_mtime_ns, facts.st_ino]
     kept = cache() / "images" / f"{hashlib.sha256(str(path).encode()).hexdigest()[:16]}.json"
     with suppress(OSError, ValueError, TypeError, KeyError):
-        known = run_folder.read_json(kept)
+        known = documents.read_json(kept)
         if known["seen"] == seen:
             return str(known["digest"])
     with path.open("rb") as file:
         digest = "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
     with suppress(OSError):  # a cache that cannot be written to: it is computed again
         kept.parent.mkdir(parents=True, exist_ok=True)
-        run_folder.write_json(kept, {"seen": seen, "digest": digest})
+        documents.write_json(kept, {"seen": seen, "digest": digest})
     return digest
 
 

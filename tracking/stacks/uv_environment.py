@@ -24,7 +24,7 @@ from typing import Any
 from conf.schema import ConfigError, StackConfig
 from conf.secrets import redact
 from tracking.environment import cache
-from tracking.run import run_folder
+from tracking.run import documents
 
 FORMAT = 1  # part of the digest: another one makes every environment anew
 # What every worker needs beside torch. What a workload needs (torchvision, Pillow) the stack declares.
@@ -82,7 +82,7 @@ def find(stack: StackConfig) -> Environment | None:
 
 def read(folder: Path) -> Environment | None:
     with suppress(OSError, ValueError, TypeError, KeyError):
-        facts = run_folder.read_json(folder / "complete.json")
+        facts = documents.read_json(folder / "complete.json")
         python = folder / "env/bin/python"
         if python.exists():
             return Environment(folder.name, python, facts["declared"], facts["build_sec"], facts["size_bytes"])
@@ -155,10 +155,10 @@ def build(stack: StackConfig, uv: str, folder: Path) -> Environment:
             raise cannot(stack, "cannot be made", (folder / "build.log").read_text(errors="replace"))
     freeze = [uv, "pip", "freeze", "--python", str(env / "bin/python")]
     listed = subprocess.run(freeze, capture_output=True, text=True, check=False).stdout
-    run_folder.write_text(folder / "requirements.txt", listed)
+    documents.write_text(folder / "requirements.txt", listed)
     size = sum(path.lstat().st_size for path in env.rglob("*"))
     facts = {"declared": declared(stack), "build_sec": time.monotonic() - started, "size_bytes": size}
-    run_folder.write_json(folder / "complete.json", facts)
+    documents.write_json(folder / "complete.json", facts)
     environment = read(folder)
     assert environment is not None
     return environment
@@ -172,8 +172,8 @@ def interpreter(stack: StackConfig) -> str:
 def requirements(stack: StackConfig, folder: Path) -> list[str]:
     """Write the files of what is declared; the path of the requirements, and uv's other options."""
     content = declared(stack)
-    run_folder.write_text(folder / "requirements.in", "".join(f"{line}\n" for line in content["requirements"]))
-    run_folder.write_text(folder / "overrides.txt", "".join(f"{line}\n" for line in content["overrides"]))
+    documents.write_text(folder / "requirements.in", "".join(f"{line}\n" for line in content["requirements"]))
+    documents.write_text(folder / "overrides.txt", "".join(f"{line}\n" for line in content["overrides"]))
     options = [str(folder / "requirements.in"), "--override", str(folder / "overrides.txt")]
     options += ["--index", stack.index] if stack.index else []
     return options + (["--exclude-newer", stack.exclude_newer] if stack.exclude_newer else [])

@@ -18,7 +18,7 @@ from lightning_fabric.plugins import TorchCheckpointIO
 from pytorch_lightning.callbacks import Checkpoint
 
 from conf.schema import ConfigError
-from tracking.run import Journal, checkpoints, run_folder
+from tracking.run import Journal, checkpoints, documents
 from trainers.workload import Shard
 
 
@@ -31,7 +31,7 @@ class WholeFiles(TorchCheckpointIO):
         self.error = ""
         try:
             Path(path).parent.mkdir(mode=0o700, exist_ok=True)
-            with run_folder.replacing(Path(path)) as file:
+            with documents.replacing(Path(path)) as file:
                 torch.save(checkpoint, file)
         except (OSError, RuntimeError) as error:  # PyTorch makes a RuntimeError of what the file raises.
             self.error = str(error.__context__ or error)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from conf import schema
 from tracking.environment import fingerprint
-from tracking.run import Failure, Journal, Result, failures, run_folder
+from tracking.run import Failure, Journal, Result, documents, failures, run_folder
 from tracking.stacks import expected
 from trainers.stack import LAUNCHER
 
@@ -136,8 +136,8 @@ def torchrun(run_dir: Path, processes: int) -> LaunchConfig:
 
 def record_environment(config: schema.RunConfig, run_dir: Path, facts: dict[str, Any]) -> dict[str, str]:
     """Write the fingerprint's facts and return its tags. Raises ConfigError where it is not what the stack promises."""
-    run_folder.write_json(run_dir / run_folder.FINGERPRINT, facts)
-    run_folder.write_text(run_dir / run_folder.REQUIREMENTS, fingerprint.requirements(facts))
+    documents.write_json(run_dir / run_folder.FINGERPRINT, facts)
+    documents.write_text(run_dir / run_folder.REQUIREMENTS, fingerprint.requirements(facts))
     tags = fingerprint.tags(facts)
     changes = fingerprint.changes(fingerprint.taken(run_dir))
     journal = Journal(run_dir / run_folder.JOURNAL)
@@ -176,7 +176,7 @@ def run_rank(run_dir: Path, environment: dict[str, str]) -> None:
         message = str(error) if kind == "bad_input" else f"{type(error).__name__}: {error}"
         failure = Failure(kind, message, traceback.format_exc(), rank)
         with suppress(OSError):  # On a full disk the exit code has to say it all.
-            run_folder.write_json(run_dir / run_folder.FAILURE.format(rank=rank), failure)
+            documents.write_json(run_dir / run_folder.FAILURE.format(rank=rank), failure)
         with suppress(OSError):
             traceback.print_exc()
             sys.stdout.flush()
@@ -214,7 +214,7 @@ def first_failure(run_dir: Path, error: ChildFailedError) -> Failure:
         return Failure(f"signal:{-failure.exitcode}", f"rank {rank} was killed by {name}", last_words, rank)
     file = run_dir / run_folder.FAILURE.format(rank=rank)
     if file.exists():
-        return Failure(**run_folder.read_json(file))
+        return Failure(**documents.read_json(file))
     if failure.exitcode == errno.ENOSPC:
         return Failure("disk_full", f"rank {rank} could not write: {os.strerror(errno.ENOSPC)}: {run_dir}", rank=rank)
     last_words = failures.last_words(run_dir)

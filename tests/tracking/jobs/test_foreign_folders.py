@@ -17,7 +17,7 @@ from tracking.jobs import unfinished
 from tracking.jobs.repair import repair
 from tracking.jobs.sync import sync
 from tracking.results import FolderRuns
-from tracking.run import journal, run_folder, run_lock
+from tracking.run import documents, journal, run_folder, run_lock
 
 RESULT = {"status": "finished", "metrics": {}}
 RECORD = {"kind": "metrics", "time_ms": 1, "clock_sec": 1.0, "values": {"train/loss": 1.0}}
@@ -89,7 +89,7 @@ def test_a_metric_that_no_float_holds_is_left_in_the_journal(tmp_path: Path) -> 
 
 def test_a_sweep_ends_without_its_bad_jobs(tmp_path: Path) -> None:
     sweep = make_folder(tmp_path, "sqlite:///mlflow.db", "sweep", kind="sweep")
-    run_folder.write_json(sweep / "sweep.json", {"argv": [], "jobs": []})
+    documents.write_json(sweep / "sweep.json", {"argv": [], "jobs": []})
     for number, damage in enumerate(DAMAGE.values()):
         job = make_folder(sweep, "sqlite:///mlflow.db", f"job{number}", parent="..")
         end(job)

@@ -16,7 +16,7 @@ from tracking.jobs import sweep, sweep_summary, sweep_view, sync
 from tracking.jobs.uploads import Uploads
 from tracking.mirror.mirror import Mirror
 from tracking.mirror.mlflow_run import VIEW_TAG
-from tracking.run import run_folder
+from tracking.run import documents, run_folder
 from tracking.run.run_folder import Result
 
 pytestmark = [
@@ -45,7 +45,7 @@ def uploaded(root: Path, uri: str, too_long: bool = False) -> tuple[Path, str]:
     runs = [studied.make_run(folder, config, uri) for config in configs]
     run_folder.write_result(folder, Result("finished"))  # sweep.finish would draw the report
     if too_long:
-        run_folder.write_json(folder / run_folder.VIEW, {"searchFilter": 30_000 * "x"})
+        documents.write_json(folder / run_folder.VIEW, {"searchFilter": 30_000 * "x"})
     assert {outcome.state for outcome in sync.sync([folder, *runs])} == {"complete"}
     printed = io.StringIO()
     Uploads(TrackingConfig(uri=uri), Console(file=printed, width=200)).print_sweep(folder, runs)
@@ -59,7 +59,7 @@ def test_the_view_is_a_tag_of_the_experiment_and_the_link_names_it(server: Mlflo
     client = MlflowClient(server.uri)
     experiment = client.get_experiment(Mirror(folder).experiment_id or "")
     view = json.loads(experiment.tags[VIEW_TAG + folder.name])
-    assert view == run_folder.read_json(folder / run_folder.VIEW)
+    assert view == documents.read_json(folder / run_folder.VIEW)
     assert f"viewStateShareKey={folder.name}" in printed
     found = client.search_runs([experiment.experiment_id], view["searchFilter"], order_by=[f"{view['orderByKey']} ASC"])
     assert sorted(run.info.run_name for run in found) == ["vgg-digits-fp32-1gpu-seed1", "vgg-digits-fp32-1gpu-seed2"]

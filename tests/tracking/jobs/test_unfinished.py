@@ -10,7 +10,7 @@ import pytest
 from tests.tracking.folders import end, make_folder, write_rows
 from tracking.jobs import unfinished
 from tracking.mirror.state import State, save, signatures
-from tracking.run import run_folder, run_lock
+from tracking.run import documents, run_folder, run_lock
 
 
 def left(root: Path, name: str, *, result: bool = True) -> Path:
@@ -40,7 +40,7 @@ def test_what_is_cut_off_is_ended_what_is_left_is_named_and_the_rest_is_nobodys_
     uploaded(done)
     gone.rename(tmp_path / "moved")
     path = other_machine / run_folder.RUN_LOCK
-    path.write_text(run_folder.to_json(run_folder.read_json(path) | {"host": "far", "boot_id": "other"}))
+    path.write_text(documents.to_json(documents.read_json(path) | {"host": "far", "boot_id": "other"}))
     with run_lock.hold(running):
         assert unfinished.look_back(tmp_path) == ([cut_off], [waiting])
     result = run_folder.read_result(cut_off)
@@ -56,7 +56,7 @@ def test_what_is_cut_off_is_ended_what_is_left_is_named_and_the_rest_is_nobodys_
 def test_a_run_of_a_machine_that_has_long_been_silent_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     far = left(tmp_path, "far", result=False)
     path = far / run_folder.RUN_LOCK
-    path.write_text(run_folder.to_json(run_folder.read_json(path) | {"host": "far", "boot_id": "other"}))
+    path.write_text(documents.to_json(documents.read_json(path) | {"host": "far", "boot_id": "other"}))
     monkeypatch.setattr(unfinished, "SILENT_SEC", -1.0)
     assert unfinished.look_back(tmp_path) == ([], [far])
     assert run_folder.read_result(far) is None

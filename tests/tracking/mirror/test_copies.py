@@ -16,7 +16,7 @@ from tests.tracking.rows import expected_rows, runs_with_uid, stored_rows, tags_
 from tracking.jobs.sync import sync
 from tracking.mirror import claim
 from tracking.mirror.mirror import UID_TAG, Mirror
-from tracking.run import run_folder
+from tracking.run import documents, run_folder
 
 pytestmark = [
     pytest.mark.usefixtures("mlflow_environment"),
@@ -112,7 +112,7 @@ def test_a_run_that_a_copy_outside_of_its_sweep_has_made_is_linked_to_the_sweep_
     sweep = make_folder(tmp_path, server.uri, "sweep", kind="sweep")
     end(sweep)
     job = ended_run(sweep, server.uri, "job")
-    run_folder.write_json(job / run_folder.RUN, replace(run_folder.read_info(job), parent=run_folder.PARENT))
+    documents.write_json(job / run_folder.RUN, replace(run_folder.read_info(job), parent=run_folder.PARENT))
     alone = tmp_path / "alone"
     shutil.copytree(job, alone)
     assert {outcome.state for outcome in sync([alone]) + sync([sweep, job])} == {"complete"}

@@ -16,7 +16,7 @@ from tests.tracking.studied import config, make_run
 from tracking.jobs.sync import sync
 from tracking.mirror import description
 from tracking.mirror.mirror import Mirror
-from tracking.run import Failure, Journal, Result, headline, run_folder
+from tracking.run import Failure, Journal, Result, documents, headline, run_folder
 
 pytestmark = [
     pytest.mark.usefixtures("mlflow_environment"),
@@ -87,13 +87,13 @@ def test_mlflows_own_columns_are_filled_and_stay_so(uri: str, tmp_path: Path) ->
 def test_a_run_that_goes_on_after_a_failure_loses_the_failures_words(uri: str, tmp_path: Path) -> None:
     folder = make_folder(tmp_path, uri)
     result = folder / run_folder.RESULT
-    run_folder.write_json(result, Result("failed", failure=Failure("oom", "out of memory", "Traceback")))
+    documents.write_json(result, Result("failed", failure=Failure("oom", "out of memory", "Traceback")))
     assert "out of memory" in mlflow_run(uri, folder).data.tags[NOTE]
     result.unlink()
     Mirror(folder).step()
     tags = MlflowClient(uri).get_run(str(Mirror(folder).run_id)).data.tags
     assert not {"failure", NOTE} & tags.keys()
-    run_folder.write_json(result, Result("finished"))
+    documents.write_json(result, Result("finished"))
     assert not {"failure", NOTE} & mlflow_run(uri, folder).data.tags.keys()
 
 
@@ -103,7 +103,7 @@ def test_a_resumed_run_says_so_behind_its_headline(uri: str, tmp_path: Path) -> 
     log.tags({NOTE: "Interrupted (signal:9) and resumed after epoch 2."})
     log.close()
     resumed = Result("finished", metrics=RATE, resumes=[{"epoch_num": 2}])
-    run_folder.write_json(folder / run_folder.RESULT, resumed)
+    documents.write_json(folder / run_folder.RESULT, resumed)
     note = mlflow_run(uri, folder).data.tags[NOTE]
     assert note == "**6,690 samples/s** on the CPU\n\nInterrupted (signal:9) and resumed after epoch 2."
 

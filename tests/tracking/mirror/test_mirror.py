@@ -21,7 +21,7 @@ from tracking.jobs.mirror_thread import MirrorThread
 from tracking.jobs.sync import sync
 from tracking.mirror.log_batches import log_batches
 from tracking.mirror.mirror import Mirror
-from tracking.run import run_folder
+from tracking.run import documents, run_folder
 from tracking.run.journal import Journal
 from tracking.server.database import open_client
 from tracking.server.failures import TrackingRefused, TrackingUnavailable, check_server
@@ -98,7 +98,7 @@ def test_a_folder_follows_to_another_server_and_changed_files_are_uploaded_again
     assert outcome.state == "complete"
     shipper = Mirror(folder, server.uri)
     run_id = shipper.run_id
-    run_folder.write_text(folder / "summary.csv", "a,b\n")
+    documents.write_text(folder / "summary.csv", "a,b\n")
     assert not shipper.complete
     shipper.finish()
     assert shipper.complete
@@ -115,7 +115,7 @@ def test_artifacts_of_a_database_lie_beside_it_nothing_is_printed_and_the_ui_ser
     folder = make_folder(tmp_path, uri, "direct")
     info = run_folder.read_info(folder)
     info.experiment = "direct"
-    run_folder.write_json(folder / run_folder.RUN, info)
+    documents.write_json(folder / run_folder.RUN, info)
     write_rows(folder, range(1))
     end(folder)
     code = (

@@ -15,7 +15,7 @@ from tests.tracking.rows import expected_rows, status_of, stored_rows, tags_of
 from tracking.jobs.mirror_thread import MirrorThread
 from tracking.jobs.sync import sync
 from tracking.mirror.mirror import Mirror
-from tracking.run import journal, run_folder
+from tracking.run import documents, journal, run_folder
 from tracking.run.journal import Journal
 from tracking.run.run_folder import Failure, Result
 
@@ -71,13 +71,13 @@ def test_a_record_that_does_not_fit_is_an_error_and_costs_that_record_alone(disk
 
 def test_a_result_has_its_room(disk: Path) -> None:
     run_folder.reserve(disk)
-    run_folder.write_text(disk / "a", "")  # a folder entry to be replaced
+    documents.write_text(disk / "a", "")  # a folder entry to be replaced
     filler = fill(disk)
     result = Result("failed", failure=Failure("disk_full", "no room", "trace" * 1000))
     run_folder.write_result(disk, result)
     assert run_folder.read_result(disk) == result
     with pytest.raises(OSError, match="No space left"):
-        run_folder.write_json(disk / run_folder.MIRROR, {"a": "b" * 70000})
+        documents.write_json(disk / run_folder.MIRROR, {"a": "b" * 70000})
     filler.unlink()
     run_folder.write_result(disk, result)
     assert {path.name for path in disk.iterdir()} == {"a", "result.json"}  # nothing half written

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conf import schema
-from tracking.run import run_folder
+from tracking.run import documents, run_folder
 from tracking.run.run_folder import Failure, Result, RunInfo
 
 
@@ -20,19 +20,19 @@ def test_a_taken_name_gets_a_number_and_the_folder_is_private(tmp_path: Path) ->
 
 def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
-    run_folder.write_json(path, {"a": 1})
+    documents.write_json(path, {"a": 1})
     with pytest.raises(ValueError, match="JSON compliant"):
-        run_folder.write_json(path, {"a": float("nan")})
+        documents.write_json(path, {"a": float("nan")})
     with pytest.raises(UnicodeEncodeError):
-        run_folder.write_text(path, "half \ud800")  # fails while it is written
-    assert run_folder.read_json(path) == {"a": 1}
+        documents.write_text(path, "half \ud800")  # fails while it is written
+    assert documents.read_json(path) == {"a": 1}
     assert [file.name for file in tmp_path.iterdir()] == ["result.json"]
 
 
 def test_a_result_comes_back_as_it_was(tmp_path: Path) -> None:
     assert run_folder.read_result(tmp_path) is None
     result = Result("failed", {"world_size": 1.0}, {"accuracy": 0.9}, failure=Failure("oom", "too large", "trace", 3))
-    run_folder.write_json(tmp_path / run_folder.RESULT, result)
+    documents.write_json(tmp_path / run_folder.RESULT, result)
     assert run_folder.read_result(tmp_path) == result
 
 
@@ -55,7 +55,7 @@ def test_parents_come_before_their_children(tmp_path: Path) -> None:
     parent = run_folder.create(tmp_path, "sweep")
     child = run_folder.create(parent, "a-child")
     for folder, info in ((child, RunInfo("a", "e", "u", parent="..")), (parent, RunInfo("s", "e", "u", "sweep"))):
-        run_folder.write_json(folder / run_folder.RUN, info)
+        documents.write_json(folder / run_folder.RUN, info)
     assert run_folder.run_folders(tmp_path) == [parent, child]
     assert run_folder.parent_of(child) == parent
     assert run_folder.parent_of(parent) is None

@@ -19,7 +19,7 @@ import pytest
 from tests.commands import environment
 from tests.tracking.folders import make_folder, wait_for, write_rows
 from tracking.jobs.repair import repair
-from tracking.run import run_folder, run_lock
+from tracking.run import documents, run_folder, run_lock
 from tracking.run.run_lock import Running
 
 # Holds a folder and starts a process that inherits the lock and that nothing ends.
@@ -63,7 +63,7 @@ def leave(folder: Path, **changes: object) -> None:
         pass
     path = folder / run_folder.RUN_LOCK
     run_folder_id = path.stat().st_ino
-    path.write_text(run_folder.to_json(run_folder.read_json(path) | changes))
+    path.write_text(documents.to_json(documents.read_json(path) | changes))
     assert path.stat().st_ino == run_folder_id
 
 

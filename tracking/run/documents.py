@@ -1,0 +1,65 @@
+"""Files that are written and read as a whole: a reader sees the one before or the new one, and never half of either.
+
+No secret gets into what is written here as text or JSON (see conf.secrets).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from conf import secrets
+from tracking.run import files
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A temporary file that becomes `path` at the end of the block, at once and durably, or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    files.remove(temporary)  # what a process of the same number left, or a link that lies in wait
+    try:
+        with files.opened(temporary, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        files.replace(temporary, path.name)
+    finally:
+        files.remove(temporary)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text without the secrets in it (see conf.secrets)."""
+    _write(path, secrets.redact(text))
+
+
+def _write(path: Path, text: str) -> None:
+    with replacing(path) as temporary:
+        temporary.write(text.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a dataclass or plain value as JSON, without the secrets in its texts.
+
+    NaN and infinity are refused, since JSON has neither.
+    """
+    _write(path, to_json(value))
+
+
+def to_json(value: Any) -> str:
+    """A dataclass or plain value without the secrets in its texts."""
+    plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
+    return json.dumps(secrets.redacted(plain), indent=2, allow_nan=False) + "\n"
+
+
+def read_json(path: Path) -> Any:
+    """Raises ValueError that names the file where it is damaged."""
+    try:
+        return json.loads(files.read_text(path))
+    except (ValueError, RecursionError) as error:
+        hint = "a machine that went down may leave such a file: move its folder away, or put a copy in place"
+        raise ValueError(f"{path}: is damaged ({error}); {hint}") from error
