@@ -40,7 +40,7 @@ WITH_MLFLOW = {
     "tracking/mirror/row_uploads.py",
     "tracking/mirror/mirror.py",
     "tracking/server/failures.py",
-    "tracking/environment/system_metrics.py",
+    "tracking/environment/sensors.py",
 }
 WITH_TORCH = {"tracking.measure", *(f"trainers.{room}" for room in ROOMS["trainers"] if room != "stack")}
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -23,10 +22,9 @@ from trainers.loop import ddp, precision
 from trainers.loop.batch_size import checked_train_samples
 from trainers.loop.build import make_data, make_module
 from trainers.loop.checkpoint import CheckpointCallback
-from trainers.loop.memory import naming_the_batch_that_fits
+from trainers.loop.off_the_clock import OffTheClock, dispensable
 from trainers.loop.trained_model import BestWeights, best_weights, save
-from trainers.loop.warmup import flops_per_sample, warm_up
-from trainers.workload import Data, Loader, Shard, TrialModule, Versioned, Workload, load_workload, viewed
+from trainers.workload import Data, Loader, Shard, TrialModule, Workload, load_workload, viewed
 
 logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
 
@@ -41,6 +39,34 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     gpu = environment.get("env.gpu", "")
     log = Journal(run_dir / run_folder.JOURNAL) if shard.rank == 0 else None
     workload = load_workload(config)
+    module, data = build(workload, config, shard, log)
+    train_loader, eval_loader, test_loader = loaders(data, config, shard)
+    num_train = checked_train_samples(data, config, shard)
+    if log:
+        log.event("train_samples", num_train)
+    best = best_weights(config, holds=shard.rank == 0, evaluate=eval_loader is not None)
+    unclocked = OffTheClock(config, run_dir, shard, log, gpu, module, data, best, test_loader, eval_loader is not None)
+    callback = TrialCallback(
+        config, shard.device, log, unclocked.prepare, unclocked.conclude, best.evaluated if best else None
+    )
+    exchange = strategy(config, shard, environment, log)
+    trainer = make_trainer(config, exchange, module, callback, evaluate=eval_loader is not None)
+    # A Trainer on whose timed path is nothing that is not needed refuses to be made with these, so they come later.
+    trainer.callbacks += asked_for(config, run_dir, shard, log, best)  # type: ignore[attr-defined]
+    trainer.fit(module, train_loader, eval_loader, ckpt_path=continued(run_dir, callback), weights_only=True)
+
+    measured = summary.devices(config, callback, unclocked.flops_per_sample, gpu)
+    if log:
+        summary.write(config, run_dir, log, callback, measured | unclocked.test_metrics, workload.unit)
+        checkpoints.remove(run_dir)
+        if config.save_model != "none":
+            with dispensable("model"):  # The run has its result by now.
+                save(config, run_dir, log, module, best, environment)
+    dist.destroy_process_group()
+
+
+def build(workload: Workload, config: RunConfig, shard: Shard, log: Journal | None) -> tuple[TrialModule, Data]:
+    """The module, of the same weights on every process, and the data as it sees them."""
     precision.apply(config.precision)
     pl.seed_everything(config.seed, verbose=False)
     data = read_index(workload, config.dataset, log)
@@ -48,42 +74,7 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     data = viewed(data, module)
     # The weights are the same everywhere; what is drawn from here on (augmentation, dropout) is each process's own.
     pl.seed_everything((config.seed + (shard.rank << 20)) % 2**32, verbose=False)
-    train_loader, eval_loader, test_loader = loaders(data, config, shard)
-    num_train = checked_train_samples(data, config, shard)
-    if log:
-        log.event("train_samples", num_train)
-    best = best_weights(config, holds=shard.rank == 0, evaluate=eval_loader is not None)
-    flops: list[float | None] = []
-    test_metrics: dict[str, float] = {}
-
-    def prepare(trainer: pl.Trainer) -> None:
-        """What is done before the clock starts."""
-        if best:
-            best.make_room(module)
-        flops.append(get_ready(trainer, module, data, config, shard, gpu, evaluate=eval_loader is not None))
-
-    def conclude(trainer: pl.Trainer) -> None:
-        """What is done after the clock has stopped."""
-        if test_loader is not None:
-            test_metrics.update(evaluate_test(trainer, module, test_loader))
-        if log:
-            describe(run_dir, log, data, module)
-
-    callback = TrialCallback(config, shard.device, log, prepare, conclude, best.evaluated if best else None)
-    exchange = strategy(config, shard, environment, log)
-    trainer = make_trainer(config, exchange, module, callback, evaluate=eval_loader is not None)
-    # A Trainer on whose timed path is nothing that is not needed refuses to be made with these, so they come later.
-    trainer.callbacks += asked_for(config, run_dir, shard, log, best)  # type: ignore[attr-defined]
-    trainer.fit(module, train_loader, eval_loader, ckpt_path=continued(run_dir, callback), weights_only=True)
-
-    measured = summary.devices(config, callback, flops[0], gpu)
-    if log:
-        summary.write(config, run_dir, log, callback, measured | test_metrics, workload.unit)
-        checkpoints.remove(run_dir)
-        if config.save_model != "none":
-            with dispensable("model"):  # The run has its result by now.
-                save(config, run_dir, log, module, best, environment)
-    dist.destroy_process_group()
+    return module, data
 
 
 def asked_for(
@@ -94,29 +85,6 @@ def asked_for(
     if config.checkpoint_every_epochs:
         callbacks.append(CheckpointCallback(run_dir, config.checkpoint_every_epochs, shard, log))
     return callbacks
-
-
-def get_ready(
-    trainer: pl.Trainer,
-    module: TrialModule,
-    data: Data,
-    config: RunConfig,
-    shard: Shard,
-    gpu: str,
-    evaluate: bool,
-) -> float | None:
-    """Check the precision, compile and warm up; returns a sample's model FLOPs, where it is known what `gpu` can do."""
-    batch_size = config.device_batch_size()
-    precision.check(trainer, config.precision, shard.device)
-    flops = None
-    if gpu in throughput.PEAK_FLOPS:
-        flops = flops_per_sample(trainer, module, data.example_batches(8, shard.device)[0])
-    if config.compiled():
-        module.compile_hot_path()
-    autocast = trainer.precision_plugin.train_step_context
-    with naming_the_batch_that_fits(module, data, batch_size, shard.device, autocast):
-        warm_up(trainer, module, data.example_batches(batch_size, shard.device), evaluate)
-    return flops
 
 
 def continued(run_dir: Path, callback: TrialCallback) -> Path | None:
@@ -206,28 +174,6 @@ def loaders(data: Data, config: RunConfig, shard: Shard) -> tuple[Loader, Loader
     )
 
 
-def describe(run_dir: Path, log: Journal, data: Data, module: TrialModule) -> None:
-    """Note what the data held, and plot what was found."""
-    with dispensable("data.version"):
-        log.tags(data_version(data))
-    with dispensable("plots"):
-        module.write_report(run_dir)
-
-
-@contextmanager
-def dispensable(what: str) -> Iterator[None]:
-    """What a finished training can do without: that it fails is told, and must not cost the run its result."""
-    try:
-        yield
-    except Exception as error:
-        logging.getLogger(__name__).warning("no %s: %s: %s", what, type(error).__name__, error, exc_info=True)
-
-
-def data_version(data: Data) -> dict[str, str]:
-    """The tag that says what the data held."""
-    return {"data.version": data.version()} if isinstance(data, Versioned) else {}
-
-
 def strategy(config: RunConfig, shard: Shard, environment: Mapping[str, str], log: Journal | None) -> Strategy:
     if shard.world_size == 1:
         return SingleDeviceStrategy(shard.device)
@@ -235,12 +181,3 @@ def strategy(config: RunConfig, shard: Shard, environment: Mapping[str, str], lo
     if log:
         log.tags({"overlap_grad_reduce": str(overlap).lower()})
     return ddp.Overlapped() if overlap else ddp.AfterTheStep()
-
-
-def evaluate_test(trainer: pl.Trainer, module: TrialModule, loader: Any) -> dict[str, float]:
-    """The metrics on samples kept for it. A collective call."""
-    module.eval()
-    with torch.no_grad():
-        for index, batch in enumerate(loader):
-            trainer.strategy.validation_step(batch, index)
-    return {f"test/{name}": value for name, value in module.metrics().items()}

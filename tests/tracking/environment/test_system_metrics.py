@@ -13,7 +13,8 @@ import pytest
 from tests.commands import environment
 from tests.tracking.folders import wait_for
 from tracking.environment.neighbours import Neighbours
-from tracking.environment.system_metrics import Rates, SystemMetrics, SystemMetricsThread
+from tracking.environment.sensors import Rates
+from tracking.environment.system_metrics import SystemMetrics, SystemMetricsThread
 from tracking.run.journal import Journal, read
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

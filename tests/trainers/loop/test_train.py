@@ -11,7 +11,8 @@ import torch.distributed as dist
 from conf.schema import ConfigError, DatasetConfig, RunConfig
 from trainers.data.digits import digits
 from trainers.loop.batch_size import checked_train_samples
-from trainers.loop.train import data_version, join
+from trainers.loop.off_the_clock import data_version
+from trainers.loop.train import join
 from trainers.workload import Shard
 
 

@@ -1,0 +1,87 @@
+"""What a process does while the clock stands still: before it starts, and after it has stopped."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytorch_lightning as pl
+import torch
+
+from conf.schema import RunConfig
+from tracking.measure import throughput
+from tracking.run import Journal
+from trainers.loop import precision
+from trainers.loop.memory import naming_the_batch_that_fits
+from trainers.loop.trained_model import BestWeights
+from trainers.loop.warmup import flops_per_sample, warm_up
+from trainers.workload import Data, Loader, Shard, TrialModule, Versioned
+
+
+@dataclass
+class OffTheClock:
+    """Readies a training and concludes it, and keeps what comes out of either. All methods are collective calls."""
+
+    config: RunConfig
+    run_dir: Path
+    shard: Shard
+    log: Journal | None
+    gpu: str  # its name; empty where it is not known
+    module: TrialModule
+    data: Data
+    best: BestWeights | None
+    test_loader: Loader | None
+    evaluate: bool  # whether the data have an evaluation
+    flops_per_sample: float | None = None  # the model's, where it is known what the GPU can do
+    test_metrics: dict[str, float] = field(default_factory=dict)
+
+    def prepare(self, trainer: pl.Trainer) -> None:
+        """Check the precision, compile and warm up."""
+        if self.best:
+            self.best.make_room(self.module)
+        config, device, module = self.config, self.shard.device, self.module
+        batch_size = config.device_batch_size()
+        precision.check(trainer, config.precision, device)
+        if self.gpu in throughput.PEAK_FLOPS:
+            self.flops_per_sample = flops_per_sample(trainer, module, self.data.example_batches(8, device)[0])
+        if config.compiled():
+            module.compile_hot_path()
+        autocast = trainer.precision_plugin.train_step_context
+        with naming_the_batch_that_fits(module, self.data, batch_size, device, autocast):
+            warm_up(trainer, module, self.data.example_batches(batch_size, device), self.evaluate)
+
+    def conclude(self, trainer: pl.Trainer) -> None:
+        """Evaluate on the samples kept for it, note what the data held, and plot what was found."""
+        if self.test_loader is not None:
+            self.test_metrics |= evaluate_test(trainer, self.module, self.test_loader)
+        if self.log:
+            with dispensable("data.version"):
+                self.log.tags(data_version(self.data))
+            with dispensable("plots"):
+                self.module.write_report(self.run_dir)
+
+
+def evaluate_test(trainer: pl.Trainer, module: TrialModule, loader: Loader) -> dict[str, float]:
+    """The metrics on samples kept for it. A collective call."""
+    module.eval()
+    with torch.no_grad():
+        for index, batch in enumerate(loader):
+            trainer.strategy.validation_step(batch, index)
+    return {f"test/{name}": value for name, value in module.metrics().items()}
+
+
+@contextmanager
+def dispensable(what: str) -> Iterator[None]:
+    """What a finished training can do without: that it fails is told, and must not cost the run its result."""
+    try:
+        yield
+    except Exception as error:
+        logging.getLogger(__name__).warning("no %s: %s: %s", what, type(error).__name__, error, exc_info=True)
+
+
+def data_version(data: Data) -> dict[str, str]:
+    """The tag that says what the data held."""
+    return {"data.version": data.version()} if isinstance(data, Versioned) else {}
