@@ -39,6 +39,7 @@ from torch._dynamo.utils import counters
 from benchmarks.overhead.overhead_table import VARIANTS, table
 from conf.schema import DatasetConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig, from_dict
 from tracking.environment import fingerprint
+from tracking.run import documents, run_folder
 from trainers.data.images import ImageData, Source
 from trainers.loop import precision
 from trainers.loop.train import train
@@ -158,6 +159,7 @@ def run_ours(config: RunConfig, shard: Shard) -> list[float]:
         port = str(free.getsockname()[1])
     torchrun = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     with mock.patch.dict(os.environ, torchrun), tempfile.TemporaryDirectory() as run_dir:
+        documents.write_json(Path(run_dir) / run_folder.FINGERPRINT, SHARED["facts"])  # as a worker does before
         # No name of the GPU: utilisation, which is counted before the clock starts, is left out.
         train(config, Path(run_dir), environment={})
     return list(SHARED["module"].epoch_sec)
@@ -206,7 +208,8 @@ def main() -> int:
     device = torch.device("cpu") if arguments.cpu else torch.device("cuda", 0)
     SHARED["data"] = generated(arguments.samples or (64 if arguments.cpu else 48_000))
     precision.apply(make_config(1, not arguments.cpu, 1).precision)  # as train does: what it sets, graphs depend on
-    environment_tags = fingerprint.tags(fingerprint.collect(torch, [] if arguments.cpu else [0]))
+    SHARED["facts"] = fingerprint.collect(torch, [] if arguments.cpu else [0])
+    environment_tags = fingerprint.tags(SHARED["facts"])
     keys = ("env.gpu", "env.driver", "env.cuda", "env.cudnn", "env.torch", "env.cpu", "git.commit", "git.dirty")
     header = {key: environment_tags.get(key, "unknown") for key in keys} | {"lightning": pl.__version__}
     print("\n".join(f"{key}: {value}" for key, value in header.items()), flush=True)
