@@ -12,7 +12,6 @@ import json
 import types
 import typing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -214,22 +213,15 @@ class RunConfig:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def save(config: RunConfig, path: Path) -> None:
-    path.write_text(to_text(config), encoding="utf-8")
-
-
 def to_text(config: RunConfig) -> str:
     return yaml.safe_dump(dataclasses.asdict(config), sort_keys=False)
 
 
-def load(path: Path) -> RunConfig:
-    """Read a config that `save` wrote. Raises OSError, and ConfigError for unknown keys, as a config of another version
-    has, and for what is no config."""
-    return parse(path.read_text(encoding="utf-8"), str(path))
-
-
 def parse(text: str, source: str) -> RunConfig:
-    """The config in a text; `source` names it in the errors, which are those of `load`."""
+    """The config in a text that `to_text` made; `source` names it in errors.
+
+    Raises ConfigError for unknown keys, as a config of another version has, and for what is no config.
+    """
     try:
         content = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Who may import whom: the layers, the rooms within them, and hydra, mlflow and torch where they belong only."""
+"""Who may import whom, by layers and rooms; hydra, mlflow and torch where they belong only; and what gets too large."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ ALONE = {"tracking.audit"}  # it imports no other room, so that it is independen
 FILES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))] + [ROOT / "launch.py"]
 BENCHMARKS = ("steps", "data", "peers", "overhead", "server", "reports")  # in the same order, but with no face
 OUTSIDE = [path for folder in ("benchmarks", "deploy", "docs") for path in sorted((ROOT / folder).rglob("*.py"))]
+MOST_LINES, MOST_LINES_OF_A_FUNCTION = 260, 45
+LONG = {"tracking/audit/run_figures.py"}
 TORCH = {"torch", "torchvision", "torchmetrics", "pytorch_lightning", "lightning"}
 CONTROL_SIDE = {"hydra", "omegaconf", "mlflow"}  # which a worker's environment need not have
 WITH_MLFLOW = {
@@ -155,8 +157,17 @@ def test_no_folder_is_a_corridor() -> None:
         assert len(list(folder.glob("*.py"))) <= 16, f"{folder}: are there rooms in it?"
 
 
+@pytest.mark.parametrize("path", FILES + OUTSIDE, ids=name)
+def test_files_and_functions_are_short(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert (len(text.splitlines()) > MOST_LINES) == (name(path) in LONG), "are there two purposes in it?"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert (node.end_lineno or 0) - node.lineno < MOST_LINES_OF_A_FUNCTION, f"{node.name}: has it parts?"
+
+
 def test_the_lists_above_name_files_that_exist() -> None:
-    assert {name(path) for path in FILES} >= WITH_MLFLOW
+    assert {name(path) for path in FILES} >= WITH_MLFLOW | LONG
     assert {room(module(path)) for path in FILES} >= WITH_TORCH | OPEN | ALONE
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from conf import checks, schema
+from conf import checks
 from conf.schema import ConfigError, RunConfig
 from tests.commands import Launched, launch
 from tests.composing import EIGHT_GPUS, ROOT, composed, jobs
@@ -22,6 +22,7 @@ from tracking.__main__ import main
 from tracking.jobs.sweep import Job, with_warm_ups
 from tracking.jobs.sweep_summary import flat, job_usd
 from tracking.published import studies
+from tracking.run import run_folder
 
 STUDIES = sorted(path.stem for path in (ROOT / "conf/study").glob("*.yaml"))
 MODELS = len(list((ROOT / "conf/model").glob("*.yaml")))
@@ -138,7 +139,7 @@ def test_an_instances_price_has_a_source(path: Path) -> None:
 
 
 def study_of(launched: Launched) -> str:
-    return schema.load(launched.folders[0] / "config.yaml").study.name
+    return run_folder.read_config(launched.folders[0]).study.name
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +165,7 @@ def test_a_study_trains_its_jobs_and_costs_what_they_took(trained: Launched, cut
     name = study_of(trained)
     asked = [checks.check_run(composed(one), []) for one in jobs(cut_down[name][1:])]
     expected = sorted(job.config.config_hash() for job in with_warm_ups([Job(one, []) for one in asked], True))
-    assert sorted(schema.load(folder / "config.yaml").config_hash() for folder in trained.folders) == expected
+    assert sorted(run_folder.read_config(folder).config_hash() for folder in trained.folders) == expected
     results = [json.loads((folder / "result.json").read_text()) for folder in trained.folders]
     assert {result["status"] for result in results} == {"finished"}
     assert all(result["metrics"]["target_reached"] for result in results)  # so that there are times to compare

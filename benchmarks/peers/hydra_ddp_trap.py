@@ -28,7 +28,6 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.data import fashion_mnist_sized
-from conf import schema
 from tracking.run import journal, run_folder
 from trainers.data.digits import digits
 from trainers.data.fashion_mnist import fashion_mnist
@@ -96,7 +95,7 @@ def ours(devices: Sequence[int], options: Sequence[str], folder: Path) -> tuple[
 
 
 def our_row(folder: Path) -> Row:
-    config = schema.load(folder / run_folder.CONFIG)
+    config = run_folder.read_config(folder)
     result = run_folder.read_result(folder)
     if result is None or result.status != "finished":
         return Row(config.world_size(), None, None, None, None)

@@ -11,7 +11,6 @@ import sys
 import time
 from pathlib import Path
 
-from conf import schema
 from tracking.run import run_folder
 from tracking.run.journal import Journal
 from tracking.run.run_folder import Failure, Result
@@ -30,7 +29,7 @@ def main(run_dir: Path) -> int:
 
 
 def work(run_dir: Path) -> int:
-    hparams = schema.load(run_dir / run_folder.CONFIG).model.hparams
+    hparams = run_folder.read_config(run_dir).model.hparams
     print("these are the worker's last words")
     journal = Journal(run_dir / run_folder.JOURNAL)
     for step in range(hparams.get("rows", 3)):

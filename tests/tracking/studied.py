@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from conf import schema
 from conf.schema import InstanceConfig, ModelConfig, RunConfig
 from tracking.jobs import run_setup, supervision
 from tracking.measure import clock, throughput
@@ -87,7 +86,7 @@ def make_run(
     parent = {"sweep": sweep.name} if (sweep / run_folder.RUN).exists() else {}
     info = RunInfo(name, "studies", uri, parent=".." if parent else None, created_ms=start_ms)
     documents.write_json(folder / run_folder.RUN, info)
-    schema.save(asked, folder / run_folder.CONFIG)
+    run_folder.write_config(folder, asked)
     if fingerprint is not None:
         documents.write_json(folder / run_folder.FINGERPRINT, fingerprint)
     log = Writer(folder / run_folder.JOURNAL, start_ms)

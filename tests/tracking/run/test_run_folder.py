@@ -46,7 +46,7 @@ def test_a_model_is_an_artifact_where_it_is_to_be_one(tmp_path: Path) -> None:
     config = schema.RunConfig(save_model="final")
     for uploaded in (False, True):
         config.tracking.upload_model = uploaded
-        schema.save(config, tmp_path / run_folder.CONFIG)
+        run_folder.write_config(tmp_path, config)
         (tmp_path / run_folder.MODEL).touch()
         assert ((tmp_path / run_folder.MODEL) in run_folder.artifacts(tmp_path)) is uploaded
 
