@@ -48,7 +48,8 @@ def run(arguments: argparse.Namespace) -> Answer:
 
         make_console().print(verdict_table(verdicts))
         if unused:
-            print(f"{len(unused)} environments of no declared stack are kept; --remove removes them")
+            number = f"{len(unused)} environment{'s' if len(unused) > 1 else ''}"
+            print(f"kept of no declared stack: {number}; --remove removes what is unused")
 
     return Answer(WRONG if wrong else WELL, {"stacks": rows, "unused": unused, "removed": []}, show)
 
