@@ -8,7 +8,7 @@ from conf.secrets import redact
 
 # What moves the cursor, colours, renames the window or turns the direction of writing; line ends and tabs may stay.
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-MARKUP = re.compile(r"[\\`\[|]")  # a link, a picture, the end of a cell; emphasis harms nobody
+MARKUP = re.compile(r"[\\`~\[|]")  # a fence, a link, a picture, the end of a cell; emphasis harms nobody
 
 
 def visible(text: str) -> str:

@@ -20,7 +20,9 @@ from tracking.run import Failure, run_folder
 from tracking.terminal import make_console
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e<img src=x onerror=alert(1)>[me](http://e.org)![p](http://e.org/p)|`x`"
-MARKS = st.text(st.sampled_from("<>!&[]()|`\\#*_~-:/ax \n\r\t\x1b\x9b\u202e"))
+SIGNS = "<>!&[]()|`\\#*_~-:/ax \n\r\t\x1b\x9b\u202e"
+PIECES = ("<div", "<script", "<!--", "<?", "<!A", "</p>", "```", "~~~", "![", "](", "http://", "&lt;", "<a b=c>")
+MARKS = st.lists(st.sampled_from([*SIGNS, *PIECES])).map("".join)
 ACTIVE = {"html_block", "html_inline", "link_open", "image", "code_inline", "fence"}
 
 
@@ -45,6 +47,7 @@ def test_no_character_commands_the_terminal(text: str) -> None:
 @given(MARKS)
 def test_in_markdown_it_is_words_alone(text: str) -> None:
     assert not active(f"before {in_markdown(text)} after")
+    assert not active(in_markdown(text)), "at the start of a line, too"
     table = Table("t", {"a": "", "b": ""}, [[text, "end"]]).markdown()
     assert not active(table)
     cells = [token for token in MarkdownIt("commonmark").enable("table").parse(table) if token.type == "td_open"]
