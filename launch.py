@@ -21,7 +21,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from conf import about, checks, refusal, schema, secrets
+from conf import checks, installation, nodes, program, refusal, schema, secrets
+from conf.installation import LAUNCH, PREFIX
 from conf.schema import ConfigError, RunConfig
 from tracking.terminal import LastingStream
 
@@ -41,14 +42,17 @@ def compose(config: DictConfig) -> None:
 
 def main() -> int:
     started = time.monotonic() - (time.time() - psutil.Process().create_time())
-    if wrong := about.wrong_system():
+    if wrong := installation.wrong_system():
         print(f"refused: {wrong}", file=sys.stderr)
         return 2
     secrets.guard_tracebacks()
     ConfigStore.instance().store("schema", schema.RunConfig)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # its errors come here, to be told in our words
+    os.environ["TIMETRIAL_LAUNCH"] = LAUNCH if PREFIX else f"python {LAUNCH}"  # as the help of conf/config.yaml says it
+    # The group is in the defaults list, so that Hydra itself takes it without a plus alone.
+    sys.argv[1:] = [argument.replace("+target_set=", "target_set=", 1) for argument in sys.argv[1:]]
     # Hydra's parser takes options on one side of a flag only: `gpus=1 -m seed=1,2` would be refused.
-    sys.argv[1:] = sorted(sys.argv[1:], key=lambda argument: argument not in ("-m", "--multirun"))
+    sys.argv[1:] = sorted(map(program.quoted, sys.argv[1:]), key=lambda argument: argument not in ("-m", "--multirun"))
     try:
         with tempfile.TemporaryDirectory() as scratch:
             os.environ["TIMETRIAL_SCRATCH"] = scratch  # where conf/config.yaml sends Hydra's own output folders
@@ -68,7 +72,7 @@ def collect() -> None:
     with redirect_stdout(output):  # type: ignore[type-var]
         try:
             if "--version" in sys.argv[1:]:  # Hydra would print its own
-                print(f"timetrial {about.version()}")
+                print(f"timetrial {installation.version()}")
             else:
                 compose()
         except ValueError as error:
@@ -83,8 +87,8 @@ def launch(started: float) -> int:
     """Check every job before any is run, then run them one after the other."""
     from tracking import server
     from tracking.environment import nvml
-    from tracking.jobs import Launcher, resume, sweep
-    from tracking.stacks import check_verdicts, judge_all
+    from tracking.jobs import ClusterLauncher, Launcher, resume, sweep
+    from tracking.stacks import judge_all
     from trainers.stack import worker_command
 
     gpus = nvml.visible_gpus()
@@ -97,18 +101,22 @@ def launch(started: float) -> int:
         jobs = [resume.resumed_job(jobs[0], multirun)]
         checks.check_run(jobs[0].config, gpus)
     config, folder = jobs[0].config, None
+    nodes.check_single(config, multirun)
     if config.sweep.resume:
         folder, jobs = sweep.resume(config.runs_dir, config.sweep.resume, sweep.with_warm_ups(jobs, multirun), multirun)
     else:
         jobs = sweep.with_warm_ups(sweep.shuffled(jobs), multirun)
     configs = [job.config for job in jobs if not job.finished]
-    verdicts = judge_all(configs, gpus)
-    launcher = Launcher(config, gpus, worker_command, started)
+    elsewhere = config.cluster.kind != "none"
+    verdicts = [] if elsewhere else judge_all(configs, gpus)
+    launcher = (ClusterLauncher if elsewhere else Launcher)(config, gpus, worker_command, started)
     if config.dry_run:
         return launcher.dry_run([job for job in jobs if not job.finished], verdicts)
-    check_verdicts(verdicts)
+    launcher.check_jobs(configs, verdicts)
     launcher.check_server()
     launcher.make_stacks(configs)
+    if config.node_rank:
+        return launcher.run_node(config)
     if multirun or folder:
         return launcher.run_sweep(jobs, sys.argv[1:], folder)
     return launcher.run_single(jobs[0])

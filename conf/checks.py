@@ -7,10 +7,14 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from conf.names import check_names
+from conf.closed_rules import check_target_set
+from conf.installation import LAUNCH
+from conf.names import check_names, check_uri
+from conf.nodes import check_nodes
+from conf.program import check_program
 from conf.schema import LR_SCALING, SAVE_MODEL, ConfigError, InstanceConfig, RunConfig, StudyConfig
 from conf.secrets import MIN_CHARS, REDACTED, is_secret_name, redact
-from conf.tracking_uri import check_uri
+from conf.target import limit
 
 
 class Gpu(Protocol):
@@ -29,14 +33,16 @@ def check_run(config: RunConfig, gpus: Sequence[Gpu]) -> RunConfig:
     check_names(config)
     config = dataclasses.replace(
         config,
-        gpus=resolve_gpus(config.gpus, gpus, config.cpu_processes),
+        gpus=resolve_gpus(config.gpus, gpus, config.cpu_processes, config.cluster.kind != "none"),
         instance=resolve_price(config.instance, config.price_per_hour),
     )
     check_counts(config)
+    check_program(config)
     check_precision(config, gpus)
     check_optimizer(config)
     check_dataset(config)
     check_target(config)
+    check_target_set(config)
     check_save_model(config)
     check_surroundings(config)
     return config
@@ -73,7 +79,12 @@ def check_secrets(key: str, value: Any) -> None:
         )
 
 
-def resolve_gpus(asked: int | str, gpus: Sequence[Gpu], cpu_processes: int) -> int:
+def resolve_gpus(asked: int | str, gpus: Sequence[Gpu], cpu_processes: int, elsewhere: bool = False) -> int:
+    """The number of GPUs of a node. Those of a cluster's nodes (`elsewhere`) are counted where the run starts."""
+    if elsewhere:
+        if not isinstance(asked, int) or isinstance(asked, bool) or asked < 0:
+            raise ConfigError(f"gpus={asked}: what a cluster's nodes have is not known here; give a number, 0 for CPUs")
+        return asked
     if asked == "auto":
         return min(1, len(gpus)) if cpu_processes == 1 else 0
     there = ", ".join(f"{gpu.index}: {gpu.name}" for gpu in gpus) or "none"
@@ -102,8 +113,7 @@ def check_counts(config: RunConfig) -> None:
         value = getattr(config, key)
         if value is not None and value <= 0:
             raise ConfigError(f"{key}={value}: must be above 0")
-    if config.nodes != 1:
-        raise ConfigError(f"nodes={config.nodes}: this version runs on one node; give nodes=1")
+    check_nodes(config)
     if config.on_gpu() and config.cpu_processes != 1:
         raise ConfigError(
             f"cpu_processes={config.cpu_processes}: has no effect with gpus={config.gpus}; give gpus=0 for the CPU"
@@ -154,21 +164,30 @@ def check_target(config: RunConfig) -> None:
     if config.target is not None and len(own) > 1:
         keys = ", ".join(f"model.targets.{config.dataset.name}.{metric}" for metric in own)
         raise ConfigError(f"target={config.target}: this workload has several targets; set {keys}")
-    if config.target is not None and not own:
+    if config.target is not None and not own and not config.is_program():
         raise ConfigError(f"target={config.target}: dataset={config.dataset.name} has no accuracy to reach")
+    if config.is_program():
+        check_program_target(config)
+        return
     for metric, value in config.targets().items():
         if metric not in config.model.metrics:
             raise ConfigError(f"model.targets: {metric} is not in model.metrics ({', '.join(config.model.metrics)})")
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ConfigError(f"model.targets.{config.dataset.name}.{metric}={value}: must be a number")
         limits = config.model.metrics[metric]
         if len(limits) != 2:
             raise ConfigError(f"model.metrics.{metric}={limits}: give the lowest and the highest possible value")
         lowest, highest = limits
-        if not lowest <= value <= highest:
+        if not lowest <= limit(value) <= highest:
             raise ConfigError(f"target={value}: {metric} lies between {lowest:g} and {highest:g}")
     if not config.targets() and not config.stop_at_target:
         raise ConfigError("stop_at_target=false: has no effect, since this dataset has no target; leave it out")
+
+
+def check_program_target(config: RunConfig) -> None:
+    """A program's metrics are those that are declared; MLPerf's log may have any."""
+    for metric in config.targets() if config.program.metrics else ():
+        if metric not in config.program.evaluated():
+            known = ", ".join(config.program.evaluated())
+            raise ConfigError(f"model.targets.{config.dataset.name}: {metric} is no eval/ of program.metrics ({known})")
 
 
 def check_surroundings(config: RunConfig) -> None:
@@ -194,6 +213,11 @@ def check_save_model(config: RunConfig) -> None:
         raise ConfigError(
             "tracking.upload_model=true: has no effect with save_model=none; give save_model=final or save_model=best"
         )
+    if config.register_model is not None and not config.log_model:
+        raise ConfigError(
+            f"register_model={config.register_model}: registers the model that log_model=true logs; give both, or leave"
+            " register_model out"
+        )
 
 
 def check_study(study: StudyConfig, overrides: Sequence[str], params: Iterable[str]) -> None:
@@ -204,7 +228,7 @@ def check_study(study: StudyConfig, overrides: Sequence[str], params: Iterable[s
     """
     if study.name and not all(any(override.startswith(f"{key}=") for override in overrides) for key in params):
         raise ConfigError(
-            f"+study={study.name}: a study is a sweep, and one at a time: launch.py -m +study={study.name}"
+            f"+study={study.name}: a study is a sweep, and one at a time: {LAUNCH} -m +study={study.name}"
             " (dry_run=true shows its jobs)"
         )
 
@@ -223,5 +247,5 @@ def check_job(config: RunConfig, overrides: Sequence[str], params: Iterable[str]
         name = config.study.name
         raise ConfigError(
             f"{error}. study={name}: leave of its grid what can run here, as seed=1 leaves one seed; on two CPU cores:"
-            f" launch.py -m +study={name} {config.study.smaller}"
+            f" {LAUNCH} -m +study={name} {config.study.smaller}"
         ) from error

@@ -1,14 +1,20 @@
-"""What names runs, their folders and their experiment: refused before it becomes part of a path or of MLflow."""
+"""What names runs, their folders, their experiment and their server: refused before it becomes part of a path or of
+MLflow."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 from conf.schema import ConfigError, RunConfig
+from conf.secrets import URL_PASSWORD, is_secret_name, strip_credentials
 
 MAX_NAME = 40  # characters: four such parts, a time and what a sweep varies make a folder's name, of 255 bytes
 NAME = rf"[\w+-][\w.+-]{{0,{MAX_NAME - 1}}}"
 MAX_EXPERIMENT = 500  # characters, MLflow's own limit
+REGISTERED = r"[A-Za-z0-9][\w. -]{0,249}"  # MLflow forbids less; quotes would end the words of a search
+URI_SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql")
 
 
 def check_names(config: RunConfig) -> None:
@@ -19,6 +25,7 @@ def check_names(config: RunConfig) -> None:
             raise ConfigError(f"{key}=: is empty; give the {what}, or leave {key} out for a new run")
     if config.trust and not (config.resume or config.sweep.resume):
         raise ConfigError("trust=true: speaks of a folder; give it with resume= or sweep.resume=, or leave it out")
+    check_registered_name(config)
     names = {
         "model.name": config.model.name,
         "dataset.name": config.dataset.name,
@@ -39,3 +46,37 @@ def check_names(config: RunConfig) -> None:
             f"tracking.experiment={experiment[:40]!r}...: has {len(experiment)} characters; MLflow takes up to"
             f" {MAX_EXPERIMENT}, of one line"
         )
+
+
+def check_registered_name(config: RunConfig) -> None:
+    name = config.register_model
+    if name is not None and not (re.fullmatch(REGISTERED, name, re.ASCII) and name == name.strip()):
+        raise ConfigError(
+            f"register_model={name}: MLflow registers the model under it; give 1 to 250 letters, digits, dots, dashes,"
+            " underscores and spaces of ASCII, the first of which is a letter or a digit"
+        )
+
+
+def check_uri(uri: str, option: str = "tracking.uri") -> None:
+    """Raises ConfigError for what no runs can be sent to, or what holds a password; `option` is how it was given."""
+    bare = strip_credentials(uri)
+    in_query = any(is_secret_name(name) for name, _ in parse_qsl(urlsplit(uri).query))
+    if URL_PASSWORD.search(uri) or in_query or (bare != uri and bare.startswith("http")):
+        raise ConfigError(
+            f"{option}: holds a password, which run folders would keep; give it in MLFLOW_TRACKING_USERNAME and"
+            " MLFLOW_TRACKING_PASSWORD, or the whole address in MLFLOW_TRACKING_URI"
+        )
+    if urlsplit(uri).scheme.split("+")[0] not in URI_SCHEMES:
+        raise ConfigError(
+            f"{option}={bare}: give sqlite:///FILE, http(s)://HOST:PORT or a database's address"
+            " (MLflow no longer keeps runs in plain folders)"
+        )
+    if folder := database_folder(uri):
+        raise ConfigError(f"{option}={bare}: {folder} is a folder; give the database's file, as in {bare}/mlflow.db")
+
+
+def database_folder(uri: str) -> Path | None:
+    """The folder that stands where an SQLite database's file should: MLflow would try for minutes to open it."""
+    match = re.fullmatch(r"sqlite(?:\+\w+)?:///([^?]+)(?:\?.*)?", uri)
+    path = Path(match[1]).expanduser() if match else None
+    return path if path is not None and path.is_dir() else None

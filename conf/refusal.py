@@ -8,10 +8,13 @@ import typing
 from collections.abc import Sequence
 from typing import Any
 
+from conf.installation import LAUNCH, PREFIX
 from conf.safe_text import printable
-from conf.schema import ConfigError, RunConfig, type_name
+from conf.schema import ConfigError, RunConfig
+from conf.stored_config import type_name
 
-HELP = "See python launch.py --help, or docs/configuration.md."
+# Only a clone holds the pages, and there the command is one of Python's.
+HELP = f"See {LAUNCH} --help." if PREFIX else f"See python {LAUNCH} --help, or docs/configuration.md."
 
 
 def options(cls: type = RunConfig, prefix: str = "") -> dict[str, Any]:

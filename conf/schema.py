@@ -1,7 +1,7 @@
 """Every option of a run: its name, type, default and meaning.
 
-This module needs only the standard library and PyYAML, because both sides read it: the control side, where Hydra
-composes it, and the worker, whose environment holds no Hydra and no OmegaConf.
+This module needs only the standard library, because both sides read it: the control side, where Hydra composes it, and
+the worker, whose environment holds no Hydra and no OmegaConf.
 """
 
 from __future__ import annotations
@@ -9,18 +9,22 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import types
-import typing
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
+from conf import target
+from conf.cluster_options import ClusterConfig
+from conf.target import Target
 
 REQUIRED = "???"  # OmegaConf's mark of a value that must be given
+PROGRAM = "program:COMMAND"  # the workload of model=program
 SAVE_MODEL = ("none", "final", "best")
 LR_SCALING = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}  # powers of the growth of the global batch
 # What says where and whether a run is recorded, not what is measured.
-NOT_MEASURED = ("tracking", "sweep", "study", "resume", "trust", "runs_dir", "dry_run", "timeout_sec")
+NOT_MEASURED = (
+    "tracking", "sweep", "study", "resume", "trust", "runs_dir", "dry_run", "timeout_sec", "target_set",
+    "node_rank", "rendezvous", "rendezvous_timeout_sec", "cluster", "detach", "log_model", "register_model",
+)  # fmt: skip
 
 
 class ConfigError(ValueError):
@@ -41,7 +45,8 @@ class ModelConfig:
     workload: str = REQUIRED  # package.module:NAME of a trainers.workload.Workload
     batch_size: int = REQUIRED  # type: ignore[assignment]  # samples a device and step; the root's batch_size overrides
     metrics: dict[str, list[float]] = field(default_factory=dict)  # metric: [lowest, highest possible value]
-    # dataset: {metric: value}, all to be reached. (OmegaConf cannot merge what is typed deeper than this.)
+    # dataset: {metric: value}, all to be reached: 0.9, or "<=3.28" where less is better. (OmegaConf cannot merge what
+    # is typed deeper than this.)
     targets: dict[str, Any] = field(default_factory=dict)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     hparams: dict[str, Any] = field(default_factory=dict)  # bound to the constructor's signature of the model
@@ -138,6 +143,28 @@ class StudyConfig:
 
 
 @dataclass
+class ProgramConfig:
+    """What model=program runs. A regular expression is searched in each line of output and has one group (...)."""
+
+    # The command, started without a shell; {seed}, {gpus}, {processes}, {batch_size}, {max_epochs}, {precision} and
+    # {run_dir} are replaced, and {{ and }} are braces
+    command: str = ""
+    launch: str = "none"  # none: the command as it is | torchrun: on torchrun of the stack, with a process a device
+    cwd: str | None = None  # folder in which it is started; default: where launch.py is
+    # key: regular expression of its number; eval/NAME is an evaluation, which a target may name, others are curves
+    metrics: dict[str, str] = field(default_factory=dict)
+    samples: str | None = None  # regular expression of the number of samples trained so far
+    epoch: str | None = None  # regular expression of the number of the epoch that the line and those behind it are of
+    step: str | None = None  # regular expression of the step, likewise
+    start: str | None = None  # regular expression, without a group, of the line with which the training begins
+    unit: str = "samples"  # what a sample is
+
+    def evaluated(self) -> list[str]:
+        """The names of its evaluations' metrics; MLPerf's log has one, which it gives no name."""
+        return [key.removeprefix("eval/") for key in self.metrics if key.startswith("eval/")] or ["accuracy"]
+
+
+@dataclass
 class RunConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     dataset: DatasetConfig = field(default_factory=DatasetConfig)
@@ -147,11 +174,18 @@ class RunConfig:
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     sweep: SweepConfig = field(default_factory=SweepConfig)
     study: StudyConfig = field(default_factory=StudyConfig)
+    program: ProgramConfig = field(default_factory=ProgramConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
     gpus: int | str = "auto"  # GPUs a node; 0 = CPU; auto = 1 where one is visible and cpu_processes is 1, else 0
-    nodes: int = 1  # machines; this version runs on one
+    nodes: int = 1  # machines: of a cluster, or those on each of which launch.py is started (docs/cluster.md)
+    node_rank: int = 0  # which of the machines this is; 0 makes the run folder, in the runs_dir that all share
+    rendezvous: str | None = None  # HOST:PORT where node_rank=0 is met, as the other machines reach it
+    rendezvous_timeout_sec: float = 30.0  # how long machines wait for each other before any trains
+    detach: bool = False  # cluster=slurm: submit, and return; `python -m tracking follow` shows it later
     cpu_processes: int = 1  # data-parallel processes over gloo when gpus=0
     seed: int = 1  # decides the weights, the order of the samples, augmentation and dropout
-    target: float | None = None  # overrides the workload's target on this dataset
+    target: float | int | str | None = None  # overrides the workload's target on this dataset: 0.9; "<=3.28" of a loss
+    target_set: str = ""  # file of conf/target_set: MLPerf's closed division; empty: the open one
     stop_at_target: bool = True  # false: train all epochs and only note when the target was reached
     max_epochs: int | None = None  # default: the length of the model's schedule
     batch_size: int | None = None  # samples a device and step; default: the model's
@@ -162,6 +196,8 @@ class RunConfig:
     log_every_n_steps: int = 50  # length of a measured window, in steps
     checkpoint_every_epochs: int | None = None  # save what an interrupted run can continue from; default: never
     save_model: str = "none"  # none | final | best: keep the weights in model.pt; best: of the best evaluation
+    log_model: bool = False  # the weights of the end, or those of save_model=best, become a model of MLflow's
+    register_model: str | None = None  # name under which MLflow registers a version of that model
     price_per_hour: float | None = None  # USD for a node; default: the instance's
     timeout_sec: float | None = None  # stop the run, as failed, after this long
     warm_up: bool = False  # this run only fills caches: no mean counts it
@@ -169,6 +205,10 @@ class RunConfig:
     trust: bool = False  # resume a folder or a sweep that somebody else made, and run what it names
     runs_dir: str = "runs"  # where run folders are made
     dry_run: bool = False  # compose, check, print the commands; train nothing
+
+    def is_program(self) -> bool:
+        """Whether what trains is a program of the user's and no workload."""
+        return self.model.workload == PROGRAM
 
     def processes_per_node(self) -> int:
         return int(self.gpus) if self.on_gpu() else self.cpu_processes
@@ -195,13 +235,17 @@ class RunConfig:
     def compiled(self) -> bool:
         return self.on_gpu() if self.compile is None else self.compile
 
-    def targets(self) -> dict[str, float]:
-        """Metric and value of every target to be reached; empty where the dataset has none."""
+    def targets(self) -> dict[str, Target]:
+        """Metric and value of every target to be reached; empty where the dataset has none. Raises ConfigError."""
         targets = dict(self.model.targets.get(self.dataset.name, {}))
         if self.target is not None:
-            metric = next(iter(targets or self.model.metrics))
+            metric = next(iter(targets or self.model.metrics or self.program.evaluated()))
             targets[metric] = self.target
-        return targets
+        try:
+            return {metric: target.parse(value) for metric, value in targets.items()}
+        except ValueError as error:
+            key = "target" if self.target is not None else f"model.targets.{self.dataset.name}"
+            raise ConfigError(f"{key}: {error}") from None
 
     def config_hash(self) -> str:
         """Identifies what is measured: equal for two runs that differ only in where they are recorded."""
@@ -210,49 +254,6 @@ class RunConfig:
             del content[key]
         if not self.warm_up:  # so that a counted run is still called what it was before there were others
             del content["warm_up"]
+        if not self.is_program():
+            del content["program"]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def to_text(config: RunConfig) -> str:
-    return yaml.safe_dump(dataclasses.asdict(config), sort_keys=False)
-
-
-def parse(text: str, source: str) -> RunConfig:
-    """The config in a text that `to_text` made; `source` names it in errors.
-
-    Raises ConfigError for unknown keys, as a config of another version has, and for what is no config.
-    """
-    try:
-        content = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{source}: is no YAML ({' '.join(str(error).split())[:200]}); put a copy in place") from None
-    if not isinstance(content, dict):
-        raise ConfigError(f"{source}: holds no options; put a copy in place")
-    return from_dict(RunConfig, content)
-
-
-T = typing.TypeVar("T")
-
-
-def from_dict(cls: type[T], data: dict[str, Any], prefix: str = "") -> T:
-    """Rebuild nested dataclasses from plain dicts. Raises ConfigError."""
-    hints = typing.get_type_hints(cls)
-    if not isinstance(data, dict):
-        raise ConfigError(f"{prefix.rstrip('.')}={data}: must have the keys {', '.join(sorted(hints))}")
-    unknown = sorted(set(data) - set(hints))
-    if unknown:
-        raise ConfigError(f"{prefix}{unknown[0]}: no such option; allowed here: {', '.join(sorted(hints))}")
-    values = {
-        key: from_dict(hints[key], value, f"{prefix}{key}.") if dataclasses.is_dataclass(hints[key]) else value
-        for key, value in data.items()
-    }
-    return cls(**values)
-
-
-def type_name(hint: Any) -> str:
-    """A type as the reference and the error messages print it: `int | null` rather than Optional[int]."""
-    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
-        return " | ".join(type_name(part) for part in typing.get_args(hint))
-    if hint is type(None):
-        return "null"
-    return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint).replace("typing.", "")

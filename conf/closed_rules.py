@@ -1,0 +1,87 @@
+"""What MLPerf's closed division asks of a run that takes a target set: refused before it trains, not by its log."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from conf.schema import ConfigError, RunConfig
+
+# By model's name: the dataset of the targets, and what the learning rate is a multiple of (None: of nothing).
+# github.com/mlcommons/logging, mlperf_logging/compliance_checker/training_0.7.0.
+CLOSED: Mapping[str, tuple[str, float | None]] = {
+    "resnet50": ("imagenet", 0.001),
+    "ssd": ("coco", None),
+    "maskrcnn": ("coco", 0.02),
+}
+# What makes the network that of the benchmark.
+NETWORKS: Mapping[str, Mapping[str, Any]] = {
+    "resnet50": {"depth": 50},
+    "ssd": {"backbone": "resnet34", "width": 1.0},
+    "maskrcnn": {"backbone": "resnet50", "channels": 256},
+}
+END_LEARNING_RATE = 1e-4
+BASE_WEIGHT_DECAY = 1e-4
+PROPOSALS = 1000
+
+
+def check_target_set(config: RunConfig) -> None:
+    """Raise ConfigError where the run is not one of the closed division that its target set is for."""
+    if not config.target_set:
+        return
+    name = f"target_set={config.target_set}"
+    if config.model.name not in CLOSED:
+        raise ConfigError(f"{name}: has no targets of model={config.model.name}; allowed: {', '.join(CLOSED)}")
+    dataset, multiple = CLOSED[config.model.name]
+    if config.dataset.name != dataset:
+        raise ConfigError(
+            f"{name}: the targets of model={config.model.name} are on {dataset}, not {config.dataset.name}; give"
+            f" dataset={dataset}, or leave the target set out"
+        )
+    if multiple is not None and not is_whole(config.learning_rate() / multiple):
+        raise ConfigError(
+            f"{name}: the learning rate, after its scaling, is {config.learning_rate():g}; it must be a multiple of"
+            f" {multiple:g}: give another batch_size or model.optimizer.lr"
+        )
+    for key, value, holds, allowed in rules(config):
+        if not holds:
+            raise ConfigError(f"{name}: {key}={value}: must be {allowed}; or leave the target set out")
+
+
+def rules(config: RunConfig) -> list[tuple[str, Any, bool, str]]:
+    """Key, value, whether it may be, and what it may be, of each hyperparameter that the closed division limits."""
+    hparams, hparam = config.model.hparams, "model.hparams."
+    network = NETWORKS[config.model.name]
+    limits = [(hparam + key, hparams.get(key), hparams.get(key) == value, str(value)) for key, value in network.items()]
+    if config.model.name == "resnet50":
+        decay, end = config.model.optimizer.weight_decay, hparams.get("end_learning_rate")
+        power = hparams.get("decay_power")
+        doubled = decay > 0 and is_whole(math.log2(decay / BASE_WEIGHT_DECAY))
+        return [
+            *limits,
+            ("model.optimizer.weight_decay", decay, doubled, f"{BASE_WEIGHT_DECAY} times a power of 2"),
+            (f"{hparam}end_learning_rate", end, end == END_LEARNING_RATE, str(END_LEARNING_RATE)),
+            (f"{hparam}decay_power", power, power is not None, "a number"),
+        ]
+    if config.model.name == "ssd":
+        epochs, steps = hparams["decay_epochs"], hparams["warmup_steps"]
+        tenths = len(epochs) == 2 and all(
+            is_whole(epoch / whole * 10) for epoch, whole in zip(epochs, (40, 50), strict=True)
+        )
+        return [
+            *limits,
+            (f"{hparam}decay_epochs", epochs, tenths, "two epochs: multiples of 4 and of 5"),
+            (f"{hparam}warmup_steps", steps, steps >= 1, "1 or more"),
+        ]
+    epochs, proposals = hparams["decay_epochs"], hparams["num_proposals"]
+    return [
+        *limits,
+        (f"{hparam}decay_epochs", epochs, len(epochs) == 2, "two epochs"),
+        (f"{hparam}num_proposals", proposals, is_whole(proposals / PROPOSALS), f"a multiple of {PROPOSALS:,}"),
+    ]
+
+
+def is_whole(value: float) -> bool:
+    """As the checker of MLPerf's logs rounds."""
+    return abs(round(value) - value) < 1e-5

@@ -1,0 +1,45 @@
+"""What a metric has to come to: at least a number (`0.9`, `">=0.9"`), or at most one (`"<=3.28"`, of a loss)."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+Target = float | str  # A number is to be reached from below. A string is "<=" and a number.
+FORMS = "a number, >=NUMBER, or <=NUMBER where less is better"
+AT_LEAST, AT_MOST = ">=", "<="
+WRITTEN = re.compile(r"\s*(>=|<=)?\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
+
+
+def parse(value: Any) -> Target:
+    """The target in its one form. Raises ValueError for what is none."""
+    written = WRITTEN.fullmatch(str(value)) if isinstance(value, int | float | str) else None
+    if written is None or isinstance(value, bool):
+        raise ValueError(f"{value} is no target; give {FORMS}")
+    number = float(written[2])
+    return f"{AT_MOST}{number:g}" if written[1] == AT_MOST else number
+
+
+def is_at_most(target: Target) -> bool:
+    return isinstance(target, str) and target.startswith(AT_MOST)
+
+
+def limit(target: Target) -> float:
+    """The number of a target, also of one that is written out."""
+    return float(str(target).removeprefix(AT_MOST))
+
+
+def lead(value: float, target: Target) -> float:
+    """By how much a value is better than the target; NaN where the value is."""
+    return limit(target) - value if is_at_most(target) else value - limit(target)
+
+
+def is_met(value: float, target: Target) -> bool:
+    """Whether a value meets a target; NaN meets none."""
+    return not math.isnan(value) and lead(value, target) >= 0
+
+
+def text(target: Target) -> str:
+    """`0.9` or `<=3.28`."""
+    return f"{AT_MOST if is_at_most(target) else ''}{limit(target):g}"
