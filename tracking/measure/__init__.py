@@ -1,13 +1,47 @@
 """What measures in the worker: one callback, and the arithmetic that turns its events into figures.
 
 The callback's hooks append events to the journal and wait for the device at a window's edges alone. Clock, throughput
-and summary are pure functions of those events. Only the worker imports this room, since it needs PyTorch and
-Lightning.
+and summary are pure functions of those events. What needs PyTorch and Lightning is imported when it is asked for, since
+a program's worker, in a stack of any kind, asks for the figures alone.
 """
 
 from __future__ import annotations
 
-from tracking.measure import summary, throughput
-from tracking.measure.callback import NonFiniteLoss, TrialCallback
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["NonFiniteLoss", "TrialCallback", "summary", "throughput"]
+from conf import installation
+from tracking.measure import clock, node_spread, summary, throughput
+
+if TYPE_CHECKING:
+    from tracking.measure.callback import TrialCallback as TrialCallback
+    from tracking.measure.failure_kind import classify as classify
+    from tracking.measure.meter import Meter as Meter
+    from tracking.measure.meter import NonFiniteLoss as NonFiniteLoss
+    from tracking.measure.ranks import Ranks as Ranks
+
+__all__ = [
+    "Meter",
+    "NonFiniteLoss",
+    "Ranks",
+    "TrialCallback",
+    "classify",
+    "clock",
+    "node_spread",
+    "summary",
+    "throughput",
+]
+WITH_TORCH = {
+    "Meter": "meter",
+    "NonFiniteLoss": "meter",
+    "Ranks": "ranks",
+    "TrialCallback": "callback",
+    "classify": "failure_kind",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in WITH_TORCH:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    package = installation.module("tracking.measure")
+    return getattr(importlib.import_module(f"{package}.{WITH_TORCH[name]}"), name)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from conf.target import Target
 from tracking.run import Record, attempts
 
 OFF_CLOCK = ("eval", "checkpoint")  # DAWNBench's clock leaves these intervals out.
@@ -37,7 +38,7 @@ def intervals(events: Sequence[Record], name: str) -> list[tuple[float, float]]:
     return spans
 
 
-def summarize(events: Sequence[Record], targets: Mapping[str, float]) -> dict[str, float]:
+def summarize(events: Sequence[Record], targets: Mapping[str, Target]) -> dict[str, float]:
     """The `time/*`, `resume/*`, `epochs/*` and `target_reached` metrics of a run, as far as it came.
 
     `events` are in the order they happened. There is no `time/to_accuracy*` where the target was missed or the run was
@@ -51,7 +52,7 @@ def summarize(events: Sequence[Record], targets: Mapping[str, float]) -> dict[st
     hit = next((index for index, event in enumerate(history) if _hits(event, targets)), None)
     if targets:
         summary["target_reached"] = float(hit is not None)
-    if hit is not None:
+    if hit is not None and "epoch_num" in history[hit].values:  # A program may say nothing of epochs.
         summary["epochs/to_accuracy"] = float(history[hit].values["epoch_num"])
     if first(events, attempts.RESUME) is not None:
         return summary | _resumed(events, places, history, hit)
@@ -61,7 +62,7 @@ def summarize(events: Sequence[Record], targets: Mapping[str, float]) -> dict[st
     return summary | ({} if hit is None else _to_accuracy(history, hit))
 
 
-def _hits(event: Record, targets: Mapping[str, float]) -> bool:
+def _hits(event: Record, targets: Mapping[str, Target]) -> bool:
     return event.key == "eval_accuracy" and attempts.reached(event.values["metrics"], targets)
 
 
@@ -77,15 +78,22 @@ def _durations(history: Sequence[Record]) -> dict[str, float]:
     if warmups := intervals(history, "warmup"):
         summary["time/compile_sec"] = _total(warmups)
     if epochs := intervals(history, "epoch"):
-        summary["time/train_sec"] = _total(epochs)
-        summary["time/epoch_sec"] = _total(epochs) / len(epochs)
-        summary["epochs/trained"] = float(len(epochs))
+        summary["time/train_sec"] = _total(epochs) - _within(intervals(history, "eval"), epochs)
+        if (trained := _trained(history, len(epochs))) is not None:
+            summary["time/epoch_sec"] = summary["time/train_sec"] / trained
+            summary["epochs/trained"] = trained
     if evaluations := intervals(history, "eval"):
         summary["time/eval_sec"] = _total(evaluations)
     if checkpoints := intervals(history, "checkpoint"):
         summary["time/checkpoint_sec"] = _total(checkpoints)
         summary["checkpoint/num_failed"] = float(sum("error" in event.values for event in history))
     return summary
+
+
+def _trained(history: Sequence[Record], num_epochs: int) -> float | None:
+    """The epochs, of which the last may have ended early; None where it is not known how early."""
+    parts = [event.values["part"] for event in history if event.key == "epoch_stop" and "part" in event.values]
+    return None if None in parts else num_epochs - sum(1.0 - part for part in parts)
 
 
 def _to_accuracy(history: Sequence[Record], hit: int) -> dict[str, float]:
@@ -121,6 +129,11 @@ def _spent(events: Sequence[Record], name: str) -> float:
     edges = [event for event in events if event.key in (f"{name}_start", f"{name}_stop")]
     still_open = events[-1].clock_sec - edges[-1].clock_sec if edges and edges[-1].key == f"{name}_start" else 0.0
     return _total(intervals(events, name)) + still_open
+
+
+def _within(spans: list[tuple[float, float]], others: list[tuple[float, float]]) -> float:
+    """Seconds of the spans that lie inside of one of the others: evaluations in the middle of an epoch."""
+    return _total([span for span in spans if any(begin <= span[0] and span[1] <= end for begin, end in others)])
 
 
 def _total(spans: list[tuple[float, float]]) -> float:

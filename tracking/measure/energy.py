@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
-import torch.distributed as dist
+
+from tracking.measure.ranks import Ranks
 
 
 class EnergyMeter:
     """The energy of this rank's GPU since `start`. Silent where NVML or the counter cannot be had (CPU, MIG)."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, ranks: Ranks) -> None:
         self._device = device
+        self._ranks = ranks
         self._begin: float | None = None
         self.before = 0.0  # Joules of all ranks in earlier attempts; NaN where they are not known.
 
@@ -21,11 +25,8 @@ class EnergyMeter:
         """Joules of all ranks since `start`, and before, under `key`; empty where any has none. A collective call."""
         now = self._joules()
         used = now - self._begin if now is not None and self._begin is not None else float("nan")
-        joules = torch.tensor(used, dtype=torch.float64)
-        if dist.is_initialized():
-            dist.all_reduce(joules)
-        joules += self.before
-        return {} if joules.isnan() else {key: float(joules)}
+        joules = self._ranks.total(used) + self.before
+        return {} if math.isnan(joules) else {key: joules}
 
     def _joules(self) -> float | None:
         if self._device.type != "cuda":

@@ -8,6 +8,7 @@ time that the host spent in the loader while the device was busy anyway.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 
@@ -54,7 +55,7 @@ class StepTimer:
         return slot
 
     def read(self, chunk: Chunk) -> torch.Tensor:
-        """Seconds a step, seconds of it waited for data, and the loss: float64, shape (3, steps).
+        """Seconds a step, seconds of it waited for data, and the loss (NaN where none was kept): float64, (3, steps).
 
         Returns at once where the device has passed the chunk's last mark, else waits for it.
         """
@@ -65,7 +66,7 @@ class StepTimer:
             [
                 [self._between(start, end) for start, end in zip(starts, chunk.done, strict=True)],
                 [self._between(start, ready) for start, ready in zip(starts, chunk.ready, strict=True)],
-                [float(loss) for loss in chunk.losses],
+                [float(loss) for loss in chunk.losses] or [math.nan] * len(chunk.done),
             ],
             dtype=torch.float64,
         )

@@ -87,6 +87,15 @@ def _read(values: Mapping[str, Any]) -> Window:
     return Window(values["step"], values["epoch_num"], values["samples"], *times)
 
 
+def coarse(events: Sequence[Record]) -> list[Window]:
+    """The windows of a program, which says how many samples it trained in what time, and nothing of its steps."""
+    values = [event.values for event in events if event.key == "throughput_window"]
+    return [
+        Window(row["step"], row["epoch_num"], row["samples"], tuple(1e-3 * ms for ms in row["rank_ms"]), (), (), ())
+        for row in values
+    ]
+
+
 def written(window: Window) -> dict[str, Any]:
     """The metadata of a window's event, times in milliseconds to a tenth of a microsecond; `recorded` reads it."""
     times = {
@@ -136,7 +145,7 @@ def _rank_totals(rows: Sequence[Sequence[float]]) -> list[float]:
     return [math.fsum(values) for values in zip(*rows, strict=True)]
 
 
-def summarize(windows: Sequence[Window], world_size: int) -> dict[str, float]:
+def summarize(windows: Sequence[Window], world_size: int | None) -> dict[str, float]:
     """The `throughput/*` metrics over the steady windows; empty where there are none.
 
     The percentiles are of steps, each as long as its slowest rank took for it: with several ranks their sum is longer
@@ -146,15 +155,18 @@ def summarize(windows: Sequence[Window], world_size: int) -> dict[str, float]:
     if not counted:
         return {}
     rate = sum(window.samples for window in counted) / total_sec(counted)
-    milliseconds = [1e3 * value for window in counted for value in window.step_sec]
-    return {
-        "throughput/samples_per_sec": rate,
-        "throughput/samples_per_sec_per_device": rate / world_size,
-        "throughput/step_ms_p50": percentile(milliseconds, 50),
-        "throughput/step_ms_p90": percentile(milliseconds, 90),
-        "throughput/step_ms_p99": percentile(milliseconds, 99),
-        "throughput/data_wait_fraction": wait_fraction(counted),
-    }
+    figures = {"throughput/samples_per_sec": rate}
+    if world_size is not None:
+        figures["throughput/samples_per_sec_per_device"] = rate / world_size
+    if milliseconds := [1e3 * value for window in counted for value in window.step_sec]:
+        figures |= {
+            "throughput/step_ms_p50": percentile(milliseconds, 50),
+            "throughput/step_ms_p90": percentile(milliseconds, 90),
+            "throughput/step_ms_p99": percentile(milliseconds, 99),
+        }
+    if all(window.rank_wait_sec for window in counted):
+        figures["throughput/data_wait_fraction"] = wait_fraction(counted)
+    return figures
 
 
 def spread(windows: Sequence[Window]) -> dict[str, float]:

@@ -1,0 +1,21 @@
+"""The command `timetrial`: `timetrial run` is launch.py, the others are those of `python -m tracking`."""
+
+from __future__ import annotations
+
+import sys
+
+from conf.installation import PREFIX
+from tracking import commands
+
+RUN = ("run", "train and measure: `run model=vgg seed=1`, a sweep with `run -m`; `run --help` lists the options")
+NAME = "timetrial" if PREFIX else "python -m timetrial"
+
+
+def main() -> int:
+    """The exit code, which is that of launch.py or of the command."""
+    if sys.argv[1:2] != ["run"]:
+        return commands.main(prog=NAME, others=[RUN])
+    sys.argv[:2] = [f"{NAME} run"]  # so that Hydra's messages name it
+    import launch  # Not above, because the other commands need no Hydra.
+
+    return launch.main()

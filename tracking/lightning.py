@@ -1,0 +1,14 @@
+"""What one's own training script imports.
+
+from tracking.lightning import TimeTrial
+trainer = pl.Trainer(..., callbacks=[TimeTrial(target={"val_acc": 0.9})])
+
+from tracking.lightning import time_trial
+with time_trial(target={"accuracy": 0.9}) as trial:  # in a loop of one's own
+"""
+
+from __future__ import annotations
+
+from tracking.trial import TimeTrial, time_trial
+
+__all__ = ["TimeTrial", "time_trial"]

@@ -1,0 +1,233 @@
+"""The callback that tracks a Lightning training which somebody else wrote; it changes nothing but `should_stop`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+
+from tracking.environment import Collector
+from tracking.measure import Meter, Ranks, summary
+from tracking.results import UNCOUNTED_TAG
+from tracking.run import attempts, journal
+from tracking.trial.options import Options, Seen, checked, own_seed
+from tracking.trial.samples import first_dimension
+from tracking.trial.script_run import ScriptRun, script_folder, write_failure
+
+NAN = torch.tensor(math.nan)
+
+
+class TimeTrial(pl.Callback):
+    """Makes a run of every `trainer.fit`: clock, throughput, fingerprint, system metrics, MLflow.
+
+    `target` maps metrics of `trainer.callback_metrics` to what they have to come to: 0.9, or "<=3.28" where less is
+    better; all are to be reached. `samples` counts a batch's samples; by default it is the size of the first dimension
+    of the first tensor in it. The clock starts before the first batch is fetched, so a script that warms up or compiles
+    in its first steps does so on the clock. `params` become params of the run in MLflow.
+
+    Raises ConfigError for an argument that cannot be used.
+    """
+
+    def __init__(
+        self, target: Mapping[str, float | str] | None = None, *, name: str | None = None, dataset: str = "own",
+        experiment: str = "timetrial", uri: str | None = None, runs_dir: str = "runs",
+        samples: Callable[[Any], int] | None = None, log_every_n_steps: int = 50, stop_at_target: bool = True,
+        price_per_hour: float | None = None, offline: bool = False, params: Mapping[str, journal.Scalar] | None = None,
+        system_metrics_interval_sec: float = 2.0,
+    ) -> None:  # fmt: skip
+        self._options = checked(
+            Options(
+                {} if target is None else target, name, dataset, experiment, uri, runs_dir, log_every_n_steps,
+                stop_at_target, price_per_hour, offline, params or {},
+                system_metrics_interval_sec,
+            )
+        )  # fmt: skip
+        self._samples = samples
+        self._collector: Collector | None = None
+        self._run: ScriptRun | None = None  # of rank 0
+        self._meter: Meter | None = None
+        self._folder = ""
+        self._reached = self._counted = False
+        self._epoch_samples = 0
+        self._epoch_batches = 0  # of an epoch that came to its end; 0 while none did
+        self._in_epoch = False
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        if stage == "fit" and trainer.local_rank == 0:
+            self._collector = Collector(repository=script_folder())  # Its commands run while the training is set up.
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
+            return
+        ranks = Ranks.joined()
+        if trainer.global_rank == 0:
+            self._run = self._start_run(trainer, pl_module)
+        self._folder = ranks.told(str(self._run.folder) if self._run else "")
+        log = self._run.journal if self._run else None
+        steps = self._options.log_every_n_steps
+        self._meter = Meter(trainer.strategy.root_device, ranks, log, steps)
+        self._reached, self._counted, self._epoch_samples, self._epoch_batches = False, True, 0, 0
+        self._meter.start(max_epochs=trainer.max_epochs, num_batches=number(trainer.num_training_batches))
+
+    def _start_run(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> ScriptRun:
+        seen = seen_of(trainer, pl_module)
+        indices = trainer.device_ids if seen.on_gpu else []
+        collector, self._collector = self._collector, None
+        assert collector is not None
+        facts = collector.finish(torch, indices)
+        tags = {"clock": "script", "samples": "given" if self._samples else "first dimension of the batch"}
+        if trainer.global_step:  # Its time to accuracy would be that of a part.
+            tags[UNCOUNTED_TAG] = "goes on from an earlier fit or a checkpoint"
+        return ScriptRun(self._options, seen, facts, tags)
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._meter is not None:
+            self._in_epoch = True
+            self._meter.epoch_num = trainer.current_epoch + 1
+            self._meter.event("epoch_start", epoch_num=trainer.current_epoch + 1)
+            self._meter.open()
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if self._meter is None:
+            return
+        if not self._meter.is_open:  # An evaluation within the epoch is over.
+            self._meter.open()
+        num = first_dimension(batch) if self._samples is None else self._samples(batch)
+        self._counted = self._counted and num is not None
+        self._meter.batch_ready(num or 0)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if self._meter is not None:
+            self._meter.step_done(loss_of(outputs), batch_idx + 1)
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._meter is None or trainer.sanity_checking:
+            return
+        self._close(trainer, trainer.fit_loop.epoch_loop.batch_progress.is_last_batch)
+        self._meter.event("eval_start", **self._so_far(trainer))
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._meter is not None and not trainer.sanity_checking:
+            self._evaluated(trainer)
+            self._meter.event("eval_stop", **self._so_far(trainer))
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._meter is None:
+            return
+        if self._in_epoch:  # No evaluation came at its end, or it ends early: by the target, or by max_steps.
+            self._close(trainer, True)
+        if not sum(map(number, trainer.num_val_batches)):  # Without validation, the training's own metrics count.
+            self._evaluated(trainer)
+
+    def _close(self, trainer: pl.Trainer, at_end: bool) -> None:
+        """Read the windows before an evaluation; the epoch is over where that comes at its end."""
+        assert self._meter is not None
+        if self._meter.is_open:
+            self._epoch_samples += self._meter.close()
+        if not at_end:
+            return
+        samples = self._epoch_samples if self._counted else None
+        progress, epoch = trainer.fit_loop.epoch_loop.batch_progress, self._epoch(trainer)
+        part: dict[str, float | None] = {}
+        if progress.is_last_batch:
+            self._epoch_batches = progress.current.ready
+        else:
+            part = {"part": None if epoch is None else round(epoch - trainer.current_epoch, 4)}
+        self._meter.event("epoch_stop", epoch_num=trainer.current_epoch + 1, samples=samples, **part)
+        self._epoch_samples, self._in_epoch = 0, False
+
+    def _evaluated(self, trainer: pl.Trainer) -> None:
+        assert self._meter is not None
+        metrics = {
+            name: float(value)
+            for name, value in trainer.callback_metrics.items()
+            if value.numel() == 1 and journal.is_key(f"eval/{name}")
+        }
+        epoch, targets = self._so_far(trainer), self._options.target
+        value = metrics.get(next(iter(targets or metrics), ""))
+        self._meter.event("eval_accuracy", value, **epoch, step=self._meter.step, metrics=metrics)
+        drawn = {f"eval/{name}": value for name, value in metrics.items()}
+        self._meter.metrics(drawn | ({"epoch": epoch["epoch_num"]} if epoch else {}))
+        if not self._reached and attempts.reached(metrics, targets):
+            self._reached = True
+            self._meter.note_energy("energy/to_accuracy_joules")
+            trainer.should_stop = trainer.should_stop or self._options.stop_at_target
+
+    def _epoch(self, trainer: pl.Trainer) -> float | None:
+        """Epochs trained so far, with the fraction of one that an evaluation within it has come to.
+
+        A stream that does not say its length is as long as it was in the epoch before; None within its first epoch.
+        """
+        progress, total = trainer.fit_loop.epoch_loop.batch_progress, trainer.num_training_batches
+        if progress.is_last_batch:
+            return trainer.current_epoch + 1
+        total = total if math.isfinite(total) else self._epoch_batches
+        return round(trainer.current_epoch + min(1.0, progress.current.ready / total), 4) if total else None
+
+    def _so_far(self, trainer: pl.Trainer) -> dict[str, float]:
+        epoch = self._epoch(trainer)
+        return {} if epoch is None else {"epoch_num": epoch}
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        meter, self._meter = self._meter, None
+        if meter is None:
+            return
+        meter.note_energy("energy/joules")
+        targets = self._options.target
+        meter.event("run_stop", status="success" if self._reached or not targets else "aborted")
+        without = () if self._counted else ("throughput/samples_per_sec", "energy/joules_per_sample")
+        if self._run is not None:
+            gpu = self._run.environment.get("env.gpu", "")
+            measured = summary.devices(self._run.config, meter, None, gpu)
+            self._run.finish(meter, measured, without)
+        elif trainer.strategy.root_device.type == "cuda":
+            meter.ranks.largest(torch.cuda.max_memory_allocated())  # The first rank asks for it.
+        self._run = None
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        self._meter = None
+        if self._run is not None:
+            self._run.fail(exception)
+        elif self._folder:
+            write_failure(Path(self._folder), exception, trainer.global_rank)
+        elif trainer.global_rank == 0 and self._collector is not None and not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            self._start_run(trainer, pl_module).fail(exception)  # It failed before the training began.
+        self._run, self._folder = None, ""
+
+
+def seen_of(trainer: pl.Trainer, pl_module: pl.LightningModule) -> Seen:
+    optimizers = trainer.optimizers
+    loader = trainer.train_dataloader
+    batch_size = getattr(loader, "batch_size", None)
+    return Seen(
+        model=type(pl_module).__name__,
+        on_gpu=trainer.strategy.root_device.type == "cuda",
+        nodes=trainer.num_nodes,
+        devices=trainer.world_size // trainer.num_nodes,
+        precision=str(trainer.precision),
+        batch_size=batch_size if isinstance(batch_size, int) else None,
+        max_epochs=trainer.max_epochs if trainer.max_epochs and trainer.max_epochs > 0 else None,
+        accumulate=trainer.accumulate_grad_batches,
+        optimizer=type(optimizers[0]).__name__.lower() if optimizers else None,
+        learning_rate=float(optimizers[0].param_groups[0]["lr"]) if optimizers else None,
+        seed=own_seed(),
+    )
+
+
+def loss_of(outputs: Any) -> torch.Tensor:
+    """The loss of a training step; NaN where manual optimisation returns none."""
+    loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+    return loss.detach() if isinstance(loss, torch.Tensor) and loss.numel() == 1 else NAN
+
+
+def number(batches: float) -> int:
+    """How many batches; 0 for a loader that does not say."""
+    return int(batches) if math.isfinite(batches) else 0

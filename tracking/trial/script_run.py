@@ -1,0 +1,195 @@
+"""The run of a user's script: its folder, its journal and its companion, from the process of rank 0."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+from conf import installation
+from conf.schema import RunConfig
+from conf.secrets import strip_credentials
+from tracking import server
+from tracking.environment import fingerprint
+from tracking.measure import Meter, classify, summary
+from tracking.run import Failure, Journal, Record, Result, documents, failures, headline, run_folder, run_lock
+from tracking.trial.options import Options, Seen, config_of, params
+
+COMPANION = installation.module("tracking.companion")
+READY_SEC = 20.0  # so long the script waits, off the clock, for its companion
+LOG = ".companion.log"
+TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+ENDED: list[float] = []  # when the last run of this process did, by the monotonic clock
+COMPANIONS: list[subprocess.Popen[bytes]] = []  # Python warns of one that is forgotten while it runs.
+
+
+class ScriptJournal(Journal):
+    """Gives up at the first record that cannot be written, as on a full disk: the script trains on.
+
+    `lost` is why, None while all is well. A `strict` one raises OSError.
+    """
+
+    lost: OSError | None = None
+    strict = False
+
+    def _write(self, record: Record) -> Record:
+        if self.lost is not None:
+            return record
+        try:
+            return super()._write(record)
+        except OSError as error:
+            if self.strict:
+                raise
+            self.lost = error
+            say(f"the run is recorded no further, and the training goes on: {error}")
+        return record
+
+
+class ScriptRun:
+    """A run folder that this process trains in; `folder`, `config` and `journal` are its parts."""
+
+    def __init__(self, options: Options, seen: Seen, facts: fingerprint.Fingerprint, tags: dict[str, str]) -> None:
+        from tracking.jobs import run_setup  # Here, since it takes a while to import.
+
+        self.config: RunConfig = config_of(options, seen)
+        self._held = ExitStack()
+        name = run_setup.run_name(self.config)
+        self.folder: Path = run_setup.make_folder(name, Path(options.runs_dir))
+        # The lock lasts until both this process and the companion are gone.
+        descriptor = self._held.enter_context(run_lock.hold(self.folder))
+        uri = server.absolute_uri(options.uri) if options.uri else server.default_uri()
+        values = params(options, seen, self.config)
+        run_setup.prepare(self.folder, name, self.config, sys.argv[1:], strip_credentials(uri), values=values)
+        self.journal = ScriptJournal(self.folder / run_folder.JOURNAL)
+        self.journal.event("init_start", since_command_sec=since_begin())
+        self.environment = fingerprint.record(self.folder, facts)
+        self.journal.tags(self.environment | {"script": Path(sys.argv[0]).name} | tags)
+        start_companion(self.folder, descriptor)
+        say(f"run folder {self.folder}")
+
+    def finish(self, meter: Meter, measured: dict[str, float], without: tuple[str, ...] = ()) -> None:
+        """Write the result of a training that came to its end; figures whose keys begin with one of `without` are not
+        known. The companion does the rest."""
+        try:
+            if self.journal.lost is not None:
+                raise self.journal.lost
+            self.journal.strict = True
+            summary.write(self.config, self.folder, self.journal, meter, measured, "samples", without)
+        except OSError as error:  # The training itself came to its end, so the script hears nothing of it.
+            self.fail(error)
+        else:
+            self._end()
+
+    def fail(self, error: BaseException) -> None:
+        """Write the failure as the result, unless there is one. A rank that failed before is the cause."""
+        with undisturbed():  # torchrun sends SIGTERM as soon as another rank has failed.
+            if run_folder.read_result(self.folder) is None:
+                failure = failure_of(error, 0)
+                failure = failures.first_of_ranks(self.folder, failure)
+                status = "killed" if failure.kind.startswith("signal:") else "failed"
+                with suppress(OSError):  # On a full disk the companion, or `sync`, ends the run when it can.
+                    run_folder.write_result(self.folder, Result(status, targets=self.config.targets(), failure=failure))
+            self._end()
+
+    def _end(self) -> None:
+        with suppress(OSError):
+            self.journal.close()
+        result = run_folder.read_result(self.folder)
+        words = "" if result is None else result.failure.message if result.failure else headline(result)
+        say(f"{words or 'ended'}; {self.folder}")
+        say(f"upload goes on without the script; what is missing: {installation.TRACKING} sync {self.folder}")
+        self._held.close()
+        ENDED[:] = [time.monotonic()]
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Hold signals back that ask this process to end; the last one takes effect afterwards."""
+    if threading.current_thread() is not threading.main_thread():  # Python allows handlers in the main thread alone.
+        yield
+        return
+    came: list[int] = []
+
+    def note(signum: int, frame: FrameType | None) -> None:
+        came.append(signum)
+
+    before = {number: signal.signal(number, note) for number in TO_END if signal.getsignal(number) is not None}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[-1])
+
+
+def failure_of(error: BaseException, rank: int) -> Failure:
+    kind = classify(error)
+    return Failure(kind, f"{type(error).__name__}: {error}".rstrip(": "), traceback.format_exc(), rank)
+
+
+def start_companion(folder: Path, descriptor: int) -> None:
+    """Start the process beside the script, and wait until it watches. Warns where that cannot be."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC")}
+    environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(installation.SEARCH_FOLDER), environ.get("PYTHONPATH", "")])
+    )
+    # Ranks that torchrun started are its children, and the run's processes as the script is.
+    root = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else os.getpid()
+    argv = [sys.executable, "-P", "-m", COMPANION]
+    argv += [str(folder.absolute()), str(os.getpid()), str(root)]
+    try:
+        with (folder / LOG).open("ab") as log:
+            # A session of its own: Ctrl-C is for the script.
+            process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=environ,
+                start_new_session=True, pass_fds=[descriptor],
+            )  # fmt: skip
+    except OSError as error:
+        warnings.warn(f"timetrial: nothing is uploaded and the machine is not sampled: {error}", stacklevel=2)
+        return
+    assert process.stdout
+    if not select.select([process.stdout], [], [], READY_SEC)[0] or process.stdout.readline() != b"ready\n":
+        warnings.warn(f"timetrial: the companion did not start; {folder / LOG} says why", stacklevel=2)
+    process.stdout.close()
+    COMPANIONS.append(process)
+
+
+def script_folder() -> Path:
+    """Where the script lies, whose repository a run's commit is of."""
+    path = Path(sys.argv[0]).absolute()
+    return path.parent if path.parent.is_dir() else Path.cwd()
+
+
+def since_begin() -> float:
+    """Seconds since this process was started, or since the run before in it has ended.
+
+    (proc(5): field 22 of stat, in clock ticks since boot)
+    """
+    if ENDED:
+        return time.monotonic() - ENDED[0]
+    with suppress(OSError, ValueError, IndexError):
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
+    return 0.0
+
+
+def say(words: str) -> None:
+    with suppress(OSError, ValueError):  # Nobody reads it any more.
+        print(f"timetrial: {words}", flush=True)
+
+
+def write_failure(folder: Path, error: BaseException, rank: int) -> None:
+    """Leave what ended another rank than the first where the companion looks for it."""
+    with suppress(OSError):
+        documents.write_json(folder / run_folder.FAILURE.format(rank=rank), failure_of(error, rank))
