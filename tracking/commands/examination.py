@@ -17,7 +17,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from conf import secrets
+from conf import installation, secrets
 from conf.safe_text import printable
 from tracking import server
 from tracking.environment import cache, nvml
@@ -25,7 +25,6 @@ from tracking.run import Journal, Result, RunInfo, documents, run_folder
 from tracking.server import TrackingRefused, TrackingUnavailable, connection
 from tracking.stacks import MIN_DRIVER, declared, judge
 
-ROOT = Path(__file__).resolve().parents[2]
 NOT_STARTED = 127  # a shell's exit code for a command that is not there
 MIN_FREE_GB = 5.0
 NCCL_TIMEOUT_SEC = 180.0
@@ -64,7 +63,8 @@ def run(command: Sequence[str], timeout_sec: float) -> tuple[int, str]:
 
     Nothing that it has started is left: a process that waits for a GPU keeps its memory.
     """
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+    folders = [str(installation.SEARCH_FOLDER), os.environ.get("PYTHONPATH")]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     try:
         with subprocess.Popen(command, env=environ, start_new_session=True, **pipes) as process:
@@ -102,7 +102,7 @@ def gpus(run: Run) -> Iterator[Finding]:
     else:
         counts = " + ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
         yield Finding("GPU", f"{counts}, driver {seen.get('driver')}")
-    command = (sys.executable, "-P", "-m", "trainers.loop.nccl_check")
+    command = (sys.executable, "-P", "-m", installation.module("trainers.loop.nccl_check"))
     code, text = run(command, NCCL_TIMEOUT_SEC)
     try:
         stack = json.loads(last_line(text))

@@ -6,24 +6,30 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from typing import Any
 
-from conf import about, secrets
+from conf import installation, secrets
+from conf.installation import LAUNCH, TRACKING
 from conf.safe_text import printable
 from tracking.commands import completion
 from tracking.commands.command import REFUSED, WRONG, Answer, Command, Refused
 from tracking.commands.diff import DIFF
 from tracking.commands.doctor import DOCTOR
 from tracking.commands.fingerprint import FINGERPRINT
+from tracking.commands.follow import FOLLOW
 from tracking.commands.gate import GATE
+from tracking.commands.import_logs import IMPORT
+from tracking.commands.mlperf import MLPERF
 from tracking.commands.report import REPORT
 from tracking.commands.stacks import STACKS
 from tracking.commands.sync import SYNC
 from tracking.terminal import LastingStream
 
-COMMANDS = (DIFF, DOCTOR, FINGERPRINT, GATE, REPORT, STACKS, SYNC)
+Others = Sequence[tuple[str, str]]  # name and summary of each
+COMMANDS = (DIFF, DOCTOR, FINGERPRINT, FOLLOW, GATE, IMPORT, MLPERF, REPORT, STACKS, SYNC)
 EXIT_CODES = """\
 exit codes, of every command:
   0  all is well: nothing is wrong, slower or left
@@ -31,14 +37,17 @@ exit codes, of every command:
   2  the request was refused, with a sentence on stderr; of gate also: the runs cannot tell"""
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The exit code. A reader of the output that goes away, such as `head`, changes nothing; a full disk is refused."""
+def main(argv: list[str] | None = None, prog: str = TRACKING, others: Others = ()) -> int:
+    """The exit code. A reader of the output that goes away, such as `head`, changes nothing; a full disk is refused.
+
+    `prog` is what precedes a command's name; `others` are commands of that program that are only listed here.
+    """
     words = sys.argv[1:] if argv is None else argv
     output, errors = (LastingStream(stream, BrokenPipeError) for stream in (sys.stdout, sys.stderr))
     with redirect_stdout(output), redirect_stderr(errors):  # type: ignore[type-var]
         try:
             try:
-                return execute(words)
+                return execute(words, prog, others)
             finally:
                 output.flush()
         except OSError as error:  # of the output: what a command meets is answered by `execute`
@@ -52,9 +61,9 @@ def main(argv: list[str] | None = None) -> int:
             errors.flush()
 
 
-def execute(words: list[str]) -> int:
+def execute(words: list[str], prog: str = TRACKING, others: Others = ()) -> int:
     """Parse, run, and print the answer or why there is none."""
-    arguments = make_parser(words).parse_args(words)
+    arguments = make_parser(words, prog, others).parse_args(words)
     secrets.guard_tracebacks()
     command: Command = arguments.chosen
     try:
@@ -84,19 +93,20 @@ def ask(command: Command, arguments: argparse.Namespace) -> Answer:
         raise
 
 
-def make_parser(words: Collection[str], prog: str = "python -m tracking") -> argparse.ArgumentParser:
+def make_parser(words: Collection[str], prog: str = TRACKING, others: Others = ()) -> argparse.ArgumentParser:
     """The parser; only the commands among `words` get their options, some of which take a while to be made."""
-    parser = argparse.ArgumentParser(
-        prog=prog, description="The commands beside launch.py.", epilog=EXIT_CODES, formatter_class=Formatter
-    )
-    parser.add_argument("--version", action="version", version=f"timetrial {about.version()}")
+    description = "Measures the time to accuracy of trainings." if others else f"The commands beside {LAUNCH}."
+    parser = argparse.ArgumentParser(prog=prog, description=description, epilog=EXIT_CODES, formatter_class=Formatter)
+    parser.add_argument("--version", action="version", version=f"timetrial {installation.version()}")
     parser.add_argument(
         "--print-completion",
         action=completion.Print,
-        make_parser=make_parser,
-        commands=[each.name for each in COMMANDS],
+        make_parser=partial(make_parser, [each.name for each in COMMANDS], others=others),
+        program="timetrial" if others else "tracking",
     )
     commands = parser.add_subparsers(dest="command", required=True)
+    for name, summary in others:
+        commands.add_parser(name, help=summary)
     for command in COMMANDS:
         part = commands.add_parser(
             command.name, help=command.summary, description=command.summary, epilog=EXIT_CODES,

@@ -118,7 +118,7 @@ def _report(arguments: argparse.Namespace) -> Answer:
         document["attached"] = sweep_report.attach(store, made, written)
         console.print(f"attached to the run {document['attached']}", soft_wrap=True)
     roots = [arguments.runs_dir, *(Path(selector) for selector in arguments.selectors if Path(selector).is_dir())]
-    document["check"] = check(console, made, roots) if arguments.check else None
+    document["check"] = check_figures(console, made, roots) if arguments.check else None
     return Answer(WRONG if arguments.check and document["check"]["differences"] else WELL, document)
 
 
@@ -145,7 +145,7 @@ def show(console: Console, made: Report) -> None:
     console.print(made.answer, markup=False, soft_wrap=True, style="bold")
 
 
-def check(console: Console, made: Report, roots: Sequence[Path]) -> dict[str, Any]:
+def check_figures(console: Console, made: Report, roots: Sequence[Path]) -> dict[str, Any]:
     """Print what a recomputation from the journals finds, and return it as the JSON document has it."""
     from tracking.audit import audit
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conf import secrets
+from conf.names import check_uri
 from conf.safe_text import printable
-from conf.tracking_uri import check_uri
 from tracking.commands.command import WELL, WRONG, Answer, Command, Refused
 
 if TYPE_CHECKING:

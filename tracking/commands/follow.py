@@ -1,0 +1,35 @@
+"""python -m tracking follow: attach to runs that were submitted to a cluster, from any host that sees their folders.
+
+JSON: `folder`, and `exit_code` as launch.py has it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tracking.commands.command import Answer, Command, Refused
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, help="a sweep's folder, or that of a run")
+
+
+def run(arguments: argparse.Namespace) -> Answer:
+    """Show the jobs as launch.py does, submit those that still wait for room, and mirror them to MLflow."""
+    import time
+
+    from tracking.jobs import follow, supervision
+    from tracking.run import files, run_folder
+
+    folder = arguments.folder.resolve()
+    if not files.exists(folder / run_folder.RUN):
+        raise Refused(f"{arguments.folder}: is no folder of a run or a sweep; give one of runs_dir")
+    try:
+        code = follow(folder, time.monotonic())
+    except supervision.Interrupted:
+        code = 1
+    return Answer(code, {"folder": str(folder), "exit_code": code})
+
+
+FOLLOW = Command("follow", "show and mirror what was submitted to a cluster, until it has ended", add_arguments, run)

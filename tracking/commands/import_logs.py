@@ -1,0 +1,57 @@
+"""python -m tracking import: logs of MLPerf's submissions as runs.
+
+JSON: `imported`, one a file, each with `file`, `folder`, `new` (false where it had been imported before) and `note`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from conf.safe_text import printable
+from tracking.commands.command import WELL, Answer, Command
+
+if TYPE_CHECKING:
+    from tracking.importing import Imported
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="logs of MLPerf, a run each: result_0.txt")
+    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where run folders are made")
+    parser.add_argument("--gpus", type=int, metavar="N", help="devices that it ran on, where the log does not say it")
+    parser.add_argument("--precision", default="unknown", help="what it computed in, as ours is called: fp16")
+    parser.add_argument("--target", type=float, help="accuracy to be reached; default: the log's, or MLPerf v0.7's")
+    parser.add_argument("--name", help="beginning of the runs' names; default: who submitted, and what")
+
+
+def run(arguments: argparse.Namespace) -> Answer:
+    """Import each file, or find what it was imported as. Raises ValueError at the first that is no log."""
+    from tracking import server
+    from tracking.importing import Asked, import_log
+
+    if arguments.gpus is not None and arguments.gpus < 1:
+        raise ValueError(f"--gpus {arguments.gpus}: must be 1 or more")
+    uri = server.named(None)
+    asked = Asked(
+        arguments.runs_dir, uri, arguments.gpus, arguments.precision, arguments.target, arguments.name
+    )  # fmt: skip
+    imported = []
+    for file in arguments.files:
+        imported.append(import_log(file, asked))
+        show(imported[-1])
+    return Answer(WELL, {"imported": [plain(each) for each in imported]})
+
+
+def show(imported: Imported) -> None:
+    what = "imported" if imported.new else "was there"
+    print(printable(f"{what}: {imported.folder} {imported.note}".strip()), flush=True)
+
+
+def plain(imported: Imported) -> dict[str, Any]:
+    return {
+        "file": str(imported.file), "folder": str(imported.folder), "new": imported.new, "note": imported.note,
+    }  # fmt: skip
+
+
+IMPORT = Command("import", "make runs of logs of MLPerf's submissions", add_arguments, run)

@@ -1,0 +1,90 @@
+"""Which of our workloads is which of MLPerf's benchmarks, and what MLPerf calls its options.
+
+The keys are of mlperf_logging.mllog.constants, version 0.7 of the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from conf.schema import RunConfig
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """`hyperparameters(config, steps)` gives the keys of the closed division, of a run of so many steps an epoch, with
+    None where the configuration does not say it; `accuracy(metrics)` the value of an evaluation, or None for none.
+    """
+
+    name: str
+    hyperparameters: Callable[[RunConfig, int], Values]
+    accuracy: Callable[[Mapping[str, float]], Any]
+
+
+def benchmark_of(config: RunConfig) -> Benchmark | None:
+    """The benchmark that a run is of, by the code that trains; None where it is of none."""
+    return BENCHMARKS.get(config.model.workload)
+
+
+def _resnet(config: RunConfig, steps: int) -> Values:
+    hparams = config.model.hparams
+    power = hparams.get("decay_power")
+    decaying_epochs = hparams["epochs"] - hparams.get("warmup_epochs", 0)
+    return {
+        "opt_name": "sgd",
+        "sgd_opt_base_learning_rate": config.learning_rate(),
+        "sgd_opt_end_learning_rate": hparams.get("end_learning_rate"),
+        "sgd_opt_learning_rate_decay_poly_power": power,
+        "sgd_opt_learning_rate_decay_steps": None if power is None else round(decaying_epochs * steps),
+        "sgd_opt_weight_decay": config.model.optimizer.weight_decay,
+        "sgd_opt_momentum": hparams.get("momentum"),
+        "model_bn_span": config.device_batch_size(),  # each device has statistics of its own
+        "opt_learning_rate_warmup_epochs": hparams.get("warmup_epochs"),
+    }
+
+
+def _ssd(config: RunConfig, steps: int) -> Values:
+    return {
+        "opt_weight_decay": config.model.optimizer.weight_decay,
+        "opt_learning_rate_decay_boundary_epochs": list(config.model.hparams["decay_epochs"]),
+        "model_bn_span": config.device_batch_size(),
+        "max_samples": 1,  # each crop that is tried draws anew how much of an object it has to show
+    } | _warm_up(config)
+
+
+def _mask_rcnn(config: RunConfig, steps: int) -> Values:
+    hparams = config.model.hparams
+    return {
+        "opt_learning_rate_decay_factor": 0.1,
+        "opt_learning_rate_decay_steps": [round(epoch * steps) for epoch in hparams["decay_epochs"]],
+        "num_image_candidates": hparams.get("num_proposals"),
+        "min_image_size": hparams.get("min_size"),
+        "max_image_size": hparams.get("max_size"),
+    } | _warm_up(config)
+
+
+def _warm_up(config: RunConfig) -> dict[str, Any]:
+    """The learning rate, and the share of it that the first step of a warm-up has (trainers.models.schedule)."""
+    steps = config.model.hparams.get("warmup_steps")
+    return {
+        "opt_base_learning_rate": config.learning_rate(),
+        "opt_learning_rate_warmup_steps": steps,
+        "opt_learning_rate_warmup_factor": None if steps is None else 1 / (steps + 1),
+    }
+
+
+def _boxes_and_masks(metrics: Mapping[str, float]) -> Any:
+    if not {"box_map", "mask_map"} <= metrics.keys():
+        return None
+    return {"BBOX": metrics["box_map"], "SEGM": metrics["mask_map"]}
+
+
+BENCHMARKS: Mapping[str, Benchmark] = {
+    "trainers.models.resnet:WORKLOAD": Benchmark("resnet", _resnet, lambda metrics: metrics.get("accuracy")),
+    "trainers.models.ssd:WORKLOAD": Benchmark("ssd", _ssd, lambda metrics: metrics.get("box_map")),
+    "trainers.models.maskrcnn:WORKLOAD": Benchmark("maskrcnn", _mask_rcnn, _boxes_and_masks),
+}

@@ -1,0 +1,26 @@
+"""What a program says of its training, made into the events of our journal.
+
+Pure: lines of text go in, records come out. A program speaks MLPerf's log, words that regular expressions find, or our
+journal's own lines. A log that was written elsewhere becomes a run by the same way.
+"""
+
+from __future__ import annotations
+
+from tracking.programs.account import Account, WallClock
+from tracking.programs.declared_words import DeclaredWords, compiled
+from tracking.programs.journal_lines import record_in
+from tracking.programs.lines import Lines
+from tracking.programs.mlperf_lines import Entry, benchmark_in, entry_in, is_torn
+
+__all__ = [
+    "Account",
+    "DeclaredWords",
+    "Entry",
+    "Lines",
+    "WallClock",
+    "benchmark_in",
+    "compiled",
+    "entry_in",
+    "is_torn",
+    "record_in",
+]

@@ -1,0 +1,222 @@
+"""The story of a training in our journal's events, put together from what a program says, line by line.
+
+Every record has the program's own time where the line says one, else the time at which the line was read. However much
+is said, a journal stays short: see `thinning`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from conf.target import Target
+from tracking.programs.declared_words import Found
+from tracking.programs.mlperf_lines import Entry
+from tracking.programs.rates import Epochs, SampleCounts
+from tracking.programs.thinning import Thinning
+from tracking.run import Record, journal, stored
+
+EDGES = {"epoch_start": "epoch", "epoch_stop": "epoch", "eval_start": "eval", "eval_stop": "eval"}
+COUNTS = ("global_batch_size", "train_samples", "eval_samples")
+RANKS = ("number_of_ranks", "number_of_nodes", "accelerators_per_node")
+SAYS = ("submission_org", "submission_platform", "submission_benchmark", "submission_division", "submission_status")
+
+
+class WallClock:
+    """Turns the wall clock's times into the monotonic clock's, by one offset: a program's durations stay its own."""
+
+    def __init__(self, time_ms: float, clock_sec: float) -> None:
+        self._offset_sec = clock_sec - time_ms / 1e3
+
+    def clock_sec(self, time_ms: float) -> float:
+        return time_ms / 1e3 + self._offset_sec
+
+
+class Account:
+    """Of one program. `entry`, `found` and `record` give the records that a line adds; `end` those at its exit.
+
+    `params` and `said` hold what the log says of the run; `world_size` is None where it does not say it. The first
+    of the targets' metrics is what a single accuracy is called. Without a start of its own in the log
+    the clock starts at `began`, as (wall clock in ms, monotonic seconds), with the first thing that is said.
+    """
+
+    def __init__(
+        self, clock: WallClock, targets: Mapping[str, Target] | None = None, began: tuple[int, float] | None = None
+    ) -> None:
+        self._clock = clock
+        self._name = next(iter(targets or {}), "accuracy")
+        self._began = began
+        self.started = self.stopped = False
+        self.own_start = False  # whether the program said when its training began
+        self.status = ""  # of MLPerf's run_stop: success or aborted
+        self.params: dict[str, int] = {}
+        self.said: dict[str, str] = {}
+        self._ranks: dict[str, int] = {}
+        self.target: float | None = None  # as a log of v0.5 says it
+        self._open: set[str] = set()
+        self._epochs = Epochs()
+        self._counts = SampleCounts()
+        self._thin = Thinning(targets or {})
+        self._epoch: float | None = None  # a fraction where evaluations come within an epoch
+        self._step: int | None = None
+        self._seen: dict[str, int] = {}  # how often each metric was said
+
+    @property
+    def left_out(self) -> int:
+        """How many lines were understood and not journaled, since there were so many of their kind."""
+        return self._thin.left_out
+
+    @property
+    def world_size(self) -> int | None:
+        if "number_of_ranks" in self._ranks:
+            return self._ranks["number_of_ranks"]
+        if "number_of_nodes" in self._ranks and "accelerators_per_node" in self._ranks:
+            return self._ranks["number_of_nodes"] * self._ranks["accelerators_per_node"]
+        return None
+
+    def entry(self, entry: Entry) -> list[Record]:
+        """What a line of MLPerf's log adds."""
+        key, value = entry.key, entry.value
+        if key in COUNTS and _count(value):
+            self.params[key] = int(value)
+            self._epochs.samples = self.params.get("train_samples", 0)
+        elif key in RANKS and _count(value):
+            self._ranks[key] = int(value)
+        elif key in SAYS and isinstance(value, str) and value:
+            self.said[key] = value
+        elif key == "eval_target" and stored.is_number(value) and math.isfinite(value):
+            self.target = float(value)
+        elif key == "train_epoch":  # v0.5 says where an epoch begins, and not where it ends
+            self._epochs.number(entry.metadata.get("epoch_num"))
+        elif key == "eval_accuracy":
+            return self._accuracy(entry)
+        elif key in ("init_stop", "run_start", "run_stop", "block_start", "block_stop") or key in EDGES:
+            return self._edge(entry)
+        return []
+
+    def found(self, match: Found, time_ms: int, clock_sec: float) -> list[Record]:
+        """What a declared expression found in a line that was read at this time."""
+        if match.role == "start":
+            return self._start(time_ms, clock_sec, own=True)
+        if match.role == "epoch":
+            self._epoch = int(match.value) if match.value.is_integer() else match.value
+            return []
+        if match.role == "step":
+            self._step = int(match.value)
+            return []
+        records = self._start_at_began()
+        if match.role == "samples":
+            return records + self._counts.counted(int(match.value), time_ms, clock_sec, int(self._epoch or 0))
+        seen = self._seen[match.key] = self._seen.get(match.key, 0) + 1
+        places = (self._step, self._counts.said, self._epoch)
+        step = int(next((number for number in places if number is not None), seen))
+        kind, _, name = match.key.partition("/")
+        if kind != "eval":
+            made = [Record("metrics", time_ms, clock_sec, step=max(0, step), values={match.key: match.value})]
+            return records + self._thin.kept(made)
+        self._counts.pause()
+        epoch = {} if self._epoch is None else {"epoch_num": self._epoch}
+        return records + self._evaluated({name: match.value}, epoch, time_ms, clock_sec, max(0, step))
+
+    def record(self, record: Record) -> list[Record]:
+        """What a line of `$TIMETRIAL_JOURNAL` adds, which `journal_lines` has read."""
+        if record.kind == "metrics":
+            return self._start_at_began() + self._thin.kept([record])
+        if record.key == "run_start":
+            return self._start(record.time_ms, record.clock_sec, own=True)
+        if record.key in ("init_stop", "warmup_start", "warmup_stop"):
+            return [record]
+        records = self._start_at_began()
+        if record.key == "run_stop":
+            return records + self._stop(record.time_ms, record.clock_sec, "success")
+        if record.key == "eval_accuracy":
+            epoch = {"epoch_num": record.values["epoch_num"]} if "epoch_num" in record.values else {}
+            step = record.values.get("step", record.values.get("epoch_num", 0))
+            metrics = record.values["metrics"]
+            return records + self._evaluated(metrics, epoch, record.time_ms, record.clock_sec, step)
+        if record.key in EDGES and not self._turns(record.key):
+            return records
+        return records + self._thin.kept([record])
+
+    def end(self, time_ms: int, clock_sec: float) -> list[Record]:
+        """What its exit adds: the end of a training that has begun and did not say that it is over."""
+        return self._stop(time_ms, clock_sec, "success") if self.started else []
+
+    def _edge(self, entry: Entry) -> list[Record]:
+        time_ms, clock_sec = int(entry.time_ms), self._clock.clock_sec(entry.time_ms)
+        if entry.key == "run_start":
+            return self._start(time_ms, clock_sec, own=True)
+        if entry.key == "init_stop":
+            return [] if self.started else [Record("event", time_ms, clock_sec, key="init_stop")]
+        records = self._start_at_began()
+        if entry.key == "run_stop":
+            self.status = str(entry.metadata.get("status") or "success")
+            return records + self._stop(time_ms, clock_sec, self.status)
+        if self.stopped:
+            return []
+        if entry.key.startswith("block_"):
+            return records + self._thin.kept(self._epochs.block(entry, time_ms, clock_sec))
+        number = self._epochs.number(entry.metadata.get("epoch_num"))
+        if not self._turns(entry.key):
+            return records
+        if number is not None:
+            self._epoch = number
+        values = {} if number is None else {"epoch_num": number}
+        record = Record("event", time_ms, clock_sec, key=entry.key, values=values)
+        return records + self._thin.kept([*self._epochs.edge(record), record])
+
+    def _turns(self, key: str) -> bool:
+        """Whether an edge opens or closes its interval; the others are those of further ranks."""
+        name, _, edge = key.partition("_")
+        if (edge == "start") == (name in self._open):
+            return False
+        (self._open.add if edge == "start" else self._open.discard)(name)
+        return True
+
+    def _accuracy(self, entry: Entry) -> list[Record]:
+        value, name = entry.value, str(entry.metadata.get("metric") or self._name)
+        metrics = {str(key): number for key, number in value.items()} if isinstance(value, dict) else {name: value}
+        metrics = {
+            key: float(number) for key, number in metrics.items() if stored.is_number(number) and journal.is_key(key)
+        }
+        if not metrics or self.stopped:
+            return []
+        number = self._epochs.number(entry.metadata.get("epoch_num"))
+        epoch = {} if number is None else {"epoch_num": number}
+        time_ms, clock_sec = int(entry.time_ms), self._clock.clock_sec(entry.time_ms)
+        return self._start_at_began() + self._evaluated(metrics, epoch, time_ms, clock_sec, int(number or 0))
+
+    def _evaluated(
+        self, metrics: dict[str, float], epoch: dict[str, Any], time_ms: int, clock_sec: float, step: int
+    ) -> list[Record]:
+        """An evaluation, and its values as curves."""
+        if self.stopped:
+            return []
+        values = {"step": step, **epoch, "metrics": metrics}
+        curves = {f"eval/{name}": value for name, value in metrics.items()}
+        curves |= {"epoch": float(epoch["epoch_num"])} if epoch else {}
+        event = Record("event", time_ms, clock_sec, key="eval_accuracy", values=values)
+        return self._thin.kept([event, Record("metrics", time_ms, clock_sec, step=step, values=curves)])
+
+    def _start_at_began(self) -> list[Record]:
+        if self.started or self._began is None:
+            return []
+        return self._start(*self._began, own=False)
+
+    def _start(self, time_ms: int, clock_sec: float, own: bool) -> list[Record]:
+        if self.started:
+            return []
+        self.started, self.own_start = True, own
+        self._counts.begin(clock_sec)
+        return [Record("event", time_ms, clock_sec, key="run_start")]
+
+    def _stop(self, time_ms: int, clock_sec: float, status: str) -> list[Record]:
+        if self.stopped or not self.started:
+            return []
+        self.stopped = True
+        return [Record("event", time_ms, clock_sec, key="run_stop", values={"status": status})]
+
+
+def _count(value: Any) -> bool:
+    return type(value) is int and 0 < value < 2**53

@@ -1,0 +1,27 @@
+"""Whole lines out of the pieces in which a pipe or a growing file gives them."""
+
+from __future__ import annotations
+
+import re
+
+MOST_BYTES = 65_536  # of a line: one without end is cut, and the parts are lines of their own
+ENDS = re.compile(rb"\r\n|\n|\r")  # progress bars write over a line again and again
+
+
+class Lines:
+    """Feed it bytes; it gives the lines that are complete. What is no UTF-8 is replaced."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> list[str]:
+        """The lines that end in this chunk, without their ends; empty lines are left out."""
+        *whole, self._rest = ENDS.split(self._rest + chunk)
+        while len(self._rest) >= MOST_BYTES:
+            whole.append(self._rest[:MOST_BYTES])
+            self._rest = self._rest[MOST_BYTES:]
+        return [line.decode("utf-8", "replace") for line in whole if line]
+
+    def end(self) -> list[str]:
+        """The last line, which nothing ended."""
+        return self.feed(b"\n") if self._rest else []

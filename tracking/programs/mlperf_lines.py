@@ -1,0 +1,108 @@
+"""A line of MLPerf's log, in each of its three formats.
+
+    :::MLLOG {"namespace": "", "time_ms": 1592512000123, "event_type": "INTERVAL_START", "key": "run_start", ...}
+    :::MLL 1558639250.061 run_start: {"value": null, "metadata": {"file": "train.py", "lineno": 12}}
+    :::MLPv0.5.0 ssd 1541710501.143265 (train.py:12) eval_accuracy: {"epoch": 5, "value": 0.04}
+
+The first is of v0.6 and later (github.com/mlcommons/logging, mlperf_logging.mllog), the second of v0.6, the third of
+v0.5. Whatever stands before the mark, such as the rank that a launcher puts there, is passed over.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MLLOG = ":::MLLOG "
+MLL = re.compile(r":::MLL (\d+(?:\.\d+)?) ([\w.]+): *(\{.*)")
+MLP = re.compile(r":::MLP(v0\.5\.\d+) (\S+) (\d+(?:\.\d+)?) \([^)]*\) ([\w.]+)(?:: *(.*))?")
+MOST_MS = 10**14  # a time behind the year 5138 is none
+# Names of v0.5 and what they became.
+RENAMED = {"preproc_num_train_examples": "train_samples"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a line says. `value` is as the line has it; `time_ms` is the wall clock's, UTC, with its fraction."""
+
+    key: str
+    value: Any
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    time_ms: float = 0.0
+
+
+def entry_in(line: str) -> Entry | None:
+    """The entry of a line; None where there is none, or where it was torn."""
+    if ":::ML" not in line:
+        return None
+    try:
+        entry = _mllog(line) or _mll(line) or _mlp(line)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    if entry is None or not isinstance(entry.key, str) or not 0 < entry.time_ms < MOST_MS:
+        return None
+    return entry
+
+
+def benchmark_in(line: str) -> str:
+    """The benchmark that a line of v0.5 names; empty where it names none."""
+    match = MLP.search(line)
+    return match[2] if match else ""
+
+
+def is_torn(line: str) -> bool:
+    """Whether a line has the mark of MLPerf's log and cannot be read."""
+    return ":::ML" in line and entry_in(line) is None
+
+
+def _mllog(line: str) -> Entry | None:
+    _, mark, content = line.partition(MLLOG)
+    if not mark:
+        return None
+    read, _ = json.JSONDecoder().raw_decode(content.lstrip())
+    return Entry(read["key"], read.get("value"), _mapping(read.get("metadata")), _ms(read["time_ms"]))
+
+
+def _mll(line: str) -> Entry | None:
+    match = MLL.search(line)
+    if match is None:
+        return None
+    read, _ = json.JSONDecoder().raw_decode(match[3])
+    return Entry(match[2], read.get("value"), _mapping(read.get("metadata")), 1e3 * float(match[1]))
+
+
+def _mlp(line: str) -> Entry | None:
+    match = MLP.search(line)
+    if match is None:
+        return None
+    key, value, metadata = match[4], _value(match[5]), {}
+    if key == "eval_accuracy" and isinstance(value, dict):
+        metadata = {"epoch_num": value.get("epoch")}
+        value = value.get("value")
+    elif key == "run_stop" and isinstance(value, dict) and "success" in value:
+        metadata, value = {"status": "success" if value["success"] else "aborted"}, None
+    elif key == "train_epoch":
+        metadata, value = {"epoch_num": value}, None
+    return Entry(RENAMED.get(key, key), value, metadata, 1e3 * float(match[3]))
+
+
+def _value(text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return text
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _ms(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError("no time")
+    return number

@@ -1,0 +1,101 @@
+"""What a program's run came to: what was seen of its stack and devices, its figures, or its failure."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+from pathlib import Path
+from typing import Any
+
+from conf.schema import RunConfig
+from tracking.environment import libraries
+from tracking.measure import clock, summary, throughput
+from tracking.run import Failure, Journal, Result, failures, journal, run_folder
+from trainers.program.listener import Listener
+
+UNCOUNTED = "timetrial.uncounted"  # the tag of a run that no mean counts, as tracking.results reads it
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What the summary asks for of whoever has measured."""
+
+    windows: list[throughput.Window]
+
+
+def conclude(config: RunConfig, run_dir: Path, log: Journal, listener: Listener, code: int) -> int:
+    """Journal what was found and write the result; 0, or 1 where the program failed."""
+    size = world_size(config, listener)
+    log.tags(tags(config, listener, size))
+    if listener.account.params:
+        log.params(dict(listener.account.params))
+    if code:
+        return fail(run_dir, failure_of(run_dir, code))
+    events = journal.events(run_dir / run_folder.JOURNAL)
+    try:
+        clock.summarize(events, config.targets())
+    except ValueError as error:  # Its clock went back: no figure can be trusted.
+        return fail(run_dir, Failure("error", f"the program's log: {error}", failures.last_words(run_dir)))
+    windows = throughput.coarse(events)
+    measured = throughput.summarize(windows, size) | ({} if size is None else {"world_size": float(size)})
+    # DAWNBench's clock leaves out what nothing was said of.
+    unknown = () if clock.first(events, "eval_start") else ("time/to_accuracy_train_sec",)
+    summary.write(config, run_dir, log, Measured(windows), measured, config.program.unit, unknown)
+    return 0
+
+
+def seen_facts(facts: dict[str, Any], paths: dict[str, str]) -> dict[str, Any]:
+    """The fingerprint with the libraries that the program had really loaded; as it was where it had loaded none."""
+    if not paths:
+        return facts
+    seen: dict[str, Any] = {"libraries": paths, "loaded": libraries.summary(paths)}
+    versions = libraries.wheel_versions(list(paths.values()))
+    # Another file than the one that PyTorch loads in this stack: its version is that of its wheel, or not known.
+    own = facts["software"].get("libraries", {})
+    seen |= {name: versions.get(paths[name]) for name in ("cudnn", "nccl") if paths.get(name) != own.get(name)}
+    software = {key: value for key, value in (facts["software"] | seen).items() if value is not None}
+    return facts | {"software": software}
+
+
+def world_size(config: RunConfig, listener: Listener) -> int | None:
+    """What the log says, else the GPUs that were computed on; on a CPU torchrun's ranks. None where nothing tells."""
+    if listener.account.world_size is not None:
+        return listener.account.world_size
+    if config.on_gpu():
+        return listener.devices or None
+    if config.program.launch == "torchrun" or config.cpu_processes == 1:
+        return config.cpu_processes
+    return None
+
+
+def tags(config: RunConfig, listener: Listener, size: int | None) -> dict[str, str]:
+    """What is to be known of how the figures came about."""
+    account = listener.account
+    values = {f"program.{key.removeprefix('submission_')}": value for key, value in account.said.items()}
+    if account.started and not account.own_start:
+        values["program.clock"] = "from the program's start"
+    if account.status and account.status != "success":
+        values["program.status"] = account.status
+    if listener.unread:
+        values["program.unread_lines"] = f"{listener.unread}: {listener.wrong}"
+    if account.left_out:
+        values["program.thinned"] = f"{account.left_out} lines are not in the journal"
+    asked = config.world_size()
+    if size is not None and size != asked:
+        values[UNCOUNTED] = f"world size {size} where {asked} was asked"
+    return values
+
+
+def failure_of(run_dir: Path, code: int) -> Failure:
+    """Of a program that ended with this exit code, which is below 0 for a signal."""
+    last_words = failures.last_words(run_dir)
+    if code < 0:
+        return Failure(f"signal:{-code}", f"the program was killed by {signal.Signals(-code).name}", last_words)
+    return Failure("error", f"the program ended with exit code {code}", last_words)
+
+
+def fail(run_dir: Path, failure: Failure) -> int:
+    """Write the failure as the result and return 1."""
+    status = "killed" if failure.kind.startswith("signal:") else "failed"
+    run_folder.write_result(run_dir, Result(status, failure=failure))
+    return 1

@@ -1,0 +1,125 @@
+"""A program and all that it starts: its command and environment, and its end for certain.
+
+Children that a program lets go of (daemons, sessions of their own) become the worker's, by Linux's subreaper
+(prctl(2)). So all of them can be found and ended when the program ends or is to end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from conf import installation, program
+from conf.schema import RunConfig
+from tracking.environment import processes
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # The numbers are from linux/prctl.h.
+STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+KIND_SEC = 2.0  # from asking to end to killing; shorter than the launcher's patience with the worker
+JOURNAL = ".program.jsonl"  # in the run's folder: what $TIMETRIAL_JOURNAL names; the dot keeps it from MLflow
+OF_THE_WORKER = ("TIMETRIAL_LAUNCHER", "PYTHONPATH")
+
+
+def command(config: RunConfig, run_dir: Path) -> list[str]:
+    """The words of the command; under torchrun those of the stack's Python."""
+    given = {
+        "seed": config.seed,
+        "gpus": config.gpus,
+        "processes": config.processes_per_node(),
+        "batch_size": config.device_batch_size(),
+        "max_epochs": config.max_epochs,
+        "precision": config.precision.name,
+        "run_dir": run_dir.absolute(),
+    }
+    words = program.words(config.program, given)
+    if config.program.launch == "none":
+        return words
+    ranks = ["--nproc-per-node", str(config.processes_per_node())]
+    script = words[1:] if Path(words[0]).name.startswith("python") else ["--no-python", *words]
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0", *ranks, *script]
+
+
+def environment(config: RunConfig, run_dir: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """The program's variables: the worker's without what is ours, with the GPUs that it is to see."""
+    own = {name: value for name, value in environ.items() if name not in OF_THE_WORKER}
+    folders = environ.get("PYTHONPATH", "").split(os.pathsep)
+    if theirs := [folder for folder in folders if folder and folder != str(installation.SEARCH_FOLDER)]:
+        own["PYTHONPATH"] = os.pathsep.join(theirs)
+    shown = [entry for entry in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if entry]
+    count = int(config.gpus)
+    own["CUDA_VISIBLE_DEVICES"] = ",".join((shown or list(map(str, range(count))))[:count])
+    own["TIMETRIAL_JOURNAL"] = str(run_dir.absolute() / JOURNAL)
+    if config.program.launch == "torchrun":  # As our own worker has it.
+        threads = max(1, len(os.sched_getaffinity(0)) // config.processes_per_node())
+        own.setdefault("OMP_NUM_THREADS", str(threads))
+    return own
+
+
+def adopt() -> None:
+    """Have the children that descendants let go of become this process's."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def start(config: RunConfig, run_dir: Path) -> subprocess.Popen[bytes]:
+    """Start the program; what it prints comes out of its `stdout`. Raises OSError where it cannot be started."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def die_with_worker() -> None:
+        for number in STOPPING:
+            signal.signal(number, signal.SIG_DFL)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+    return subprocess.Popen(
+        command(config, run_dir), env=environment(config, run_dir, os.environ), cwd=config.program.cwd,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=die_with_worker,
+    )  # fmt: skip
+
+
+def descendants() -> set[int]:
+    """The processes that the program consists of; none that has ended."""
+    there = processes.running()
+    return {pid for pid in processes.descendants(there, [os.getpid()]) - {os.getpid()} if not _ended(pid)}
+
+
+def end_all(patience_sec: float = KIND_SEC) -> int:
+    """End all that the program has started, kindly first; the number of processes that there were."""
+    pids = descendants()
+    _signal(pids, signal.SIGTERM)
+    deadline = time.monotonic() + patience_sec
+    while descendants() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    for _ in range(100):  # What is killed may just be starting another.
+        left = descendants()
+        if not left:
+            break
+        _signal(left, signal.SIGKILL)
+        time.sleep(0.02)
+    return len(pids)
+
+
+def reap(program_pid: int) -> None:
+    """Ask adopted children that have ended how; the program itself is `Popen`'s to ask."""
+    for process in processes.running().values():
+        if process.parent == os.getpid() and process.pid != program_pid:
+            with suppress(ChildProcessError):
+                os.waitpid(process.pid, os.WNOHANG)
+
+
+def _signal(pids: set[int], number: int) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def _ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
