@@ -7,9 +7,25 @@ resumed from here.
 
 from __future__ import annotations
 
-from tracking.jobs import resume, sweep, sweep_report, sync
+from tracking.jobs import resume, run_setup, supervision, sweep, sweep_report, sync, unfinished
+from tracking.jobs.cluster.cluster_launcher import ClusterLauncher, follow
+from tracking.jobs.cluster.supervisor import supervise
 from tracking.jobs.launcher import Launcher
 from tracking.jobs.mirror_thread import MirrorThread
 from tracking.jobs.sync import Outcome
 
-__all__ = ["Launcher", "MirrorThread", "Outcome", "resume", "sweep", "sweep_report", "sync"]
+__all__ = [
+    "ClusterLauncher",
+    "Launcher",
+    "MirrorThread",
+    "Outcome",
+    "follow",
+    "resume",
+    "run_setup",
+    "supervise",
+    "supervision",
+    "sweep",
+    "sweep_report",
+    "sync",
+    "unfinished",
+]

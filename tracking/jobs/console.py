@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from conf.target import Target, text
 from tracking.run import Record, Result, evaluations, run_folder
 
 BAR_WIDTH = 20  # characters
@@ -27,7 +28,7 @@ class RunProgress:
     """A bar over the steps of a run on a terminal, with how far it is and what it has left; elsewhere a line an
     evaluation."""
 
-    def __init__(self, console: Console, name: str, targets: Mapping[str, float] | None = None) -> None:
+    def __init__(self, console: Console, name: str, targets: Mapping[str, Target] | None = None) -> None:
         self._console = console
         self._name = name
         self._targets = targets or {}
@@ -65,15 +66,17 @@ class RunProgress:
             return
         self._phase = PHASES.get(str(record.key), self._phase)
         if record.key == "run_start":
-            self._epochs, self._batches = int(record.values["max_epochs"]), int(record.values["num_batches"])
-            self._progress.update(self._task, total=self._epochs * self._batches)
-        if record.key == "throughput_window":
+            self._epochs, self._batches = (int(record.values.get(key, 0)) for key in ("max_epochs", "num_batches"))
+            self._progress.update(self._task, total=self._epochs * self._batches or None)  # None of a program.
+        if record.key == "throughput_window" and self._batches:
             self._progress.update(self._task, completed=record.values["step"], left=self._left(record))
-        if record.key == "epoch_start":
+        if record.key == "epoch_start" and "epoch_num" in record.values:
             if not self._epoch:
                 self._began = record.clock_sec, (record.values["epoch_num"] - 1) * self._batches
             self._epoch, self._epoch_start = record.values["epoch_num"], record.clock_sec
-        if record.key == "epoch_stop":  # the last window's rate, of what steps were left over, says little of the epoch
+        if (
+            record.key == "epoch_stop" and "samples" in record.values
+        ):  # the last window's rate, of what steps were left over, says little of the epoch
             epoch_sec = record.clock_sec - self._epoch_start
             self._seen["throughput/samples_per_sec"] = record.values["samples"] / epoch_sec
         if record.key == "checkpoint_stop" and "error" in record.values:
@@ -81,20 +84,25 @@ class RunProgress:
             self._console.print(f"{self._name}: no checkpoint after epoch {epoch}: {error}", soft_wrap=True)
         if record.key == "model_saved" and "error" in record.values:
             self._console.print(f"{self._name}: the weights were not saved: {record.values['error']}", soft_wrap=True)
+        if record.key == "model_exported" and "error" in record.values:
+            self._console.print(f"{self._name}: no model for MLflow: {record.values['error']}", soft_wrap=True)
         if record.key == "eval_accuracy":
             self._evaluated(record)
         if record.key == "run_stop":
             self._progress.update(self._task, left="")
-        where = f"epoch {self._epoch} of {self._epochs}, " if self._epoch and self._phase != "testing" else ""
+        whole = f" of {self._epochs}" if self._epochs else ""
+        where = f"epoch {self._epoch}{whole}, " if self._epoch and self._phase != "testing" else ""
         self._progress.update(self._task, description=where + self._phase, detail=self._detail())
 
     def _evaluated(self, record: Record) -> None:
         for name, value in record.values["metrics"].items():
             self._seen[f"eval/{name}"] = value
-            self._best[name] = max(value, self._best.get(name, value))
+            better = max if evaluations.higher_is_better(name, self._targets) else min
+            self._best[name] = better(value, self._best.get(name, value))
         if not self._console.is_terminal:
-            epoch = f"epoch {record.values['epoch_num']}/{self._epochs}"
-            self._console.print(f"{self._name}: {epoch} {self._detail()}", soft_wrap=True)
+            epoch = f"epoch {record.values['epoch_num']}" if "epoch_num" in record.values else "evaluation:"
+            of = f"/{self._epochs}" if self._epochs else ""
+            self._console.print(f"{self._name}: {epoch}{of} {self._detail()}", soft_wrap=True)
 
     def _left(self, record: Record) -> str:
         """How long the rest of the schedule takes at the pace so far; the target may come before its end."""
@@ -112,8 +120,8 @@ class RunProgress:
     def _metric(self, key: str) -> str:
         """The pattern of an evaluation's metric: its value, of its target, and the best where that was before."""
         name = key.removeprefix("eval/")
-        target = f" of {self._targets[name]:g}" if name in self._targets else ""
-        earlier = name in self._targets and self._best.get(name, self._seen[key]) > self._seen[key]
+        target = f" of {text(self._targets[name])}" if name in self._targets else ""
+        earlier = name in self._targets and self._best.get(name, self._seen[key]) != self._seen[key]
         return f"{name} {{:.4g}}{target}" + (f" (best {self._best[name]:.4g})" if earlier else "")
 
 
@@ -147,18 +155,20 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
     if result.failure is not None:
         return [("status", f"{result.status}: {result.failure.kind}"), ("cause", result.failure.message)]
     metrics = result.metrics
-    rows = [("target", ", ".join(f"{name} {value:g}" for name, value in result.targets.items()) or "none")]
+    rows = [("target", ", ".join(f"{name} {text(value)}" for name, value in result.targets.items()) or "none")]
     rows.append(("best", best(result)))
     if "time/to_accuracy_sec" in metrics:
         rows.append(("time to accuracy", f"{seconds(metrics, 'time/to_accuracy_sec')} (MLPerf's clock)"))
-        rows.append(("", f"{seconds(metrics, 'time/to_accuracy_train_sec')} (DAWNBench's: without evaluation)"))
-        rows.append(("epochs", f"{metrics['epochs/to_accuracy']:g}"))
+        if "time/to_accuracy_train_sec" in metrics:
+            rows.append(("", f"{seconds(metrics, 'time/to_accuracy_train_sec')} (DAWNBench's: without evaluation)"))
+        if "epochs/to_accuracy" in metrics:
+            rows.append(("epochs", f"{metrics['epochs/to_accuracy']:g}"))
     elif "time/resumed_to_accuracy_train_sec" in metrics:
         rows.append(("time to accuracy", "none: the run was interrupted"))
     elif result.targets:
         rows.append(("time to accuracy", "target not reached"))
     elif not result.evaluations:
-        rows.append(("time to accuracy", "none: this dataset has no accuracy, it measures speed alone"))
+        rows.append(("time to accuracy", "none: nothing was evaluated, it measures speed alone"))
     if "throughput/samples_per_sec" in metrics:
         rate = metrics["throughput/samples_per_sec"]
         rows.append(
@@ -171,9 +181,12 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
         share = metrics["time/eval_sec"] / (metrics["time/eval_sec"] + metrics["time/train_sec"])
         rows.append(("evaluation", f"{share:.0%} of the time"))
     rows += resumed_rows(result)
+    if result.nodes:
+        took = ", ".join(f"{row['node']} {row['step_ms']:.3g} ms" for row in result.nodes)
+        rows.append(("a step, by node", took))
     if result.neighbours:
         rows.append(("neighbours", result.neighbours))
-    rows.append(("world size", f"{metrics['world_size']:g}"))
+    rows.append(("world size", f"{metrics['world_size']:g}" if "world_size" in metrics else "not known"))
     rows.append(("before the clock", f"{seconds(metrics, 'time/init_sec')} from the command to the first data"))
     if "cost/to_accuracy_usd" in metrics:
         rows.append(("cost to accuracy", f"{metrics['cost/to_accuracy_usd']:.4f} USD"))

@@ -11,12 +11,15 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+from conf.installation import LAUNCH
 from conf.schema import ConfigError, RunConfig
 from tracking.jobs import console, resume, run_setup, supervision, sweep, sweep_summary, unfinished
 from tracking.jobs.repair import repair
+from tracking.jobs.several import node_supervision, nodes
+from tracking.jobs.several.nodes import Nodes
 from tracking.jobs.supervision import Interrupted
 from tracking.jobs.sweep import Job
-from tracking.jobs.uploads import Uploads, python
+from tracking.jobs.uploads import Uploads, tracking_command
 from tracking.run import Checkpoint, Failure, Result, checkpoints, failures, headline, run_folder, run_lock
 from tracking.stacks import Verdict, check_verdicts, make_all, ready, summary, verdict_table
 from tracking.terminal import make_console
@@ -33,6 +36,7 @@ class Launcher:
         self, config: RunConfig, gpus: Sequence[Any], worker_command: Callable[[RunConfig, Path], Any], started: float
     ) -> None:
         self._offline = config.tracking.offline
+        self._log_model, self._register = config.log_model, config.register_model is not None
         self._gpus = gpus
         self._command = worker_command
         self._started = started
@@ -62,15 +66,20 @@ class Launcher:
         make_all((config.stack for config in configs), lambda words: self._console.print(words, soft_wrap=True))
         self._started += time.monotonic() - began
 
+    def check_jobs(self, configs: Sequence[RunConfig], verdicts: Sequence[Verdict]) -> None:
+        """Raise ConfigError where a job cannot be run here."""
+        check_verdicts(verdicts)
+
     def check_server(self) -> None:
         """Say so where the server does not answer. Raises ConfigError where it refuses the user."""
-        self._uploads.check_server()
+        self._uploads.check_server(self._log_model, self._register)
 
     def run_single(self, job: Job) -> int:
         root = Path(job.config.runs_dir)
         with ExitStack() as held:
             try:
-                self._run(job, root, None, held)
+                others = held.enter_context(nodes.met(job.config)) if job.config.nodes > 1 else None
+                self._run(job, root, None, held, others)
             except OSError as error:
                 raise ConfigError(f"runs_dir={root}: {error}; give a folder that you can write to") from error
             except Interrupted:
@@ -80,10 +89,24 @@ class Launcher:
             assert job.result is not None
             self._console.print(console.run_table(job.name, job.folder, job.result))
             if job.result.failure and checkpoints.in_folder(job.folder):
-                self._console.print(f"continue it with: launch.py resume={os.path.relpath(job.folder)}", soft_wrap=True)
+                self._console.print(f"continue it with: {LAUNCH} resume={os.path.relpath(job.folder)}", soft_wrap=True)
             self._uploads.wait([job.folder])
             self._uploads.print_link(job.folder)
         return exit_code([job])
+
+    def run_node(self, config: RunConfig) -> int:
+        """Train the part of a node but the first, which has the run, its mirror and its table."""
+        try:
+            with nodes.met(config) as others:
+                folder = others.folder()
+                self._console.print(f"node {others.names[0]} (node_rank={config.node_rank}): {folder}", soft_wrap=True)
+                uuids = [gpu.uuid for gpu in self._gpus[: int(config.gpus)]]
+                failure = node_supervision.run_node(folder, config, self._command(config, folder), uuids, others)
+        except Interrupted as error:
+            self._console.print(f"stopped by {error}")
+            return 1
+        self._console.print(f"failed: {failure.message}" if failure else "this node's part has ended", soft_wrap=True)
+        return 1 if failure else 0
 
     def run_sweep(self, jobs: list[Job], argv: Sequence[str], folder: Path | None = None) -> int:
         """Run the jobs that have not finished, in a new sweep or in that of `folder`."""
@@ -141,15 +164,17 @@ class Launcher:
                 self._console.print(line, soft_wrap=True)
                 self._started = time.monotonic()
         except Interrupted as error:
-            self._console.print(f"stopped by {error}; continue with: launch.py sweep.resume={folder.name}")
+            self._console.print(f"stopped by {error}; continue with: {LAUNCH} sweep.resume={folder.name}")
 
-    def _run(self, job: Job, root: Path, parent: Path | None, held: ExitStack) -> None:
+    def _run(self, job: Job, root: Path, parent: Path | None, held: ExitStack, others: Nodes | None = None) -> None:
         """Run a job in a folder that is `held` from its making or reopening on. Raises OSError where that cannot be."""
         if job.checkpoint is None:
             folder, descriptor = self._make_folder(job, root, parent, held)
         else:
             folder, descriptor = job.checkpoint.folder, self._reopen(job.checkpoint, held)
         job.folder = folder
+        if others:
+            others.announce(folder)
         try:
             if parent is None:
                 self._look_back(root)
@@ -163,12 +188,18 @@ class Launcher:
             uuids = [gpu.uuid for gpu in self._gpus[: int(job.config.gpus)]]
             with console.RunProgress(self._console, job.name, job.config.targets()) as progress:
                 job.result = supervision.run_job(
-                    folder, job.config, command, uuids, progress.update, self._started, descriptor
+                    folder, job.config, command, uuids, progress.update, self._started, descriptor, others
                 )
         except Interrupted as error:
             job.result = supervision.stopped(folder, error)
             raise
         finally:
+            if job.config.log_model and job.result and job.result.failure:
+                words = f"{job.name}: no model for MLflow, since the run has not finished"
+                self._console.print(words, soft_wrap=True)
+            if others:
+                others.end(job.result.failure if job.result else None)
+                others.wait_for_ends()
             self._uploads.ended(folder)
 
     def _make_folder(self, job: Job, root: Path, parent: Path | None, held: ExitStack) -> tuple[Path, int]:
@@ -213,7 +244,7 @@ class Launcher:
             words += ["--from-folders", f"--runs-dir {os.path.relpath(folder.parent)}"]
         elif config.tracking.uri:
             words.append(f"--uri {shlex.quote(self._uploads.uri)}")
-        self._console.print(f"report again: {python('tracking')} {' '.join(words)}", soft_wrap=True)
+        self._console.print(f"report again: {tracking_command()} {' '.join(words)}", soft_wrap=True)
 
 
 def exit_code(jobs: Sequence[Job]) -> int:

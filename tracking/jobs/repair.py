@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from contextlib import suppress
 from pathlib import Path
 
+from conf.installation import LAUNCH
+from tracking import mlperf
 from tracking.jobs import supervision, sweep
-from tracking.run import Journal, failures, files, journal, run_folder, run_lock
+from tracking.jobs.cluster import endings
+from tracking.run import Failure, Journal, failures, files, journal, run_folder, run_lock
 
 NUM_RETRIES, RETRY_SEC = 4, 0.25  # another `sync` holds a folder for as long as it takes to end it
 KILLED = 9  # what no launcher survives to report; the kernel then kills its worker in the same way
@@ -17,10 +21,12 @@ def repair(folder: Path, ended: bool = False) -> bool:
     """Give a run, or a sweep and its jobs, a result where nobody will any more; whether one was missing.
 
     The result is dated to the last sign of life. Raises run_lock.Running where somebody runs the folder, or may; with
-    `ended`, the caller answers for what cannot be known from here.
+    `ended`, the caller answers for what cannot be known from here. A run that finished and whose launcher was killed
+    then gets the log of MLPerf's that the launcher would have written.
     """
     for _ in range(NUM_RETRIES):
         if run_folder.read_result(folder) is not None:
+            write_log(folder)
             return False
         try:
             return _repair(folder, ended)
@@ -30,20 +36,28 @@ def repair(folder: Path, ended: bool = False) -> bool:
 
 
 def _repair(folder: Path, ended: bool) -> bool:
-    with run_lock.hold_abandoned(folder, ended):
+    scheduled = None if ended else endings.failure_of(folder)
+    with run_lock.hold_abandoned(folder, ended or scheduled is not None):
         if run_folder.read_result(folder) is not None:  # somebody else was faster
             return False
         if run_folder.read_info(folder).kind == "sweep":
             end_sweep(folder, ended)
         else:
-            end_run(folder)
+            end_run(folder, scheduled)
     return True
 
 
-def end_run(folder: Path) -> None:
+def write_log(folder: Path) -> None:
+    with suppress(OSError, ValueError):  # `sync` says what is wrong with a folder
+        if run_folder.read_info(folder).kind != "sweep" and not files.exists(folder / mlperf.LOG):
+            mlperf.write(folder)
+
+
+def end_run(folder: Path, scheduled: Failure | None = None) -> None:
     Journal(folder / run_folder.JOURNAL).close()  # a last line that lacks its newline alone is whole with it
     last_ms = last_sign_ms(folder)
-    supervision.end(folder, failures.killed(folder, KILLED, cut_off_message("worker", last_ms), last_ms))
+    failure = failures.killed(folder, KILLED, cut_off_message("worker", last_ms), last_ms)
+    supervision.end(folder, dataclasses.replace(scheduled, time_ms=last_ms) if scheduled else failure)
 
 
 def end_sweep(folder: Path, ended: bool) -> None:
@@ -55,7 +69,7 @@ def end_sweep(folder: Path, ended: bool) -> None:
     for job in jobs:
         with suppress(OSError, ValueError):
             last_ms = max(last_ms, last_sign_ms(job))
-    message = f"{cut_off_message('sweep', last_ms)}; continue it with launch.py sweep.resume={folder.name}"
+    message = f"{cut_off_message('sweep', last_ms)}; continue it with {LAUNCH} sweep.resume={folder.name}"
     sweep.finish(folder, sweep.read(folder), failures.killed(folder, KILLED, message, last_ms))
 
 

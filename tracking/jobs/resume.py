@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 
+from conf.installation import LAUNCH, TRACKING
 from conf.schema import ConfigError, RunConfig
 from conf.secrets import strip_credentials
 from tracking import server
@@ -65,9 +66,7 @@ def check_interrupted(folder: Path, given: str) -> None:
         with run_lock.hold_abandoned(folder, ended=result is not None):
             pass
     except run_lock.Running as error:
-        end_it = (
-            "" if error.certain else f", or end it with: python -m tracking sync --ended {shlex.quote(str(folder))}"
-        )
+        end_it = "" if error.certain else f", or end it with: {TRACKING} sync --ended {shlex.quote(str(folder))}"
         raise ConfigError(f"{given}: {error}; stop it, or wait for its end{end_it}") from error
 
 
@@ -88,7 +87,7 @@ def usable_checkpoint(folder: Path, given: str, overrides: list[str]) -> Checkpo
     if newest is None:
         damaged = ", ".join(checkpoint.path.name for checkpoint in checkpoints.in_folder(folder))
         why = f"damaged: {damaged}" if damaged else "checkpoint_every_epochs was not set, or the first was not reached"
-        anew = shlex.join(["launch.py", *overrides])
+        anew = f"{LAUNCH} {shlex.join(overrides)}"
         raise ConfigError(f"{given}: there is no checkpoint to continue from ({why}); run it anew: {anew}")
     return newest
 
@@ -102,8 +101,10 @@ def take_over(config: RunConfig, asked: RunConfig, key: str) -> None:
     setattr(section, name, getattr(asked_section, name))
 
 
-def reopen(folder: Path, checkpoint: Checkpoint) -> None:
+def reopen(folder: Path, checkpoint: Checkpoint | None, unsaid: str = "unknown") -> None:
     """Set the earlier attempt's files aside, and journal that and from where the run goes on.
+
+    Without a checkpoint it begins its first epoch again. `unsaid` is what ended an attempt that left no result.
 
     The caller holds the folder, whose run has a result. What the journal, and MLflow, have beyond the checkpoint stays
     there: rows of an earlier time than the `resume` event, at steps above its `from_step`. Raises OSError.
@@ -112,18 +113,19 @@ def reopen(folder: Path, checkpoint: Checkpoint) -> None:
     before = [event for event in events if event.key == attempts.RESUME]
     number = len(before) + 1
     result = run_folder.read_result(folder)
-    after = result.failure.kind if result is not None and result.failure else "unknown"
+    after = result.failure.kind if result is not None and result.failure else unsaid
+    epoch_num = checkpoint.epoch_num if checkpoint else 0
     run_folder.reserve(folder)
     checkpoints.prune(folder)
     run_folder.keep_attempt(folder, number)
-    here = Record("event", 0, 0.0, attempts.RESUME, values={"epoch_num": checkpoint.epoch_num})
+    here = Record("event", 0, 0.0, attempts.RESUME, values={"epoch_num": epoch_num})
     from_step = attempts.last_step([events[place] for place in attempts.surviving([*events, here])])
     log = Journal(folder / run_folder.JOURNAL)
     log.event(
         attempts.RESUME,
-        epoch_num=checkpoint.epoch_num,
+        epoch_num=epoch_num,
         from_step=from_step,
-        checkpoint=str(checkpoint.path.relative_to(folder)),
+        checkpoint=str(checkpoint.path.relative_to(folder)) if checkpoint else "",
         after=after,
     )
     log.metrics({"resume/count": number}, from_step)
@@ -131,7 +133,7 @@ def reopen(folder: Path, checkpoint: Checkpoint) -> None:
         {
             "resumed": number,
             "resumed.after": ",".join([*(event.values["after"] for event in before), after]),
-            NOTE_TAG: f"Interrupted ({after}) and resumed after epoch {checkpoint.epoch_num}: no time to"
+            NOTE_TAG: f"Interrupted ({after}) and resumed after epoch {epoch_num}: no time to"
             " accuracy of an uninterrupted run.",
         }
     )

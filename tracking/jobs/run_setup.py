@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
 
+from conf.program import used
 from conf.schema import RunConfig
+from conf.target import text
 from tracking.jobs import ownership
 from tracking.results import UNCOUNTED_TAG
 from tracking.run import Journal, RunInfo, documents, journal, run_folder
 
 # The keys of a config whose values are in a run's name.
 IN_RUN_NAME = ("model", "dataset", "precision", "gpus", "cpu_processes", "seed")
+MOST_CHARS = 500  # of a program's command, in a table of params
 
 
 def run_name(config: RunConfig, varied: str = "") -> str:
@@ -32,15 +35,19 @@ def make_folder(name: str, root: Path, sweep: Path | None = None) -> Path:
 
 
 def prepare(
-    folder: Path, name: str, config: RunConfig, overrides: Sequence[str], uri: str, sweep: Path | None = None
-) -> None:
-    """Fill a new folder with all that the worker and the mirror need. Raises OSError."""
+    folder: Path, name: str, config: RunConfig, overrides: Sequence[str], uri: str, sweep: Path | None = None,
+    values: Mapping[str, journal.Scalar] | None = None,
+) -> None:  # fmt: skip
+    """Fill a new folder with all that the worker and the mirror need. Raises OSError.
+
+    `values` are the run's params; by default they are the config's.
+    """
     run_folder.reserve(folder)
     documents.write_text(folder / run_folder.OVERRIDES, yaml.safe_dump(list(overrides)))
     info = RunInfo(name, config.tracking.experiment, uri, parent=run_folder.PARENT if sweep else None)
     documents.write_json(folder / run_folder.RUN, info)
     log = Journal(folder / run_folder.JOURNAL)
-    log.params(params(config))
+    log.params(params(config) if values is None else values)
     log.tags({"config_hash": config.config_hash()} | ({"sweep": sweep.name} if sweep else {}) | uncounted(config))
     log.close()
     run_folder.write_config(folder, config)
@@ -67,7 +74,7 @@ def params(config: RunConfig) -> dict[str, journal.Scalar]:
         "cpu_processes": config.cpu_processes if not config.on_gpu() else None,
         "seed": config.seed,
         "target_metric": ",".join(targets) or None,
-        "target_value": ",".join(f"{value:g}" for value in targets.values()) or None,
+        "target_value": ",".join(map(text, targets.values())) or None,
         "batch_size": config.device_batch_size(),
         "global_batch_size": config.global_batch_size(),
         "limit_train_batches": config.limit_train_batches,
@@ -76,5 +83,15 @@ def params(config: RunConfig) -> dict[str, journal.Scalar]:
         "optimizer/lr_scaling": optimizer.lr_scaling,
         "optimizer/weight_decay": optimizer.weight_decay,
     }
+    if config.is_program():
+        values = of_program(config, values)
     values |= {f"hparams/{key}": str(value) for key, value in config.model.hparams.items()}
     return {key: value for key, value in values.items() if value is not None}
+
+
+def of_program(config: RunConfig, values: dict[str, journal.Scalar]) -> dict[str, journal.Scalar]:
+    """Without what timetrial does not decide of a program, and with its command."""
+    unknown = {"compile", "global_batch_size"} | ({"batch_size"} if "batch_size" not in used(config.program) else set())
+    kept = {key: value for key, value in values.items() if key not in unknown and not key.startswith("optimizer/")}
+    command = config.program.command
+    return kept | {"program": command if len(command) <= MOST_CHARS else f"{command[: MOST_CHARS - 1]}…"}

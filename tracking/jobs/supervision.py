@@ -16,7 +16,9 @@ from typing import Protocol
 import psutil
 
 from conf.schema import RunConfig
+from tracking import mlperf
 from tracking.environment import Neighbours, SystemMetricsThread, git_tags
+from tracking.jobs.several.nodes import NodeFailed, Nodes
 from tracking.run import Failure, Journal, Record, Result, WorkerLog, attempts, failures, journal, run_folder
 
 POLL_SEC = 0.1
@@ -54,14 +56,14 @@ class TimedOut(Exception):
     """The run took longer than timeout_sec."""
 
 
-def raise_on_signals() -> None:
-    """Turn the next signal to stop into Interrupted, wherever the main thread is.
+def raise_on_signals(*more: int) -> None:
+    """Turn the next signal to stop, or one of `more`, into Interrupted, wherever the main thread is.
 
     Those that follow are ignored until this is called again: what cleans up is short, and must not be cut off.
     """
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
-        for number in STOPPING:
+        for number in stopping:
             if signal.getsignal(number) is interrupt:
                 signal.signal(number, ignore)
         raise Interrupted(signum)
@@ -69,33 +71,43 @@ def raise_on_signals() -> None:
     def ignore(signum: int, frame: FrameType | None) -> None:
         """Not SIG_IGN, which tells a signal that the user's shell has us ignore (nohup)."""
 
-    for number in STOPPING:
+    stopping = (*STOPPING, *more)
+    for number in stopping:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, interrupt)
 
 
 def run_job(
     folder: Path, config: RunConfig, command: Command, gpu_uuids: list[str],
-    on_record: Callable[[Record], None], started: float, held: int,
+    on_record: Callable[[Record], None], started: float, held: int, others: Nodes | None = None,
 ) -> Result:  # fmt: skip
     """Train the run in `folder` and return its result, whichever it is.
 
     `started` is when the job began on the monotonic clock; `on_record` is shown every record as it is written; `held`
     is the descriptor of `run_lock.hold`. Raises Interrupted when no process is left; the result is then the caller's.
     """
-    # A container's processes are children of its engine's; their command names the folder.
-    marks = [str(folder.absolute())] if command.contained else []
+    # A container's processes are children of its engine's, and another node's on this host of another supervisor; the
+    # commands of both name the folder.
+    marks = [str(folder.absolute())] if command.contained or others else []
     sampled = config.tracking.system_metrics_interval_sec
     neighbours = Neighbours(gpu_uuids, marks=marks) if sampled else None
     try:
-        failure = supervise(folder, config, command, gpu_uuids, on_record, started, held, neighbours)
+        failure = supervise(folder, config, command, gpu_uuids, on_record, started, held, neighbours, others)
+        if others and failure is None and (own := run_folder.read_result(folder)) and own.failure:
+            cause = others.cause(own.failure)
+            failure = None if cause is own.failure else cause
+    except NodeFailed as error:
+        failure = error.failure
     except TimedOut as error:
         failure = Failure("timeout", str(error))
     except Exception as error:  # a full disk, a bug of ours: what comes after this job can still go
         failure = failures.trouble(error)
     with suppress(OSError):  # a full disk: then a comparison has to do without
         record_given_up(folder, config, failure)
-    return end(folder, failure, neighbours.tag() if neighbours else "")
+    result = end(folder, failure, neighbours.tag() if neighbours else "")
+    with suppress(OSError):  # a full disk: the run has its result
+        mlperf.write(folder)
+    return result
 
 
 def record_given_up(folder: Path, config: RunConfig, failure: Failure | None) -> None:
@@ -118,6 +130,7 @@ def record_given_up(folder: Path, config: RunConfig, failure: Failure | None) ->
 def supervise(
     folder: Path, config: RunConfig, command: Command, gpu_uuids: list[str],
     on_record: Callable[[Record], None], started: float, held: int, neighbours: Neighbours | None = None,
+    others: Nodes | None = None,
 ) -> Failure | None:  # fmt: skip
     """Run the worker to its end; the failure that it could not report itself. Leaves no process behind."""
     log = Journal(folder / run_folder.JOURNAL)
@@ -138,7 +151,7 @@ def supervise(
             interval_sec = config.tracking.system_metrics_interval_sec
             sensors = SystemMetricsThread(log, gpu_uuids, folder, interval_sec, "", samples, neighbours)
             sensors.start()
-        watch(process, folder / run_folder.JOURNAL, config.timeout_sec, on_record, offset)
+        watch(process, folder / run_folder.JOURNAL, config.timeout_sec, on_record, offset, others)
     finally:
         stop(process)
         if command.contained:
@@ -168,8 +181,9 @@ def watch(
     timeout_sec: float | None,
     on_record: Callable[[Record], None],
     offset: int = 0,
+    others: Nodes | None = None,
 ) -> None:
-    """Show the records from byte `offset` on until the worker ends. Raises TimedOut."""
+    """Show the records from byte `offset` on until the worker ends. Raises TimedOut, and NodeFailed of `others`."""
     deadline = time.monotonic() + timeout_sec if timeout_sec else float("inf")
     running = True
     while running:
@@ -180,6 +194,8 @@ def watch(
         if time.monotonic() > deadline:
             raise TimedOut(f"the run took longer than timeout_sec={timeout_sec:g}")
         if running:
+            if others:
+                others.check()
             time.sleep(POLL_SEC)
 
 

@@ -12,7 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from conf import schema
+from conf import stored_config
+from conf.installation import LAUNCH
 from conf.safe_text import in_markdown
 from conf.schema import NOT_MEASURED, ConfigError, RunConfig
 from tracking.jobs import ownership, sweep_summary, sweep_view
@@ -170,7 +171,7 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
 def read(folder: Path) -> list[Job]:
     """All jobs of a sweep, each with the folder in which it finished, or its newest that has a result."""
     definition = documents.read_json(folder / DEFINITION)
-    jobs = [Job(schema.from_dict(RunConfig, row["config"]), row["overrides"]) for row in definition["jobs"]]
+    jobs = [Job(stored_config.from_dict(RunConfig, row["config"]), row["overrides"]) for row in definition["jobs"]]
     folders = folders_by_hash(folder)
     for job in jobs:
         for path in folders.get(job.config.config_hash(), []):
@@ -225,7 +226,7 @@ def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None) -> 
 
 def note(argv: Sequence[str], failure: Failure | None = None) -> str:
     """What MLflow shows as the parent run's description."""
-    command = f"`launch.py {' '.join(argv)}`"
+    command = f"`{LAUNCH} {' '.join(argv)}`"
     return f"{command}\n\n{in_markdown(failure.message)}" if failure else command
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from conf.installation import CODE, PREFIX, TRACKING
 from conf.schema import ConfigError, TrackingConfig
 from conf.secrets import strip_credentials
 from tracking import server
@@ -36,10 +38,12 @@ class Uploads:
         self._uri = server.absolute_uri(config.uri) if config.uri else server.default_uri()
         self.uri = strip_credentials(self._uri)
         self._threads: dict[Path, MirrorThread] = {}
+        self.elsewhere: set[Path] = set()  # folders that another process mirrors
         self._earlier: list[Path] = []  # folders of runs that were cut off, to be uploaded too
 
-    def check_server(self) -> None:
-        """Say so where the server does not answer. Raises ConfigError where it refuses the user."""
+    def check_server(self, log_model: bool, register: bool) -> None:
+        """Say so where the server does not answer. Raises ConfigError where it refuses the user, or the models that are
+        to be logged and registered there."""
         if self._config.offline:
             return
         try:
@@ -48,6 +52,12 @@ class Uploads:
             raise ConfigError(f"tracking.uri: {error}") from error
         except TrackingUnavailable as error:
             self._console.print(f"note: {error}. The run trains all the same and is uploaded when it answers.")
+            return
+        if log_model:
+            try:
+                server.check_models(self._uri, register)
+            except TrackingRefused as error:
+                raise ConfigError(str(error)) from error
 
     def start(self, folder: Path) -> None:
         """Mirror a folder from now on."""
@@ -91,6 +101,7 @@ class Uploads:
         supervision.raise_on_signals()  # Ctrl-C ends the waiting
         deadline = time.monotonic() + self._config.upload_wait_sec
         folders = [*folders, *(folder for folder in self._earlier if folder not in folders)]
+        folders = [folder for folder in folders if folder not in self.elsewhere]
         with suppress(Interrupted), self._console.status("uploading to MLflow"):
             for folder in folders:
                 if folder in self._threads:
@@ -117,6 +128,8 @@ class Uploads:
         mirror = Mirror(folder)
         if mirror.run_id and mirror.experiment_id:
             link = server.run_link(self._uri, mirror.experiment_id, mirror.run_id)
+            if mirror.state.registered:
+                self._console.print(f"registered model: models:/{mirror.state.registered}", soft_wrap=True)
             self._print_ui({"": link, "all runs": server.experiment_link(self._uri, mirror.experiment_id)})
 
     def print_sweep(self, folder: Path, folders: Sequence[Path]) -> None:
@@ -156,13 +169,18 @@ def _time_to_accuracy_sec(folder: Path) -> float:
 
 
 def sync_command(folders: Sequence[Path]) -> str:
-    return f"{python('tracking')} sync {' '.join(map(os.path.relpath, folders))}"
+    return f"{tracking_command()} sync {' '.join(map(os.path.relpath, folders))}"
+
+
+def tracking_command() -> str:
+    """What precedes the name of a command, from the folder where the user is and with this interpreter."""
+    if PREFIX:
+        return TRACKING if shutil.which(TRACKING) else python(TRACKING)
+    return f"PYTHONPATH={CODE} {python('tracking')}" if Path.cwd() != CODE else python("tracking")
 
 
 def python(module: str) -> str:
-    """The command that runs a module with this interpreter, from the folder where the user is."""
+    """The command that runs a module with this interpreter."""
     executable = Path(sys.executable)
     shown = executable.relative_to(Path.cwd()) if executable.is_relative_to(Path.cwd()) else executable
-    root = Path(__file__).resolve().parents[2]
-    path = f"PYTHONPATH={root} " if module == "tracking" and root != Path.cwd() else ""
-    return f"{path}{shown} -m {module}"
+    return f"{shown} -m {module}"

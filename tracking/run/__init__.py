@@ -11,14 +11,17 @@ from tracking.run import (
     checkpoints,
     documents,
     evaluations,
+    exported_model,
     failures,
     files,
     journal,
+    nodes,
     run_folder,
     run_lock,
     stored,
 )
 from tracking.run.checkpoints import Checkpoint
+from tracking.run.exported_model import ExportedModel
 from tracking.run.headline import headline
 from tracking.run.journal import Journal, Record
 from tracking.run.run_folder import Failure, Result, RunInfo
@@ -27,6 +30,7 @@ from tracking.run.worker_log import WorkerLog
 
 __all__ = [
     "Checkpoint",
+    "ExportedModel",
     "Failure",
     "Journal",
     "Record",
@@ -38,10 +42,12 @@ __all__ = [
     "checkpoints",
     "documents",
     "evaluations",
+    "exported_model",
     "failures",
     "files",
     "headline",
     "journal",
+    "nodes",
     "run_folder",
     "run_lock",
     "stored",

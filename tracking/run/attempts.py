@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
+from conf.target import Target, is_met
 from tracking.run.journal import Record
 
 RESUME = "resume"
@@ -95,12 +96,12 @@ def worked(events: Sequence[Record]) -> float:
     return total_sec
 
 
-def reached(metrics: Mapping[str, float], targets: Mapping[str, float]) -> bool:
+def reached(metrics: Mapping[str, float], targets: Mapping[str, Target]) -> bool:
     """Whether every target is met; a metric that is missing or NaN meets nothing."""
-    return bool(targets) and all(metrics.get(name, float("nan")) >= value for name, value in targets.items())
+    return bool(targets) and all(is_met(metrics.get(name, float("nan")), target) for name, target in targets.items())
 
 
-def given_up_sec(events: Sequence[Record], targets: Mapping[str, float]) -> float | None:
+def given_up_sec(events: Sequence[Record], targets: Mapping[str, Target]) -> float | None:
     """Seconds from `run_start` to `run_stop`, else to the last event, of a run that had not met its targets by then.
 
     None where it met them, has none, never started its clock, or was resumed, which leaves it no time of one go.

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from conf.target import Target, is_at_most, lead
 
 BEST = "eval/best_"  # followed by the metric's name: the key of its best value
 
 
-def higher_is_better(metric: str) -> bool:
-    """Of a loss less is better, of every other metric more."""
-    return not metric.endswith("loss")
+# Metrics whose names end so are better where they are lower.
+LOWER = ("loss", "perplexity", "ppl", "error", "err", "mse", "mae", "rmse", "nll", "wer", "cer")
+
+
+def higher_is_better(metric: str, targets: Mapping[str, Target] = MappingProxyType({})) -> bool:
+    """Of a loss or an error less is better, of every other metric more; a target that says `<=` knows better."""
+    if metric in targets:
+        return not is_at_most(targets[metric])
+    return not metric.lower().endswith(LOWER)
 
 
 def finite(metrics: Mapping[str, float]) -> dict[str, float]:
@@ -18,24 +27,28 @@ def finite(metrics: Mapping[str, float]) -> dict[str, float]:
     return {key: value for key, value in metrics.items() if math.isfinite(value)}
 
 
-def best(evaluations: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, float]:
+def best(
+    evaluations: Sequence[Mapping[str, float]],
+    names: Sequence[str],
+    targets: Mapping[str, Target] = MappingProxyType({}),
+) -> dict[str, float]:
     """The best finite value of each of these metrics, by its key; a metric without one is left out."""
     best_values = {}
     for name in names:
         values = [row[name] for row in evaluations if math.isfinite(row.get(name, math.nan))]
         if values:
-            best_values[BEST + name] = (max if higher_is_better(name) else min)(values)
+            best_values[BEST + name] = (max if higher_is_better(name, targets) else min)(values)
     return best_values
 
 
-def score(metrics: Mapping[str, float], targets: Mapping[str, float], metric: str) -> float:
-    """By what an evaluation is better than another: the distance above the target, of several the least.
+def score(metrics: Mapping[str, float], targets: Mapping[str, Target], metric: str) -> float:
+    """By what an evaluation is better than another: by how much it beats the target, of several the least.
 
     Without a target it is the value of `metric`, turned round where less is better. A value that is missing or NaN is
     the worst of all.
     """
     if targets:
-        scores = [metrics.get(name, math.nan) - value for name, value in targets.items()]
+        scores = [lead(metrics.get(name, math.nan), target) for name, target in targets.items()]
     else:
         scores = [metrics.get(metric, math.nan) * (1 if higher_is_better(metric) else -1)]
     return -math.inf if any(map(math.isnan, scores)) else min(scores)

@@ -57,10 +57,18 @@ def killed(folder: Path, signum: int, message: str, time_ms: int | None = None) 
 
 def recorded(folder: Path) -> Failure | None:
     """The first failure that ranks have left in files, of those that another process's end does not explain."""
-    paths = [folder / name for name in files.names(folder) if fnmatch(name, run_folder.FAILURE.format(rank="*"))]
-    every = [checked(Failure, documents.read_json(path), path) for path in paths]
-    own = [failure for failure in every if failure.kind in OWN_FAILURES]
+    own = [failure for failure in of_ranks(folder) if failure.kind in OWN_FAILURES]
     return min(own, key=lambda failure: failure.time_ms, default=None)
+
+
+def first_of_ranks(folder: Path, failure: Failure) -> Failure:
+    """The first of this failure and those that ranks have left in files: the others end because of it."""
+    return min([failure, *of_ranks(folder)], key=lambda failure: failure.time_ms)
+
+
+def of_ranks(folder: Path) -> list[Failure]:
+    paths = [folder / name for name in files.names(folder) if fnmatch(name, run_folder.FAILURE.format(rank="*"))]
+    return [checked(Failure, documents.read_json(path), path) for path in paths]
 
 
 def last_words(folder: Path) -> str:

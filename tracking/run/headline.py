@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from conf.target import text
 from tracking.run import evaluations
 from tracking.run.run_folder import Result
 
@@ -15,10 +16,11 @@ def headline(result: Result) -> str:
 
 def _reached(result: Result) -> str:
     """How soon the target was reached, or how far the run came."""
-    metrics, target = result.metrics, _named(result.targets)
+    metrics, target = result.metrics, ", ".join(f"{name} {text(value)}" for name, value in result.targets.items())
     if "time/to_accuracy_sec" in metrics:
-        epochs = metrics["epochs/to_accuracy"]
-        return f"{target} in {metrics['time/to_accuracy_sec']:.2f} s ({epochs:g} epoch{'s' if epochs != 1 else ''})"
+        epochs = metrics.get("epochs/to_accuracy")  # which a loop of one's own, or a program, may not count
+        after = "" if epochs is None else f" ({epochs:g} epoch{'s' if epochs != 1 else ''})"
+        return f"{target} in {metrics['time/to_accuracy_sec']:.2f} s{after}"
     if "time/resumed_to_accuracy_train_sec" in metrics:
         return f"{target} after {metrics['time/resumed_to_accuracy_train_sec']:.2f} s of training, interrupted"
     reached = _named(_best(result))
@@ -31,7 +33,10 @@ def _best(result: Result) -> dict[str, float]:
     """The best value of each target metric, or of the first metric where there is no target."""
     rows = [row["metrics"] for row in result.evaluations]
     names = list(result.targets) or [name for row in rows[:1] for name in row][:1]
-    return {key.removeprefix(evaluations.BEST): value for key, value in evaluations.best(rows, names).items()}
+    return {
+        key.removeprefix(evaluations.BEST): value
+        for key, value in evaluations.best(rows, names, result.targets).items()
+    }
 
 
 def _named(values: dict[str, float]) -> str:

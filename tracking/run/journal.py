@@ -18,7 +18,7 @@ import posixpath
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +78,15 @@ class Journal:
     def close(self) -> None:
         os.close(self._descriptor)
 
+    def append(self, record: Record) -> Record:
+        """Append a record of somebody else's, with the times that it has."""
+        return self._write(replace(record, value=redacted(record.value), values=redacted(record.values)))
+
     def _append(self, kind: str, time_ms: int | None = None, **fields: Any) -> Record:
         now_ms = time.time_ns() // 1_000_000
-        record = Record(kind, now_ms if time_ms is None else time_ms, time.monotonic(), **fields)
+        return self._write(Record(kind, now_ms if time_ms is None else time_ms, time.monotonic(), **fields))
+
+    def _write(self, record: Record) -> Record:
         content = {name: value for name, value in vars(record).items() if value not in (None, {})}
         if not record.key:
             del content["key"]

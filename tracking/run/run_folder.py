@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from conf import schema
-from tracking.run import documents, files
+from conf import schema, stored_config
+from conf.target import Target
+from tracking.run import documents, exported_model, files
 from tracking.run.stored import checked
 
 CONFIG = "config.yaml"  # the whole composed config; its presence makes a folder a run folder
@@ -24,6 +25,8 @@ REQUIREMENTS = "requirements.txt"
 WORKER_LOG = "worker.log"
 RESULT = "result.json"
 FAILURE = "failure.rank{rank}.json"  # a file for each failed rank; the launcher folds the first into the result
+# Of a rank that failed, or of a node but the first (see nodes.own).
+OF_RANK_OR_NODE = re.compile(r"failure\.rank\d+\.json|(failure\.ranks|fingerprint|worker)-[\w-]+\.(json|log)", re.ASCII)
 VIEW = "view.json"  # how MLflow's UI shows a sweep (see sweep_view); never an artifact
 MIRROR = "mirror.json"  # how far MLflow has the folder; never an artifact
 MODEL = "model.pt"  # the trained weights, where save_model asks for them; an artifact where it is to be one
@@ -38,10 +41,10 @@ UID = re.compile(r"[\w-]{1,64}", re.ASCII)  # it stands in searches of MLflow
 
 
 def is_full(error: Exception) -> bool:
-    """Whether a write failed for want of room: a full disk or a used-up quota."""
+    """Whether a write failed for want of room: a full disk, a used-up quota or a limit of files (ulimit -f)."""
     number = error.errno if isinstance(error, OSError) else None
     # Libraries that write for themselves put the words into an exception of their own.
-    return number in (errno.ENOSPC, errno.EDQUOT) or os.strerror(errno.ENOSPC) in str(error)
+    return number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or os.strerror(errno.ENOSPC) in str(error)
 
 
 def now_ms() -> int:
@@ -80,7 +83,7 @@ class Result:
 
     status: str  # finished | failed | killed
     metrics: dict[str, float] = field(default_factory=dict)
-    targets: dict[str, float] = field(default_factory=dict)
+    targets: dict[str, Target] = field(default_factory=dict)
     windows: dict[str, float] = field(default_factory=dict)
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     unit: str = "samples"  # what a sample is
@@ -89,6 +92,8 @@ class Result:
     resumes: list[dict[str, Any]] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)  # tags of the environment that differed between the attempts
     failure: Failure | None = None
+    # Of several machines, slowest first: node, step_ms (mean of a step), data_wait_fraction (of its slowest rank).
+    nodes: list[dict[str, Any]] = field(default_factory=list)
     neighbours: str = ""  # other processes that took cores or GPUs from the run; empty for none, or none that was seen
 
 
@@ -112,7 +117,7 @@ def keep_attempt(folder: Path, number: int) -> None:
     """Put a number into the names of the files that an attempt left, so that the next one cannot overwrite them."""
     names = {RESULT, WORKER_LOG, FINGERPRINT, REQUIREMENTS}
     for name in files.names(folder):
-        if name in names or re.fullmatch(FAILURE.format(rank=r"\d+"), name):
+        if name in names or OF_RANK_OR_NODE.fullmatch(name):
             files.replace(folder / name, name.replace(".", f".{number}.", 1))
 
 
@@ -174,12 +179,12 @@ def read_result(folder: Path) -> Result | None:
 def read_config(folder: Path) -> schema.RunConfig:
     """The configuration of a run. Raises OSError, and ConfigError for what is none."""
     path = folder / CONFIG
-    return schema.parse(files.read_text(path), str(path))
+    return stored_config.parse(files.read_text(path), str(path))
 
 
 def write_config(folder: Path, config: schema.RunConfig) -> None:
     with documents.replacing(folder / CONFIG) as file:
-        file.write(schema.to_text(config).encode())
+        file.write(stored_config.to_text(config).encode())
 
 
 def parent_of(folder: Path) -> Path | None:
@@ -191,11 +196,12 @@ def parent_of(folder: Path) -> Path | None:
 def artifacts(folder: Path) -> list[Path]:
     """The files that belong into MLflow: all but the journal (its rows are the metrics), the mirror's state, a
     sweep's view (a tag of the experiment), the model unless `tracking.upload_model` says so, and whatever starts with
-    a dot."""
-    private = {JOURNAL, MIRROR, RUN, VIEW}
+    a dot. What `log_model` leaves is of a model of MLflow's own."""
+    private = {JOURNAL, MIRROR, RUN, VIEW, *exported_model.FILES}
     if files.exists(folder / MODEL) and not read_config(folder).tracking.upload_model:
         private.add(MODEL)
-    return [folder / name for name in files.names(folder) if name not in private and name[0] != "."]
+    names = (name for name in files.names(folder) if name not in private and not name.startswith((".", "journal-")))
+    return [folder / name for name in names]
 
 
 def run_folders(root: Path) -> list[Path]:

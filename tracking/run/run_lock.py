@@ -21,6 +21,7 @@ from typing import IO, Any
 
 from tracking.run import files, run_folder
 
+FOLLOWER = ".follower"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # what a file system without locks answers
 
@@ -34,12 +35,13 @@ class Running(Exception):
 
 
 @contextmanager
-def hold(folder: Path) -> Iterator[int]:
+def hold(folder: Path, name: str = run_folder.RUN_LOCK) -> Iterator[int]:
     """Be the one who runs the folder; yields the descriptor that processes of the run are to inherit.
 
-    Raises Running where somebody else does, OSError where the folder cannot be written to.
+    With the name FOLLOWER, be the one who follows it: that of a cluster's job is run by another. Raises Running where
+    somebody else does, OSError where the folder cannot be written to.
     """
-    with files.opened(folder / run_folder.RUN_LOCK, "a+") as file:
+    with files.opened(folder / name, "a+") as file:
         locks = _lock(file)
         file.truncate(0)
         json.dump(_identity(file) | {"locks": locks}, file)

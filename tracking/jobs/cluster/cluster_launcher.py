@@ -1,0 +1,188 @@
+"""The launcher whose jobs a scheduler runs: it makes their folders, submits them, and follows them from outside."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from conf.schema import ConfigError, RunConfig
+from tracking.jobs import console, resume, run_setup, supervision, sweep, unfinished
+from tracking.jobs.cluster import batch_script, ticket
+from tracking.jobs.cluster.following import Following
+from tracking.jobs.cluster.queue import queue_of
+from tracking.jobs.launcher import Launcher, exit_code
+from tracking.jobs.repair import repair
+from tracking.jobs.supervision import Interrupted
+from tracking.jobs.sweep import Job
+from tracking.jobs.uploads import tracking_command
+from tracking.run import run_folder, run_lock
+from tracking.stacks import Verdict
+
+
+class Detached(Exception):
+    """Nobody follows the jobs any more, which go on."""
+
+
+class ClusterLauncher(Launcher):
+    """Runs jobs as `cluster=` says. What runs them is trainers.supervisor, on every node of a job."""
+
+    _follows = False  # whether the jobs were submitted before
+
+    def check_jobs(self, configs: Sequence[RunConfig], verdicts: Sequence[Verdict]) -> None:
+        """Raise ConfigError for what the scheduler would refuse. What a stack needs is looked at on its nodes."""
+        if len({config.cluster.kind for config in configs}) > 1:
+            raise ConfigError("cluster: the jobs of a sweep are all of one kind; give one cluster")
+        queue_of(configs[0]).check(configs)
+
+    def dry_run(self, jobs: Sequence[Job], verdicts: Sequence[Verdict] = ()) -> int:
+        """Print the script of each job."""
+        self.check_jobs([job.config for job in jobs], verdicts)
+        sweep.name_jobs(jobs)
+        for number, job in enumerate(jobs, 1):
+            self._console.print(f"job {number} of {len(jobs)}: {' '.join(job.overrides) or 'defaults'}", style="bold")
+            folder = Path(job.config.runs_dir).resolve() / job.name
+            self._console.print(batch_script.text(job.config, folder, job.name), soft_wrap=True, markup=False)
+        self._console.print(f"{len(jobs)} checked; nothing was submitted (dry_run=true)")
+        return 0
+
+    def run_single(self, job: Job) -> int:
+        root = Path(job.config.runs_dir).resolve()
+        try:
+            folder = job.folder = self._submittable(job, root, None)
+        except OSError as error:
+            raise ConfigError(f"runs_dir={root}: {error}; give a folder that you can write to") from error
+        self._look_back(root)
+        return self._follow_single(job, folder)
+
+    def run_sweep(self, jobs: list[Job], argv: Sequence[str], folder: Path | None = None) -> int:
+        try:
+            return super().run_sweep(jobs, argv, folder)
+        except Detached:
+            return 0
+
+    def follow(self, folder: Path) -> int:
+        """Follow a sweep or a run that was submitted before. Raises ConfigError where somebody else does."""
+        self._follows = True
+        if run_folder.read_info(folder).kind != "sweep":
+            config = run_folder.read_config(folder)
+            return self._follow_single(Job(config, [], folder, run_folder.read_result(folder)), folder)
+        jobs = sweep.read(folder)
+        for job in jobs:
+            job.config.detach = False  # as they were submitted
+        sweep.name_jobs(jobs)
+        by_hash = sweep.folders_by_hash(folder)
+        for job in jobs:
+            if job.result is None:
+                there = [path for path in by_hash.get(job.config.config_hash(), []) if ticket.read(path)]
+                job.folder = there[-1] if there else None
+        return self.run_sweep(jobs, [], folder)
+
+    def _follow_single(self, job: Job, folder: Path) -> int:
+        self._mark(folder)
+        try:
+            with run_lock.hold(folder, run_lock.FOLLOWER):
+                self._schedule([job], 1, folder)
+        except run_lock.Running as error:
+            raise ConfigError(f"{folder}: {error}; it is followed already") from error
+        except Detached:
+            return 0
+        except Interrupted:
+            pass
+        assert job.result is not None
+        self._console.print(console.run_table(job.name, folder, job.result))
+        self._uploads.wait([folder])
+        self._uploads.print_link(folder)
+        return exit_code([job])
+
+    def _run_jobs(self, jobs: Sequence[Job], folder: Path) -> None:
+        # Who follows runs no job again that has failed meanwhile.
+        todo = [job for job in jobs if not job.finished and not (self._follows and job.result)]
+        for job in todo:
+            if job.result:
+                job.folder, job.result = None, None
+        left = f"{len(todo)} of {len(jobs)} jobs {'left' if self._follows else 'to run'}"
+        self._console.print(f"sweep {folder.name}: {left}", style="bold")
+        if not todo:
+            return
+        with suppress(Interrupted):
+            self._schedule(todo, jobs[0].config.cluster.jobs_at_once, folder)
+
+    def _schedule(self, jobs: Sequence[Job], at_once: int, folder: Path) -> None:
+        """Submit and follow jobs to their ends. Raises Detached, Interrupted."""
+        queue = queue_of(jobs[0].config)
+        parent = folder if run_folder.read_info(folder).kind == "sweep" else None
+        following = Following(
+            queue, self._uploads, self._console, lambda job: self._submittable(job, folder, parent), len(jobs)
+        )
+        todo = []
+        for job in jobs:
+            made = ticket.read(job.folder) if job.folder else None
+            if made:  # it may have ended meanwhile
+                following.take_up(job, made)
+            else:
+                todo.append(job)
+        try:
+            if jobs[0].config.detach:
+                following.detach(todo, at_once)
+                raise self._detached(folder)
+            following.follow(todo, at_once)
+        except Interrupted as error:
+            if queue.outlives and not wants_cancel(error):
+                following.detach(todo, at_once)
+                raise self._detached(folder) from error
+            self._console.print(f"stopped by {error}: the jobs are cancelled")
+            following.cancel()
+            raise
+
+    def _detached(self, folder: Path) -> Detached:
+        self._console.print(f"detached; the jobs go on. Follow them with: {follow_command(folder)}", soft_wrap=True)
+        return Detached()
+
+    def _submittable(self, job: Job, root: Path, parent: Path | None) -> Path:
+        """The folder of a job that is to be submitted: a new one, or that of the run which it continues."""
+        if job.checkpoint:
+            folder = job.checkpoint.folder
+            repair(folder)
+            resume.reopen(folder, job.checkpoint)
+            return folder
+        folder = run_setup.make_folder(job.name, root, parent)
+        run_setup.prepare(folder, job.name, job.config, job.overrides, self._uploads.uri, parent)
+        return folder
+
+    def _mark(self, folder: Path) -> None:
+        if not self._offline:
+            unfinished.mark(folder)
+
+
+def wants_cancel(error: Interrupted) -> bool:
+    """Whether the user who pressed Ctrl-C wants the jobs cancelled; who cannot be asked wants them to go on."""
+    supervision.raise_on_signals()
+    if error.signum != signal.SIGINT or not sys.stdin.isatty():
+        return False
+    try:
+        return input("\nCancel the jobs (c), or detach and let them go on (d)? [d] ").strip().lower().startswith("c")
+    except (EOFError, Interrupted):
+        return False
+
+
+def follow_command(folder: Path) -> str:
+    return f"{tracking_command()} follow {os.path.relpath(folder)}"
+
+
+def follow(folder: Path, started: float) -> int:
+    """Follow what was submitted from `folder`; the exit code of launch.py. Raises ConfigError."""
+    jobs = sweep.read(folder) if run_folder.read_info(folder).kind == "sweep" else []
+    config = jobs[0].config if jobs else run_folder.read_config(folder)
+    if config.cluster.kind != "slurm":
+        raise ConfigError(f"{folder}: was not submitted to a cluster; show it with {tracking_command()} report")
+    config.detach = False
+    return ClusterLauncher(config, [], unused, started).follow(folder)
+
+
+def unused(config: RunConfig, folder: Path) -> None:
+    """No worker is started by who follows."""
+    raise AssertionError(folder)

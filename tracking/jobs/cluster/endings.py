@@ -1,0 +1,80 @@
+"""How a run has ended whose nodes left no word of it: by what the scheduler says of its job."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from conf.schema import ConfigError, RunConfig
+from tracking.jobs import supervision
+from tracking.jobs.cluster import slurm, ticket
+from tracking.jobs.cluster.slurm import State
+from tracking.jobs.cluster.task import PLACE
+from tracking.jobs.cluster.ticket import Ticket
+from tracking.run import Failure, Running, failures, files, run_folder
+
+NODE = re.compile(r"Node failure on (\S+)")  # as srun says it
+
+
+def unknown(job_id: str) -> Failure:
+    return Failure("error", f"Slurm has job {job_id} no more, and nothing says how it ended (there is no accounting)")
+
+
+def end(folder: Path, config: RunConfig, job_id: str, state: State | None) -> None:
+    """Give the run its result where its nodes have left none."""
+    failure = None
+    if run_folder.read_result(folder) is None:
+        failure = state.failure(job_id) if state else unknown(job_id)
+        failure.traceback = last_printed(folder) or failures.last_words(folder)
+        words = failure.traceback.strip().splitlines()
+        if failure.kind == "node_fail" and (match := NODE.search(failure.traceback)):
+            failure.message += f": {match[1]}"
+        if failure.kind == "error" and words:
+            failure.message += f"; it last printed: {words[-1]}"
+    with suppress(OSError):
+        supervision.record_given_up(folder, config, failure)
+    supervision.end(folder, failure)
+    for name in files.names(folder):  # what nodes that were killed have left there
+        if name.startswith(PLACE):
+            shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def requeued(folder: Path, made: Ticket, state: State | None) -> bool:
+    """Queue a job again that lost its nodes, where Slurm has not, and as often as it may."""
+    if state is None or state.word not in slurm.LOST or made.requeues >= made.max_requeues:
+        return False
+    try:
+        slurm.requeue(made.job_id)
+    except (slurm.Away, ConfigError):
+        return False
+    made.requeues += 1
+    ticket.write(folder, made)
+    return True
+
+
+def failure_of(folder: Path) -> Failure | None:
+    """Why a run has ended that a scheduler had a job for; None for one of no scheduler.
+
+    Raises Running while the job is there, or where the scheduler does not answer.
+    """
+    made = ticket.read(folder)
+    if made is None or made.kind != "slurm":
+        return None
+    try:
+        state = slurm.states([made.job_id]).get(made.job_id)
+    except slurm.Away as error:
+        raise Running(f"Slurm's job {made.job_id} has it, and Slurm does not answer: {error}") from None
+    if state is not None and state.active:
+        raise Running(f"Slurm's job {made.job_id} has it, and {state}", certain=True)
+    return state.failure(made.job_id) if state else unknown(made.job_id)
+
+
+def last_printed(folder: Path) -> str:
+    """The end of what Slurm and its commands printed in the job."""
+    path = folder / ticket.PRINTED
+    if not files.exists(path):
+        return ""
+    with files.opened(path, "rb") as file:
+        return str(file.read()[-failures.LAST_WORDS_BYTES :].decode(errors="replace"))

@@ -1,0 +1,30 @@
+"""Mirrors a run from its first node: python -m tracking.jobs.cluster.mirror_process FOLDER, beside the supervisor."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from tracking import server
+from tracking.jobs.mirror_thread import MirrorThread
+from tracking.run import run_folder
+
+POLL_SEC = 0.5
+
+
+def main(folder: Path) -> int:
+    """Mirror until the run has a result or its supervisor is gone; then send the rest. 0 where MLflow has it all."""
+    config, supervisor = run_folder.read_config(folder), os.getppid()
+    uri = server.absolute_uri(config.tracking.uri) if config.tracking.uri else server.default_uri()
+    mirror = MirrorThread(folder, uri).start()
+    while run_folder.read_result(folder) is None and os.getppid() == supervisor:
+        time.sleep(POLL_SEC)
+    return 0 if mirror.close(config.tracking.upload_wait_sec) else 1
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # It is meant for the supervisor.
+    sys.exit(main(Path(sys.argv[1])))

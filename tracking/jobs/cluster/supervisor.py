@@ -1,0 +1,194 @@
+"""A node's part of a run that a scheduler has started. It trains, samples the node, and knows nothing of MLflow."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from conf import installation
+from conf.checks import check_precision
+from conf.schema import ConfigError, RunConfig
+from tracking.jobs import resume, supervision
+from tracking.jobs.cluster import batch_script, slurm, ticket
+from tracking.jobs.cluster.task import Task
+from tracking.jobs.cluster.ticket import Ticket
+from tracking.jobs.several import node_supervision, nodes
+from tracking.jobs.several.nodes import Nodes
+from tracking.run import Failure, Journal, attempts, checkpoints, journal, run_folder, run_lock
+from tracking.run import nodes as node_names
+
+WARNED = signal.SIGUSR2  # what `#SBATCH --signal` asks for
+TAG = "cluster.job_id"
+MIRROR = installation.module("tracking.jobs.cluster.mirror_process")
+PR_SET_PDEATHSIG = 1  # The number is from linux/prctl.h.
+PATIENCE_SEC = 30.0  # in which the first node has ended all that it runs
+LAUNCHED_BY = os.getppid()
+
+
+def supervise(
+    folder: Path, gpus: Sequence[Any], worker_command: Callable[[RunConfig, Path], Any], started: float
+) -> int:
+    """Train this node's part of the run in `folder`; the exit code, AGAIN where the job is to be queued again.
+
+    `gpus` are those visible here; `started` is when this process began, on the monotonic clock.
+    """
+    supervision.raise_on_signals(WARNED)
+    die_with_parent()
+    config, task = run_folder.read_config(folder), Task.read()
+    os.environ[node_names.NAME] = task.node
+    config = dataclasses.replace(config, node_rank=task.rank)
+    uuids = [gpu.uuid for gpu in gpus[: int(config.gpus)]]
+    try:
+        with ExitStack() as stack:
+            held = stack.enter_context(run_lock.hold(folder)) if task.rank == 0 else -1
+            others = met(config, folder, task, gpus, stack)
+            if task.rank:
+                return other(folder, config, task, worker_command, uuids, others)
+            return first(folder, config, task, worker_command, uuids, others, started, held)
+    except supervision.Interrupted as error:
+        return interrupted(folder, config, task, error.signum)
+    except run_lock.Running as error:
+        say(f"node {task.node}: {folder}: {error}")
+        return 1
+    except (ConfigError, OSError) as error:
+        kind = "bad_input" if isinstance(error, ConfigError) else "error"
+        say(f"node {task.node}: {error}")
+        if task.rank == 0:
+            supervision.end(folder, Failure(kind, f"node {task.node}: {error}"))
+        return 1
+
+
+def met(config: RunConfig, folder: Path, task: Task, gpus: Sequence[Any], stack: ExitStack) -> Nodes | None:
+    """The other nodes once all have met; None for a run on one. Raises ConfigError where a node lacks something."""
+
+    def check() -> None:
+        task.check(config, len(gpus))
+        check_precision(config, gpus)
+
+    if config.nodes == 1:
+        check()
+        return None
+    return stack.enter_context(nodes.met(config, folder / task.place, task.address(), check))
+
+
+def first(
+    folder: Path, config: RunConfig, task: Task, worker_command: Callable[[RunConfig, Path], Any],
+    uuids: list[str], others: Nodes | None, started: float, held: int,
+) -> int:  # fmt: skip
+    Journal(folder / run_folder.JOURNAL).close()  # a last line that lacks its newline alone is whole with it
+    if begun(folder):
+        resume.reopen(folder, checkpoints.newest(folder), "requeued")
+    if ticket.read(folder) is None:  # who submitted it was killed before it could say so
+        ticket.write(folder, Ticket(config.cluster.kind, task.job_id, config.cluster.max_requeues))
+    log = Journal(folder / run_folder.JOURNAL)
+    log.tags({TAG: task.job_id})
+    log.close()
+    result, mirror = None, start_mirror(folder, config)
+    try:
+        if others:
+            others.announce(folder)
+            config = dataclasses.replace(config, rendezvous=others.rendezvous)
+        command = worker_command(config, folder)
+        result = supervision.run_job(folder, config, command, uuids, lambda record: None, started, held, others)
+    finally:
+        if others:
+            others.end(result.failure if result else None)
+            others.wait_for_ends()
+        if mirror and result:
+            with suppress(subprocess.TimeoutExpired):
+                mirror.wait(config.tracking.upload_wait_sec + PATIENCE_SEC)
+    return 1 if result.failure else 0
+
+
+def start_mirror(folder: Path, config: RunConfig) -> subprocess.Popen[bytes] | None:
+    """What writes to MLflow from this node, where it is to; it ends with this process."""
+    if config.cluster.mirror != "node" or config.tracking.offline:
+        return None
+    return subprocess.Popen([sys.executable, "-P", "-m", MIRROR, str(folder)], stdin=subprocess.DEVNULL)
+
+
+def other(
+    folder: Path, config: RunConfig, task: Task, worker_command: Callable[[RunConfig, Path], Any],
+    uuids: list[str], others: Nodes | None,
+) -> int:  # fmt: skip
+    assert others is not None
+    others.folder()
+    config = dataclasses.replace(config, rendezvous=others.rendezvous)
+    try:
+        command = worker_command(config, folder)
+    except ConfigError as error:
+        others.end(Failure("bad_input", f"node {task.node}: {error}"))
+        raise
+    failure = node_supervision.run_node(folder, config, command, uuids, others, stopped)
+    say(f"node {task.node}: {failure.message}" if failure else f"node {task.node}: its part has ended")
+    return 1 if failure else 0
+
+
+def die_with_parent() -> None:
+    """Be told to stop when slurmstepd is gone: nobody else would, and no job would end."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def lost(node: str) -> Failure:
+    return Failure("node_fail", f"node {node}: its slurmstepd was killed")
+
+
+def stopped(error: supervision.Interrupted) -> Failure:
+    """What a node but the first tells the others when it was told to stop."""
+    return node_supervision.stopped(error) if os.getppid() == LAUNCHED_BY else lost(node_names.name())
+
+
+def orphaned(folder: Path, task: Task) -> int:
+    """End the job, which Slurm takes for running as long as srun waits for a slurmstepd that is gone."""
+    failure = lost(task.node)
+    say(failure.message)
+    if task.rank == 0:
+        supervision.end(folder, failure)
+    deadline = time.monotonic() + PATIENCE_SEC
+    while run_folder.read_result(folder) is None and time.monotonic() < deadline:  # the first node says why
+        time.sleep(0.2)
+    with suppress(slurm.Away, ConfigError):
+        slurm.cancel([task.job_id])
+    return 1
+
+
+def say(words: str) -> None:
+    """Print for who reads what Slurm keeps of the job; a slurmstepd that is gone reads nothing."""
+    with suppress(OSError):
+        print(words, flush=True)
+
+
+def begun(folder: Path) -> bool:
+    """Whether a worker was started since the run was made, or was last taken up again."""
+    keys = [event.key for event in journal.events(folder / run_folder.JOURNAL)]
+    return "init_start" in keys[len(keys) - keys[::-1].index(attempts.RESUME) if attempts.RESUME in keys else 0 :]
+
+
+def interrupted(folder: Path, config: RunConfig, task: Task, signum: int) -> int:
+    """Say how a run that was told to stop has ended; the exit code. No process of it is left.
+
+    Where Slurm ends or moves the job, its state tells why when it has ended: then who follows says it.
+    """
+    name = signal.Signals(signum).name
+    if os.getppid() != LAUNCHED_BY:
+        return orphaned(folder, task)
+    facts = slurm.facts(task.job_id)
+    makes_room = facts.get("PreemptTime", "None") != "None"
+    again = config.cluster.kind == "slurm" and task.restarts < config.cluster.max_requeues
+    if again and (signum == WARNED or makes_room):
+        say(f"node {task.node}: stopped by {name}; the job is queued again")
+        return batch_script.AGAIN
+    say(f"node {task.node}: stopped by {name}")
+    by_slurm = makes_room or facts.get("JobState") not in (None, "RUNNING")
+    if task.rank == 0 and not (config.cluster.kind == "slurm" and by_slurm):
+        supervision.end(folder, Failure(f"signal:{signum}", f"node {task.node}: stopped by {name}"))
+    return 1
