@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
+from torch import nn
 
+from conf import installation
 from conf.schema import ConfigError, RunConfig
 from trainers.data.types import Batch, ClassificationData, Data, DetectionData, Loader, Shard, Versioned, Viewable
 from trainers.ops.batchnorm import average_running_statistics
@@ -69,6 +72,14 @@ class TrialModule(pl.LightningModule):
         """The metrics over all processes of what was evaluated since the last call; a collective call."""
         raise NotImplementedError
 
+    def predictor(self, batch: Batch) -> tuple[nn.Module, torch.Tensor]:
+        """The network as it predicts, and its input out of a batch: what `log_model=true` exports by torch.export.
+
+        It takes and returns one tensor, whose first dimension is that of the samples. It shares its weights with the
+        module, is copied to the CPU, and needs no more than the module itself there.
+        """
+        raise NotImplementedError
+
     def write_report(self, run_dir: Path) -> None:
         """Write plots, and the data behind them, of the last evaluation; called on rank 0, off the clock."""
 
@@ -81,8 +92,11 @@ class Workload:
 
 
 def load_workload(config: RunConfig) -> Workload:
-    """Import the workload that the config names. Raises ConfigError where there is none."""
+    """Import the workload that the config names; `trainers.` is ours, wherever that lies. Raises ConfigError where
+    there is none."""
     module_name, _, name = config.model.workload.partition(":")
+    if module_name.startswith("trainers."):
+        module_name = installation.module(module_name)
     try:
         workload = getattr(importlib.import_module(module_name), name)
     except (ImportError, AttributeError, ValueError) as error:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tracking.mirror import mlflow_run
 from tracking.mirror.log_batches import log_batches
-from tracking.run import run_folder
+from tracking.run import nodes, run_folder
 from tracking.server import PatientClient, TrackingRefused, TrackingUnavailable
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class Expected:
 def expected(folder: Path, end_tags: Iterable[str], left_out: Collection[str]) -> Expected:
     """What a journal and the tags of the end come to, without the "params KEY" and "tags KEY" that are left out."""
     contents = Expected()
-    for batch in log_batches(folder / run_folder.JOURNAL, 0):
+    names = [run_folder.JOURNAL, *nodes.other_journals(folder)]
+    for batch in (batch for name in names for batch in log_batches(folder / name, 0)):
         for key, value, time_ms, step in batch.metrics:
             row = (step, time_ms, as_stored(value))
             contents.rows.setdefault(key, set()).add(hash(row))

@@ -1,4 +1,4 @@
-"""What MLflow's pages say of a run as a whole: its description, and the dataset that it was trained on."""
+"""What MLflow's pages say of a run as a whole: its description, and the datasets of its training and evaluation."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ if TYPE_CHECKING:
 
 NOTE_TAG = "mlflow.note.content"
 LAST_WORDS_CHARS = 4000
-TRAIN_SAMPLES = "train_samples"  # mllog's key: the number of samples in the training set
+# mllog's keys for the number of samples in a dataset's parts; MLflow's name for what a part is for, and what is added
+# to the dataset's name.
+PARTS = {"train_samples": ("training", ""), "eval_samples": ("eval", "-eval")}
 GENERATED = "generated"  # the digest of a dataset that has none, since it is made as it is used
 
 
 def recorded(folder: Path) -> dict[str, str]:
-    """The params and tags of a run's journal, the newest value of each, and the size of its training set."""
+    """The params and tags of a run's journal, the newest value of each, and the sizes of its datasets."""
     values: dict[str, str] = {}
     for record, _ in journal.read(folder / run_folder.JOURNAL):
         if record.kind in ("params", "tags"):
             values |= {key: str(value) for key, value in record.values.items()}
-        elif record.key == TRAIN_SAMPLES:
-            values[TRAIN_SAMPLES] = f"{record.value:.0f}"
+        elif record.key in PARTS:
+            values[record.key] = f"{record.value:.0f}"
     return values
 
 
@@ -67,16 +69,20 @@ def _hardware(values: Mapping[str, str]) -> str:
     return f" on {where}" + (f", {precision}" if precision else "")
 
 
-def dataset_input(values: Mapping[str, str]) -> DatasetInput | None:
-    """The dataset of a run as MLflow knows one: name, digest and number of training samples; None where it is unknown.
+def dataset_inputs(values: Mapping[str, str]) -> list[DatasetInput]:
+    """A run's datasets as MLflow knows them: name, digest and number of samples; none where that is unknown.
 
-    MLflow keeps one of each name and digest in an experiment, so that sending it again changes nothing.
+    MLflow keeps one of each name and digest in an experiment, so that sending it again changes nothing. Training and
+    evaluation have different numbers of samples, and therefore different names.
     """
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     name, digest = values.get("dataset"), values.get("data.version", GENERATED)
-    if not name or TRAIN_SAMPLES not in values:
-        return None
-    profile = json.dumps({"num_rows": int(values[TRAIN_SAMPLES])})
-    dataset = Dataset(name, digest, "code", json.dumps({"tags": mlflow_run.SOURCE}), profile=profile)
-    return DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])
+    source = json.dumps({"tags": mlflow_run.SOURCE})
+    inputs = []
+    for key, (context, suffix) in PARTS.items():
+        number = values.get(key, "")
+        if name and number.isdecimal() and int(number):
+            dataset = Dataset(name + suffix, digest, "code", source, profile=json.dumps({"num_rows": int(number)}))
+            inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", context)]))
+    return inputs

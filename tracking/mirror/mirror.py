@@ -19,8 +19,9 @@ from tracking.mirror.artifact_uploads import ArtifactUploads
 from tracking.mirror.description import NOTE_TAG
 from tracking.mirror.log_batches import log_batches
 from tracking.mirror.mlflow_run import UID_TAG, VIEW_TAG
+from tracking.mirror.model_upload import ModelUpload
 from tracking.mirror.state import STATUS, State
-from tracking.run import Result, documents, files, run_folder
+from tracking.run import Result, documents, files, nodes, run_folder
 from tracking.server import ENVIRONMENT, PatientClient, TrackingRefused, TrackingUnavailable, absolute_uri
 
 LOCK = ".mirror.lock"
@@ -45,6 +46,7 @@ class Mirror:
         hint = f"{folder / run_folder.MIRROR} can be deleted to upload the folder as a new run"
         self._client = PatientClient(uri, hint)
         self._uploads = ArtifactUploads(folder, self._client)
+        self._model = ModelUpload(folder, self._client)
         self._seen: str | None = None  # the run that was found to be this folder's
         self.state = self._load()
 
@@ -81,6 +83,7 @@ class Mirror:
             self.state.compared = False
             self._until_held(lambda: self._send_rows(result))
             self._until_held(lambda: self._uploads.send(self._ensure_run(), self.state, self._save))
+            self._until_held(lambda: self._model.send(self._ensure_run(), self.state, self._save))
             self.state.compared = True
             self._save()
 
@@ -99,7 +102,7 @@ class Mirror:
         wanted = comparison.expected(self.folder, end_tags, self.state.left_out)
         lacks = comparison.lacking(self._client, run_id, wanted, STATUS[result.status])
         if lacks:
-            self.state.offset, self.state.params, self.state.status = 0, {}, None
+            self.state.offset, self.state.params, self.state.status, self.state.others = 0, {}, None, {}
             self._save()
         return lacks
 
@@ -110,17 +113,25 @@ class Mirror:
             self._save()
 
     def _ship(self) -> int:
-        num_rows = 0
         run_id = self._ensure_run()
         if self.state.status and run_folder.read_result(self.folder) is None:
             self._reopen(run_id)
-        path = self.folder / run_folder.JOURNAL
-        if files.exists(path) and path.lstat().st_size < self.state.offset:
-            self.state.offset = 0  # a machine that went down lost the journal's last lines, and others took their place
-        for batch in log_batches(path, self.state.offset, self.state.params):
+        return sum(
+            self._ship_journal(run_id, name) for name in [run_folder.JOURNAL, *nodes.other_journals(self.folder)]
+        )
+
+    def _ship_journal(self, run_id: str, name: str) -> int:
+        num_rows, path, own = 0, self.folder / name, name == run_folder.JOURNAL
+        offset = self.state.offset if own else max(0, self.state.others.get(name, 0))
+        if files.exists(path) and path.lstat().st_size < offset:
+            offset = 0  # a machine that went down lost the journal's last lines, and others took their place
+        for batch in log_batches(path, offset, self.state.params):
             left_out = row_uploads.send(self._client, run_id, self.info.uid, batch) if len(batch) else []
             num_rows += len(batch)
-            self.state.offset = batch.offset
+            if own:
+                self.state.offset = batch.offset
+            else:
+                self.state.others[name] = batch.offset
             self.state.params |= batch.params
             self.state.time_ms = max(batch.time_ms, self.state.time_ms)  # a wall clock can be set back
             self.state.refused += [words for words in batch.refused if words not in self.state.refused]
@@ -153,9 +164,9 @@ class Mirror:
         if tags:
             with self._client.request() as client:
                 client.log_batch(run_id, tags=[RunTag(*tag) for tag in tags.items()])
-        if dataset := description.dataset_input(values):
-            with suppress(TrackingRefused), self._client.request() as client:  # a store may have no place for it
-                client.log_inputs(run_id, [dataset])
+        if datasets := description.dataset_inputs(values):
+            with suppress(TrackingRefused), self._client.request() as client:  # a store may have no place for them
+                client.log_inputs(run_id, datasets)
         self._share_view()
         end_ms = max(self.state.time_ms, self.info.created_ms, failure.time_ms if failure else 0)
         with self._client.request() as client:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from conf.installation import LAUNCH
 from conf.secrets import strip_credentials
 from tracking.server import TrackingRefused, TrackingUnavailable, artifact_root
 
@@ -18,7 +19,7 @@ VIEW_TAG = "mlflow.sharedViewState."  # starts an experiment's tag, and a view's
 # Without it, MLflow's UI opens an experiment on traces, which a training has none of.
 KIND_TAG, KIND = "mlflow.experimentKind", "custom_model_development"
 UNKNOWN_KINDS = (None, "", "no_inferred_type")
-SOURCE = {"mlflow.source.name": "launch.py", "mlflow.source.type": "LOCAL"}
+SOURCE = {"mlflow.source.name": LAUNCH, "mlflow.source.type": "LOCAL"}
 
 
 def answered(found_id: str, what: str) -> str:

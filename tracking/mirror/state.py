@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from tracking.run import documents, files, journal, run_folder, stored
+from tracking.run import documents, exported_model, files, journal, nodes, run_folder, stored
 
 # The status of a result, and what MLflow calls it.
 STATUS = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
@@ -18,6 +18,7 @@ class State:
     run_id: str | None = None
     num_creations: int = 0  # how often a creation of the run was begun: one may land when its answer is long lost
     offset: int = 0  # bytes of the journal that MLflow has acknowledged
+    others: dict[str, int] = field(default_factory=dict)  # the same of each other node's journal, by its name
     time_ms: int = 0  # time of the latest record before the offset
     params: dict[str, str] = field(default_factory=dict)  # what MLflow has of them; there they never change
     refused: list[str] = field(default_factory=list)  # values that MLflow can never hold; they are in the journal
@@ -27,6 +28,9 @@ class State:
     status: str | None = None  # MLflow's status, once the run is terminated there
     failure: str | None = None  # the tag `failure`, where the run has it
     view: bool = False  # whether the experiment has the sweep's view
+    model_id: str | None = None  # of the logged model that was made of the run's
+    registered: str = ""  # NAME/VERSION of the registered model, where there is one
+    model: list[int] | None = None  # size and time of the file that says what was exported, once MLflow has all of it
     compared: bool = False  # whether the server was found to hold all of this, once the run had ended
 
 
@@ -54,6 +58,14 @@ def signatures(folder: Path) -> dict[str, list[int]]:
     return {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}
 
 
+def signature_of(folder: Path, name: str) -> list[int] | None:
+    """Size and modification time of a file; None where there is none."""
+    if not files.exists(folder / name):
+        return None
+    stat = (folder / name).lstat()
+    return [stat.st_size, stat.st_mtime_ns]
+
+
 def complete(folder: Path, state: State) -> bool:
     """Whether MLflow holds the whole of a run that has ended, and was asked whether it does."""
     result = run_folder.read_result(folder)
@@ -61,7 +73,12 @@ def complete(folder: Path, state: State) -> bool:
         result is not None
         and state.compared
         and state.status == STATUS[result.status]
+        and signature_of(folder, exported_model.ABOUT) in (None, state.model)
         # A run that was resumed has more artifacts: its earlier attempts' files have other names since.
         and state.artifacts.items() >= signatures(folder).items()
         and next(journal.read(folder / run_folder.JOURNAL, state.offset), None) is None
+        and not any(
+            next(journal.read(folder / name, max(0, state.others.get(name, 0))), None)
+            for name in nodes.other_journals(folder)
+        )
     )

@@ -18,6 +18,7 @@ from tracking.server.links import (
     ui_command,
     view_link,
 )
+from tracking.server.models import check_models
 from tracking.server.patient_client import PatientClient
 from tracking.server.stores import check_location
 from tracking.server.uris import absolute_uri, artifact_root, default_uri, named
@@ -31,6 +32,7 @@ __all__ = [
     "answers",
     "artifact_root",
     "check_location",
+    "check_models",
     "check_server",
     "compare_link",
     "connection",

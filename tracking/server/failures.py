@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
+from conf.installation import TRACKING
 from conf.secrets import redact, strip_credentials
 from tracking.environment import importing_mlflow
 from tracking.server import answer_check, connection, permissions, recipients
@@ -131,8 +132,8 @@ def _forbidden(uri: str, error: object) -> str:
     if why := connection.has_credentials(uri) and recipients.withheld(uri):
         return f"{_message(uri, error)}: it does not allow this without credentials, and {why}"
     return (
-        f"{_message(uri, error)}: a run needs EDIT on its experiment; `python -m tracking doctor` says what you have "
-        "and who can grant it. Nothing is lost: `python -m tracking sync` uploads the rest"
+        f"{_message(uri, error)}: a run needs EDIT on its experiment; `{TRACKING} doctor` says what you have "
+        f"and who can grant it. Nothing is lost: `{TRACKING} sync` uploads the rest"
     )
 
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
+from conf.installation import TRACKING
 from conf.secrets import strip_credentials
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def withheld(uri: str) -> str | None:
     if not is_named(uri):
         return (
             "yours were not sent, since you have not named this server, only the run's folder does. If it is yours, set"
-            f" MLFLOW_TRACKING_URI={_bare(uri)}, or give python -m tracking sync --to {_bare(uri)} FOLDER"
+            f" MLFLOW_TRACKING_URI={_bare(uri)}, or give {TRACKING} sync --to {_bare(uri)} FOLDER"
         )
     server = server_of(uri)
     if server.startswith("http:") and not is_this_machine(uri):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from conf.installation import TRACKING
 from conf.secrets import redact, strip_credentials
 from tracking.server import recipients
 from tracking.server.failures import TrackingRefused
@@ -38,7 +39,7 @@ def _not_named(uri: str, why: str) -> str:
     shown = strip_credentials(uri)
     return (
         f"{shown}: you have not named this store, only the run's folder does, and {why}. If it is yours, set"
-        f" MLFLOW_TRACKING_URI={shown}, or give python -m tracking sync --to {shown} FOLDER"
+        f" MLFLOW_TRACKING_URI={shown}, or give {TRACKING} sync --to {shown} FOLDER"
     )
 
 

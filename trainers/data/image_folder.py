@@ -110,7 +110,7 @@ class ImageFolderData:
         if self._reader is None:
             num_threads = self.num_threads
             if num_threads is None:
-                num_threads = threads_per_process(shard.world_size)
+                num_threads = threads_per_process(shard.num_local)
             self._reader = JpegReader(shard.device, num_threads, self.decode, self.max_image_pixels)
         return self._reader
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -23,6 +24,11 @@ class Shard:
     rank: int
     world_size: int
     device: torch.device
+
+    @property
+    def num_local(self) -> int:
+        """The run's processes on this machine, which torchrun counts; without it all of them."""
+        return int(os.environ.get("LOCAL_WORLD_SIZE", self.world_size))
 
 
 class Loader(Protocol):

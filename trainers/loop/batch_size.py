@@ -1,4 +1,4 @@
-"""Whether an epoch can fill a global batch."""
+"""How many samples a dataset has, and whether an epoch can fill a global batch."""
 
 from __future__ import annotations
 
@@ -22,3 +22,9 @@ def checked_train_samples(data: Data, config: RunConfig, shard: Shard) -> int:
         f"batch_size={config.device_batch_size()}{devices}: larger than the training set of dataset="
         f"{config.dataset.name}, which has {num_samples:,} samples; {next_step}"
     )
+
+
+def num_eval_samples(data: Data, shard: Shard) -> int:
+    """The number of samples that an evaluation goes through; 0 where nothing is evaluated."""
+    loader = data.eval_loader(1, Shard(0, 1, shard.device))
+    return 0 if loader is None else len(loader)

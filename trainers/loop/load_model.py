@@ -1,4 +1,4 @@
-"""Makes a trained model again from the file that `save_model` left (see trainers.loop.trained_model)."""
+"""Makes a trained model again from the file that `save_model` left (see trainers.loop.kept.trained_model)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from conf import schema
+from conf import schema, stored_config
 from trainers.loop.build import make_data, make_module
 from trainers.workload import Data, TrialModule, load_workload
 
@@ -18,7 +18,7 @@ def load_model(path: Path | str, data: Data | None = None) -> TrialModule:
     where the configuration says. Raises FileNotFoundError, and ConfigError where workload or dataset are not there.
     """
     saved = torch.load(path, map_location="cpu", weights_only=True)
-    config = schema.from_dict(schema.RunConfig, saved["config"])
+    config = stored_config.from_dict(schema.RunConfig, saved["config"])
     workload = load_workload(config)
     module = make_module(workload, make_data(workload, config.dataset) if data is None else data, config)
     module.load_state_dict(saved["state_dict"])

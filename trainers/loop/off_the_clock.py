@@ -15,8 +15,8 @@ from conf.schema import RunConfig
 from tracking.measure import throughput
 from tracking.run import Journal
 from trainers.loop import precision
+from trainers.loop.kept.trained_model import BestWeights
 from trainers.loop.memory import naming_the_batch_that_fits
-from trainers.loop.trained_model import BestWeights
 from trainers.loop.warmup import flops_per_sample, warm_up
 from trainers.workload import Data, Loader, Shard, TrialModule, Versioned
 

@@ -16,14 +16,15 @@ from pytorch_lightning.profilers import PassThroughProfiler
 from pytorch_lightning.strategies import SingleDeviceStrategy, Strategy
 
 from conf.schema import DatasetConfig, RunConfig
-from tracking.measure import TrialCallback, summary, throughput
-from tracking.run import Journal, attempts, checkpoints, journal, run_folder
+from tracking.measure import TrialCallback, node_spread, summary, throughput
+from tracking.run import Journal, attempts, checkpoints, journal, nodes, run_folder
 from trainers.loop import ddp, precision
-from trainers.loop.batch_size import checked_train_samples
+from trainers.loop.batch_size import checked_train_samples, num_eval_samples
 from trainers.loop.build import make_data, make_module
 from trainers.loop.checkpoint import CheckpointCallback
+from trainers.loop.kept import export_model
+from trainers.loop.kept.trained_model import BestWeights, best_weights, save
 from trainers.loop.off_the_clock import OffTheClock, dispensable
-from trainers.loop.trained_model import BestWeights, best_weights, save
 from trainers.workload import Data, Loader, Shard, TrialModule, Workload, load_workload, viewed
 
 logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
@@ -40,10 +41,12 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     log = Journal(run_dir / run_folder.JOURNAL) if shard.rank == 0 else None
     workload = load_workload(config)
     module, data = build(workload, config, shard, log)
+    export_model.check(config, module)
     train_loader, eval_loader, test_loader = loaders(data, config, shard)
     num_train = checked_train_samples(data, config, shard)
     if log:
         log.event("train_samples", num_train)
+        log.event("eval_samples", num_eval_samples(data, shard))
     best = best_weights(config, holds=shard.rank == 0, evaluate=eval_loader is not None)
     unclocked = OffTheClock(config, run_dir, shard, log, gpu, module, data, best, test_loader, eval_loader is not None)
     callback = TrialCallback(
@@ -55,13 +58,19 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     trainer.callbacks += asked_for(config, run_dir, shard, log, best)  # type: ignore[attr-defined]
     trainer.fit(module, train_loader, eval_loader, ckpt_path=continued(run_dir, callback), weights_only=True)
 
-    measured = summary.devices(config, callback, unclocked.flops_per_sample, gpu)
+    measured = summary.devices(config, callback.meter, unclocked.flops_per_sample, gpu)
+    meter = callback.meter
+    spread = node_spread.by_node(meter.windows, meter.ranks.words(nodes.name()))
     if log:
-        summary.write(config, run_dir, log, callback, measured | unclocked.test_metrics, workload.unit)
+        figures = measured | unclocked.test_metrics
+        summary.write(config, run_dir, log, meter, figures, workload.unit, by_node=spread)
         checkpoints.remove(run_dir)
         if config.save_model != "none":
             with dispensable("model"):  # The run has its result by now.
                 save(config, run_dir, log, module, best, environment)
+        if config.log_model:
+            with dispensable("logged model"):
+                export_model.export(config, run_dir, log, module, data, best)
     dist.destroy_process_group()
 
 
@@ -93,8 +102,8 @@ def continued(run_dir: Path, callback: TrialCallback) -> Path | None:
     resume = attempts.newest_resume(events)
     if resume is None:
         return None
-    callback.windows += throughput.recorded(attempts.history(events))
-    return run_dir / resume.values["checkpoint"]
+    callback.meter.windows += throughput.recorded(attempts.history(events))
+    return run_dir / resume.values["checkpoint"] if resume.values["checkpoint"] else None
 
 
 def make_trainer(

@@ -18,10 +18,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf import schema
+from conf import installation, schema
 from tracking.environment import fingerprint
-from tracking.run import Failure, Journal, Result, documents, failures, run_folder
+from tracking.run import Failure, Journal, Result, documents, failures, nodes, run_folder
 from tracking.stacks import expected
+from trainers.loop import of_nodes
 from trainers.stack import LAUNCHER
 
 if TYPE_CHECKING:
@@ -86,11 +87,15 @@ def run_training(run_dir: Path) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import elastic_launch
 
+    if config.nodes > 1:
+        of_nodes.use_the_route()
     try:
         facts = collector.finish(torch, range(processes if config.on_gpu() else 0))
         environment = record_environment(config, run_dir, facts)
+        if config.nodes > 1:
+            environment |= of_nodes.compared(config, run_dir)
         assert not torch.cuda.is_initialized(), "a forked process cannot use CUDA once its parent has"
-        elastic_launch(torchrun(run_dir, processes), run_rank)(run_dir, environment)
+        elastic_launch(torchrun(config, run_dir), run_rank)(run_dir, environment)
     except schema.ConfigError as error:
         return fail(run_dir, Failure("bad_input", str(error)))
     except ChildFailedError as error:
@@ -114,19 +119,22 @@ def import_training(config: schema.RunConfig, run_dir: Path) -> None:
             raise
         # Something else that is installed here needs them: start again, with them.
         os.environ[ALL_IMPORTS] = "1"
-        os.execv(sys.executable, [sys.executable, "-P", "-m", "trainers.loop.worker", str(run_dir)])
+        worker = installation.module("trainers.loop.worker")
+        os.execv(sys.executable, [sys.executable, "-P", "-m", worker, str(run_dir)])
 
 
-def torchrun(run_dir: Path, processes: int) -> LaunchConfig:
-    """What `torchrun --standalone --nproc-per-node=N --max-restarts=0` sets, but forking."""
+def torchrun(config: schema.RunConfig, run_dir: Path) -> LaunchConfig:
+    """What `torchrun --standalone --nproc-per-node=N --max-restarts=0` sets, or --nnodes=M, but forking."""
     from torch.distributed.launcher.api import LaunchConfig
 
+    several = config.nodes > 1
     return LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=processes,
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
+        min_nodes=config.nodes,
+        max_nodes=config.nodes,
+        nproc_per_node=config.processes_per_node(),
+        rdzv_backend="static" if several else "c10d",
+        rdzv_endpoint=nodes.rendezvous() if several else "localhost:0",
+        rdzv_configs={"rank": nodes.rank(), "timeout": of_nodes.TIMEOUT_SEC} if several else {},
         run_id=run_dir.name,
         max_restarts=0,  # A restart would hide a failure inside a measured time.
         start_method="fork",
@@ -136,22 +144,32 @@ def torchrun(run_dir: Path, processes: int) -> LaunchConfig:
 
 def record_environment(config: schema.RunConfig, run_dir: Path, facts: dict[str, Any]) -> dict[str, str]:
     """Write the fingerprint's facts and return its tags. Raises ConfigError where it is not what the stack promises."""
-    documents.write_json(run_dir / run_folder.FINGERPRINT, facts)
-    documents.write_text(run_dir / run_folder.REQUIREMENTS, fingerprint.requirements(facts))
-    tags = fingerprint.tags(facts)
+    if nodes.rank():
+        documents.write_json(run_dir / nodes.own(run_folder.FINGERPRINT, nodes.name()), facts)
+        return promised(config, facts)
+    tags = fingerprint.record(run_dir, facts)
     changes = fingerprint.changes(fingerprint.taken(run_dir))
     journal = Journal(run_dir / run_folder.JOURNAL)
     journal.tags(tags | ({"resumed.changed": ",".join(changes)} if changes else {}))
     journal.close()
+    return promised(config, facts)
+
+
+def promised(config: schema.RunConfig, facts: dict[str, Any]) -> dict[str, str]:
+    """The fingerprint's tags. Raises ConfigError where it is not what the stack promises."""
     if mismatches := fingerprint.mismatches(facts, expected(config.stack)):
         raise schema.ConfigError(
             f"stack={config.stack.name}: {'; '.join(mismatches)}. Use a stack that has it, or correct stack.expect"
         )
-    return tags
+    return fingerprint.tags(facts)
 
 
 def fail(run_dir: Path, failure: Failure) -> int:
     """Write the failure as the result and return 1; a training that has its result by now keeps it."""
+    if nodes.rank():  # The result is the first node's; its launcher hears of this from ours.
+        failure.message = f"node {nodes.name()}: {failure.message}"
+        documents.write_json(run_dir / nodes.failure_file(nodes.name()), failure)
+        return 1
     result = run_folder.read_result(run_dir)
     if result is not None and result.status == "finished":
         return 1
@@ -172,6 +190,8 @@ def run_rank(run_dir: Path, environment: dict[str, str]) -> None:
     try:
         train(config, run_dir, environment)
     except Exception as error:
+        from tracking.measure import classify
+
         kind = classify(error)
         message = str(error) if kind == "bad_input" else f"{type(error).__name__}: {error}"
         failure = Failure(kind, message, traceback.format_exc(), rank)
@@ -185,24 +205,6 @@ def run_rank(run_dir: Path, environment: dict[str, str]) -> None:
             time.sleep(2)  # A peer's death may be the cause, and the agent has to see that first.
         # Not through exit handlers: they would wait for peers that may be gone.
         os._exit(errno.ENOSPC if kind == "disk_full" else 1)
-
-
-def classify(error: Exception) -> str:
-    """The kind of failure: oom | nan | bad_input | disk_full | error."""
-    import torch
-
-    from tracking.measure import NonFiniteLoss
-
-    if isinstance(error, schema.ConfigError):
-        return "bad_input"
-    if isinstance(error, (NonFiniteLoss, FloatingPointError)):  # the second of detections
-        return "nan"
-    if run_folder.is_full(error):
-        return "disk_full"
-    # PyTorch's CPU allocator has no exception of its own.
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error):
-        return "oom"
-    return "error"
 
 
 def first_failure(run_dir: Path, error: ChildFailedError) -> Failure:

@@ -18,7 +18,7 @@ from trainers.data.crop import MIN_AREA, SquareView
 from trainers.data.image_folder import imagenet, shapes
 from trainers.data.synthetic_images import synthetic
 from trainers.models.pretrained import MEAN, STD, load_pretrained
-from trainers.models.schedule import Schedule, check
+from trainers.models.schedule import Schedule, require
 from trainers.ops.compiling import compiled
 from trainers.ops.distributed_sum import DistributedSum
 from trainers.ops.space_to_depth import SpaceToDepthConv
@@ -66,7 +66,8 @@ def evaluate(net: nn.Module, images: torch.Tensor, labels: torch.Tensor, weights
 class ResNet(TrialModule):
     """SGD over `epochs` epochs, the first `warmup_epochs` (fractions allowed) with a rising rate.
 
-    The rate falls to zero along a half cosine, or to a tenth at each of `decay_epochs`. Weight decay spares batch
+    The rate falls to zero along a half cosine, or to a tenth at each of `decay_epochs`, or to `end_learning_rate` along
+    a polynomial of `decay_power`. Weight decay spares batch
     normalisation and biases. `zero_init_gamma` starts every residual branch at zero. Images are cut to `image_size`
     pixels: at random, to show `min_crop_area` of the image at least, and for evaluation out of the middle, once the
     shorter side is `eval_resize`. `pretrained` is a file of
@@ -81,6 +82,8 @@ class ResNet(TrialModule):
         epochs: int,
         warmup_epochs: float = 0.0,
         decay_epochs: list[float] | None = None,
+        decay_power: float | None = None,
+        end_learning_rate: float = 0.0,
         momentum: float = 0.9,
         label_smoothing: float = 0.0,
         image_size: int = 224,
@@ -91,13 +94,16 @@ class ResNet(TrialModule):
         pretrained: str | None = None,
     ) -> None:
         super().__init__()
-        self.schedule = Schedule(learning_rate, epochs, decay_epochs, warmup_epochs, in_step=0.5)
-        check("momentum", momentum, 0 <= momentum < 1, "from 0 to below 1")
-        check("label_smoothing", label_smoothing, 0 <= label_smoothing < 1, "from 0 to below 1")
-        check("image_size", image_size, image_size >= 32, "32 pixels or more: the network halves them five times")
-        check("eval_resize", eval_resize, eval_resize >= image_size, f"image_size={image_size} pixels or more")
-        check("min_crop_area", min_crop_area, 0 < min_crop_area <= 1, "a share above 0, up to 1")
-        check("depth", depth, depth in NETWORKS, " or ".join(map(str, NETWORKS)))
+        self.schedule = Schedule(
+            learning_rate, epochs, decay_epochs, warmup_epochs,
+            in_step=0.5, decay_power=decay_power, end_learning_rate=end_learning_rate,
+        )  # fmt: skip
+        require("momentum", momentum, 0 <= momentum < 1, "from 0 to below 1")
+        require("label_smoothing", label_smoothing, 0 <= label_smoothing < 1, "from 0 to below 1")
+        require("image_size", image_size, image_size >= 32, "32 pixels or more: the network halves them five times")
+        require("eval_resize", eval_resize, eval_resize >= image_size, f"image_size={image_size} pixels or more")
+        require("min_crop_area", min_crop_area, 0 < min_crop_area <= 1, "a share above 0, up to 1")
+        require("depth", depth, depth in NETWORKS, " or ".join(map(str, NETWORKS)))
         self.weight_decay, self.momentum = weight_decay, momentum
         self.max_epochs, self.label_smoothing = epochs, label_smoothing
         self.view = SquareView(image_size, eval_resize, min_crop_area)
@@ -143,6 +149,9 @@ class ResNet(TrialModule):
     def metrics(self) -> dict[str, float]:
         total, first, top, loss = self._sums.reduce()
         return {"accuracy": first / total, "accuracy_top5": top / total, "loss": loss / total}
+
+    def predictor(self, batch: Batch) -> tuple[nn.Module, torch.Tensor]:
+        return self.net, batch["images"]
 
 
 WORKLOAD = Workload(module=ResNet, data={"shapes": shapes, "imagenet": imagenet, "synthetic": synthetic}, unit="images")

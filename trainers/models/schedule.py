@@ -12,7 +12,8 @@ from conf.schema import ConfigError
 
 @dataclass(frozen=True)
 class Schedule:
-    """Linear warm-up, then a tenth of the rate after each of `decay_epochs`; or, with None, a half cosine to zero.
+    """Linear warm-up, then a tenth of the rate after each of `decay_epochs`; or, with None, a half cosine to zero,
+    or with `decay_power` a polynomial of that power to `end_learning_rate`.
 
     The warm-up takes `warmup_epochs`, from a rate of zero, or `warmup_steps`, of which the first has a rate already.
     Epochs may be fractions. A step has the rate of the place `in_step` of it: 0 is its beginning; at 0.5, its middle,
@@ -26,16 +27,26 @@ class Schedule:
     warmup_epochs: float = 0.0
     warmup_steps: int = 0
     in_step: float = 0.0
+    decay_power: float | None = None
+    end_learning_rate: float = 0.0
 
     def __post_init__(self) -> None:
-        check("epochs", self.epochs, is_count(self.epochs) and self.epochs >= 1, "a whole number of epochs, 1 or more")
+        require(
+            "epochs", self.epochs, is_count(self.epochs) and self.epochs >= 1, "a whole number of epochs, 1 or more"
+        )
         within = 0 <= self.warmup_epochs < self.epochs
-        check("warmup_epochs", self.warmup_epochs, within, f"from 0 to below epochs={self.epochs}")
-        check("warmup_steps", self.warmup_steps, is_count(self.warmup_steps), "a whole number of steps, 0 or more")
+        require("warmup_epochs", self.warmup_epochs, within, f"from 0 to below epochs={self.epochs}")
+        require("warmup_steps", self.warmup_steps, is_count(self.warmup_steps), "a whole number of steps, 0 or more")
         decays = self.decay_epochs or []
         in_order = list(decays) == sorted(decays) and all(epoch >= self.warmup_epochs for epoch in decays)
         first = f"warmup_epochs={self.warmup_epochs}" if self.warmup_epochs else "0"
-        check("decay_epochs", self.decay_epochs, in_order, f"ascending epochs, none before {first}")
+        require("decay_epochs", self.decay_epochs, in_order, f"ascending epochs, none before {first}")
+        power, end = self.decay_power, self.end_learning_rate
+        one_decay = power is None or (power > 0 and self.decay_epochs is None)
+        require("decay_power", power, one_decay, "a power above 0, with decay_epochs=null; or null")
+        fits = end == 0 if power is None else 0 <= end < self.learning_rate
+        allowed = f"from 0 to below the learning rate {self.learning_rate:g}, with decay_power"
+        require("end_learning_rate", end, fits, allowed)
 
     def at(self, epoch: float, step: int = 0) -> float:
         """The rate at a point of the training, in epochs, within a step that is counted from 0."""
@@ -45,6 +56,9 @@ class Schedule:
         if self.decay_epochs is not None:
             return rate / 10 ** sum(epoch >= decay for decay in self.decay_epochs)
         done = min(1.0, (epoch - self.warmup_epochs) / (self.epochs - self.warmup_epochs))
+        if self.decay_power is not None:
+            end = min(rate, self.end_learning_rate)
+            return end + (rate - end) * (1 - done) ** self.decay_power
         return rate * (1 + math.cos(math.pi * done)) / 2
 
     def apply(self, trainer: Any, batch_idx: int) -> None:
@@ -57,7 +71,7 @@ class Schedule:
                 group["lr"] = rate
 
 
-def check(name: str, value: Any, holds: bool, allowed: str) -> None:
+def require(name: str, value: Any, holds: bool, allowed: str) -> None:
     """Raise ConfigError, naming the option and what it may be, where `holds` is false."""
     if not holds:
         raise ConfigError(f"model.hparams.{name}={value}: give {allowed}")

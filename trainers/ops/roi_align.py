@@ -7,6 +7,7 @@ type, and leaves out regions that only fill up the shape. The samples are those 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -51,7 +52,52 @@ def roi_align(
             rois.detach(), image, valid, level, size, first_stride, *features
         )
         return pooled
+    if torch.compiler.is_compiling():  # by torch.export, since nothing compiles this
+        return as_a_graph(features, rois, image, valid, level, size, first_stride)
     return _on_cpu(features, rois, image, valid, level, size, first_stride)
+
+
+def as_a_graph(
+    features: Sequence[torch.Tensor],
+    rois: torch.Tensor,
+    image: torch.Tensor,
+    valid: torch.Tensor,
+    level: torch.Tensor,
+    size: int,
+    first_stride: int,
+) -> torch.Tensor:
+    """`roi_align` in PyTorch's own operators, for a program that has to run without torchvision.
+
+    The pixels of all levels lie behind each other, and each sample is the mean of four of them, weighed by how near
+    they are: with torchvision's rules, of which a sample more than a pixel outside is zero.
+    """
+    shapes = torch.tensor([feature.shape[2:] for feature in features])
+    starts = torch.tensor([0, *itertools.accumulate(feature.shape[2] * feature.shape[3] for feature in features)])
+    pixels = torch.cat([feature.flatten(2) for feature in features], dim=2).transpose(1, 2)  # [n, all pixels, C]
+    scale = 1.0 / (first_stride * 2**level)
+    corner = rois * scale[:, None]
+    extent = (corner[:, 2:] - corner[:, :2]).clamp(min=1)
+    steps = (torch.arange(size * SAMPLES) + 0.5) / (size * SAMPLES)
+    near, far, share = [], [], []  # of x, and of y: [R, size * SAMPLES] each
+    inside = torch.ones((), dtype=torch.bool)
+    for axis in (0, 1):
+        place = corner[:, axis, None] + extent[:, axis, None] * steps
+        length = shapes[level, 1 - axis, None]
+        within = (place >= -1) & (place <= length)
+        inside = inside & (within[:, None, :] if axis == 0 else within[:, :, None])
+        place = torch.minimum(place.clamp(min=0), length - 1)
+        near.append(place.floor().long())
+        far.append(torch.minimum(near[axis] + 1, length - 1))
+        share.append(place - near[axis])
+    width, start = shapes[level, 1, None, None], starts[level, None, None]
+    total = torch.zeros((), dtype=pixels.dtype)
+    for y, weight_y in ((near[1], 1 - share[1]), (far[1], share[1])):
+        for x, weight_x in ((near[0], 1 - share[0]), (far[0], share[0])):
+            index = start + y[:, :, None] * width + x[:, None, :]
+            weight = weight_y[:, :, None] * weight_x[:, None, :] * (inside & valid[:, None, None])
+            total = total + pixels[image[:, None, None], index] * weight[..., None]
+    bins = total.unflatten(1, (size, SAMPLES)).unflatten(3, (size, SAMPLES)).mean(dim=(2, 4))
+    return bins.permute(0, 3, 1, 2)
 
 
 def _on_cpu(

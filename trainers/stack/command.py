@@ -8,15 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from conf import installation
 from conf.schema import RunConfig
 from tracking.environment import cache
+from tracking.run import nodes
 from tracking.stacks import Interpreter, python_of
 from trainers.stack import contained
 
 LAUNCHER = "TIMETRIAL_LAUNCHER"  # It holds the launcher's process id where the worker is its child.
 # What an activated environment sets for its own Python.
 OWN = {"VIRTUAL_ENV", "PYTHONHOME", "CONDA_PREFIX", "__PYVENV_LAUNCHER__"}
-ROOT = Path(__file__).resolve().parents[2]  # Conf, tracking and trainers are imported from here.
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,8 @@ class WorkerCommand:
 
 # What -P does from Python 3.11 on: no folder of the user's shadows a module of ours.
 BEFORE_P = "import runpy, sys; sys.path.remove(''); runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
-WORKER = "trainers.loop.worker"
+WORKER = installation.module("trainers.loop.worker")
+OF_PROGRAMS = installation.module("trainers.program.worker")
 
 
 def worker_command(config: RunConfig, run_dir: Path, environ: Mapping[str, str] = os.environ) -> WorkerCommand:
@@ -45,12 +47,13 @@ def worker_command(config: RunConfig, run_dir: Path, environ: Mapping[str, str] 
     is none that a worker can run on. In a container there are only variables that say how to compute.
     """
     python = python_of(config.stack)
-    argv = [sys.executable, "-P", "-m", WORKER] if python is None else run_module(python, WORKER)
+    worker = OF_PROGRAMS if config.is_program() else WORKER
+    argv = [sys.executable, "-P", "-m", worker] if python is None else run_module(python, worker)
     if config.stack.kind == "container":
         given = {name: value for name, value in settings(config, environ, python).items() if name != LAUNCHER}
         outside = {name: value for name, value in environ.items() if not is_mlflows(name)}
         absolute = str(run_dir.absolute())
-        made = contained.wrapped(config, run_dir, [*argv, absolute], given, ROOT, search_path(config, environ), outside)
+        made = contained.wrapped(config, run_dir, [*argv, absolute], given, search_path(config, environ), outside)
         return WorkerCommand(made[0], made[1], contained=True, ending=made[2])
     foreign = set() if python is None else OWN
     inherited = {name: value for name, value in environ.items() if name not in foreign and not is_mlflows(name)}
@@ -71,11 +74,15 @@ def settings(config: RunConfig, environ: Mapping[str, str], python: Interpreter 
         LAUNCHER: str(os.getpid()),  # The worker ends with it, even if it is gone already.
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # It is the order of nvidia-smi and NVML.
     }
+    if config.nodes > 1:  # A container's host name need not be its machine's.
+        own |= {nodes.RANK: str(config.node_rank), nodes.NAME: nodes.name(environ)}
+        own |= {nodes.RENDEZVOUS: str(config.rendezvous)}
     # Where the cache is takes a package to tell, which another Python need not have.
     own |= {"TIMETRIAL_CACHE": str(cache())} if python is not None else {}
     theirs = search_path(config, environ)
     # Whatever else is looked for where the user says, the worker's own code is here.
-    return {**own, **config.stack.env, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), theirs]))}
+    folders = [str(installation.SEARCH_FOLDER), theirs]
+    return {**own, **config.stack.env, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
 
 
 def search_path(config: RunConfig, environ: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from conf import installation
 from conf.schema import RunConfig
 from conf.secrets import may_be_secret_name, redact
 from tracking.environment import COMPUTING_VARIABLES, cache, nvml
@@ -26,13 +27,14 @@ def name_of(run_dir: Path) -> str:
         return "timetrial-UID"
 
 
-def mounts(config: RunConfig, run_dir: Path, code: Path, theirs: str) -> list[Mount]:
+def mounts(config: RunConfig, run_dir: Path, theirs: str) -> list[Mount]:
     """Everything at its own path: the run's folder and the cache to write to; code and data to read from.
 
     `theirs` is the user's PYTHONPATH. What is not there is left out, and the worker says that it lacks it.
     """
     folder = Path.cwd()
-    read = [code, *(Path(path).absolute() for path in theirs.split(os.pathsep) if path), *paths(config.model.hparams)]
+    theirs_too = [Path(path).absolute() for path in theirs.split(os.pathsep) if path]
+    read = [installation.CODE, *theirs_too, *paths(config.model.hparams)]
     written = [run_dir.absolute(), cache().absolute()]
     if config.dataset.path:
         data = Path(config.dataset.path).expanduser().absolute()
@@ -86,7 +88,7 @@ def variables(config: RunConfig, digest: str | None, uuids: list[str]) -> dict[s
 
 
 def wrapped(
-    config: RunConfig, run_dir: Path, worker: list[str], env: Mapping[str, str], code: Path, theirs: str,
+    config: RunConfig, run_dir: Path, worker: list[str], env: Mapping[str, str], theirs: str,
     environ: Mapping[str, str],
 ) -> tuple[list[str], dict[str, str], list[str]]:  # fmt: skip
     """The command that runs `worker` in the stack's container, its own environment, and the command that ends it.
@@ -98,6 +100,6 @@ def wrapped(
     uuids = [gpu.uuid for gpu in nvml.visible_gpus(environ)[: int(config.gpus)]] if config.on_gpu() else []
     guarded = [worker[0], "-I", str(GUARD), str(run_dir.absolute()), str(Path.cwd()), *worker]
     given = {**inherited(environ), **variables(config, image.digest, uuids), **env}
-    planned = container.plan(stack, image, name, guarded, given, mounts(config, run_dir, code, theirs), uuids)
+    planned = container.plan(stack, image, name, guarded, given, mounts(config, run_dir, theirs), uuids)
     own = {**environ, **container.variables(stack, planned)}
     return container.command(stack, planned), own, container.removal(stack, name)

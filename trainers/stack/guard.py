@@ -49,7 +49,7 @@ def unusable(run_dir: str, folder: str) -> str:
     try:
         os.chdir(folder)
     except OSError as error:
-        return f"{folder}: the folder that launch.py was started in is not there in the container ({error.strerror})"
+        return f"{folder}: the folder that the launcher was started in is not there in the container ({error.strerror})"
     try:
         with tempfile.TemporaryFile(dir=run_dir):
             return ""

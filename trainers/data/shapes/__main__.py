@@ -7,12 +7,14 @@ import sys
 from pathlib import Path
 from typing import get_args
 
+from conf import installation
 from conf.schema import ConfigError
 from trainers.data.shapes.files import CANNOT_WRITE, Kind, draw_share, ensure
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m trainers.data.shapes", description="Draw a data set of shapes.")
+    prog = f"python -m {installation.module('trainers.data.shapes')}"
+    parser = argparse.ArgumentParser(prog=prog, description="Draw a data set of shapes.")
     parser.add_argument("--kind", choices=get_args(Kind), required=True)
     parser.add_argument("--size", type=int, required=True, help="training images; an eighth as many are for validation")
     parser.add_argument("--path", help="folder in which the data set's folder is made; default: the user's cache")

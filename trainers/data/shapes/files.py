@@ -25,6 +25,7 @@ from typing import Any, Literal, get_args
 
 from PIL import Image
 
+from conf import installation
 from conf.schema import ConfigError
 from tracking.environment import cache
 from trainers.data.shapes.coco_files import annotate, coco_file
@@ -117,8 +118,9 @@ def _collect(partial: Path) -> list[dict[str, Any]]:
 def _draw_in_processes(kind: Kind, size: int, folder: Path, lock: int) -> None:
     """One process a core: new ones, because this one may be a fork, or have a CUDA context that must not be forked."""
     num_processes = min(len(os.sched_getaffinity(0)), -(-sum(num_images(size).values()) // IMAGES_PER_PROCESS))
-    command = [sys.executable, "-P", "-m", "trainers.data.shapes", "--kind", kind, "--size", str(size)]
-    paths = [str(Path(__file__).parents[3]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    command = [sys.executable, "-P", "-m", installation.module("trainers.data.shapes")]
+    command += ["--kind", kind, "--size", str(size)]
+    paths = [str(installation.SEARCH_FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
     processes: list[subprocess.Popen[str]] = []
     try:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 from torchvision.models.detection import MaskRCNN
 
 from conf.schema import ConfigError
@@ -18,11 +19,20 @@ from trainers.data.detection.synthetic import SyntheticDetection
 from trainers.data.detection.view import ShortEdge
 from trainers.models.maskrcnn import roi_heads, rpn
 from trainers.models.maskrcnn.masks import mask_targets, paste, rasterise
-from trainers.models.maskrcnn.network import BOX_BINS, MASK_BINS, MASK_SIZE, box_head, build_network, dense, mask_head
+from trainers.models.maskrcnn.network import (
+    BOX_BINS,
+    MASK_BINS,
+    MASK_SIZE,
+    box_head,
+    build_network,
+    dense,
+    mask_head,
+    pool,
+)
+from trainers.models.maskrcnn.predictor import Predictor
 from trainers.models.schedule import Schedule
 from trainers.ops.boxes import to_image
 from trainers.ops.compiling import compiled, raise_recompile_limit
-from trainers.ops.roi_align import roi_align
 from trainers.workload import Batch, DetectionData, TrialModule, Workload
 
 OUTLINE_GRID = 56  # cells a side that an object's outline is drawn on before regions cut their masks out of it
@@ -127,7 +137,7 @@ class MaskRcnn(TrialModule):
             logits, deltas, level_anchors, batch["sizes"], self.num_proposals, self.num_proposals
         )
         regions = roi_heads.sample_regions(proposals, valid, boxes, labels, use, self.num_regions)
-        pooled = self.pool(features, regions.rois, regions.valid, BOX_BINS)
+        pooled = pool(features, regions.rois, regions.valid, BOX_BINS)
         classification, box = self._box_branch(self.net, pooled, regions, boxes)
         return {
             "objectness": objectness,
@@ -140,17 +150,12 @@ class MaskRcnn(TrialModule):
     def mask_loss(self, batch: Batch, features: list[torch.Tensor], regions: roi_heads.Regions) -> torch.Tensor:
         num = int(self.num_regions * roi_heads.POSITIVE_SHARE)  # the positive ones come first
         rois, classes, matched = regions.rois[:, :num], regions.classes[:, :num], regions.matched[:, :num]
-        pooled = self.pool(features, rois, classes > 0, MASK_BINS)
+        pooled = pool(features, rois, classes > 0, MASK_BINS)
         boxes = batch["boxes"].flatten(0, 1)
         instance = matched + torch.arange(len(matched), device=matched.device)[:, None] * batch["boxes"].shape[1]
         grids = rasterise(batch["edges"], batch["owner"], boxes, OUTLINE_GRID)
         wanted = mask_targets(grids, boxes, rois.flatten(0, 1), instance.flatten(), MASK_SIZE)
         return self._mask_branch(self.net, pooled, classes.flatten(), wanted)
-
-    def pool(self, features: list[torch.Tensor], rois: torch.Tensor, valid: torch.Tensor, bins: int) -> torch.Tensor:
-        """Features of rois [n, R, 4] from all levels but the last, which is there for anchors only."""
-        image = torch.arange(len(rois), device=rois.device).repeat_interleave(rois.shape[1])
-        return roi_align(features[:-1], rois.flatten(0, 1), image, valid.flatten(), bins, rpn.FIRST_STRIDE)
 
     def anchors(self, images: torch.Tensor, features: list[torch.Tensor]) -> list[torch.Tensor]:
         canvas = (images.shape[2], images.shape[3])
@@ -167,10 +172,10 @@ class MaskRcnn(TrialModule):
         num = self.num_proposals // 2
         proposals, valid = rpn.propose(logits, deltas, level_anchors, sizes, num, num)
         valid &= use[:, None]
-        class_logits, class_deltas = self._box_head(self.net, self.pool(features, proposals, valid, BOX_BINS))
+        class_logits, class_deltas = self._box_head(self.net, pool(features, proposals, valid, BOX_BINS))
         shape = (*proposals.shape[:2], -1)
         detections = roi_heads.detect(class_logits.view(shape), class_deltas.view(shape), proposals, valid, sizes)
-        pooled = self.pool(features, detections.boxes, detections.scores > 0, MASK_BINS)
+        pooled = pool(features, detections.boxes, detections.scores > 0, MASK_BINS)
         masks = self._mask_probabilities(self.net, pooled, detections.labels.flatten())
         index = batch["image_index"][:, None].expand_as(detections.labels)
         self._detections.append(
@@ -198,6 +203,9 @@ class MaskRcnn(TrialModule):
             boxes, scores, labels = (detections[key].cpu().numpy() for key in ("boxes", "scores", "labels"))
             self._evaluator.add(image, boxes, scores, labels, masks)
         return self._evaluator.compute()
+
+    def predictor(self, batch: Batch) -> tuple[nn.Module, torch.Tensor]:
+        return Predictor(self.net, self.num_proposals // 2), batch["images"]
 
 
 def check_sizes(min_size: Any, max_size: Any, num_proposals: Any, num_regions: Any, channels: Any) -> None:

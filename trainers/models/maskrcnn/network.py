@@ -15,7 +15,9 @@ from torchvision.models.resnet import resnet18, resnet34, resnet50
 from torchvision.ops.misc import FrozenBatchNorm2d
 
 from conf.schema import ConfigError
+from trainers.models.maskrcnn.rpn import FIRST_STRIDE
 from trainers.models.pretrained import MEAN, STD, load_pretrained
+from trainers.ops.roi_align import roi_align
 from trainers.ops.space_to_depth import SpaceToDepthConv
 
 BACKBONES: dict[str, Callable[..., nn.Module]] = {"resnet18": resnet18, "resnet34": resnet34, "resnet50": resnet50}
@@ -70,8 +72,14 @@ def dense(
     return (
         features,
         [level.permute(0, 2, 3, 1).flatten(1) for level in logits],
-        [level.permute(0, 2, 3, 1).reshape(len(level), -1, 4) for level in deltas],
+        [level.permute(0, 2, 3, 1).reshape(level.shape[0], -1, 4) for level in deltas],
     )
+
+
+def pool(features: list[torch.Tensor], rois: torch.Tensor, valid: torch.Tensor, bins: int) -> torch.Tensor:
+    """Features of rois [n, R, 4] from all levels but the last, which is there for anchors only."""
+    image = torch.arange(rois.shape[0], device=rois.device).repeat_interleave(rois.shape[1])
+    return roi_align(features[:-1], rois.flatten(0, 1), image, valid.flatten(), bins, FIRST_STRIDE)
 
 
 def box_head(network: MaskRCNN, pooled: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -118,7 +118,7 @@ def propose(
     regions = box_ops.clip(box_ops.decode(torch.cat(coded, dim=1), torch.cat(bases, dim=1), CODING), sizes)
     large = ((regions[..., 2:] - regions[..., :2]) >= MIN_SIZE).all(dim=2)
     valid = large & (score > -torch.inf)
-    images = len(sizes)
+    images = sizes.shape[0]
     keep = nms_mask(
         regions.view(images * levels, num_before, 4), valid.view(images * levels, num_before), NMS_IOU
     ).view(images, -1)

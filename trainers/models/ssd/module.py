@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from conf.schema import ConfigError
 from trainers.data.detection import files as detection
@@ -91,7 +92,7 @@ def candidates(net: Ssd300, images: torch.Tensor) -> tuple[torch.Tensor, torch.T
     num_classes = scores.shape[2]
     scores, index = scores.flatten(1).topk(min(NUM_CANDIDATES, scores.shape[1] * num_classes), dim=1)
     box = (index // num_classes)[..., None].expand(-1, -1, 4)
-    boxes = decode(deltas.gather(1, box), net.default_boxes.expand(len(images), -1, -1).gather(1, box), CODING)
+    boxes = decode(deltas.gather(1, box), net.default_boxes.expand(images.shape[0], -1, -1).gather(1, box), CODING)
     return boxes.clamp(0, IMAGE_SIZE), scores, index % num_classes + 1
 
 
@@ -101,6 +102,17 @@ def select(boxes: torch.Tensor, scores: torch.Tensor, labels: torch.Tensor) -> t
     scores, index = torch.where(keep, scores, 0.0).topk(min(MAX_DETECTIONS, scores.shape[1]), dim=1)
     boxes = boxes.gather(1, index[..., None].expand(-1, -1, 4))
     return torch.cat((boxes, scores[..., None], labels.gather(1, index)[..., None]), dim=2)
+
+
+class Predictor(nn.Module):
+    """uint8 [n, 3, 300, 300] to detections float32 [n, 200, 6]: box in pixels of 300, score (0: none) and label."""
+
+    def __init__(self, net: Ssd300) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return select(*candidates(self.net, images))
 
 
 class Ssd(TrialModule):
@@ -172,6 +184,9 @@ class Ssd(TrialModule):
             detections = detections[kept]
             self._evaluator.add(index, detections[:, :4], detections[:, 4], detections[:, 5].astype(np.int64))
         return self._evaluator.compute()
+
+    def predictor(self, batch: Batch) -> tuple[nn.Module, torch.Tensor]:
+        return Predictor(self.net), batch["images"]
 
 
 def check_options(momentum: Any, backbone: Any, width: Any, pretrained: Any) -> None:

@@ -91,7 +91,7 @@ class Head(nn.Module):
         values = F.conv2d(features, weight, bias, padding=1).permute(0, 2, 3, 1)  # channels last: as it lies in memory
         deltas, logits, _ = values.split((*self.parts, missing), dim=3)
         num_boxes = self.parts[0] // 4 * features.shape[2] * features.shape[3]
-        return deltas.reshape(-1, num_boxes, 4), logits.reshape(len(values), num_boxes, -1)
+        return deltas.reshape(-1, num_boxes, 4), logits.reshape(values.shape[0], num_boxes, -1)
 
 
 def scaled(channels: int, width: float) -> int:

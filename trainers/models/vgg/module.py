@@ -51,6 +51,18 @@ def build_network(image_size: tuple[int, int], num_classes: int) -> nn.Sequentia
     return nn.Sequential(*layers)
 
 
+class Predictor(nn.Module):
+    """uint8 [n, 1, height, width] to logits [n, num_classes], on the weights of `net`."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.net(images.float() * (1 / 255))
+        return logits.float()
+
+
 def forward_loss(
     net: nn.Module, images: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -131,6 +143,9 @@ class Vgg(TrialModule):
         self._matrix, loss = self._counter.reduce()
         total = int(self._matrix.sum())
         return {"accuracy": int(np.trace(self._matrix)) / total, "loss": loss / total}
+
+    def predictor(self, batch: Batch) -> tuple[nn.Module, torch.Tensor]:
+        return Predictor(self.net), batch["images"]
 
     def write_report(self, run_dir: Path) -> None:
         """Write the confusion matrix of the last evaluation; nothing where there was none."""
