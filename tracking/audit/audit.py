@@ -12,66 +12,66 @@ from pathlib import Path
 from typing import Any
 
 from tracking.audit import missing, sentences, stacks, tables
-from tracking.audit.evidence import OF_TARGETS, Evidence, Outcome, computable, name_of
+from tracking.audit.evidence import OF_TARGETS, Evidence, Tally, computable, name_of
 from tracking.audit.samples import EXACT, Moments, close, marked, moments_of, printed, ratio, tolerance, wilson
 
 TASK = ("model", "dataset", "target_metric", "target_value")
 
 
-def audit(report: Mapping[str, Any], roots: Sequence[Path]) -> Outcome:
+def audit(report: Mapping[str, Any], roots: Sequence[Path]) -> Tally:
     """Compare everything that a report (its JSON) says in numbers with the run folders at or below `roots`."""
     evidence = Evidence(report, roots)
-    outcome = Outcome(num_runs=len(evidence.runs))
+    tally = Tally(num_runs=len(evidence.runs))
     without = [run["name"] for run in report["runs"] if run["id"] not in evidence.runs]
     if without:
         words = ", ".join(map(str, roots))
-        outcome.differences.append(f"no run folder at or below {words} is of {', '.join(without[:5])} ({len(without)})")
-        return outcome
-    _members(evidence, outcome)
-    _shares(evidence, outcome)
+        tally.differences.append(f"no run folder at or below {words} is of {', '.join(without[:5])} ({len(without)})")
+        return tally
+    _members(evidence, tally)
+    _shares(evidence, tally)
     for figure in report["figures"]:
-        _figure(figure, evidence, outcome)
-    _comparisons(evidence, outcome)
-    _spent(evidence, outcome)
-    tables.compare(evidence, outcome)
-    sentences.compare(evidence, outcome)
-    stacks.compare(evidence, outcome)
-    missing.compare(evidence, outcome)
-    return outcome
+        _figure(figure, evidence, tally)
+    _comparisons(evidence, tally)
+    _spent(evidence, tally)
+    tables.compare(evidence, tally)
+    sentences.compare(evidence, tally)
+    stacks.compare(evidence, tally)
+    missing.compare(evidence, tally)
+    return tally
 
 
-def _members(evidence: Evidence, outcome: Outcome) -> None:
+def _members(evidence: Evidence, tally: Tally) -> None:
     """Whether each run is of the setting and the workload that the report has it in."""
     tasks: dict[str, set[tuple[Any, ...]]] = {}
     for run_id, run in evidence.runs.items():
         claimed = evidence.claimed[run_id]
         tasks.setdefault(claimed["workload"], set()).add(tuple(run.params.get(key) for key in TASK))
         if isinstance(claimed["setting"], dict) and not run.belongs(claimed["setting"]):
-            outcome.differences.append(f"{run.folder}: its journal is not of the setting {claimed['setting']}")
+            tally.differences.append(f"{run.folder}: its journal is not of the setting {claimed['setting']}")
     for workload, trained in tasks.items():
         if len(trained) > 1:
-            outcome.differences.append(f"{workload}: its runs are of several models, datasets or targets: {trained}")
+            tally.differences.append(f"{workload}: its runs are of several models, datasets or targets: {trained}")
 
 
-def _figure(figure: Mapping[str, Any], evidence: Evidence, outcome: Outcome) -> None:
+def _figure(figure: Mapping[str, Any], evidence: Evidence, tally: Tally) -> None:
     name = f"{figure['workload']}, {name_of(figure['setting'])}: {figure['figure']}"
     of = evidence.measured if figure["over"] is None else evidence.values
     runs = set(of(figure["workload"], figure["setting"], figure["key"]))
     if figure["key"] in OF_TARGETS:
         runs |= set(evidence.short(figure["workload"], figure["setting"]))
     if runs != set(figure["runs"]):
-        outcome.note(False, f"{name}: averages {len(figure['runs'])} runs, and {len(runs)} count by their journals")
+        tally.note(False, f"{name}: averages {len(figure['runs'])} runs, and {len(runs)} count by their journals")
         return
     expected, bounded = _expected(figure, evidence)
     if expected is None:
-        outcome.note(False, f"{name}: the journals do not tell")
+        tally.note(False, f"{name}: the journals do not tell")
         return
     claimed = (figure["n"], figure["mean"], figure["standard_error"], figure["olympic_mean"])
     near = tolerance(figure["key"])
     good = all(close(claim, number, near, expected[1]) for claim, number in zip(claimed, expected, strict=True))
     good = good and bounded and printed(figure["text"], expected[1:], near)
     words = f"n, mean, standard error, olympic mean {claimed}, printed as {figure['text']!r}"
-    outcome.note(good, f"{name}: the report has {words}, the journals {expected}")
+    tally.note(good, f"{name}: the report has {words}, the journals {expected}")
 
 
 def _expected(figure: Mapping[str, Any], evidence: Evidence) -> tuple[Moments | None, bool]:
@@ -94,7 +94,7 @@ def _expected(figure: Mapping[str, Any], evidence: Evidence) -> tuple[Moments | 
     return numbers, figure["bound"] == sign and figure["text"].startswith(f"{sign} " if sign else tuple("0123456789"))
 
 
-def _shares(evidence: Evidence, outcome: Outcome) -> None:
+def _shares(evidence: Evidence, tally: Tally) -> None:
     """How many runs of each setting reached their target, and the interval of the true share."""
     claims = {(claim["workload"], name_of(claim["setting"])): claim for claim in evidence.report["reached"]}
     for workload in sorted({run["workload"] for run in evidence.claimed.values()}):
@@ -105,20 +105,20 @@ def _shares(evidence: Evidence, outcome: Outcome) -> None:
             given = tuple(claimed.get(key) for key in ("num_reached", "n", "low", "high"))
             good = all(close(claim, number, 1e-6, 1) for claim, number in zip(given, expected, strict=True))
             words = f"{workload}, {name_of(setting)}: reached by {given} in the report, {expected} by the journals"
-            outcome.note(good, words)
+            tally.note(good, words)
 
 
-def _comparisons(evidence: Evidence, outcome: Outcome) -> None:
+def _comparisons(evidence: Evidence, tally: Tally) -> None:
     """The t-test by its formula, and Holm's correction, of every workload's pairs; and which side is the better."""
     claims = evidence.report["comparisons"]
     for workload in dict.fromkeys(pair["workload"] for pair in claims):
         pairs = [pair for pair in claims if pair["workload"] == workload]
         if not computable(pairs[0]["metric"]):
-            outcome.note(False, f"{workload}: comparisons by {pairs[0]['metric']} cannot be recomputed from journals")
+            tally.note(False, f"{workload}: comparisons by {pairs[0]['metric']} cannot be recomputed from journals")
             continue
         expected = evidence.pairs(workload)
         if len(expected) != len(pairs):
-            outcome.note(False, f"{workload}: compares {len(pairs)} pairs, and there are {len(expected)} by journals")
+            tally.note(False, f"{workload}: compares {len(pairs)} pairs, and there are {len(expected)} by journals")
             continue
         near = max(tolerance(pairs[0]["metric"]), 1e-6)
         for pair in pairs:
@@ -133,11 +133,11 @@ def _comparisons(evidence: Evidence, outcome: Outcome) -> None:
             good &= pair["so"] == sentences.of_pair(evidence, workload, *names)[0]
             good &= names[0] == computed.better or close(computed.factor, 1.0, near, 1)
             words = f"{' is better than '.join(names)} by factor, p, corrected p {claimed}"
-            outcome.note(good, f"{workload}: {words}; by the journals {computed.better} is, by {numbers}")
+            tally.note(good, f"{workload}: {words}; by the journals {computed.better} is, by {numbers}")
 
 
-def _spent(evidence: Evidence, outcome: Outcome) -> None:
+def _spent(evidence: Evidence, tally: Tally) -> None:
     for workload, claimed in evidence.report["spent_usd"].items():
         computed = evidence.spent_usd(workload)
         words = f"all its runs cost {claimed} USD in the report, {computed} by the journals"
-        outcome.note(close(claimed, computed, EXACT, 1.0), f"{workload}: {words}")
+        tally.note(close(claimed, computed, EXACT, 1.0), f"{workload}: {words}")

@@ -21,7 +21,7 @@ OF_TARGETS = {
 
 
 @dataclass
-class Outcome:
+class Tally:
     num_runs: int = 0
     num_figures: int = 0
     differences: list[str] = field(default_factory=list)

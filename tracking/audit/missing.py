@@ -6,25 +6,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from tracking.audit.evidence import Evidence, Labels, Outcome
+from tracking.audit.evidence import Evidence, Labels, Tally
 from tracking.audit.run_figures import JournalFigures
-from tracking.audit.stacks import SHORT, SOFTWARE, is_stack
+from tracking.audit.stack_choice import SHORT, SOFTWARE, is_stack
 
 MACHINE = {"instance", "env.gpu", "env.gpu_count", "env.node", "env.cpu", "env.topology", "env.hardware_id"}
 OLDEST_DRIVERS = {"13": 580, "12": 525, "11": 450, "10": 410}  # of a CUDA's major version; NVIDIA's compatibility guide
 LONGEST = 200  # characters of a message
 
 
-def compare(evidence: Evidence, outcome: Outcome) -> None:
+def compare(evidence: Evidence, tally: Tally) -> None:
     """Whether there is a table where something is missing."""
     for workload in sorted({run["workload"] for run in evidence.claimed.values()}):
         tables = [
             table for table in evidence.report["tables"] if (table["kind"], table["about"]) == ("missing", workload)
         ]
         due = bool(expected(evidence, workload))
-        outcome.note(
-            len(tables) == due, f"{workload}: {len(tables)} tables of missing combinations, {int(due)} are due"
-        )
+        tally.note(len(tables) == due, f"{workload}: {len(tables)} tables of missing combinations, {int(due)} are due")
 
 
 def rows_of(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Mapping[str, str]]) -> Iterator[Any]:

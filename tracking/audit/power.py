@@ -7,31 +7,32 @@ from collections.abc import Callable, Sequence
 
 import numpy
 
-from tracking.audit.samples import Sample, is_rate, one_tail, step, variances_of
+from tracking.audit.samples import Sample, is_rate, more_is_better, one_tail, step, variances_of
 
 MOST_RUNS = 10_000  # a side; beyond that a report gives no number
+Level = Callable[[int], float]  # of a one-sided test, by its degrees of freedom
 
 
-def would_tell(n: int, first: Sequence[float], second: Sequence[float], step: float, num_tests: int) -> bool:
-    """Whether n runs a side are the fewest, and more than there are, whose two-sided test would tell these means apart.
+def would_tell(n: int, first: Sequence[float], second: Sequence[float], step: float, level: Level) -> bool:
+    """Whether n runs a side are the fewest, and more than there are, whose test would tell these means apart.
 
-    In four cases of five, were they the true ones, at the level of the hardest of so many tests; to a thousandth, as a
-    noncentral t is computed in several ways. Never of a side of one run, or of runs that cannot scatter.
+    In four cases of five, were they the true ones; to a thousandth, as a noncentral t is computed in several ways.
+    Never of a side of one run, or of runs that cannot scatter.
     """
     if min(len(first), len(second)) < 2 or not variances_of(first, second, step).any():
         return False
     least = 1 + min(len(first), len(second))
-    powers = [power(number, first, second, step, num_tests) for number in (n, n - 1)]
+    powers = [power(number, first, second, step, level) for number in (n, n - 1)]
     return n >= least and powers[0] > 0.799 and (n == least or powers[1] < 0.801)
 
 
-def power(n: int, first: Sequence[float], second: Sequence[float], step: float, num_tests: int) -> float:
+def power(n: int, first: Sequence[float], second: Sequence[float], step: float, level: Level) -> float:
     """In what share of cases n runs a side would tell these means apart, were they and their spread the true ones."""
     from scipy.special import nctdtr, stdtrit
 
     variance = float(variances_of(first, second, step).sum())
     distance = abs(float(numpy.mean(first) - numpy.mean(second)))
-    needed = stdtrit(n - 1, 1 - 0.05 / (2 * num_tests))
+    needed = -stdtrit(n - 1, level(n - 1))
     return 1.0 - float(nctdtr(n - 1, distance / math.sqrt(variance / n), needed))
 
 
@@ -43,14 +44,11 @@ def has_bounds(key: str, better: Sample, worse: Sample) -> bool:
 
 
 def bounds_hold(
-    key: str, better: Sample, worse: Sample, low: float, high: float | None, num_tests: int
+    key: str, better: Sample, worse: Sample, low: float, high: float | None, level: float
 ) -> bool:  # fmt: skip
-    """Whether the test of a factor just rejects what is below `low`, and what is above `high` (None: nothing is).
-
-    Each at a level of 5 % / 2 / number of tests.
-    """
-    top, bottom = (better, worse) if is_rate(key) else (worse, better)
-    level, far = 0.05 / (2 * num_tests), math.exp(20)  # what is further away is called no bound
+    """Whether the test of a factor just rejects what is below `low`, and what is above `high` (None: nothing is)."""
+    top, bottom = (better, worse) if more_is_better(key) else (worse, better)
+    far = math.exp(20)  # what is further away is called no bound
     # Rates are journaled rounded, by which a p-value shifts somewhat more than they do.
     near, off = (1e-3, 1e-2) if is_rate(key) else (1e-6, 1e-6)
 

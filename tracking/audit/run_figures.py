@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from tracking.audit.samples import falls, meets
+
 EVALUATED = "eval_accuracy"
 BEST = "eval/best_"
 
@@ -55,18 +57,19 @@ class JournalFigures:
         return [row["clock_sec"] for row in self.rows if row["kind"] == "event" and row["key"] == key]
 
     @cached_property
-    def targets(self) -> dict[str, float]:
+    def targets(self) -> dict[str, str]:
+        """By metric, "0.9" for at least that and "<=3.28" for at most."""
         names, values = (str(self.params.get(f"target_{what}", "")) for what in ("metric", "value"))
-        return {name: float(value) for name, value in zip(names.split(","), values.split(","), strict=True) if name}
+        return {name: value for name, value in zip(names.split(","), values.split(","), strict=True) if name}
 
     @cached_property
     def hit_row(self) -> int | None:
         """The place of the row of the evaluation that reached every target."""
         for place, row in enumerate(self.rows):
-            if row["kind"] == "event" and row["key"] == EVALUATED and self.targets:
-                reached = row["values"]["metrics"]
-                if min(reached.get(name, -math.inf) - value for name, value in self.targets.items()) >= 0:
-                    return place
+            if row["kind"] != "event" or row["key"] != EVALUATED or not self.targets:
+                continue
+            if all(meets(row["values"]["metrics"].get(name), target) for name, target in self.targets.items()):
+                return place
         return None
 
     @cached_property
@@ -146,10 +149,15 @@ class JournalFigures:
             row["values"]["metrics"] for row in self.rows if row["kind"] == "event" and row["key"] == EVALUATED
         ]
         values = sorted(row[metric] for row in evaluated if math.isfinite(row.get(metric, math.nan)))
-        return (values[0] if metric.endswith("loss") else values[-1]) if values else None
+        lower = self.targets[metric].startswith("<=") if metric in self.targets else falls(metric)
+        return (values[0] if lower else values[-1]) if values else None
 
     def epochs_trained(self) -> float | None:
-        return float(min(len(self.times("epoch_start")), len(self.times("epoch_stop")))) or None
+        """Of an epoch that ended early the part that was trained; None where that is not known."""
+        ends = [row for row in self.rows if row["kind"] == "event" and row["key"] == "epoch_stop"]
+        parts = [row["values"].get("part", 1) for row in ends]
+        whole = min(len(self.times("epoch_start")), len(parts))
+        return None if None in parts else float(whole - len(parts) + sum(parts)) or None
 
     def flops_utilization(self) -> float | None:
         """What the run says, corrected by how far its rate is from its windows': FLOPs are counted, not journaled."""
@@ -172,8 +180,8 @@ class JournalFigures:
         if key == "time/to_accuracy_train_sec":
             return self._spans("epoch") if self.ended else None
         if key == "epochs/to_accuracy":
-            epochs = [row["values"]["epoch_num"] for row in self.rows if row.get("key") == EVALUATED]
-            return float(epochs[-1]) if epochs else None
+            epochs = [row["values"].get("epoch_num") for row in self.rows if row.get("key") == EVALUATED]
+            return float(epochs[-1]) if epochs and epochs[-1] is not None else None
         if key == "cost/to_accuracy_usd" and "cost/usd" in said:
             return self.usd(self.timed_sec() if self.ended else self.sec_to_last_event())
         return None
@@ -191,13 +199,19 @@ class JournalFigures:
         )
 
     def epoch_sec(self) -> float | None:
-        durations = [
-            stop - start for start, stop in zip(self.times("epoch_start"), self.times("epoch_stop"), strict=False)
-        ]
-        return math.fsum(durations) / len(durations) if durations else None
+        """Without the evaluations that lie within an epoch."""
+        pairs = {
+            name: list(zip(self.times(f"{name}_start"), self.times(f"{name}_stop"), strict=False))
+            for name in ("epoch", "eval")
+        }
+        inner = [end - start for start, end in pairs["eval"] if any(a <= start and end <= b for a, b in pairs["epoch"])]
+        total = math.fsum(stop - start for start, stop in pairs["epoch"]) - math.fsum(inner)
+        trained = self.epochs_trained()
+        return total / trained if trained else None
 
     def epochs(self) -> float | None:
-        return None if self.hit_row is None else float(self.rows[self.hit_row]["values"]["epoch_num"])
+        number = None if self.hit_row is None else self.rows[self.hit_row]["values"].get("epoch_num")
+        return None if number is None else float(number)
 
     def to_accuracy_sec(self) -> float | None:
         return (
@@ -205,8 +219,11 @@ class JournalFigures:
         )
 
     def to_accuracy_train_sec(self) -> float | None:
-        """The clock runs but where an evaluation or a checkpoint does: added up from event to event."""
-        if self.hit_row is None:
+        """The clock runs but where an evaluation or a checkpoint does: added up from event to event.
+
+        None for a program that did not say when it evaluated.
+        """
+        if self.hit_row is None or ("program" in self.params and not self.times("eval_start")):
             return None
         running, total, last = False, 0.0, 0.0
         for row in self.rows[: self.hit_row + 1]:

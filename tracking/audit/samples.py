@@ -58,7 +58,7 @@ def pair_of(key: str, first_name: str, first: Sample, second_name: str, second: 
     """Which is the better, by what factor and how surely; what stopped short counts as late as can be for the better
     and as early as can be for the worse."""
     largest = max(first.largest, second.largest)
-    if is_rate(key):
+    if more_is_better(key):
         ahead = float(numpy.mean(first.numbers)) >= float(numpy.mean(second.numbers))
         means = sorted(float(numpy.mean(sample.numbers)) for sample in (first, second))
         return Pair(
@@ -92,6 +92,22 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
 
 def is_rate(key: str) -> bool:
     return key.startswith("throughput/samples")
+
+
+def more_is_better(key: str) -> bool:
+    return is_rate(key) or (key.startswith(("eval/", "test/")) and not falls(key))
+
+
+def falls(metric: str) -> bool:
+    """Whether less is better of what a model is evaluated by: a loss or an error, by its name."""
+    names = ("loss", "perplexity", "ppl", "error", "err", "mse", "mae", "rmse", "nll", "wer", "cer")
+    return metric.lower().endswith(names)
+
+
+def meets(value: float | None, target: str) -> bool:
+    if value is None or math.isnan(value):
+        return False
+    return value <= float(target[2:]) if target.startswith("<=") else value >= float(target)
 
 
 def tolerance(key: str) -> float:
@@ -145,7 +161,7 @@ def ratio(key: str, own: Sample, base: Sample, growth: float, same: bool) -> tup
     if own.num_short and base.num_short:
         return None
     sign = "≤" if own.num_short else "≥" if base.num_short else ""
-    factor = (top / bottom if is_rate(key) else bottom / top) / growth
+    factor = (top / bottom if more_is_better(key) else bottom / top) / growth
     if top_error is None or bottom_error is None:
         return (min(n, m), factor, None, None), sign
     error = factor * math.sqrt((top_error / top) ** 2 + (bottom_error / bottom) ** 2)

@@ -7,7 +7,7 @@ from string import Formatter
 from typing import Any
 
 from tracking.audit import stacks
-from tracking.audit.evidence import OF_TARGETS, Evidence, Labels, Outcome, computable, name_of
+from tracking.audit.evidence import OF_TARGETS, Evidence, Labels, Tally, computable, name_of
 from tracking.audit.power import would_tell
 from tracking.audit.samples import Pair, close, marked, moments_of, printed, step, tolerance
 
@@ -20,21 +20,21 @@ REPEATS = "runs that would tell"
 Record = Mapping[str, Any]
 
 
-def compare(evidence: Evidence, outcome: Outcome) -> None:
+def compare(evidence: Evidence, tally: Tally) -> None:
     """Compare every record, and whether the answer is made of one sentence of each sort a workload."""
     answer = [record for record in evidence.report["sentences"] if record["kind"] in OF_LEADERS | OF_COSTS]
     text = " ".join(record["text"] for record in answer)
-    outcome.note(text == evidence.report["answer"], "the answer is not made of the sentences of its records")
+    tally.note(text == evidence.report["answer"], "the answer is not made of the sentences of its records")
     titles = sorted({run["workload"] for run in evidence.claimed.values()})
     leaders = sorted(record["workload"] for record in answer if record["kind"] in OF_LEADERS)
-    outcome.note(leaders == titles, f"the answer is about {leaders}, and the runs are of {titles}")
+    tally.note(leaders == titles, f"the answer is about {leaders}, and the runs are of {titles}")
     priced = sorted(record["workload"] for record in answer if record["kind"] in OF_COSTS)
     counting = sorted(record["workload"] for record in answer if record["kind"] in OF_LEADERS - {"no run counts"})
-    outcome.note(priced == counting, f"the answer says what {priced} rest on, and runs of {counting} count")
+    tally.note(priced == counting, f"the answer says what {priced} rest on, and runs of {counting} count")
     for record in evidence.report["sentences"]:
         good = _rendered(record) and _holds(evidence, record)
         words = f"{record['workload']}: {record['kind']}: the journals do not say that {record['text']!r}"
-        outcome.note(good, words)
+        tally.note(good, words)
 
 
 def of_pair(evidence: Evidence, workload: str, better: str, worse: str) -> tuple[str, str]:
@@ -72,7 +72,7 @@ def _holds(evidence: Evidence, record: Record) -> bool:
     pair = pairs.get(frozenset((values["better"], values["worse"])))
     if pair is None:
         return False
-    return _gap(pair, len(pairs), kind, values) if kind.startswith("gap") else _pair(evidence, title, pairs, record)
+    return stacks.gap_holds(evidence, record) if kind.startswith("gap") else _pair(evidence, title, pairs, record)
 
 
 def _leader(evidence: Evidence, title: str, kind: str, values: Record) -> bool:
@@ -153,14 +153,6 @@ def _cost(evidence: Evidence, title: str, kind: str, values: Record) -> bool:
     return good and spent and _is_best(evidence, title, settings, COST, values)
 
 
-def _gap(pair: Pair, num_pairs: int, kind: str, values: Record) -> bool:
-    if pair.corrected is None:
-        return kind == "gap of one run"
-    if kind != ("gap told apart" if pair.told_apart else "gap not told apart"):
-        return False
-    return values["num_pairs"] == num_pairs and close(values["p_corrected"], pair.corrected, 1e-6, 1)
-
-
 def _pair(evidence: Evidence, title: str, pairs: Mapping[frozenset[str], Pair], record: Record) -> bool:
     kind, values, key = record["kind"], record["values"], evidence.report["metric"]
     better, worse = values["better"], values["worse"]
@@ -174,7 +166,8 @@ def _pair(evidence: Evidence, title: str, pairs: Mapping[frozenset[str], Pair], 
         if any(sample.num_short for sample in samples):
             return False
         num_tested = sum(other.p is not None for other in pairs.values())
-        return not pair.told_apart and would_tell(values["num_runs"], first, second, step(key), num_tested)
+        level = 0.05 / (2 * max(1, num_tested))
+        return not pair.told_apart and would_tell(values["num_runs"], first, second, step(key), lambda _: level)
     if pair.corrected is None:
         few = [name for name in (better, worse) if len(evidence.sample(title, by_name[name], key)) < 2]
         return kind == "one run" and values["few"] == " and of ".join(few)

@@ -5,38 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tracking.audit.evidence import Evidence, Labels, Outcome, name_of
+from tracking.audit.evidence import Evidence, Tally, name_of
 from tracking.audit.power import MOST_RUNS, bounds_hold, has_bounds, power, would_tell
 from tracking.audit.samples import Pair, Sample, close, moments_of, printed, step, tolerance
+from tracking.audit.stack_choice import StackChoice, beside, choice_of, is_stack
 
 COST = "cost/to_accuracy_usd"
-SHORT = {"topology": "env.topology", "hardware": "env.gpu", "driver": "env.driver", "cuda": "env.cuda"}
-SOFTWARE = {
-    "stack", "stack.name", "env.stack_id", "env.image", "env.driver", "env.cuda", "env.cudnn", "env.nccl", "env.torch",
-    "env.python",
-}  # fmt: skip
+NEAR_P = 1e-4  # so far apart are two ways to compute the distribution of a range
 VERDICTS = ("best stack", "no best stack", "stack of one run")
 WORTH = ("best stack saves", "best stack costs")
 DECIDING = ("runs that would decide", "decides when")
 KINDS = {*VERDICTS, *WORTH, *DECIDING}
 MISSES, EQUALS = "runs that did not reach the target have no spread", "the means are equal, or nobody makes so many"
 Record = Mapping[str, Any]
-
-
-def is_stack(axis: str) -> bool:
-    return SHORT.get(axis, axis) in SOFTWARE
-
-
-def beside(setting: Labels) -> tuple[tuple[str, str], ...]:
-    """What a setting is beside its stack: only where that is the same are stacks compared."""
-    return tuple((axis, value) for axis, value in setting.items() if not is_stack(axis))
-
-
-def of_family(evidence: Evidence, workload: str, name: str) -> dict[frozenset[str], Pair]:
-    """The pairs of stacks among the settings that are otherwise as the one of this name."""
-    families = {name_of(setting): beside(setting) for setting in evidence.settings(workload)}
-    same = {other for other, family in families.items() if family == families.get(name)}
-    return {both: pair for both, pair in evidence.pairs(workload).items() if both <= same}
 
 
 def note_of(evidence: Evidence, workload: str, names: set[str]) -> str:
@@ -50,7 +31,7 @@ def _records(evidence: Evidence, workload: str) -> list[Record]:
     ]
 
 
-def compare(evidence: Evidence, outcome: Outcome) -> None:
+def compare(evidence: Evidence, tally: Tally) -> None:
     """Whether every sentence and table that is due is there: no number of a record says that another is left out."""
     if not any(is_stack(axis) for axis in evidence.report["by"]):
         return
@@ -62,27 +43,27 @@ def compare(evidence: Evidence, outcome: Outcome) -> None:
         for family in sorted({beside(setting) for setting in by_name.values()}):
             member = next(name for name, setting in by_name.items() if beside(setting) == family)
             records = said.get(family, [])
-            good = _complete(evidence, workload, of_family(evidence, workload, member), records)
+            good = _complete(evidence, workload, choice_of(evidence, workload, member), records)
             words = f"{workload}, {name_of(dict(family))}: says {[record['kind'] for record in records]} of its stacks"
-            outcome.note(good, f"{words}, and something else is due")
-        due = {beside(setting) for name, setting in by_name.items() if of_family(evidence, workload, name)}
+            tally.note(good, f"{words}, and something else is due")
+        due = {beside(setting) for name, setting in by_name.items() if choice_of(evidence, workload, name).pairs}
         tables = [
             table for table in evidence.report["tables"] if (table["kind"], table["about"]) == ("stacks", workload)
         ]
         shown = [beside(by_name.get(table["rows"][0][1], {})) for table in tables]
         words = f"{workload}: {len(tables)} tables of the best and the worst stack, {len(due)} are due"
-        outcome.note(len(shown) == len(due) and set(shown) == due, words)
+        tally.note(len(shown) == len(due) and set(shown) == due, words)
 
 
 def _complete(
-    evidence: Evidence, workload: str, pairs: Mapping[frozenset[str], Pair], records: list[Record]
+    evidence: Evidence, workload: str, choice: StackChoice, records: list[Record]
 ) -> bool:  # fmt: skip
     kinds = [record["kind"] for record in records]
-    if not pairs:
+    if not choice.pairs:
         return not kinds
-    if not kinds or frozenset(records[0]["values"]["pair"]) not in pairs:
+    if not kinds or frozenset(records[0]["values"]["pair"]) not in choice.pairs:
         return False
-    pair = pairs[frozenset(records[0]["values"]["pair"])]
+    pair = choice.corrected(frozenset(records[0]["values"]["pair"]))
     if pair.corrected is None:
         return kinds == [VERDICTS[2]]
     if not pair.told_apart:
@@ -96,12 +77,13 @@ def holds(evidence: Evidence, record: Record) -> bool:
     workload, values, key = record["workload"], record["values"], evidence.report["metric"]
     by_name = {name_of(setting): setting for setting in evidence.settings(workload)}
     names = values["pair"]
-    pair = evidence.pairs(workload).get(frozenset(names))
-    if pair is None or beside(by_name[names[0]]) != beside(by_name[names[1]]):
+    choice = choice_of(evidence, workload, names[0])
+    if frozenset(names) not in choice.pairs:
         return False
+    pair = choice.corrected(frozenset(names))
     own = [name_of({axis: value for axis, value in by_name[name].items() if is_stack(axis)}) for name in names]
     near = max(tolerance(key), 1e-6)
-    widest = max(other.factor for other in of_family(evidence, workload, names[0]).values())
+    widest = max(other.factor for other in choice.pairs.values())
     good = own == [values["better"], values["worse"]] and pair.factor >= widest * (1 - near)
     good = good and (pair.better == names[0] or pair.factor - 1 <= near)
     check = next(check for kinds, check in CHECKS.items() if record["kind"] in kinds)
@@ -121,13 +103,29 @@ def _verdict(evidence: Evidence, workload: str, pair: Pair, record: Record) -> b
     good = good and kind == VERDICTS[not pair.told_apart]
     if not has_bounds(key, samples[0], samples[1]):
         return good and (values["low"], values["high"], values["interval"]) == (None, None, "")
-    num_tested = sum(other.p is not None for other in evidence.pairs(workload).values())
+    choice = choice_of(evidence, workload, values["pair"][0])
+    num_stacks, level = len(choice.tested), choice.level(choice.freedom(frozenset(values["pair"])))
     low, high, text = values["low"], values["high"], values["interval"]
-    good = good and (values["num_pairs"], values["confidence"]) == (num_tested, 0.95)
+    good = good and (values["num_stacks"], values["confidence"]) == (num_stacks, 0.95)
     between = f"{low:.3g} to {high:.3g}" if low and high else f"up to {high:.3g}" if high else f"{low:.3g} or more"
     words = f" ({between if low or high else 'any'}, with 95% confidence"
-    words += f" for all {num_tested} pairs at once)" if num_tested > 1 else ")"
-    return good and text == words and bounds_hold(key, samples[0], samples[1], low, high, num_tested)
+    words += f" for all {num_stacks} stacks at once)" if num_stacks > 2 else ")"
+    return good and text == words and bounds_hold(key, samples[0], samples[1], low, high, level)
+
+
+def gap_holds(evidence: Evidence, record: Record) -> bool:
+    """Whether the gap between the best and the worst stack is more than the noise where a record says so."""
+    values = record["values"]
+    names = frozenset((values["better"], values["worse"]))
+    choice = choice_of(evidence, record["workload"], values["better"])
+    if names not in choice.pairs:
+        return False
+    pair = choice.corrected(names)
+    if pair.corrected is None:
+        return bool(record["kind"] == "gap of one run")
+    if record["kind"] != ("gap told apart" if pair.told_apart else "gap not told apart"):
+        return False
+    return values["num_stacks"] == len(choice.tested) and close(values["p_corrected"], pair.corrected, NEAR_P, 0)
 
 
 def _saved(evidence: Evidence, workload: str, names: list[str]) -> tuple[float, float | None, str, list[Sample]] | None:
@@ -165,17 +163,17 @@ def _deciding(evidence: Evidence, workload: str, pair: Pair, record: Record) -> 
     by_name = {name_of(setting): setting for setting in evidence.settings(workload)}
     samples = [evidence.sample(workload, by_name[name], key) for name in values["pair"]]
     first, second = (sample.numbers for sample in samples)
-    num_tested = sum(other.p is not None for other in evidence.pairs(workload).values())
+    choice = choice_of(evidence, workload, values["pair"][0])
     if pair.told_apart or pair.corrected is None:
         return False
     misses = any(sample.num_short for sample in samples)
     if record["kind"] == DECIDING[0]:
         more = sum(max(0, values["num_runs"] - len(sample)) for sample in samples)
         good = values["power"] == 0.8 and values["num_more"] == more and not misses
-        return good and would_tell(values["num_runs"], first, second, step(key), num_tested)
+        return good and would_tell(values["num_runs"], first, second, step(key), choice.level)
     if misses:
         return bool(values["why"] == MISSES)
-    beyond = pair.factor == 1 or power(MOST_RUNS, first, second, step(key), num_tested) < 0.801
+    beyond = pair.factor == 1 or power(MOST_RUNS, first, second, step(key), choice.level) < 0.801
     return bool(values["why"] == EQUALS and beyond)
 
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tracking.audit import missing, stacks
-from tracking.audit.evidence import OF_TARGETS, Evidence, Labels, Outcome, computable, name_of, rest
+from tracking.audit.evidence import OF_TARGETS, Evidence, Labels, Tally, computable, name_of, rest
 from tracking.audit.run_figures import BEST, JournalFigures
 from tracking.audit.samples import Pair, Sample, marked, moments_of, printed, ratio, significant, tolerance
 from tracking.audit.sentences import of_pair
+from tracking.audit.stack_choice import choice_of
 
 # The param under each heading of a fact.
 FACTS = {"global batch": "global_batch_size", "precision": "precision"}
@@ -43,17 +44,17 @@ Row = Mapping[str, str]
 Claims = Iterator[tuple[str, str, bool]]
 
 
-def compare(evidence: Evidence, outcome: Outcome) -> None:
+def compare(evidence: Evidence, tally: Tally) -> None:
     """Compare every cell that holds a figure; a table of a kind that is not known here is a difference."""
     for table in evidence.report["tables"]:
         if table["kind"] == "published":
             continue
         if table["kind"] not in CHECKS:
-            outcome.note(False, f"{table['title']}: a table of this kind cannot be recomputed")
+            tally.note(False, f"{table['title']}: a table of this kind cannot be recomputed")
             continue
         rows = [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
         for what, claimed, good in CHECKS[table["kind"]](evidence, table, rows):
-            outcome.note(good, f"{table['title']}: {what}: printed as {claimed!r}, and the journals do not say so")
+            tally.note(good, f"{table['title']}: {what}: printed as {claimed!r}, and the journals do not say so")
 
 
 def settings(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> Claims:
@@ -161,7 +162,7 @@ def best_and_worst(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[
         good = row["n"] == str(len(sample)) and (marked(row[key], sample) if numbers else not row[key])
         good = good and row.get("reached", "") == (evidence.share(workload, by_name[name]) if key in OF_TARGETS else "")
         yield f"{row['']} stack", row[key], good and printed(row[key], (numbers or ())[1:], tolerance(key))
-    every = stacks.of_family(evidence, workload, best["stack"])
+    every = choice_of(evidence, workload, best["stack"]).pairs
     pair = every.get(frozenset((best["stack"], worst["stack"])))
     if pair is None:
         yield "gap", f"{best['stack']} and {worst['stack']}", False

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from tracking.compare import estimates
+from tracking.compare.chosen_pair import Choice
 from tracking.compare.estimates import ALPHA, Comparison, Estimate, estimate
 from tracking.compare.grouping import Setting, Task, is_stack
 from tracking.compare.metric_direction import higher_is_better
@@ -23,14 +24,16 @@ COST = "cost/to_accuracy_usd"
 class Extremes:
     """The pair of stacks that are furthest apart among settings whose other axes are `among`.
 
-    `bounds` are those of the factor; None where a side has one run, and of whole numbers. `saved_usd` is by how much
-    the worse one's mean cost to accuracy is above the better one's, None without prices. `num_runs` a side would tell a
-    pair that is not told apart (`estimates.repeats`), which takes `num_more` than there are.
+    The pair's p-value is corrected for the choice among `num_stacks` that have two runs at least, and not for other
+    GPUs: which stack is best is a question of its own on each. `bounds` are those of the factor; None where a side has
+    one run, and of whole numbers. `saved_usd` is by how much the worse one's mean cost to accuracy is above the better
+    one's, None without prices. `num_runs` a side would tell a pair that is not told apart (`estimates.repeats`), which
+    takes `num_more` than there are.
     """
 
     among: Mapping[str, str]
     pair: Comparison
-    num_pairs: int
+    num_stacks: int
     bounds: tuple[float, float] | None
     saved_usd: Estimate | None
     num_runs: int | None
@@ -40,7 +43,7 @@ class Extremes:
 def extremes(task: Task, metric: str, pairs: Sequence[Comparison]) -> list[Extremes]:
     """The widest of the pairs that differ in their stack alone, for each value of the other axes, in their order.
 
-    `pairs` are all of the workload, over which p-values are corrected.
+    `pairs` are all of the workload.
     """
     families: dict[tuple[tuple[str, str], ...], list[Comparison]] = {}
     for setting in task.settings:
@@ -49,19 +52,27 @@ def extremes(task: Task, metric: str, pairs: Sequence[Comparison]) -> list[Extre
         both = [tuple(other_axes(setting).items()) for setting in (pair.better, pair.worse)]
         if both[0] == both[1]:
             families[both[0]].append(pair)
-    num_tested = sum(pair.p is not None for pair in pairs)
-    widest = [
-        (dict(among), max(members, key=lambda pair: pair.factor)) for among, members in families.items() if members
-    ]
-    return [_of_pair(among, pair, metric, num_tested) for among, pair in widest]
+    return [_widest(dict(among), members, metric) for among, members in families.items() if members]
 
 
-def _of_pair(among: Mapping[str, str], pair: Comparison, metric: str, num_tested: int) -> Extremes:
+def _widest(among: Mapping[str, str], members: Sequence[Comparison], metric: str) -> Extremes:
+    choice = _choice(members, metric)
+    pair = max(members, key=lambda pair: pair.factor)
+    freedom = min(setting.times(metric).n for setting in (pair.better, pair.worse)) - 1
+    pair = replace(pair, adjusted=None if pair.p is None else choice.corrected(pair.p, freedom))
     costs = [estimate(setting.times(COST)) for setting in (pair.worse, pair.better)]
     saved = difference(*costs) if costs[0] and costs[1] else None  # type: ignore[arg-type]
-    num_runs = estimates.repeats(pair, metric, num_tested)
+    num_runs = estimates.repeats(pair, metric, choice.num_tests, lambda freedom: choice.level(freedom, ALPHA))
     num_more = sum(max(0, (num_runs or 0) - setting.times(metric).n) for setting in (pair.better, pair.worse))
-    return Extremes(among, pair, num_tested, bounds(pair, metric, num_tested), saved, num_runs, num_more)
+    limits = bounds(pair, metric, choice.level(freedom, ALPHA)) if pair.p is not None else None
+    return Extremes(among, pair, choice.num_settings, limits, saved, num_runs, num_more)
+
+
+def _choice(members: Sequence[Comparison], metric: str) -> Choice:
+    tested = [pair for pair in members if pair.p is not None]
+    names = {setting.name for pair in tested for setting in (pair.better, pair.worse)}
+    missed = any(setting.times(metric).num_missed for pair in tested for setting in (pair.better, pair.worse))
+    return Choice(len(names), len(tested), shared=missed or estimates.resolution(metric) > 0)
 
 
 def other_axes(setting: Setting) -> dict[str, str]:
@@ -69,23 +80,21 @@ def other_axes(setting: Setting) -> dict[str, str]:
     return {axis: value for axis, value in setting.labels.items() if not is_stack(axis)}
 
 
-def bounds(pair: Comparison, metric: str, num_pairs: int) -> tuple[float, float] | None:
-    """The interval of the factor between two settings that holds for all pairs at once, at 1 - ALPHA.
+def bounds(pair: Comparison, metric: str, level: float) -> tuple[float, float] | None:
+    """The interval of the factor between two settings, each side at `level`.
 
     It is the interval of a ratio of means that inverts the test which compares them (`time_to_event.ratio_bounds`;
-    Fieller 1954, Journal of the Royal Statistical Society B 16, 175-185), each side at ALPHA / (2 x number of pairs):
-    the pair was chosen for being the widest (Bonferroni; Dunn 1961, Journal of the American Statistical Association 56,
-    52-64). 0 or infinity where there is no bound. None where a side has one run, where a mean is not above 0, and of
-    whole numbers, whose test is not of the ratio.
+    Fieller 1954, Journal of the Royal Statistical Society B 16, 175-185). 0 or infinity where there is no bound. None
+    where a mean is not above 0, and of whole numbers, whose test is not of the ratio.
     """
-    if pair.p is None or estimates.resolution(metric):
+    if estimates.resolution(metric):
         return None
     sides = (pair.better, pair.worse) if higher_is_better(metric) else (pair.worse, pair.better)
     top, bottom = (setting.times(metric) for setting in sides)
     latest = max(top.latest, bottom.latest)
     if min(fmean(times.at_least(latest)) for times in (top, bottom)) <= 0:
         return None
-    return ratio_bounds(top, bottom, 1 - ALPHA / (2 * num_pairs))
+    return ratio_bounds(top, bottom, 1 - level)
 
 
 def difference(more: Estimate, less: Estimate) -> Estimate | None:

@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from conf.installation import TRACKING
 from tracking.compare.grouping import DEVICES, Task, Values
 from tracking.results import NONE, REPEATS, TASK, Run, Runs, words
 
 MOST_FILES = 60  # runs whose config.yaml and fingerprint.json are read: a request each
-FIND_IT = "`python -m tracking sync --again FOLDER` uploads it where a run's folder has it; else repeat the run"
+FIND_IT = f"`{TRACKING} sync --again FOLDER` uploads it where a run's folder has it; else repeat the run"
 IGNORED = {
     "config_hash",
     "sweep",
@@ -150,7 +151,7 @@ def _fingerprint(content: Mapping[str, Any]) -> dict[str, str]:
 
 def _differing(rows: Mapping[str, Mapping[str, str]]) -> list[tuple[str, dict[str, list[str]]]]:
     """Each key of which runs have different values: value by value, the ids of its runs."""
-    found = []
+    spreads = []
     known = {name: row for name, row in rows.items() if any(key.startswith("env.") for key in row)}
     for key in sorted({key for row in rows.values() for key in row if key != "fingerprint"}):
         having = known if key.startswith("env.") else rows
@@ -160,8 +161,8 @@ def _differing(rows: Mapping[str, Mapping[str, str]]) -> list[tuple[str, dict[st
         for run_id, row in having.items():
             spread.setdefault(row.get(key, NONE), []).append(run_id)
         if len(spread) > 1:
-            found.append((key, spread))
-    return found
+            spreads.append((key, spread))
+    return spreads
 
 
 def _difference(key: str, spread: Mapping[str, Sequence[str]], where: Mapping[str, str]) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from statistics import fmean
 
@@ -214,18 +215,21 @@ def resolution(key: str) -> float:
     return 1.0 if key.startswith("epochs/") else 0.0
 
 
-def repeats(pair: Comparison, key: str, num_pairs: int) -> int | None:
+def repeats(pair: Comparison, key: str, num_pairs: int, level: Callable[[int], float] | None = None) -> int | None:
     """How many runs a side would tell a pair that is not told apart, if it truly differs as much as it seems to.
 
-    With probability POWER, by the spread observed, at the level of the hardest of so many corrected tests. None where
-    a side has one run, where the means are equal, where a run did not get to its target, and where it would take more
-    runs than anybody makes.
+    With probability POWER, by the spread observed, at the level of the hardest of so many corrected tests, or at a
+    `level` that is less strict, by the degrees of freedom. None where a side has one run, where the means are equal,
+    where a run did not get to its target, and where it would take more runs than anybody makes.
     """
     missed = any(setting.times(key).num_missed for setting in (pair.better, pair.worse))
     if pair.told_apart or pair.p is None or not math.isfinite(pair.factor) or missed:
         return None
     low, high = sorted((pair.better.values(key), pair.worse.values(key)), key=fmean)
-    needed = repeats_to_tell(high, low, 1.0, pair.factor, 1 - ALPHA / (2 * num_pairs), POWER, resolution(key))
+    search = partial(repeats_to_tell, high, low, 1.0, pair.factor, power=POWER, resolution=resolution(key))
+    needed = search(lambda freedom: ALPHA / (2 * num_pairs))
+    if needed is not None and level is not None:  # it is slow, and needs no more than this and no fewer than one test
+        needed = search(level, between=(search(lambda freedom: ALPHA / 2) or needed, needed))
     return None if needed is None else max(needed, 1 + min(len(low), len(high)))
 
 

@@ -151,10 +151,10 @@ def what_keeps_from_passing(baseline: Side, candidate: Side) -> str:
     if candidate.num_failed * baseline.num_ended > baseline.num_failed * candidate.num_ended:
         failed = f"{candidate.num_failed} of {candidate.num_ended} runs of the candidate failed"
         return f"{failed} ({kinds(candidate.failed)}), of the baseline {baseline.num_failed} of {baseline.num_ended}"
-    one, other = candidate.times, baseline.times
-    if one.num_missed * other.n > other.num_missed * one.n:
-        missed = f"{one.num_missed} of {one.n} runs of the candidate did not reach the target"
-        return f"{missed}, of the baseline {other.num_missed} of {other.n}"
+    times, baseline_times = candidate.times, baseline.times
+    if times.num_missed * baseline_times.n > baseline_times.num_missed * times.n:
+        missed = f"{times.num_missed} of {times.n} runs of the candidate did not reach the target"
+        return f"{missed}, of the baseline {baseline_times.num_missed} of {baseline_times.n}"
     return ""
 
 
@@ -165,8 +165,8 @@ def shares_reached(baseline: Side, candidate: Side) -> str:
 
 def reached(side: Side) -> str:
     """How many runs reached the target, of a metric to accuracy; "" of no run."""
-    found = share(len(side.values), len(side.values) + side.missed)
-    return found.text if found else ""
+    proportion = share(len(side.values), len(side.values) + side.missed)
+    return proportion.text if proportion else ""
 
 
 def ratio_observed(slow: Times, fast: Times) -> Estimate | None:
@@ -193,7 +193,7 @@ def advised(slow: Times, fast: Times, margin: float, confidence: float) -> str:
     observed = statistics.fmean(slow.reached) / statistics.fmean(fast.reached)
     parts = []
     for true_ratio, words in ((1.0, "if it is as fast as the baseline"), (observed, f"if it is {observed - 1:+z.1%}")):
-        if n := repeats_to_tell(slow.reached, fast.reached, 1 + margin, true_ratio, confidence, POWER):
+        if n := repeats_to_tell(slow.reached, fast.reached, 1 + margin, true_ratio, lambda _: 1 - confidence, POWER):
             parts.append(f"{max(n, 2)} {words}")
     if not parts:
         return (
@@ -239,8 +239,8 @@ def kinds(failed: dict[str, int]) -> str:
 
 
 def described(times: Times) -> str:
-    found = estimate(times)
-    if found is None:
+    mean = estimate(times)
+    if mean is None:
         return ""
-    shown = f"{found.bound} {found.mean:.5g}".lstrip()
-    return shown if found.error is None else f"{shown} ± {found.error:.2g}"
+    shown = f"{mean.bound} {mean.mean:.5g}".lstrip()
+    return shown if mean.error is None else f"{shown} ± {mean.error:.2g}"

@@ -72,9 +72,9 @@ def t_test(
 def standard_error_of_difference(first: Sequence[float], second: Sequence[float], resolution: float = 0.0) -> float:
     """Of a difference of means; the larger one of those with and without equal spread. Two values a side at least."""
     n, m = len(first), len(second)
-    one, other = (max(statistics.variance(side), resolution**2 / 12) for side in (first, second))
-    pooled = ((n - 1) * one + (m - 1) * other) / (n + m - 2)
-    return math.sqrt(max(one / n + other / m, pooled * (1 / n + 1 / m)))
+    first_variance, second_variance = (max(statistics.variance(side), resolution**2 / 12) for side in (first, second))
+    pooled = ((n - 1) * first_variance + (m - 1) * second_variance) / (n + m - 2)
+    return math.sqrt(max(first_variance / n + second_variance / m, pooled * (1 / n + 1 / m)))
 
 
 def finite(values: Sequence[float]) -> list[float]:
@@ -139,14 +139,16 @@ def repeats_to_tell(
     denominator: Sequence[float],
     limit: float,
     ratio: float,
-    confidence: float = 0.95,
+    level: Callable[[int], float],
     power: float = 0.8,
     resolution: float = 0.0,
+    between: tuple[int, int] = (2, MOST_REPEATS),
 ) -> int | None:
     """How many runs a side tell `ratio`, if that is the true one, from `limit` with probability `power`.
 
     By the spread observed on the two sides, each of two values at least, and the noncentral t distribution of the
-    statistic of `t_test`, with n - 1 degrees of freedom. None where more than MOST_REPEATS would be needed.
+    statistic of `t_test`, with n - 1 degrees of freedom, at the one-sided `level` that belongs to these. It is known to
+    lie `between` two numbers. None where more than the second would be needed.
     """
     from scipy import stats
 
@@ -160,12 +162,12 @@ def repeats_to_tell(
         return 2
 
     def enough(n: int) -> bool:
-        needed = stats.t.ppf(confidence, n - 1)
+        needed = stats.t.isf(level(n - 1), n - 1)
         return float(stats.nct.sf(needed, n - 1, distance / math.sqrt(total / n))) >= power
 
-    if not enough(MOST_REPEATS):
+    low, high = between[0] - 1, between[1]
+    if not enough(high):
         return None
-    low, high = 1, MOST_REPEATS
     while high - low > 1:  # power grows with n
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)

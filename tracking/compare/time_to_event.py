@@ -114,8 +114,8 @@ def reached_by(times: Times) -> list[tuple[float, float]]:
     """
     from scipy import stats
 
-    found = stats.ecdf(stats.CensoredData(times.reached, right=times.at_least(times.latest)[len(times.reached) :])).cdf
-    return list(zip(found.quantiles.tolist(), found.probabilities.tolist(), strict=True))
+    curve = stats.ecdf(stats.CensoredData(times.reached, right=times.at_least(times.latest)[len(times.reached) :])).cdf
+    return list(zip(curve.quantiles.tolist(), curve.probabilities.tolist(), strict=True))
 
 
 def means(sooner: Times, later: Times) -> tuple[float, float]:

@@ -6,12 +6,13 @@ worker, never in it. What a machine does not tell is absent from both.
 
 from __future__ import annotations
 
-from tracking.environment import fingerprint, nvml
+from tracking.environment import fingerprint, libraries, nvml, processes
 from tracking.environment.cache_folder import cache
-from tracking.environment.fingerprint import Collector, format_table, git_tags
+from tracking.environment.fingerprint import Collector, git_tags
+from tracking.environment.fingerprint_table import format_table
 from tracking.environment.host import COMPUTING_VARIABLES
 from tracking.environment.mlflow_import import importing_mlflow
-from tracking.environment.neighbours import Neighbours
+from tracking.environment.neighbours import Neighbours, compute_processes_of
 from tracking.environment.system_metrics import SystemMetricsThread
 
 __all__ = [
@@ -20,9 +21,12 @@ __all__ = [
     "Neighbours",
     "SystemMetricsThread",
     "cache",
+    "compute_processes_of",
     "fingerprint",
     "format_table",
     "git_tags",
     "importing_mlflow",
+    "libraries",
     "nvml",
+    "processes",
 ]

@@ -16,21 +16,22 @@ A fingerprint is a plain dict that JSON can hold. A value that cannot be measure
                  as loaded: torch cuda cudnn nccl, libraries {name: path} as mapped, loaded (their versions, in words)
     host         node kernel os architecture cpu sockets cores threads usable_threads numa_nodes memory_bytes
                  container image
-    git          commit branch dirty diff diff_truncated untracked, of the repository that holds this code
+    git          commit branch dirty diff diff_truncated untracked, of the repository that holds this code; of an
+                 installation commit and dirty, of the repository that its wheel was built from
     environment  the variables that change how a run computes
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from conf import installation
 from conf.schema import ConfigError
 from tracking.environment import host, libraries, nvml, topology
 from tracking.run import documents, run_folder
@@ -43,12 +44,12 @@ COMMANDS = {
     "topology": ("nvidia-smi", "topo", "-m"),
     "nvlink": ("nvidia-smi", "nvlink", "-s"),
     "lscpu": ("lscpu",),
-    **host.GIT_COMMANDS,
+    **({} if installation.PREFIX else host.GIT_COMMANDS),
 }
 EXPECTABLE = ("torch", "cuda", "cudnn", "nccl", "driver", "python")
 # What makes a stack: another of any of them is another stack.
 STACK = ("driver", "cuda_driver", "cuda", "cudnn", "nccl", "libraries", "torch", "image")
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = installation.CODE
 
 
 class Collector:
@@ -93,7 +94,7 @@ class Collector:
             "topology": matrix or None,
             "software": software | {"python": platform.python_version(), "packages": host.packages()},
             "host": host.describe(text["lscpu"] or "", self._environ),
-            "git": host.parse_git(*(text[name] for name in host.GIT_COMMANDS)) or None,
+            "git": _git(text) or None,
             "environment": host.environment(self._environ),
         }
         return {name: part for name, part in parts.items() if part is not None}
@@ -154,6 +155,20 @@ def tags(fingerprint: Fingerprint, image: str | None = None) -> dict[str, str]:
     return {key: value for key, value in values.items() if value}
 
 
+def _git(outputs: Mapping[str, str | None]) -> dict[str, Any]:
+    """The `git` part. The folder of an installation may lie in a repository, but that is somebody else's."""
+    if installation.PREFIX:
+        return installation.built_from()
+    return host.parse_git(*(outputs[name] for name in host.GIT_COMMANDS))
+
+
+def record(folder: Path, facts: Fingerprint) -> dict[str, str]:
+    """Write a run's fingerprint and its packages into its folder; return the tags."""
+    documents.write_json(folder / run_folder.FINGERPRINT, facts)
+    documents.write_text(folder / run_folder.REQUIREMENTS, requirements(facts))
+    return tags(facts)
+
+
 def _git_tags(git: Mapping[str, Any]) -> dict[str, str]:
     dirty = {"git.dirty": "true" if git["dirty"] else "false"} if "dirty" in git else {}
     return ({"git.commit": git["commit"]} if git.get("commit") else {}) | dirty
@@ -161,14 +176,15 @@ def _git_tags(git: Mapping[str, Any]) -> dict[str, str]:
 
 def git_tags(repository: Path = REPOSITORY) -> dict[str, str]:
     """The tags of the code's own commit, for a worker whose image holds no git."""
-    outputs = [host.start(command, repository) for command in host.GIT_COMMANDS.values()]
-    return _git_tags(host.parse_git(*(output() for output in outputs)))
+    commands = {name: command for name, command in COMMANDS.items() if name in host.GIT_COMMANDS}
+    outputs = {name: host.start(command, repository) for name, command in commands.items()}
+    return _git_tags(_git({name: output() for name, output in outputs.items()}))
 
 
 def taken(folder: Path) -> list[Fingerprint]:
-    """The fingerprints of a run's attempts, the last of which is the one under way."""
+    """The fingerprints of a run's attempts, the last of which is the one under way; an imported run has none."""
     paths = [*run_folder.earlier_attempts(folder, run_folder.FINGERPRINT), folder / run_folder.FINGERPRINT]
-    return [documents.read_json(path) for path in paths]
+    return [documents.read_json(path) for path in paths if path.exists()]
 
 
 def changes(taken: Sequence[Fingerprint]) -> list[str]:
@@ -200,47 +216,3 @@ def mismatches(fingerprint: Fingerprint, expect: Mapping[str, str]) -> list[str]
 def requirements(fingerprint: Fingerprint) -> str:
     """The Python packages as a requirements file."""
     return "".join(sorted(f"{name}=={version}\n" for name, version in fingerprint["software"]["packages"].items()))
-
-
-def format_table(fingerprint: Fingerprint) -> str:
-    """The fingerprint for a terminal, without packages, diff and environment variables."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE, show_header=False)
-    for name, value in _rows(fingerprint):
-        table.add_row(name, value)
-    console = Console(file=io.StringIO(), width=120, color_system=None)
-    console.print(table, markup=False)
-    assert isinstance(console.file, io.StringIO)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().strip("\n").splitlines()) + "\n"
-
-
-def _rows(fingerprint: Fingerprint) -> Iterator[tuple[str, str]]:
-    software, machine, git = (fingerprint.get(part, {}) for part in ("software", "host", "git"))
-    in_use = {gpu.get("index") for gpu in fingerprint.get("used", [])}
-    for gpu in fingerprint.get("gpus", []):
-        facts = [gpu.get("name", "unknown")]
-        facts += [f"{gpu['memory_bytes'] / 2**30:.1f} GiB"] if "memory_bytes" in gpu else []
-        facts += [f"{gpu['power_limit_watts']:.0f} W"] if "power_limit_watts" in gpu else []
-        facts += [f"{gpu['max_sm_clock_mhz']} MHz"] if "max_sm_clock_mhz" in gpu else []
-        facts += [f"{gpu['nvlink_links']} NVLinks"] if "nvlink_links" in gpu else []
-        facts += [f"{len(gpu['mig_devices'])} MIG devices"] if "mig_devices" in gpu else []
-        yield f"GPU {gpu['index']}", ", ".join(facts) + (" (in use)" if gpu["index"] in in_use else "")
-    if not fingerprint.get("gpus"):
-        yield "GPUs", "none" if fingerprint.get("used") == [] else "unknown"
-    if "class" in fingerprint.get("topology", {}):
-        yield "topology", fingerprint["topology"]["class"]
-    for key in ("driver", "driver_cuda", "torch", "cuda", "cudnn", "nccl", "python"):
-        if key in software:
-            yield key.replace("_", " "), software[key]
-    for key in ("node", "cpu", "sockets", "cores", "threads", "numa_nodes", "os", "kernel", "container", "image"):
-        if key in machine:
-            yield key.replace("_", " "), str(machine[key])
-    if "memory_bytes" in machine:
-        yield "memory", f"{machine['memory_bytes'] / 2**30:.1f} GiB"
-    if git:
-        dirty = {True: " (dirty)", False: ""}.get(git.get("dirty"), " (dirty or not: unknown)")
-        yield "git", f"{git['commit']} {git.get('branch', '')}".strip() + dirty
-    yield "packages", str(len(software.get("packages", {})))

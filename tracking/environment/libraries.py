@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -26,6 +26,15 @@ def mapped(maps: Path = MAPS) -> dict[str, str]:
     for path, name in re.findall(r"(/\S*/lib(\w+)\.so\S*)$", text, re.M):
         if name in LOOKED_FOR:
             paths.setdefault(name, path)
+    return dict(sorted(paths.items()))
+
+
+def mapped_by(pids: Iterable[int], proc: Path = Path("/proc")) -> dict[str, str]:
+    """The same of other processes, as far as they may be looked at; of each library the first path that is found."""
+    paths: dict[str, str] = {}
+    for pid in pids:
+        with suppress(OSError):  # it has ended, or is another user's
+            paths = mapped(proc / str(pid) / "maps") | paths
     return dict(sorted(paths.items()))
 
 

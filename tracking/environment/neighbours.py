@@ -40,7 +40,7 @@ class Neighbours:
         self._proc = proc
         self._launcher = launcher or os.getpid()
         self._clock = clock
-        self._compute_processes = compute_processes or _compute_processes
+        self._compute_processes = compute_processes or compute_processes_of
         self._contained = processes.contained(proc)
         self._cpus = os.sched_getaffinity(0)
         self._quota = processes.quota() if proc == Path("/proc") else math.inf
@@ -162,7 +162,8 @@ class Neighbours:
             return {}
 
 
-def _compute_processes(uuids: Sequence[str]) -> dict[int, list[int]]:
+def compute_processes_of(uuids: Sequence[str]) -> dict[int, list[int]]:
+    """Of GPUs given by UUID the processes that compute on them, by index. Raises ImportError and what NVML raises."""
     import pynvml
 
     pids_by_gpu: dict[int, list[int]] = {}

@@ -17,6 +17,7 @@ DGX1 = "Multi-GPU Scaling of MLPerf Benchmarks on NVIDIA DGX-1"
 C4140 = "Deep Learning Performance on V100 GPUs with ResNet-50 Model"
 FASHION_MNIST = "Benchmarking NVIDIA CUDA 9 and Amazon EC2 P3 Instances Using Fashion MNIST"
 STACKS = "Optimal NVIDIA Stack for training Mask R-CNN"
+FRAMEWORKS = "MLPerf v0.5's ResNet-50 in TensorFlow and in MXNet"
 TARGETS = "MLPerf Training v0.5"
 # A study's rows in records.csv are those whose source begins with its words.
 RECORDS = {
@@ -25,7 +26,7 @@ RECORDS = {
     "nvidia": "NVIDIA DeepLearningExamples",
     "airbench": "cifar10-airbench",
 }
-NAMES = ("dgx1", "c4140", "fashion_mnist", "stacks", *RECORDS)
+NAMES = ("dgx1", "c4140", "fashion_mnist", "stacks", "frameworks", *RECORDS)
 HELP = f"published figures beside yours: {', '.join(NAMES)}"
 # The studies' word for a workload, and timetrial's for its model.
 MODELS = {

@@ -6,6 +6,7 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 
+from conf.target import limit
 from tracking.compare import Estimate, Setting, Task, Times, estimate, grouping, is_stack
 from tracking.report.drawing import MOST_BARS, MOST_LINES, Point
 from tracking.results import NONE, Run, Runs
@@ -89,7 +90,7 @@ def target_of(task: Task) -> tuple[str, float | None]:
             if key.startswith("eval/") and not key.startswith(evaluations.BEST)
         )
         metric = keys[0].removeprefix("eval/") if keys else "accuracy"
-    return metric, float(value) if value else None
+    return metric, limit(value) if value else None
 
 
 def clock_start_ms(run: Run, rows: Sequence[tuple[int, int, float]], target: float | None) -> float:

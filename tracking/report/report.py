@@ -13,7 +13,7 @@ from tracking.report import sentences, stack_tables, tables
 from tracking.report.plot_data import COST, TIME
 from tracking.report.plots import Plot, Plotter
 from tracking.report.sentences import Sentence
-from tracking.report.tables import Figure
+from tracking.report.tables import ReportedFigure
 from tracking.results import Run, Runs, Table, need_finished, newest_attempts
 
 
@@ -31,7 +31,7 @@ class Report:
     answer: str = ""
     warnings: list[str] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
-    figures: list[Figure] = field(default_factory=list)
+    figures: list[ReportedFigure] = field(default_factory=list)
     comparisons: list[tuple[str, Comparison]] = field(default_factory=list)
     sentences: list[Sentence] = field(default_factory=list)
     plots: list[Plot] = field(default_factory=list)
@@ -196,7 +196,7 @@ def _plain_table(table: Table) -> dict[str, Any]:
     return about | {"columns": list(table.columns), "rows": table.text()}
 
 
-def _plain_figure(figure: Figure) -> dict[str, Any]:
+def _plain_figure(figure: ReportedFigure) -> dict[str, Any]:
     estimate = figure.estimate
     return {
         "workload": figure.task,

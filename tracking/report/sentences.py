@@ -14,7 +14,7 @@ from tracking.compare import UNTIL_GIVEN_UP, Comparison, Setting, estimate
 
 MOST_NAMED = 3  # settings of which a sentence says the names
 LEADER = "{workload}: {metric} is {figure} (n = {n}{reached}) with {setting}, "
-GAP = "more than the noise (p = {p_corrected:.2g}, corrected for {num_pairs} {pairs})"
+GAP = "more than the noise (p = {p_corrected:.2g}, corrected for the choice among {num_stacks} stacks)"
 NO_CONCLUSION = (
     "{workload}{among}: no conclusion is possible about the best stack. The best mean is of {better} and the worst of "
     "{worse}, by a factor of "
@@ -122,12 +122,12 @@ def runs_that_would_tell(task: str, pair: Comparison, num_runs: int) -> Sentence
     return Sentence("runs that would tell", task, values)
 
 
-def gap(task: str, pair: Comparison, num_pairs: int) -> Sentence:
+def gap(task: str, pair: Comparison, num_stacks: int) -> Sentence:
     """Whether the gap between the best and the worst stack is more than the noise."""
     values: dict[str, Any] = {"better": pair.better.name, "worse": pair.worse.name}
     if pair.adjusted is None:
         return Sentence("gap of one run", task, values)
-    values |= {"p_corrected": pair.adjusted, "num_pairs": num_pairs, "pairs": "pair" if num_pairs == 1 else "pairs"}
+    values |= {"p_corrected": pair.adjusted, "num_stacks": num_stacks}
     return Sentence("gap told apart" if pair.told_apart else "gap not told apart", task, values)
 
 

@@ -54,10 +54,10 @@ def _interval(widest: Extremes) -> dict[str, Any]:
         words = f"{low:.3g} to {high:.3g}" if low else f"up to {high:.3g}"
     else:
         words = f"{low:.3g} or more" if low else "any"
-    pairs = f" for all {widest.num_pairs} pairs at once" if widest.num_pairs > 1 else ""
+    stacks = f" for all {widest.num_stacks} stacks at once" if widest.num_stacks > 2 else ""
     values = {"low": low, "high": high if math.isfinite(high) else None}
-    values |= {"confidence": CONFIDENCE, "num_pairs": widest.num_pairs}
-    return values | {"interval": f" ({words}, with {CONFIDENCE:.0%} confidence{pairs})"}
+    values |= {"confidence": CONFIDENCE, "num_stacks": widest.num_stacks}
+    return values | {"interval": f" ({words}, with {CONFIDENCE:.0%} confidence{stacks})"}
 
 
 def _worth(task: str, widest: Extremes) -> list[Sentence]:

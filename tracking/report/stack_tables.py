@@ -16,7 +16,7 @@ def stack_tables(task: Task, metric: str, pairs: Sequence[Comparison]) -> tuple[
     tables, said = [], []
     for widest in extremes(task, metric, pairs):
         gap, words = (
-            sentences.gap(task.title, widest.pair, len(pairs)),
+            sentences.gap(task.title, widest.pair, widest.num_stacks),
             stack_sentences.verdict(task.title, metric, widest),
         )
         tables.append(_best_and_worst(task, metric, widest, gap, "".join(sentence.text for sentence in words)))

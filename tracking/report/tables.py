@@ -33,7 +33,7 @@ FACTS = {"world_size": "devices", "global_batch_size": "global batch", "precisio
 
 
 @dataclass(frozen=True)
-class Figure:
+class ReportedFigure:
     """A figure that is printed: what of which setting, from which runs; `base` is what a ratio is taken over."""
 
     task: str
@@ -45,9 +45,9 @@ class Figure:
     base: Mapping[str, str] | None = None
 
 
-def settings_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[Figure]]:
+def settings_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[ReportedFigure]]:
     """A row a setting: what it was, and every quantity that a run of the workload has; and these as figures."""
-    figures: list[Figure] = []
+    figures: list[ReportedFigure] = []
     shown = quantities(task)
     facts = {key: heading for key, heading in FACTS.items() if key not in axes}
     ratios = [key for key in RATIOS if any(_ratios(task, setting, key) for setting in task.settings)]
@@ -64,7 +64,7 @@ def settings_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[Figure]
             cells.append(mean.text(setting.usual_n(quantity.key)) if mean else "")
             if mean:
                 ids = ids_of(setting, quantity.key)
-                figures.append(Figure(task.title, setting.labels, quantity.heading, quantity.key, mean, ids))
+                figures.append(ReportedFigure(task.title, setting.labels, quantity.heading, quantity.key, mean, ids))
         for key in ratios:
             cells += _ratio_cells(figures, task, setting, key)
         rows.append(cells)
@@ -105,7 +105,7 @@ def _ratios(task: Task, setting: Setting, key: str) -> tuple[Estimate, Estimate]
     return estimates.speed_up(setting, base, key) if base else None
 
 
-def _ratio_cells(figures: list[Figure], task: Task, setting: Setting, key: str) -> list[str]:
+def _ratio_cells(figures: list[ReportedFigure], task: Task, setting: Setting, key: str) -> list[str]:
     ratios = _ratios(task, setting, key)
     base = estimates.base_of(setting, task.settings)
     if ratios is None or base is None:
@@ -113,7 +113,7 @@ def _ratio_cells(figures: list[Figure], task: Task, setting: Setting, key: str) 
     given_up = [run.id for run in setting.given_up] if key in UNTIL_GIVEN_UP else []
     ids = [run.id for run in setting.runs if key in run.metrics] + given_up
     for heading, ratio in zip(RATIOS[key], ratios, strict=True):
-        figures.append(Figure(task.title, setting.labels, heading, key, ratio, ids, base.labels))
+        figures.append(ReportedFigure(task.title, setting.labels, heading, key, ratio, ids, base.labels))
     return [ratio.text() for ratio in ratios]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from conf.installation import TRACKING
 from conf.secrets import strip_credentials
 from tracking import server
 from tracking.mirror import MAX_TAG_CHARS
@@ -157,7 +158,7 @@ class MlflowRuns:
         if selector in self._experiments.values():
             return (
                 f"{selector}: this experiment of {self.source} holds no run yet; train into it with "
-                f"tracking.experiment={selector}, upload folders with `python -m tracking sync`, or give another"
+                f"tracking.experiment={selector}, upload folders with `{TRACKING} sync`, or give another"
             )
         parents = self._search(
             list(self._experiments), "params.num_jobs LIKE '%'", lambda _: None, MAX_LISTED, "start_time DESC"

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from conf.installation import LAUNCH, TRACKING
+
 # What makes runs comparable at all: the same task to the same target.
 TASK = ("model", "dataset", "target_metric", "target_value")
 UNCOUNTED_TAG = "timetrial.uncounted"  # why no mean counts a run, though it may have gone well
@@ -115,10 +117,10 @@ def need_finished(runs: Sequence[Run], selectors: Sequence[str]) -> None:
         kinds = Counter(run.failure or run.status.lower() for run in runs)
         ended = ", ".join(f"{kind} ({number})" for kind, number in kinds.most_common())
         going = any(run.status == "RUNNING" for run in runs)
-        wait = "Wait for those that are running, or end them with `python -m tracking sync --ended`. " if going else ""
+        wait = f"Wait for those that are running, or end them with `{TRACKING} sync --ended`. " if going else ""
         raise ValueError(
             f"{' '.join(selectors)}: none of {len(runs)} runs finished: {ended}. {wait}Why a run failed stands in its "
-            "note in MLflow and in worker.log. Continue a sweep with launch.py sweep.resume=ID"
+            f"note in MLflow and in worker.log. Continue a sweep with {LAUNCH} sweep.resume=ID"
         )
 
 

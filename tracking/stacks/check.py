@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
+from conf.installation import TRACKING
 from conf.schema import ConfigError, RunConfig, StackConfig
 from tracking.environment import nvml
 from tracking.stacks import container, images, interpreter, uv_environment
@@ -59,8 +60,8 @@ def make(stack: StackConfig, say: Callable[[str], None]) -> None:
         images.check_architecture(stack, image)
         python = container.python(stack, image)
         size = f", {image.size_bytes / 1e9:.1f} GB" if image.size_bytes else ""
-        found = f"Python {python.python}, torch {python.torch}, {image.digest or image.run}"
-        say(f"stack {stack.name}: fetched in {time.monotonic() - began:.0f} s{size}: {found}")
+        content = f"Python {python.python}, torch {python.torch}, {image.digest or image.run}"
+        say(f"stack {stack.name}: fetched in {time.monotonic() - began:.0f} s{size}: {content}")
         return
     say(f"stack {stack.name}: making its environment, once ({uv_environment.summary(stack)})")
     made = uv_environment.make(stack)
@@ -96,7 +97,7 @@ def image_of(stack: StackConfig) -> Image:
     if image is None:
         raise ConfigError(
             f"stack={stack.name}: stack.container.image={stack.container.image} is not here any more; fetch it with"
-            f" python -m tracking stacks {stack.name} --build"
+            f" {TRACKING} stacks {stack.name} --build"
         )
     return image
 

@@ -68,11 +68,11 @@ def mount(stack: StackConfig, text: str) -> Mount:
 
 def ordered(mounts: Sequence[Mount]) -> list[Mount]:
     """One mount for each place, outer ones first. Of two for one place the last, writable where one of them is."""
-    found: dict[str, Mount] = {}
+    by_target: dict[str, Mount] = {}
     for each in mounts:
-        writable = each.writable or (each.target in found and found[each.target].writable)
-        found[each.target] = Mount(each.source, each.target, writable)
-    return [found[target] for target in sorted(found, key=lambda target: (target.count("/"), target))]
+        writable = each.writable or (each.target in by_target and by_target[each.target].writable)
+        by_target[each.target] = Mount(each.source, each.target, writable)
+    return [by_target[target] for target in sorted(by_target, key=lambda target: (target.count("/"), target))]
 
 
 def plan(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from conf import schema
+from conf import schema, stored_config
 from conf.schema import ConfigError, StackConfig
 
 SHIPPED = Path(schema.__file__).parent
@@ -15,11 +15,11 @@ SHIPPED = Path(schema.__file__).parent
 
 def declared(config_dirs: Sequence[Path] = ()) -> dict[str, StackConfig]:
     """Every stack by its name; of two of one name the user's. Raises ConfigError for a file that declares none."""
-    found = {}
+    stacks = {}
     for folder in (SHIPPED, *config_dirs):
         for path in sorted((folder / "stack").glob("*.yaml")):
-            found[path.stem] = read(path)
-    return found
+            stacks[path.stem] = read(path)
+    return stacks
 
 
 def read(path: Path) -> StackConfig:
@@ -29,5 +29,7 @@ def read(path: Path) -> StackConfig:
         raise ConfigError(f"{path}: {' '.join(str(error).split())[:200]}; correct the file") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: declares nothing; give its name and kind, as conf/stack/native.yaml does")
-    stack = schema.from_dict(StackConfig, content, f"{path}: ")
-    return stack if stack.name != schema.REQUIRED else schema.from_dict(StackConfig, {**content, "name": path.stem})
+    stack = stored_config.from_dict(StackConfig, content, f"{path}: ")
+    return (
+        stack if stack.name != schema.REQUIRED else stored_config.from_dict(StackConfig, {**content, "name": path.stem})
+    )

@@ -13,11 +13,11 @@ DIGITS = 3  # cuDNN and NCCL tell three parts of their version; a wheel's fourth
 
 def expected(stack: StackConfig) -> dict[str, str]:
     """Versions by fingerprint key: those declared, under what `stack.expect` says itself."""
-    found = {"torch": stack.torch} if stack.torch else {}
+    versions = {"torch": stack.torch} if stack.torch else {}
     if stack.kind == "uv" and stack.python and re.fullmatch(r"[\d.]+", stack.python):
-        found["python"] = stack.python
+        versions["python"] = stack.python
     for line in [*stack.requirements, *stack.overrides]:
         for key, name in LIBRARIES.items():
             if match := re.fullmatch(rf"{name}\s*==\s*([\d.]+)", line.strip()):
-                found[key] = ".".join(match[1].split(".")[:DIGITS])
-    return found | stack.expect
+                versions[key] = ".".join(match[1].split(".")[:DIGITS])
+    return versions | stack.expect

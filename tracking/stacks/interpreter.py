@@ -63,19 +63,19 @@ def probe(stack: StackConfig, path: str) -> Interpreter:
     return checked(key, path, ask(key, path), f"{path} -m pip install")
 
 
-def checked(key: str, path: str, found: dict[str, Any], install: str) -> Interpreter:
+def checked(key: str, path: str, answer: dict[str, Any], install: str) -> Interpreter:
     """The Python of PROBE's answer; `install` begins the command that installs what is missing. Raises ConfigError."""
-    python = tuple(map(int, found["python"].split(".")[:2]))
+    python = tuple(map(int, answer["python"].split(".")[:2]))
     if not OLDEST <= python <= NEWEST:
         allowed = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
-        raise ConfigError(f"{key}: is Python {found['python']}; a worker runs on {allowed}: give another")
-    packages: dict[str, str | None] = found["packages"]
+        raise ConfigError(f"{key}: is Python {answer['python']}; a worker runs on {allowed}: give another")
+    packages: dict[str, str | None] = answer["packages"]
     if missing := [name for name in NEEDED if packages[name] is None]:
         raise ConfigError(f"{key}: lacks {', '.join(missing)}; install: {install} {' '.join(missing)}")
     torch, lightning = packages["torch"], packages["pytorch-lightning"]
     assert torch is not None
     assert lightning is not None
-    return Interpreter(path, found["python"], torch, lightning, found["cuda"], bool(found.get("compat")))
+    return Interpreter(path, answer["python"], torch, lightning, answer["cuda"], bool(answer.get("compat")))
 
 
 def ask(key: str, path: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from conf.installation import TRACKING
 from conf.schema import ConfigError, StackConfig
 from tracking.environment import cache, nvml
 from tracking.stacks import container, images, interpreter, releases, uv_environment
@@ -48,7 +49,7 @@ def verdict_table(verdicts: Sequence[Verdict]) -> Table:
 
 def judge(stack: StackConfig, gpus: Sequence[nvml.Gpu], resolve: bool = True) -> Verdict:
     """Judge a stack for a run on these GPUs ([] for the CPU); with `resolve`, ask uv or a registry if it can be had."""
-    found = f"driver {nvml.driver_version() or 'unknown'}" if gpus else "no GPU asked for"
+    facts = f"driver {nvml.driver_version() or 'unknown'}" if gpus else "no GPU asked for"
     needs = KINDS.get(stack.kind, stack.kind)
     try:
         check_keys(stack)
@@ -58,18 +59,18 @@ def judge(stack: StackConfig, gpus: Sequence[nvml.Gpu], resolve: bool = True) ->
         if gpus and torch and cuda:
             needs += f", driver {releases.min_driver(cuda) or '?'} or later"
             check_driver(stack, torch, cuda, gpus)
-        found += f"; {present}"
+        facts += f"; {present}"
         if stack.kind == "uv" and uv_environment.find(stack) is None:
-            check_room(stack, uv_environment.root(), uv_environment.ROOM_BYTES, "python -m tracking stacks --remove")
+            check_room(stack, uv_environment.root(), uv_environment.ROOM_BYTES, f"{TRACKING} stacks --remove")
             if resolve:
                 uv_environment.resolve(stack)
-                found += ", which resolves"
+                facts += ", which resolves"
         if stack.kind == "container" and images.find(stack) is None:
             check_room(stack, images.store(stack), images.ROOM_BYTES, "remove images that nobody needs")
-            found += ", which can be" if resolve and images.check_reach(stack) else ""
+            facts += ", which can be" if resolve and images.check_reach(stack) else ""
     except ConfigError as error:
-        return Verdict(stack.name, needs, found, str(error))
-    return Verdict(stack.name, needs, found)
+        return Verdict(stack.name, needs, facts, str(error))
+    return Verdict(stack.name, needs, facts)
 
 
 KINDS = {

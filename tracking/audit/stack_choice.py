@@ -1,0 +1,78 @@
+"""The stacks among which a report calls one the best, and what that choice costs in certainty, from the journals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tracking.audit import ranges
+from tracking.audit.evidence import Evidence, Labels, name_of
+from tracking.audit.samples import Pair, Sample, step
+
+SHORT = {"topology": "env.topology", "hardware": "env.gpu", "driver": "env.driver", "cuda": "env.cuda"}
+SOFTWARE = {
+    "stack", "stack.name", "env.stack_id", "env.image", "env.driver", "env.cuda", "env.cudnn", "env.nccl", "env.torch",
+    "env.python",
+}  # fmt: skip
+
+
+def is_stack(axis: str) -> bool:
+    return SHORT.get(axis, axis) in SOFTWARE
+
+
+def beside(setting: Labels) -> tuple[tuple[str, str], ...]:
+    """What a setting is beside its stack: only where that is the same are stacks compared."""
+    return tuple((axis, value) for axis, value in setting.items() if not is_stack(axis))
+
+
+@dataclass(frozen=True)
+class StackChoice:
+    """The pairs of stacks whose settings are otherwise alike, by the names of the two; p-values are as they come.
+
+    Where runs stopped short of the target, and of whole numbers (`step` is 1), each of the tests has its share of 5 %;
+    else there is one range of means.
+    """
+
+    pairs: Mapping[frozenset[str], Pair]
+    samples: Mapping[str, Sample]
+    step: float
+
+    @property
+    def num_tests(self) -> int:
+        return sum(pair.p is not None for pair in self.pairs.values())
+
+    @property
+    def tested(self) -> set[str]:
+        return {name for names, pair in self.pairs.items() if pair.p is not None for name in names}
+
+    def level(self, freedom: int) -> float:
+        """Of each side of a pair's test."""
+        if self._shared():
+            return 0.05 / (2 * self.num_tests)
+        return ranges.level(freedom, len(self.tested))
+
+    def corrected(self, names: frozenset[str]) -> Pair:
+        """The pair of these names, its p-value corrected for its having been chosen."""
+        pair = self.pairs[names]
+        if pair.p is None:
+            return replace(pair, corrected=None)
+        if self._shared():
+            return replace(pair, corrected=min(1.0, pair.p * self.num_tests))
+        return replace(pair, corrected=ranges.corrected(pair.p, self.freedom(names), len(self.tested)))
+
+    def freedom(self, names: frozenset[str]) -> int:
+        return min(len(self.samples[name]) for name in names) - 1
+
+    def _shared(self) -> bool:
+        return self.step > 0 or any(self.samples[name].num_short for name in self.tested)
+
+
+def choice_of(evidence: Evidence, workload: str, name: str) -> StackChoice:
+    """Among the settings that are otherwise as the one of this name."""
+    alike = {name_of(setting): beside(setting) for setting in evidence.settings(workload)}
+    same = {other for other, family in alike.items() if family == alike.get(name)}
+    pairs = {both: pair for both, pair in evidence.pairs(workload).items() if both <= same}
+    settings = [setting for setting in evidence.settings(workload) if name_of(setting) in same]
+    key = evidence.report["metric"]
+    samples = {name_of(setting): evidence.sample(workload, setting, key) for setting in settings}
+    return StackChoice(pairs, samples, step(key))
