@@ -83,14 +83,14 @@ def launch(cwd: Path, *arguments: str, **extra_env: str) -> Launched:
 
 def processes_of(cwd: Path) -> list[psutil.Process]:
     """Every process that works in this folder."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
             if process.cwd() == str(cwd) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+                processes.append(process)
         except psutil.Error:
             continue  # it ended meanwhile
-    return found
+    return processes
 
 
 def events(folder: Path, key: str) -> list[Record]:

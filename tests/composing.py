@@ -34,7 +34,7 @@ def jobs(overrides: Sequence[str]) -> list[list[str]]:
     """The overrides of each job of a multirun: all combinations of what commas separate, and of a study's grid."""
     ConfigStore.instance().store("schema", schema.RunConfig)
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        asked = [*grid([one for one in overrides if one.startswith("+study=")]), *overrides]
+        asked = [*grid([override for override in overrides if override.startswith("+study=")]), *overrides]
         parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
         return BasicSweeper.split_arguments(parser.parse_overrides(asked), None)[0]
 

@@ -11,7 +11,7 @@ import pytest
 from hydra.errors import HydraException
 
 import launch
-from conf import about, refusal
+from conf import installation, refusal
 from tests.commands import HANGS_SEC, ROOT, environment
 from tests.composing import composed
 from tracking.__main__ import main
@@ -31,11 +31,11 @@ def test_both_programs_say_their_version(monkeypatch: pytest.MonkeyPatch, capsys
 def test_another_operating_system_is_refused_in_words(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert about.wrong_system("linux") is None
-    assert "WSL" in str(about.wrong_system("win32"))
-    words = str(about.wrong_system("darwin"))
+    assert installation.wrong_system("linux") is None
+    assert "WSL" in str(installation.wrong_system("win32"))
+    words = str(installation.wrong_system("darwin"))
     assert "this is macOS, and timetrial trains on Linux alone" in words
-    monkeypatch.setattr(about, "wrong_system", lambda: words)
+    monkeypatch.setattr(installation, "wrong_system", lambda: words)
     assert launch.main() == 2
     assert capsys.readouterr().err == f"refused: {words}\n"
 
@@ -45,7 +45,7 @@ def test_the_readme_says_the_operating_system_at_its_start() -> None:
 
 
 @pytest.mark.parametrize(("override", "meant"), [
-    ("model=vg", "did you mean vgg? (allowed: maskrcnn, resnet50, ssd, vgg)"),
+    ("model=vg", "did you mean vgg? (allowed: maskrcnn, program, resnet50, ssd, vgg)"),
     ("dataset=digit", "did you mean digits?"),
     ("precision=xyz", "there is no such choice; allowed: bf16, fp16, fp32, tf32."),
     ("+study=scalig", "did you mean scaling?"),

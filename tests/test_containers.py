@@ -30,16 +30,16 @@ def of(launched: Launched, stack: str) -> Path:
 
 
 def failure(launched: Launched, stack: str) -> tuple[str, str]:
-    found = json.loads((of(launched, stack) / "result.json").read_text())["failure"]
-    return found["kind"], found["message"]
+    record = json.loads((of(launched, stack) / "result.json").read_text())["failure"]
+    return record["kind"], record["message"]
 
 
 def tags(folder: Path) -> dict[str, str]:
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for record, _ in journal.read(folder / run_folder.JOURNAL):
         if record.kind == "tags":
-            found |= {key: str(value) for key, value in record.values.items()}
-    return found
+            values |= {key: str(value) for key, value in record.values.items()}
+    return values
 
 
 # ------------------------------------------------------------------------------------- an engine that contains nothing
@@ -133,11 +133,11 @@ def test_a_worker_trains_in_a_container_and_says_which_image_it_was(sweep: Launc
     result = json.loads((folder / "result.json").read_text())
     assert result["status"] == "finished", sweep.output
     facts = json.loads((folder / "fingerprint.json").read_text())
-    found = tags(folder)
-    assert found["env.image"].startswith("sha256:")
+    run_tags = tags(folder)
+    assert run_tags["env.image"].startswith("sha256:")
     assert facts["host"]["container"] == "podman"
-    assert found["env.stack_id"]
-    assert len(found["git.commit"]) == 40
+    assert run_tags["env.stack_id"]
+    assert len(run_tags["git.commit"]) == 40
     assert (facts["environment"]["OMP_NUM_THREADS"], facts["environment"]["NCCL_DEBUG"]) == ("1", "WARN")
     kept = "".join(path.read_text(errors="replace") for path in folder.iterdir() if path.is_file())
     assert "hf_abcdefghijklmnop" not in kept + sweep.output

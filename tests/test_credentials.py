@@ -87,12 +87,12 @@ def forms(value: str) -> set[bytes]:
 
 
 def command_lines(pid: int) -> set[str]:
-    found = set()
+    lines = set()
     with suppress(psutil.Error):
         for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
             with suppress(psutil.Error):
-                found.add(" ".join(process.cmdline()))
-    return found
+                lines.add(" ".join(process.cmdline()))
+    return lines
 
 
 @pytest.fixture(scope="module")

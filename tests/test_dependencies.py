@@ -14,8 +14,8 @@ from tests.commands import ROOT
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 GROUPS: dict[str, list[Any]] = PROJECT["dependency-groups"]
-RUNTIME = ("conf", "tracking", "trainers", "launch.py")
-OWN = {"benchmarks", "conf", "deploy", "docs", "launch", "tests", "tracking", "trainers"}
+RUNTIME = ("conf", "tracking", "trainers", "timetrial", "launch.py")
+OWN = {"benchmarks", "conf", "deploy", "docs", "hatch_build", "launch", "tests", "timetrial", "tracking", "trainers"}
 READ = {"scikit-learn"}  # A file of its is read, and it is not imported, because that takes seconds.
 BROUGHT = {"triton": "torch"}  # Its version is the one that this PyTorch was made with, on machines that have it.
 WITH_MLFLOW = {"click", "cryptography", "packaging"}  # The tests of a server import these parts of one.
@@ -25,6 +25,7 @@ TOOLS = {
     "mypy",
     "pytest-xdist",
     "ruff",
+    "twine",
     "types-psutil",
     "types-pyyaml",
 }  # These run, or are run by, others.
@@ -100,12 +101,13 @@ def test_tests_benchmarks_and_pages_import_only_what_is_declared() -> None:
     assert undeclared(imported("tests"), NEEDED | declared("dev") | WITH_MLFLOW) == {}
     assert undeclared(imported("benchmarks"), NEEDED | declared("bench")).keys() == APART
     assert undeclared(imported("docs"), NEEDED | declared("dev") | declared("docs")) == {}
+    assert undeclared(imported("hatch_build.py"), set(map(distribution, PROJECT["build-system"]["requires"]))) == {}
     # It runs where neither this list nor a virtual environment may be; the guard runs inside of MLflow's server.
     assert {name for name, path in imported("deploy").items() if "/deploy/guard/" not in str(path)} == set()
 
 
 def test_a_group_holds_only_what_its_folders_import() -> None:
-    modules = imported("tests", "benchmarks", "docs")
+    modules = imported("tests", "benchmarks", "docs", "hatch_build.py")
     unused = {name for name, parts in provided(declared("dev")).items() if not parts & modules.keys()}
     assert unused <= TOOLS
 

@@ -12,7 +12,7 @@ import pytest
 
 import deploy.native.__main__
 import tracking.__main__
-from conf import checks
+from conf import checks, program
 from docs import generate_configuration
 from tests.composing import EIGHT_GPUS, ROOT, composed, jobs
 from tests.test_imports import FILES, ROOMS, module, rooms_used
@@ -60,7 +60,8 @@ def behind(word: str) -> list[tuple[str, list[str]]]:
     return [(file, words[words.index(word) + 1 :]) for file, words in commands() if word in words]
 
 
-LAUNCHES = behind("launch.py")
+INSTALLED = [(file, words[1:]) for file, words in commands() if words[0] == "timetrial"]
+LAUNCHES = behind("launch.py") + [(file, words[1:]) for file, words in INSTALLED if words[0] == "run"]
 
 
 def slug(heading: str) -> str:
@@ -93,14 +94,16 @@ def test_launch_commands_compose_and_pass_the_checks(file: str, words: list[str]
             config_dir = ROOT / next(rest)
         elif word == "--cfg":
             assert next(rest) == "job"
+        elif word == "-sc":
+            assert next(rest) == "install=bash"
         elif word in ("-m", "--multirun"):
             multirun = True
         elif word != "--help":
-            overrides.append(word)
+            overrides.append(program.quoted(word))
     asked = list(jobs(overrides))
     assert len(asked) == 1 or multirun
-    for one in asked:
-        checks.check_run(composed(one, config_dir), EIGHT_GPUS)
+    for job in asked:
+        checks.check_run(composed(job, config_dir), EIGHT_GPUS)
 
 
 def test_there_are_commands_to_check() -> None:
@@ -110,9 +113,10 @@ def test_there_are_commands_to_check() -> None:
 
 
 def test_tracking_commands_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    found = {words[0] for _, words in behind("tracking") if not words[0].startswith("-")}
-    assert found == {"diff", "doctor", "fingerprint", "gate", "report", "stacks", "sync"}
-    for command in found:
+    asked = behind("tracking") + [(file, words) for file, words in INSTALLED if words[0] != "run"]
+    named = {words[0] for _, words in asked if not words[0].startswith("-")}
+    assert named == {"diff", "doctor", "fingerprint", "gate", "import", "mlperf", "report", "stacks", "sync"}
+    for command in named:
         with pytest.raises(SystemExit) as ended:
             tracking.__main__.main([command, "--help"])
         assert ended.value.code == 0
@@ -120,9 +124,9 @@ def test_tracking_commands_exist(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_commands_of_the_server_parse() -> None:
-    found = [words for _, words in behind("deploy.native")]
-    assert len(found) > 12
-    for words in found:
+    commands = [words for _, words in behind("deploy.native")]
+    assert len(commands) > 12
+    for words in commands:
         deploy.native.__main__.parser().parse_args(words)
 
 
@@ -173,8 +177,8 @@ def test_the_table_of_metrics_is_that_of_the_code() -> None:
     key = re.compile(
         r"(time|throughput|energy|cost|memory|epochs|train|resume|checkpoint)/[a-z_0-9]+|world_size|target_reached"
     )
-    found = {*literals("tracking", without=READERS), *literals("trainers")}
-    in_code = {text for text in found if key.fullmatch(text)}
+    texts = {*literals("tracking", without=READERS), *literals("trainers")}
+    in_code = {text for text in texts if key.fullmatch(text)}
     in_docs = {text for text in section("Metrics") if key.fullmatch(text)}
     assert in_docs == in_code
 

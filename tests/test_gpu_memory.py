@@ -77,21 +77,25 @@ def test_a_killed_run_gives_its_gpus_back(tmp_path: Path, held: Held, victim: st
         wait_for(lambda: taken(before, held) == num_gpus)
         wait_for(lambda: "about to meet hang" in worker_log(tmp_path))
         launcher = psutil.Process(process.pid)
-        [worker] = [one for one in launcher.children() if "trainers.loop.worker" in one.cmdline()]
-        ranks = sorted((one for one in worker.children() if one.cmdline() == worker.cmdline()), key=lambda one: one.pid)
+        [worker] = [child for child in launcher.children() if "trainers.loop.worker" in child.cmdline()]
+        ranks = sorted(
+            (rank for rank in worker.children() if rank.cmdline() == worker.cmdline()), key=lambda rank: rank.pid
+        )
         assert len(ranks) == num_gpus
         victims = {
             "rank 0": [ranks[0]], "last rank": [ranks[-1]], "worker": [worker], "launcher": [launcher],
             "everything": [launcher, *launcher.children(recursive=True)], "Ctrl-C": [],
         }  # fmt: skip
-        for one in victims[victim]:
-            one.kill()
+        for member in victims[victim]:
+            member.kill()
         if victim == "Ctrl-C":
             process.send_signal(signal.SIGINT)
         launched = collect(process, tmp_path)
         # What is left is ended by the kernel, where nobody lives to wait for it; else it is gone with the launcher.
         wait_for(lambda: freed(before, held))
-        assert not [one for one in (worker, *ranks) if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+        assert not [
+            member for member in (worker, *ranks) if member.is_running() and member.status() != psutil.STATUS_ZOMBIE
+        ]
     finally:
         process.kill()
         process.wait()
@@ -115,16 +119,16 @@ def test_the_doctor_sees_the_gpus_has_them_talk_and_gives_them_back(tmp_path: Pa
     command = [sys.executable, "-m", "tracking", "doctor"]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=HANGS_SEC)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = {line[5:].partition(":")[0]: line for line in done.stdout.splitlines()}
-    assert len(found) == len(done.stdout.splitlines()), "a line for each thing"
+    findings = {line[5:].partition(":")[0]: line for line in done.stdout.splitlines()}
+    assert len(findings) == len(done.stdout.splitlines()), "a line for each thing"
     gpus = nvml.visible_gpus()
-    assert gpus[0].name in found["GPU"]
-    assert f"is new enough for CUDA {torch.version.cuda} of torch {torch.__version__}" in found["driver"]
+    assert gpus[0].name in findings["GPU"]
+    assert f"is new enough for CUDA {torch.version.cuda} of torch {torch.__version__}" in findings["driver"]
     if len(gpus) == 1:
-        assert found["NCCL"] == "ok   NCCL: one GPU: nothing to talk to"
+        assert findings["NCCL"] == "ok   NCCL: one GPU: nothing to talk to"
     else:
         pattern = rf"ok   NCCL: \d+\.\d+\.\d+, all-reduce over {len(gpus)} GPUs at ([\d.]+) GB/s bus bandwidth"
-        match = re.fullmatch(pattern, found["NCCL"])
+        match = re.fullmatch(pattern, findings["NCCL"])
         assert match
         assert float(match[1]) > 1, "slower than any PCIe"
     wait_for(lambda: freed(before, held))

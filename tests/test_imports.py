@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,11 @@ LAYERS = {"conf": {"conf"}, "tracking": {"conf", "tracking"}, "trainers": {"conf
 # From the ground up, as docs/architecture.md draws them: a room imports only those that stand before it.
 ROOMS = {
     "tracking": (
-        "terminal", "run", "environment", "stacks", "measure", "server", "mirror", "results", "compare", "report",
-        "published", "audit", "jobs", "commands", "__main__",
+        "terminal", "run", "programs", "environment", "stacks", "measure", "server", "mirror", "results", "compare",
+        "report", "published", "mlperf", "audit", "jobs", "importing", "commands", "companion", "trial", "lightning",
+        "__main__",
     ),
-    "trainers": ("ops", "data", "workload", "models", "stack", "loop"),
+    "trainers": ("ops", "data", "workload", "models", "stack", "program", "loop", "supervisor"),
 }  # fmt: skip
 # Rooms of many parts that have nothing to do with each other, so that importing all for one would only cost time:
 # others import their modules.
@@ -29,7 +31,11 @@ OPEN = {"trainers.ops", "trainers.data", "trainers.models", "trainers.loop"}
 ALONE = {"tracking.audit"}  # it imports no other room, so that it is independent
 FILES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))] + [ROOT / "launch.py"]
 BENCHMARKS = ("steps", "data", "peers", "overhead", "server", "reports")  # in the same order, but with no face
-OUTSIDE = [path for folder in ("benchmarks", "deploy", "docs") for path in sorted((ROOT / folder).rglob("*.py"))]
+OUTSIDE = [
+    path for folder in ("timetrial", "benchmarks", "deploy", "docs") for path in sorted((ROOT / folder).rglob("*.py"))
+]
+OUTSIDE.append(ROOT / "hatch_build.py")
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
 MOST_LINES, MOST_LINES_OF_A_FUNCTION = 260, 45
 LONG = {"tracking/audit/run_figures.py"}
 TORCH = {"torch", "torchvision", "torchmetrics", "pytorch_lightning", "lightning"}
@@ -41,10 +47,17 @@ WITH_MLFLOW = {
     "tracking/mirror/description.py",
     "tracking/mirror/row_uploads.py",
     "tracking/mirror/mirror.py",
+    "tracking/mirror/model_files.py",
+    "tracking/mirror/model_upload.py",
     "tracking/server/failures.py",
     "tracking/environment/sensors.py",
 }
-WITH_TORCH = {"tracking.measure", *(f"trainers.{room}" for room in ROOMS["trainers"] if room != "stack")}
+WITH_TORCH = {
+    "tracking.measure",
+    "tracking.trial",
+    "tracking.lightning",
+    *(f"trainers.{room}" for room in ROOMS["trainers"] if room not in ("stack", "program", "supervisor")),
+}
 
 
 def name(path: Path) -> str:
@@ -60,9 +73,15 @@ def room(dotted: str) -> str:
     return ".".join(dotted.split(".")[:2])
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """A file, parsed once for all that is asked of it."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imports(path: Path, module_level_only: bool = False, for_types: bool = False) -> Iterator[tuple[str, str]]:
     """Module and name of what a file imports (no name for `import x`), with or without what is for types alone."""
-    nodes: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    nodes: list[ast.AST] = [tree_of(path)]
     while nodes:
         node = nodes.pop()
         if isinstance(node, ast.Import):
@@ -95,7 +114,7 @@ def test_a_file_imports_only_what_it_may(path: Path) -> None:
     packages, at_module_level = tops(path), tops(path, module_level_only=True)
     layer = name(path).partition("/")[0]
     if layer in LAYERS:
-        assert packages & {*LAYERS, "launch"} <= LAYERS[layer]
+        assert packages & {*LAYERS, "launch", "timetrial"} <= LAYERS[layer]
         assert not packages & {"hydra", "omegaconf"}
     if name(path) not in WITH_MLFLOW:
         assert "mlflow" not in packages
@@ -161,7 +180,7 @@ def test_no_folder_is_a_corridor() -> None:
 def test_files_and_functions_are_short(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert (len(text.splitlines()) > MOST_LINES) == (name(path) in LONG), "are there two purposes in it?"
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert (node.end_lineno or 0) - node.lineno < MOST_LINES_OF_A_FUNCTION, f"{node.name}: has it parts?"
 
@@ -174,6 +193,24 @@ def test_the_lists_above_name_files_that_exist() -> None:
 def test_no_module_has_a_name_that_says_nothing() -> None:
     words = {word for path in FILES for word in re.split(r"[_\W]", name(path))}
     assert not words & {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
+
+
+def variables(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and name of each variable and parameter; a class's fields are read with an object's name before them."""
+    tree = tree_of(path)
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    fields = {line.target for node in classes for line in node.body if isinstance(line, ast.AnnAssign)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node not in fields:
+            yield node.lineno, node.id
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+
+
+@pytest.mark.parametrize("path", FILES + OUTSIDE + TESTS, ids=name)
+def test_a_variables_name_says_what_it_holds(path: Path) -> None:
+    vague = [f"line {line}: {word}" for line, word in variables(path) if word in {"one", "found"}]
+    assert not vague, f"{name(path)}: {', '.join(vague)}: a noun says what it is (a run, a match, a row)"
 
 
 def imported_by(command: list[str], cwd: Path) -> tuple[int, set[str]]:
@@ -215,3 +252,17 @@ def test_the_worker_needs_nothing_of_the_control_side(tmp_path: Path) -> None:
     assert returned == 0
     assert "torch" in packages
     assert not packages & CONTROL_SIDE
+
+
+def test_a_module_of_ours_is_named_through_its_installation() -> None:
+    """Where all lies in the package `timetrial`, another string would name a module that is not there."""
+    modules = {module(path) for path in FILES}
+    for path in FILES:
+        if name(path) == "conf/installation.py":
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        asked = {id(argument) for call in calls if ast.unparse(call.func).endswith("module") for argument in call.args}
+        named = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value in modules]
+        wrong = [node.value for node in named if "." in node.value and id(node) not in asked]
+        assert not wrong, f"{name(path)}: say installation.module({wrong[0]!r})"

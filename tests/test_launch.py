@@ -90,8 +90,8 @@ def test_the_run_stops_at_its_target_and_its_events_are_mllogs(vgg: Launched) ->
     keys = [event.key for event in journal.events(vgg.folder / run_folder.JOURNAL)]
     clock = [key for key in keys if key != "throughput_window"]
     assert clock == [
-        "init_start", "index_start", "index_stop", "train_samples", "warmup_start", "warmup_stop", "init_stop",
-        "run_start", "epoch_start", "epoch_stop", "eval_start", "eval_accuracy", "eval_stop", "run_stop",
+        "init_start", "index_start", "index_stop", "train_samples", "eval_samples", "warmup_start", "warmup_stop",
+        "init_stop", "run_start", "epoch_start", "epoch_stop", "eval_start", "eval_accuracy", "eval_stop", "run_stop",
     ]  # fmt: skip
     assert keys.count("throughput_window") == 3  # the first step is one of its own
 
@@ -161,15 +161,15 @@ def wait_for_event(cwd: Path, key: str, timeout_sec: float = HANGS_SEC) -> Path:
 
 def processes_of(folder: Path) -> list[int]:
     """Processes that have the run folder on their command line, as the worker and its ranks do."""
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes()
         except OSError:
             continue  # it ended meanwhile
         if b"trainers.loop.worker" in words and str(folder).encode() in words:
-            found.append(int(path.parent.name))
-    return found
+            pids.append(int(path.parent.name))
+    return pids
 
 
 def test_plots_that_fail_cost_no_run_its_result(tmp_path: Path) -> None:

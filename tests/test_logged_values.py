@@ -51,9 +51,9 @@ def test_mlflow_has_the_same_curves(trained: Launched) -> None:
     store = MlflowRuns(f"sqlite:///{trained.cwd / 'mlflow.db'}")
     (run,) = store.find(["timetrial"])
     keys = ["step/number", "step/tensor_epoch", "valid/samples"]
-    found = store.history(run, keys)
+    history = store.history(run, keys)
     for key in keys:
-        assert [(step, value) for step, _, value in found[key]] == curve(trained, key), key
+        assert [(step, value) for step, _, value in history[key]] == curve(trained, key), key
 
 
 @pytest.mark.slow

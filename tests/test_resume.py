@@ -67,8 +67,8 @@ def kill_everything(process: subprocess.Popen[str]) -> None:
 
 
 def only_folder(cwd: Path) -> Path:
-    (found,) = (path.parent for path in cwd.rglob(run_folder.CONFIG) if (path.parent / run_folder.RUN).exists())
-    return found
+    (folder,) = (path.parent for path in cwd.rglob(run_folder.CONFIG) if (path.parent / run_folder.RUN).exists())
+    return folder
 
 
 def mlflow(cwd: Path) -> MlflowClient:
@@ -95,7 +95,7 @@ def interrupted_twice(cwd: Path, reference: Path) -> Pair:
     wait_for(lambda: mlflow(cwd).get_run(run_id).info.status == "RUNNING")  # the mirror may lag behind the worker
     seen["running"] = mlflow(cwd).get_run(run_id)
     kill_everything(second)
-    seen["left"] = [one.path.name for one in checkpoints.in_folder(folder)]
+    seen["left"] = [checkpoint.path.name for checkpoint in checkpoints.in_folder(folder)]
     newest = checkpoints.in_folder(folder)[0].path
     newest.write_bytes(newest.read_bytes()[:-1000])
     return uninterrupted, launch(cwd, f"resume={folder.relative_to(cwd)}", **ONE_THREAD), seen
@@ -117,12 +117,12 @@ def interrupted_in_a_sweep(cwd: Path, reference: Path) -> Pair:
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, Pair]]:
     """By number of processes: the run uninterrupted, the same one interrupted and resumed, and what was between."""
     with ThreadPoolExecutor() as pool:
-        one, two = (
+        first, second = (
             pool.submit(act, *(tmp_path_factory.mktemp(name) for name in ("resumed", "reference")))
             for act in (interrupted_twice, interrupted_in_a_sweep)
         )
         try:
-            yield {1: one.result(), 2: two.result()}
+            yield {1: first.result(), 2: second.result()}
         finally:
             for process in running:
                 process.kill()
@@ -142,9 +142,9 @@ def test_it_ends_with_the_same_weights_to_the_last_bit(pairs: dict[int, Pair], p
     digests = [(run.folder / "weights.sha256").read_text() for run in (uninterrupted, resumed)]
     assert digests[0] == digests[1]
     results = [run.result for run in (uninterrupted, resumed)]
-    found = [[(row["step"], row["metrics"]) for row in result["evaluations"]] for result in results]
-    assert len(found[0]) == EPOCHS
-    assert found[0] == found[1]
+    curves = [[(row["step"], row["metrics"]) for row in result["evaluations"]] for result in results]
+    assert len(curves[0]) == EPOCHS
+    assert curves[0] == curves[1]
     assert results[0]["metrics"]["test/loss"] == results[1]["metrics"]["test/loss"]
 
 
@@ -300,11 +300,11 @@ def test_a_disk_without_room_costs_the_checkpoints_and_not_the_run(pairs: dict[i
 def test_on_a_gpu_compiled_and_with_graphs_it_ends_alike(tmp_path: Path, precision: str) -> None:
     """Not to the last bit: a GPU adds up in another order each time. Compared with what two runs differ by anyway."""
     options = (*SMALL, "gpus=1", f"precision={precision}", "tracking.offline=true")
-    one, another, cwd = (tmp_path / name for name in ("one", "another", "resumed"))
-    for folder in (one, another, cwd):
+    first, another, cwd = (tmp_path / name for name in ("one", "another", "resumed"))
+    for folder in (first, another, cwd):
         folder.mkdir()
     with ThreadPoolExecutor() as pool:
-        references = [pool.submit(launch, folder, *options) for folder in (one, another)]
+        references = [pool.submit(launch, folder, *options) for folder in (first, another)]
         kill_everything(paused(cwd, *options, **IN_EPOCH_6))
         resumed = launch(cwd, f"resume={only_folder(cwd)}")
     assert resumed.code == 0, resumed.output

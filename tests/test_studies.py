@@ -25,7 +25,7 @@ from tracking.published import studies
 from tracking.run import run_folder
 
 STUDIES = sorted(path.stem for path in (ROOT / "conf/study").glob("*.yaml"))
-MODELS = len(list((ROOT / "conf/model").glob("*.yaml")))
+MODELS = len(list((ROOT / "conf/model").glob("*.yaml"))) - 1  # a program is none before one is named
 STACKS = len(list((ROOT / "conf/stack").glob("*.yaml")))
 
 
@@ -34,13 +34,13 @@ def study(name: str) -> dict[str, Any]:
 
 
 def test_there_is_one_for_each_question() -> None:
-    assert STUDIES == ["fashion_mnist", "precision", "scaling", "stacks", "topology"]
+    assert STUDIES == ["fashion_mnist", "nodes", "precision", "scaling", "stacks", "topology"]
 
 
 def composed_of_any_seed(overrides: list[str]) -> RunConfig:
     """The job's configuration, composed once for all its seeds, since composing takes most of the time."""
-    [seed] = [one for one in overrides if one.startswith("seed=")]
-    config = copy.deepcopy(composed_without_seed(tuple(one for one in overrides if one != seed)))
+    [seed] = [override for override in overrides if override.startswith("seed=")]
+    config = copy.deepcopy(composed_without_seed(tuple(override for override in overrides if override != seed)))
     config.seed = int(seed.removeprefix("seed="))
     return config
 
@@ -54,6 +54,7 @@ def composed_without_seed(overrides: tuple[str, ...]) -> RunConfig:
     ("name", "number"),
     [
         ("fashion_mnist", 3 * 2),  # augmented epochs, repeats
+        ("nodes", 4 * 3),
         ("precision", 4 * MODELS * 3),
         ("scaling", 3 * MODELS * 3),
         ("stacks", STACKS * 3),
@@ -63,7 +64,7 @@ def composed_without_seed(overrides: tuple[str, ...]) -> RunConfig:
 def test_the_whole_grid_composes_and_passes_the_checks_on_eight_gpus(name: str, number: int) -> None:
     asked = jobs([f"+study={name}"])
     assert len(asked) == number
-    configs = [checks.check_run(composed_of_any_seed(one), EIGHT_GPUS) for one in asked]
+    configs = [checks.check_run(composed_of_any_seed(overrides), EIGHT_GPUS) for overrides in asked]
     assert len({config.config_hash() for config in configs}) == number  # or the sweep would be refused
     assert {config.study.name for config in configs} == {name}
     # The repeats are the slowest to change: what drifts while the sweep runs falls on all settings alike.
@@ -79,7 +80,7 @@ def test_what_a_study_says_of_its_report_and_of_being_cut_down_holds(name: str) 
     if about.get("reference"):
         assert studies.known_studies(about["reference"])
     small = shlex.split(about["smaller"])
-    configs = [checks.check_run(composed(one), []) for one in jobs([f"+study={name}", *small])]
+    configs = [checks.check_run(composed(overrides), []) for overrides in jobs([f"+study={name}", *small])]
     assert 1 <= len(configs) <= 4
     for axis in about["by"]:
         assert axis.startswith("env.") or axis in flat(configs[0]) or f"{axis}.name" in flat(configs[0]), axis
@@ -95,8 +96,8 @@ def test_the_command_line_goes_before_the_grid() -> None:
 
 
 def test_a_study_changes_nothing_of_what_a_run_is() -> None:
-    (one,) = jobs(["+study=precision", "model=vgg", "precision=fp32", "gpus=0", "seed=1"])
-    assert composed(one).config_hash() == composed(["gpus=0"]).config_hash()  # so that it resumes, and compares
+    (overrides,) = jobs(["+study=precision", "model=vgg", "precision=fp32", "gpus=0", "seed=1"])
+    assert composed(overrides).config_hash() == composed(["gpus=0"]).config_hash()  # so that it resumes, and compares
 
 
 @pytest.mark.slow
@@ -110,7 +111,7 @@ def test_a_study_changes_nothing_of_what_a_run_is() -> None:
             ["-m", "+study=scaling", "model=vgg", "seed=1"],
             "launch.py -m +study=scaling gpus=0 cpu_processes=1,2 model=vgg",
         ),
-        (["-m", "+study=scalings"], "fashion_mnist, precision, scaling, stacks, topology"),
+        (["-m", "+study=scalings"], "fashion_mnist, nodes, precision, scaling, stacks, topology"),
     ],
 )
 def test_a_study_that_cannot_run_as_asked_is_refused(tmp_path: Path, arguments: list[str], words: str) -> None:
@@ -152,7 +153,11 @@ def cut_down() -> dict[str, list[str]]:
     return {command[1].removeprefix("+study="): command for command in commands}
 
 
-@pytest.fixture(scope="module", params=STUDIES)
+# One trains on a cluster (tests/test_cluster.py), and one on two processes; their reports are of no kind of their own.
+TRAINED = [name for name in STUDIES if name not in ("nodes", "topology")]
+
+
+@pytest.fixture(scope="module", params=TRAINED)
 def trained(request: pytest.FixtureRequest, cut_down: dict[str, list[str]], tmp_path_factory: Any) -> Launched:
     """A study as docs/studies.md cuts it down, from its command to its end; without a server, to save time."""
     launched = launch(tmp_path_factory.mktemp(request.param), *cut_down[request.param], "tracking.offline=true")
@@ -163,8 +168,8 @@ def trained(request: pytest.FixtureRequest, cut_down: dict[str, list[str]], tmp_
 @pytest.mark.slow
 def test_a_study_trains_its_jobs_and_costs_what_they_took(trained: Launched, cut_down: dict[str, list[str]]) -> None:
     name = study_of(trained)
-    asked = [checks.check_run(composed(one), []) for one in jobs(cut_down[name][1:])]
-    expected = sorted(job.config.config_hash() for job in with_warm_ups([Job(one, []) for one in asked], True))
+    asked = [checks.check_run(composed(overrides), []) for overrides in jobs(cut_down[name][1:])]
+    expected = sorted(job.config.config_hash() for job in with_warm_ups([Job(config, []) for config in asked], True))
     assert sorted(run_folder.read_config(folder).config_hash() for folder in trained.folders) == expected
     results = [json.loads((folder / "result.json").read_text()) for folder in trained.folders]
     assert {result["status"] for result in results} == {"finished"}

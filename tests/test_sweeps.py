@@ -25,11 +25,11 @@ CAUSES = {
 
 def by(launched: Launched, key: str) -> dict[str, Path]:
     """The jobs' folders by the value of a hyperparameter or option."""
-    found = {}
+    folders = {}
     for folder in launched.folders:
         config = yaml.safe_load((folder / "config.yaml").read_text())
-        found[(config | config["model"]["hparams"])[key]] = folder
-    return found
+        folders[(config | config["model"]["hparams"])[key]] = folder
+    return folders
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +175,7 @@ def test_evaluation_over_processes_gives_exactly_the_metric_of_one(scaling: Laun
 def test_a_summarys_rows_have_their_values_under_their_headings() -> None:
     """Whichever key changes the slowest, and so comes first."""
     overrides = [["seed=1", "batch_size=8"], ["seed=1", "batch_size=16"], ["seed=2", "batch_size=8"]]
-    jobs = [sweep.Job(composed([*one, "gpus=0"]), one) for one in overrides]
+    jobs = [sweep.Job(composed([*given, "gpus=0"]), given) for given in overrides]
     assert sweep_summary.headings(jobs)[:2] == ["seed", "batch_size"]
     assert [sweep_summary.cells(row)[:2] for row in sweep_summary.summary(jobs)][3:] == [["all", "8"], ["all", "16"]]
 
@@ -200,7 +200,7 @@ def test_jobs_that_did_not_get_there_count_against_the_mean_of_their_setting(tmp
 def test_names_tell_what_no_name_tells_anyway_and_what_jobs_share_is_left_out() -> None:
     common = ["gpus=0", "model.optimizer.lr=0.1", "log_every_n_steps=5"]
     overrides = [["seed=1", "batch_size=8"], ["seed=2", "batch_size=8"], ["seed=1", "batch_size=16"]]
-    jobs = [sweep.Job(composed([*one, *common]), one) for one in overrides]
+    jobs = [sweep.Job(composed([*given, *common]), given) for given in overrides]
     sweep.name_jobs(jobs)
     start = "vgg-digits-fp32-1cpu-seed"
     assert [job.name for job in jobs] == [

@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 
 from tests.commands import ROOT, TINY, Launched, collect, events, launch, start
 from tracking.mirror.mirror import Mirror
-from tracking.run import run_folder
+from tracking.run import exported_model, run_folder
 from trainers.loop.load_model import load_model
 
 pytestmark = [
@@ -60,7 +60,7 @@ def test_it_becomes_an_artifact_where_that_is_asked_for(final: Launched) -> None
 
 
 def test_what_the_docs_say_loads_it(final: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL)
+    code, _ = re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL)
     monkeypatch.chdir(final.folder)
     names: dict[str, Any] = {}
     exec(code, names)
@@ -86,14 +86,21 @@ def test_a_resumed_run_keeps_its_best(tmp_path: Path) -> None:
     marker = tmp_path / "mended"
     fault = ("model.hparams.fault=error", f"model.hparams.marker={marker}", "checkpoint_every_epochs=1")
     failed = launch(
-        tmp_path, *SMALL, *fault, "save_model=best", "tracking.offline=true", EVALUATED=str(tmp_path)
+        tmp_path, *SMALL, *fault, "save_model=best", "log_model=true", "tracking.offline=true", EVALUATED=str(tmp_path)
     )  # fmt: skip
     assert failed.result["failure"]["kind"] == "error", "in its third epoch"
     assert not (failed.folder / run_folder.MODEL).exists()
+    assert "no model for MLflow, since the run has not finished" in failed.output
+    assert exported_model.read(failed.folder) is None
     marker.touch()
     content = saved(launch(tmp_path, f"resume={failed.folder}"))
     assert content["evaluation"]["epoch_num"] == 2
     assert same(content["state_dict"], torch.load(tmp_path / "2.pt", weights_only=True))
+    exported = exported_model.read(failed.folder)
+    assert exported is not None
+    assert (exported.kept, exported.step) == ("best", content["evaluation"]["step"])
+    program = torch.export.load(failed.folder / exported_model.PROGRAM)
+    assert same(dict(program.state_dict), content["state_dict"])
 
 
 def test_without_room_for_it_the_run_has_its_result(tmp_path: Path) -> None:
@@ -104,6 +111,7 @@ def test_without_room_for_it_the_run_has_its_result(tmp_path: Path) -> None:
         "max_epochs=1",
         "limit_train_batches=1",
         "save_model=final",
+        "log_model=true",
         "tracking.offline=true",
     )
     launched = collect(start(tmp_path, *small, max_file_bytes=2**20), tmp_path)
@@ -113,6 +121,10 @@ def test_without_room_for_it_the_run_has_its_result(tmp_path: Path) -> None:
     assert not (launched.folder / run_folder.MODEL).exists()
     (event,) = events(launched.folder, "model_saved")
     assert "File too large" in event.values["error"]
+    (event,) = events(launched.folder, "model_exported")
+    assert "File too large" in event.values["error"]
+    assert "no model for MLflow: OSError: [Errno 27] File too large" in launched.output
+    assert not [name for name in exported_model.FILES if (launched.folder / name).exists()]
 
 
 def test_the_best_of_what_is_not_evaluated_is_refused(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_it_trains_and_evaluates_on_two_processes(detector: Launched) -> None:
 def test_every_image_with_an_object_is_counted_once(detector: Launched) -> None:
     (annotations,) = detector.cwd.rglob("instances_train2017.json")
     content = json.loads(annotations.read_text())
-    trainable = {one["image_id"] for one in content["annotations"] if not one["iscrowd"]}
+    trainable = {annotation["image_id"] for annotation in content["annotations"] if not annotation["iscrowd"]}
     (epoch,) = events(detector.folder, "epoch_stop")
     assert epoch.values["samples"] == len(trainable) <= NUM_TRAIN
 

@@ -135,7 +135,7 @@ class Case:
         deadline = time.monotonic() + GONE_SEC
         while left := processes_of(self.cwd):
             if time.monotonic() > deadline:
-                words = "; ".join(f"{one.pid} {' '.join(one.cmdline())[-200:]}" for one in left)
+                words = "; ".join(f"{process.pid} {' '.join(process.cmdline())[-200:]}" for process in left)
                 raise Finding(f"left behind after {GONE_SEC:.0f} s: {words}\n{self.stacks()}")
             time.sleep(0.05)
 
@@ -146,22 +146,22 @@ class Case:
     def compare(self, store: Store | None = None, folders: list[Path] | None = None, alone: bool = True) -> None:
         """Raises Finding where MLflow does not hold exactly the run folders of this case, and with `alone`, no more."""
         store = store or self.server
-        found = count.folders(self.cwd) if folders is None else folders
+        run_folders = count.folders(self.cwd) if folders is None else folders
         wrong = []
-        for folder in found:
+        for folder in run_folders:
             rows, words = count.compare(folder, store)
             self.rows += rows
-            wrong += [f"{folder.name}: {one}" for one in words]
+            wrong += [f"{folder.name}: {difference}" for difference in words]
         if alone:
             before = self._before if store is self.server else set()
-            wrong += count.strangers(found, store, before)
+            wrong += count.strangers(run_folders, store, before)
         self.require(not wrong, "; ".join(wrong))
 
     def stacks(self) -> str:
         """The stacks of all processes here, which ends them."""
-        for one in processes_of(self.cwd):
+        for process in processes_of(self.cwd):
             with suppress(psutil.Error):
-                one.send_signal(signal.SIGABRT)
+                process.send_signal(signal.SIGABRT)
         time.sleep(2)
         return "\n".join(
             f"{path.relative_to(self.cwd)}: {path.read_text(errors='replace')[-3000:]}"
@@ -171,9 +171,9 @@ class Case:
     def close(self) -> None:
         """Nothing goes on after a case."""
         self.proxy.fault, self.proxy.only, self.proxy.retry_after, self.proxy.delay_sec = None, b"", "", 0.0
-        for one in processes_of(self.cwd):
+        for process in processes_of(self.cwd):
             with suppress(psutil.Error):
-                one.kill()
+                process.kill()
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ MAX_PARAM_CHARS, MAX_TAG_CHARS = 6000, 8000  # of MLflow
 
 def folders(cwd: Path) -> list[Path]:
     """The folders of runs and sweeps, parents first."""
-    found = sorted(path.parent for path in (cwd / "runs").rglob(run_folder.RUN))
-    return sorted(found, key=lambda path: len(path.parts))
+    run_folders = sorted(path.parent for path in (cwd / "runs").rglob(run_folder.RUN))
+    return sorted(run_folders, key=lambda path: len(path.parts))
 
 
 def run_ids(store: Store) -> set[str]:
@@ -35,10 +35,10 @@ def run_ids(store: Store) -> set[str]:
 def compare(folder: Path, store: Store) -> tuple[int, list[str]]:
     """The number of rows, and what is lost, doubled or wrong."""
     info = json.loads((folder / run_folder.RUN).read_text())
-    found = [run_id for run_id, stage in runs_with_uid(store, info["uid"]) if stage == "active"]
-    if len(found) != 1:
-        return 0, [f"{len(found)} runs bear its uid"]
-    run_id, wanted = found[0], journal_of(folder)
+    ids = [run_id for run_id, stage in runs_with_uid(store, info["uid"]) if stage == "active"]
+    if len(ids) != 1:
+        return 0, [f"{len(ids)} runs bear its uid"]
+    run_id, wanted = ids[0], journal_of(folder)
     rows = stored_rows(store, run_id)
     wrong = []
     if lost := set(wanted) - set(rows):
@@ -113,14 +113,14 @@ def digest(path: Path) -> str:
 
 def link_to_parent(folder: Path, store: Store, run_id: str) -> list[str]:
     uid = json.loads((folder.parent / run_folder.RUN).read_text())["uid"]
-    [parent, *_] = [one for one, stage in runs_with_uid(store, uid) if stage == "active"] or [None]
+    [parent, *_] = [parent_id for parent_id, stage in runs_with_uid(store, uid) if stage == "active"] or [None]
     tags = dict(query(store, "select key, value from tags where run_uuid = ?", run_id))
     link = tags.get("mlflow.parentRunId")
     return [] if link == parent else [f"its parent run is {link}, not {parent}"]
 
 
-def strangers(found: list[Path], store: Store, before: set[str]) -> list[str]:
+def strangers(run_folders: list[Path], store: Store, before: set[str]) -> list[str]:
     """Runs that are there since, and belong to none of the folders."""
-    uids = [json.loads((folder / run_folder.RUN).read_text())["uid"] for folder in found]
+    uids = [json.loads((folder / run_folder.RUN).read_text())["uid"] for folder in run_folders]
     ours = {run_id for uid in uids for run_id, _ in runs_with_uid(store, uid)} if store.database.exists() else set()
     return [f"the run {run_id} belongs to no folder" for run_id in sorted(run_ids(store) - before - ours)]

@@ -123,16 +123,16 @@ def torn_journals(case: Case, good: list[Path], _: Path) -> Bedlam:
 
 
 def links(case: Case, good: list[Path], canary: Path) -> Bedlam:
-    found: Bedlam = ([*good], [])
+    bedlam: Bedlam = ([*good], [])
     for number, name in enumerate(case.rng.sample(LINKS, 5)):
         folder = another(good[1], f"linked{number}")
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(canary)
         if name != run_folder.RUN:  # without it, the folder is none of a run
-            found[name not in HARMLESS_LINKS].append(folder)
+            bedlam[name not in HARMLESS_LINKS].append(folder)
         case.tell(f"linked{number}: {name}")
     (good[0].parent / "link").symlink_to(canary.parent)
-    return found
+    return bedlam
 
 
 def cycles(case: Case, good: list[Path], _: Path) -> Bedlam:

@@ -35,18 +35,18 @@ ROWS = {"then": "finish", "rows": 2000}
 
 def victims(name: str, launcher: Started, cwd: Path) -> list[psutil.Process]:
     """The processes of that name, as far as there are any now."""
-    found = []
+    processes = []
     with suppress(psutil.Error):
         if name == "everything":
             return processes_of(cwd)
         if name == "launcher":
             return [psutil.Process(launcher.process.pid)]
-        agents = [one for one in psutil.Process(launcher.process.pid).children() if "-P" in one.cmdline()]
+        agents = [child for child in psutil.Process(launcher.process.pid).children() if "-P" in child.cmdline()]
         if name == "agent":
             return agents
-        ranks = sorted((one for agent in agents for one in agent.children()), key=lambda one: one.create_time())
-        found = ranks[int(name[-1]) : int(name[-1]) + 1]
-    return found
+        ranks = sorted((rank for agent in agents for rank in agent.children()), key=lambda rank: rank.create_time())
+        processes = ranks[int(name[-1]) : int(name[-1]) + 1]
+    return processes
 
 
 def in_phase(cwd: Path, phase: str) -> Callable[[], object]:
@@ -75,17 +75,17 @@ def play(case: Case) -> None:
     if PHASES[phase][0]:
         case.wait(in_phase(case.cwd, phase), launcher)
     time.sleep(after)
-    found = victims(victim, launcher, case.cwd)
-    for one in found:
+    struck = victims(victim, launcher, case.cwd)
+    for process in struck:
         with suppress(psutil.Error):
-            one.send_signal(signal.Signals[name])
-    case.tell(f"{name} to {len(found)} processes, {after:.2f} s into {phase}{' of a sweep' if seeds[1:] else ''}")
+            process.send_signal(signal.Signals[name])
+    case.tell(f"{name} to {len(struck)} processes, {after:.2f} s into {phase}{' of a sweep' if seeds[1:] else ''}")
     trained = all(events(folder, "run_stop") for folder in count.folders(case.cwd)) and phase in ("ending", "uploading")
     code = launcher.end()
     case.wait_until_gone()
     case.sync()
     case.compare()
-    check_honest(case, code, bool(found), trained)
+    check_honest(case, code, bool(struck), trained)
 
 
 def check_honest(case: Case, code: int, struck: bool, trained: bool) -> None:
@@ -127,9 +127,9 @@ def play_sync(case: Case) -> None:
 
 # Only the launcher is there while it uploads.
 VARIANTS = [
-    " ".join(one)
-    for one in itertools.product(VICTIMS, SIGNALS, PHASES)
-    if one[0] in ("launcher", "everything") or one[2] != "uploading"
+    " ".join(names)
+    for names in itertools.product(VICTIMS, SIGNALS, PHASES)
+    if names[0] in ("launcher", "everything") or names[2] != "uploading"
 ]
 KILLS = Kind("kill", VARIANTS, play)
 SYNC_KILLS = Kind("kill of sync", list(SIGNALS), play_sync)

@@ -27,8 +27,8 @@ def play_sweep(case: Case) -> None:
     case.wait_until_gone()
     case.sync()
     case.compare()
-    found = len(count.folders(case.cwd)) - 1
-    case.require(found == number, f"{found} of {number} jobs have a folder")
+    num_folders = len(count.folders(case.cwd)) - 1
+    case.require(num_folders == number, f"{num_folders} of {number} jobs have a folder")
     wanted = sum(int(str(job["rows"])) for job in jobs)
     case.require(wanted == (there := num_rows(case)), f"the workers have written {there} rows of {wanted}")
 

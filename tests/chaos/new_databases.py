@@ -35,10 +35,10 @@ def play_kill(case: Case) -> None:
     if case.rng.random() < 0.7:  # else while it is imported what makes one
         case.wait(lambda: list(case.cwd.glob("*mlflow.db*")), launcher)
     time.sleep(after := case.rng.uniform(0, FIRST_SEC))
-    found = processes_of(case.cwd) if who == "all" else [psutil.Process(launcher.process.pid)]
-    for one in found:
+    struck = processes_of(case.cwd) if who == "all" else [psutil.Process(launcher.process.pid)]
+    for process in struck:
         with suppress(psutil.Error):
-            one.send_signal(signal.Signals[name])
+            process.send_signal(signal.Signals[name])
     there = sorted(path.name for path in case.cwd.glob("*mlflow.db*"))
     case.tell(f"{name} to {who} after {after:.2f} s; there: {there}")
     launcher.end()
@@ -56,14 +56,14 @@ def play_many(case: Case) -> None:
     uri, store = f"sqlite:///{case.cwd}/mlflow.db", Local(case.cwd / "mlflow.db")
     all_of_them = [case.quick(FINISH, uri=uri, WAIT_SEC="120") for _ in range(number)]
     struck = case.rng.sample(all_of_them, case.rng.randint(0, number // 2))
-    for one in struck:
+    for launcher in struck:
         time.sleep(case.rng.uniform(0.2, FIRST_SEC / (len(struck) + 1)))
-        one.process.kill()
+        launcher.process.kill()
     case.tell(f"{number} launchers, {len(struck)} killed")
-    for one in all_of_them:
-        code = one.end()
-        well = code == 0 or (one in struck and code == -signal.SIGKILL)
-        case.require(well, f"{case.told}: a launch ended with {code}: {one.output[-3000:]}")
+    for launcher in all_of_them:
+        code = launcher.end()
+        well = code == 0 or (launcher in struck and code == -signal.SIGKILL)
+        case.require(well, f"{case.told}: a launch ended with {code}: {launcher.output[-3000:]}")
     case.wait_until_gone()
     case.sync()
     case.compare(store)
@@ -71,6 +71,6 @@ def play_many(case: Case) -> None:
 
 
 FIRST_SECONDS = Kind(
-    "first seconds", [" ".join(one) for one in itertools.product(("launcher", "all"), SIGNALS)], play_kill
+    "first seconds", [" ".join(words) for words in itertools.product(("launcher", "all"), SIGNALS)], play_kill
 )
 AT_ONCE = Kind("launchers at once", [f"{number} launchers" for number in (2, 3, 5, 8)], play_many)

@@ -45,7 +45,7 @@ def strike(case: Case, launcher: Started, fault: str) -> None:
     if moment < 0.3:
         case.wait(lambda: case.proxy.times, launcher)
     elif moment < 0.6:
-        case.wait(lambda: any((one / run_folder.RESULT).exists() for one in count.folders(case.cwd)), launcher)
+        case.wait(lambda: any((folder / run_folder.RESULT).exists() for folder in count.folders(case.cwd)), launcher)
     for spell in range(case.rng.randint(1, 3)):
         met, number = case.proxy.counts[fault], case.rng.choice((1, 1, 2, 5, MANY))
         case.proxy.retry_after = case.rng.choice(("", "1"))
@@ -96,5 +96,5 @@ def serve_again(server: MlflowServer) -> None:
     server.start()
 
 
-SERVER = Kind("server fault", [" ".join(one) for one in itertools.product(ALL_FAULTS, SCOPES)], play)
+SERVER = Kind("server fault", [" ".join(words) for words in itertools.product(ALL_FAULTS, SCOPES)], play)
 RESTART = Kind("server killed", ["in mid-run"], play_restart)

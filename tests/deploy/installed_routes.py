@@ -7,15 +7,15 @@ from typing import Any
 
 def native(routes: list[Any], prefix: str = "") -> list[tuple[str, str]]:
     """Those of FastAPI's, which go past Flask."""
-    found = []
+    pairs = []
     for route in routes:
         if hasattr(route, "original_router"):
-            found += native(route.original_router.routes, prefix + route.include_context.prefix)
+            pairs += native(route.original_router.routes, prefix + route.include_context.prefix)
         elif getattr(route, "methods", None):
-            found += [(method, prefix + route.path) for method in route.methods]
+            pairs += [(method, prefix + route.path) for method in route.methods]
         elif getattr(route, "path", "") != "":  # the mounted Flask app has an empty one
             raise AssertionError(f"{route}: of an unknown kind")
-    return found
+    return pairs
 
 
 def main() -> None:

@@ -33,8 +33,8 @@ VARIABLE = re.compile(r"\$\{(\w+)(?::([?-])([^}]*))?\}")
 
 
 def requirement(name: str, lines: list[str]) -> Requirement:
-    [found] = [one for one in map(Requirement, lines) if one.name == name]
-    return found
+    [pin] = [line for line in map(Requirement, lines) if line.name == name]
+    return pin
 
 
 def read(name: str) -> list[str]:
@@ -67,15 +67,15 @@ HELD_BACK = {"python-dateutil", "graphene"}
 
 
 def test_every_package_is_pinned_to_the_version_that_is_tested() -> None:
-    asked = {one.name for one in map(Requirement, read("requirements.in"))}
-    here = [one for one in map(Requirement, pins()) if not one.marker or one.marker.evaluate()]
-    assert asked < {one.name for one in here}, "requirements.txt is not made from requirements.in"
+    asked = {line.name for line in map(Requirement, read("requirements.in"))}
+    here = [line for line in map(Requirement, pins()) if not line.marker or line.marker.evaluate()]
+    assert asked < {pin.name for pin in here}, "requirements.txt is not made from requirements.in"
     assert len(here) > 70
-    for one in here:
-        assert [part.operator for part in one.specifier] == ["=="], f"{one}: not pinned"
+    for pin in here:
+        assert [part.operator for part in pin.specifier] == ["=="], f"{pin}: not pinned"
         with suppress(PackageNotFoundError):  # boto3 and what it needs
-            assert one.name in HELD_BACK or str(one.specifier) == f"=={version(one.name)}", (
-                f"{one}: not what is tested; docs/server.md, Upgrade"
+            assert pin.name in HELD_BACK or str(pin.specifier) == f"=={version(pin.name)}", (
+                f"{pin}: not what is tested; docs/server.md, Upgrade"
             )
 
 
@@ -128,11 +128,12 @@ def test_mlflow_is_told_the_same_as_by_the_native_script(tmp_path: Path) -> None
     assert composed["app_name"] == asked["app_name"] == "basic-auth"
     assert composed["serve_artifacts"] is asked["serve_artifacts"] is True
     options = [
-        str(one["uvicorn_opts"]).replace(str(native.socket), "/run/mlflow/mlflow.sock") for one in (composed, asked)
+        str(values["uvicorn_opts"]).replace(str(native.socket), "/run/mlflow/mlflow.sock")
+        for values in (composed, asked)
     ]
     assert options[0] == options[1]
     for name in ("allowed_hosts", "cors_allowed_origins"):
-        lists = [str(one[name]).replace("${PORT:-8443}", "8443") for one in (composed, asked)]
+        lists = [str(values[name]).replace("${PORT:-8443}", "8443") for values in (composed, asked)]
         lists[0] = VARIABLE.sub(r"${\1}", lists[0])
         assert set(lists[0].split(",")) == set(lists[1].split(",")), name
     # What is said by the environment alone.

@@ -86,7 +86,7 @@ class Shared:
         """A rule as clients and as the pages ask for it, where MLflow has both, with its parameters filled in."""
         written = {rule, f"/{rule}", f"/ajax-{rule}"} & self._rules
         artifact = f"{self.experiment}/{self.run}/artifacts/{MARK}.txt"
-        return [re.sub("<[^>]+>", "x", one.replace("<path:artifact_path>", artifact)) for one in sorted(written)]
+        return [re.sub("<[^>]+>", "x", path.replace("<path:artifact_path>", artifact)) for path in sorted(written)]
 
     def values(self, rule: str) -> dict[str, Any]:
         """What a request of this rule says: enough for MLflow to do it, where one may."""
@@ -248,8 +248,8 @@ def test_no_client_says_where_artifacts_are_kept(shared: Shared, api: str, body:
             assert answer.status_code == 400, answer.text
             assert "this server chooses where artifacts are kept" in answer.json()["message"]
     assert shared.users["READ"]("POST", path, data=body.replace("NAME", name)).status_code >= 400
-    found = shared.admin("GET", "/api/2.0/mlflow/experiments/get-by-name", params={"experiment_name": name})
-    assert found.status_code == 404
+    answer = shared.admin("GET", "/api/2.0/mlflow/experiments/get-by-name", params={"experiment_name": name})
+    assert answer.status_code == 404
     assert shared.users["READ"]("POST", path, json={"name": name}).status_code == 200
 
 
@@ -287,10 +287,10 @@ def test_the_server_writes_only_in_its_own_folders(shared: Shared, tmp_path: Pat
 def processes(server: TeamServer) -> list[int]:
     group = (server.home / "sockets/mlflow.pid").read_text().split()[0]
     stats = (path / "stat" for path in Path("/proc").glob("[0-9]*"))
-    found = []
+    pids = []
     for stat in stats:
         with suppress(OSError):
             if stat.read_text().rpartition(")")[2].split()[2] == group:
-                found.append(int(stat.parent.name))
-    assert len(found) > 2
-    return found
+                pids.append(int(stat.parent.name))
+    assert len(pids) > 2
+    return pids

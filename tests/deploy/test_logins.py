@@ -39,7 +39,7 @@ def test_attempts_at_once_are_counted_too(team_server: TeamServer) -> None:
             pool.submit(Asker(team_server, "rushed", f"wrong {n}"), "POST", SEARCH, json={"max_results": 1})
             for n in range(48)
         ]
-        seen = [one.result().status_code for one in asked]
+        seen = [request.result().status_code for request in asked]
     workers = json.loads((team_server.home / "settings.json").read_text())["workers"]
     assert failures.MAX_PER_USER <= seen.count(401) <= failures.MAX_PER_USER + workers
 
@@ -51,7 +51,7 @@ def test_32_mirrors_of_one_user_pass(team_server: TeamServer) -> None:
             pool.submit(Asker(team_server, "many", password), "POST", SEARCH, json={"max_results": 1})
             for _ in range(32 * 4)
         ]
-        assert {one.result().status_code for one in asked} == {200}
+        assert {request.result().status_code for request in asked} == {200}
 
 
 @pytest.mark.parametrize(

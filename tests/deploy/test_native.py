@@ -53,7 +53,9 @@ def test_only_the_proxy_listens_and_only_on_loopback(team_server: TeamServer) ->
     for process in psutil.process_iter():
         try:
             if str(team_server.home) in " ".join([*process.cmdline(), process.cwd()]) or process.name() == "postgres":
-                listening |= {one.laddr for one in process.net_connections("inet") if one.status == "LISTEN"}
+                listening |= {
+                    connection.laddr for connection in process.net_connections("inet") if connection.status == "LISTEN"
+                }
         except psutil.Error:
             continue
     assert {(address.ip, address.port) for address in listening} == {("127.0.0.1", team_server.port)}
@@ -184,14 +186,14 @@ def content(server: TeamServer) -> dict[str, Any]:
     from deploy.native.settings import load
 
     database = Server(load(server.home)).database
-    found: dict[str, Any] = {}
+    rows: dict[str, Any] = {}
     for name in ("tracking", "auth"):
         tables = database.sql("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1", name)
         for table in tables.split():
-            found[f"{name}.{table}"] = sorted(database.sql(f'SELECT * FROM "{table}"', name).splitlines())
+            rows[f"{name}.{table}"] = sorted(database.sql(f'SELECT * FROM "{table}"', name).splitlines())
     artifacts = server.home / "artifacts"
     files = sorted(path for path in artifacts.rglob("*") if path.is_file())
-    return found | {"artifacts": {str(path.relative_to(artifacts)): path.read_bytes() for path in files}}
+    return rows | {"artifacts": {str(path.relative_to(artifacts)): path.read_bytes() for path in files}}
 
 
 def test_kill_9_then_upgrade_with_its_backup(team_server: TeamServer, recorded: dict[str, Any]) -> None:

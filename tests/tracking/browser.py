@@ -21,8 +21,8 @@ VISITED = "localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1',
 def installed() -> str:
     """The path of Chromium, installed where that is possible; the test is skipped where it is not."""
     for attempt in range(2):
-        if found := shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome"):
-            return found
+        if path := shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome"):
+            return path
         if attempt == 0 and os.geteuid() == 0 and shutil.which("apt-get"):
             environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
             install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *PACKAGES]

@@ -39,6 +39,6 @@ def fingerprint(
     with pytest.MonkeyPatch.context() as patch:
         # Not of the real torch, where another test has imported it.
         patch.setattr(host, "library_version", lambda name, _: "9.10.2" if "cudnn" in name else None)
-        found = Collector(environ, start).finish(torch, gpu_indices)
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    return found
+        facts = Collector(environ, start).finish(torch, gpu_indices)
+    assert json.loads(json.dumps(facts, allow_nan=False)) == facts
+    return facts

@@ -78,9 +78,9 @@ class Postgresql:
 def installed() -> Path:
     """The folder of PostgreSQL's programs, installed where that is possible; the test is skipped where it is not."""
     for attempt in range(2):
-        found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
-        if found:
-            return found[-1].parent
+        programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+        if programs:
+            return programs[-1].parent
         if attempt == 0 and os.geteuid() == 0 and shutil.which("apt-get"):
             subprocess.run(["apt-get", "update", "-qq"], check=False, capture_output=True)
             install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "postgresql"]

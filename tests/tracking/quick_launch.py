@@ -48,16 +48,18 @@ def worker_command(_: RunConfig, folder: Path) -> WorkerCommand:
 
 def main(uri: str, *jobs: str) -> int:
     words = [word for word in jobs if not word.startswith("--")]
-    found = [Job(config(uri, number, json.loads(one)), [f"seed={number}"]) for number, one in enumerate(words, 1)]
-    launcher = Launcher(found[0].config, [], worker_command, time.monotonic())
+    sweep_jobs = [
+        Job(config(uri, number, json.loads(text)), [f"seed={number}"]) for number, text in enumerate(words, 1)
+    ]
+    launcher = Launcher(sweep_jobs[0].config, [], worker_command, time.monotonic())
     try:
         for word in jobs:
             if word.startswith("--resume="):
                 folder = Path("runs").resolve() / word.partition("=")[2]
                 return launcher.run_sweep(sweep.read(folder), [], folder)
-        if len(found) > 1:
-            return launcher.run_sweep(found, ["-m", f"seed=1..{len(found)}"])
-        return launcher.run_single(found[0])
+        if len(sweep_jobs) > 1:
+            return launcher.run_sweep(sweep_jobs, ["-m", f"seed=1..{len(sweep_jobs)}"])
+        return launcher.run_single(sweep_jobs[0])
     except ConfigError as error:
         print(f"refused: {error}")
         return 2
@@ -65,7 +67,7 @@ def main(uri: str, *jobs: str) -> int:
 
 def start(cwd: Path, uri: str, *jobs: dict[str, object] | str, **environ: str) -> subprocess.Popen[str]:
     """The command above as a process, with its output in a pipe."""
-    texts = [one if isinstance(one, str) else json.dumps(one) for one in jobs]
+    texts = [job if isinstance(job, str) else json.dumps(job) for job in jobs]
     return subprocess.Popen(
         [sys.executable, "-m", "tests.tracking.quick_launch", uri, *texts],
         cwd=cwd, env=environment(**environ), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

@@ -39,12 +39,12 @@ def records(folder: Path) -> Iterator[dict[str, Any]]:
 
 def expected_rows(folder: Path) -> list[Row]:
     """The metric rows of a journal, each once."""
-    found = set()
+    rows = set()
     for record in records(folder):
         if record["kind"] == "metrics":
             for key, value in record.get("values", {}).items():
-                found.add((key, as_stored(value), record["time_ms"], record["step"], math.isnan(value)))
-    return sorted(found)
+                rows.add((key, as_stored(value), record["time_ms"], record["step"], math.isnan(value)))
+    return sorted(rows)
 
 
 def query(server: Store, sql: str, *values: object) -> list[tuple]:

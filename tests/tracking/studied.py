@@ -27,15 +27,15 @@ def config(**changes: Any) -> RunConfig:
     model = ModelConfig(changes.pop("model", "vgg"), "trainers.models.vgg.module:VGG", 32)
     model.metrics, model.targets = {"accuracy": [0.0, 1.0]}, {"digits": {"accuracy": 0.9}}
     model.optimizer.lr = 1e-3
-    found = RunConfig(model=model, gpus=changes.pop("gpus", 1))
-    found.dataset.name = "digits"
-    found.precision.name = changes.pop("precision", "fp32")
-    found.precision.trainer = "32-true"
-    found.stack.name = "native"
-    found.instance = InstanceConfig("dgx", changes.pop("price", None))
+    run_config = RunConfig(model=model, gpus=changes.pop("gpus", 1))
+    run_config.dataset.name = "digits"
+    run_config.precision.name = changes.pop("precision", "fp32")
+    run_config.precision.trainer = "32-true"
+    run_config.stack.name = "native"
+    run_config.instance = InstanceConfig("dgx", changes.pop("price", None))
     for key, value in changes.items():
-        setattr(found, key, value)
-    return found
+        setattr(run_config, key, value)
+    return run_config
 
 
 class Writer:
@@ -95,8 +95,8 @@ def make_run(
     env = {"env.gpu": "NVIDIA H200", "env.gpu_count": str(asked.gpus), "env.driver": "580.1", "env.cuda": "13.0"}
     about = {"config_hash": asked.config_hash(), **parent, **run_setup.uncounted(asked)}
     about |= {"git.dirty": "false", "git.commit": "c1"}
-    found = {**about, **env, **(tags or {})}
-    log.add("tags", 0.0, values={key: value for key, value in found.items() if value is not None})
+    all_tags = {**about, **env, **(tags or {})}
+    log.add("tags", 0.0, values={key: value for key, value in all_tags.items() if value is not None})
     log.event("init_start", 1.0, since_command_sec=0.5)
     log.add("event", 4.0, key="train_samples", value=2 * steps * asked.global_batch_size())
     if failure is None:

@@ -58,22 +58,22 @@ def make(root: Path, uri: str) -> Iterator[list[Path]]:
     chance = random.Random(7)  # the same figures each time
     start_ms = run_folder.now_ms() - 8 * HOUR_MS
     single = enumerate(_jobs(root, SINGLE))
-    yield [_run(root, one, uri, SINGLE, chance, start_ms - number * HOUR_MS) for number, one in single]
+    yield [_run(root, job, uri, SINGLE, chance, start_ms - number * HOUR_MS) for number, job in single]
     for number, planned in enumerate(SWEEPS):
         yield _sweep(root, uri, planned, chance, start_ms + 2 * number * HOUR_MS)
 
 
 def _jobs(root: Path, planned: Planned) -> list[Job]:
     common = ["tracking.experiment=studies", f"runs_dir={root}", "price_per_hour=12.5"]
-    found = []
+    made = []
     for overrides in jobs(planned.command.split()):
-        values = dict(one.split("=", 1) for one in overrides)
+        values = dict(override.split("=", 1) for override in overrides)
         gpus, seed = int(values.pop("gpus")), int(values.pop("seed"))
         groups = tuple(f"{key}={value}" for key, value in values.items())
         config = copy.deepcopy(_composed((*groups, *common)))  # composing each job would take most of the time
         config.gpus, config.seed = gpus, seed
-        found.append(Job(checks.check_run(config, EIGHT_GPUS), overrides))
-    return found
+        made.append(Job(checks.check_run(config, EIGHT_GPUS), overrides))
+    return made
 
 
 @cache
@@ -87,25 +87,25 @@ def _sweep(root: Path, uri: str, planned: Planned, chance: random.Random, start_
     info = dataclasses.replace(run_folder.read_info(folder), created_ms=start_ms)
     documents.write_json(folder / run_folder.RUN, info)
     folders = [folder]
-    for place, one in enumerate(made):
-        one.folder = _run(folder, one, uri, planned, chance, start_ms, planned.ends.get(place, ""))
-        one.result = run_folder.read_result(one.folder)
-        assert one.result
-        start_ms += 20_000 + round(1000 * one.result.metrics.get("time/train_sec", 60))
-        folders.append(one.folder)
+    for place, job in enumerate(made):
+        job.folder = _run(folder, job, uri, planned, chance, start_ms, planned.ends.get(place, ""))
+        job.result = run_folder.read_result(job.folder)
+        assert job.result
+        start_ms += 20_000 + round(1000 * job.result.metrics.get("time/train_sec", 60))
+        folders.append(job.folder)
     sweep.finish(folder, made)
     return folders
 
 
 def _run(
-    root: Path, one: Job, uri: str, planned: Planned, chance: random.Random, start_ms: int, end: str = ""
+    root: Path, job: Job, uri: str, planned: Planned, chance: random.Random, start_ms: int, end: str = ""
 ) -> Path:  # fmt: skip
-    gpus, (target, *_) = int(one.config.gpus), one.config.targets().values()
-    step_sec = planned.step_sec * SPEED[one.config.precision.name] * gpus**0.06 * chance.uniform(0.985, 1.015)
+    gpus, (target, *_) = int(job.config.gpus), job.config.targets().values()
+    step_sec = planned.step_sec * SPEED[job.config.precision.name] * gpus**0.06 * chance.uniform(0.985, 1.015)
     best = target * (0.97 if end == "missed" else 1.003)
     return studied.make_run(
         root,
-        one.config,
+        job.config,
         uri,
         step_sec,
         _curve(best, planned.num_epochs + (4 if end == "missed" else chance.choice((-1, 0, 0, 1))), chance),

@@ -33,18 +33,22 @@ class TeamUi:
 
     def sweep(self, model: str) -> Path:
         """The folder of the sweep over this model."""
-        [found] = [one for one in self.folders if (one / sweep.DEFINITION).exists() and f"-{model}-" in one.name]
-        return found
+        [folder] = [
+            candidate
+            for candidate in self.folders
+            if (candidate / sweep.DEFINITION).exists() and f"-{model}-" in candidate.name
+        ]
+        return folder
 
     def run(self, model: str, words: str) -> Path:
         """The folder of a job of this model's sweep, by a part of its name."""
-        [found] = [one for one in self.sweep(model).iterdir() if words in one.name]
-        return found
+        [folder] = [candidate for candidate in self.sweep(model).iterdir() if words in candidate.name]
+        return folder
 
     def links(self, model: str) -> dict[str, str]:
         """The links that the launcher prints at the end of this model's sweep, by the words before them."""
         folder, printed = self.sweep(model), io.StringIO()
-        jobs = [one for one in run_folder.run_folders(folder) if one != folder]
+        jobs = [path for path in run_folder.run_folders(folder) if path != folder]
         Uploads(TrackingConfig(uri=self.uri), Console(file=printed, width=200)).print_sweep(folder, jobs)
         return dict(re.findall(r"^ *(.+?): (http\S+)$", printed.getvalue(), re.MULTILINE))
 

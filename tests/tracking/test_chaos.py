@@ -65,7 +65,7 @@ def test_every_kind_comes_early_and_every_variant_once_before_any_comes_again() 
     assert {kind.name for kind, _, _ in first[: len(KINDS)]} == {kind.name for kind in KINDS}
     assert first == list(itertools.islice(cases(list(KINDS), SEED, LONG_MINUTES), 5000))
     for kind in KINDS:
-        variants = [variant for one, variant, _ in first if one is kind]
+        variants = [variant for other, variant, _ in first if other is kind]
         assert variants.count("100 jobs") == (kind.once != "")
         rest = [variant for variant in variants if variant != kind.once]
         assert set(rest[: len(kind.variants)]) == set(kind.variants)
@@ -132,4 +132,4 @@ def test_whatever_is_wrong_is_found(change: Callable[[Path], None], words: str, 
         database.commit()
     change(root)
     _, wrong = count.compare(root / "runs" / "run", Local(root / "mlflow.db"))
-    assert any(words in one for one in wrong), wrong
+    assert any(words in sentence for sentence in wrong), wrong

@@ -102,8 +102,8 @@ def results() -> dict[str, torch.Tensor]:
             env={**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""},
             check=True,
         )
-        found: dict[str, torch.Tensor] = torch.load(file)
-    return found
+        tensors: dict[str, torch.Tensor] = torch.load(file)
+    return tensors
 
 
 def compute() -> dict[str, torch.Tensor]:

@@ -23,6 +23,17 @@ from trainers.data.images import ImageData
 from trainers.workload import Batch, TrialModule, Workload
 
 
+class Logits(nn.Module):
+    """uint8 [n, 1, height, width] to logits [n, num_classes]."""
+
+    def __init__(self, net: nn.Linear) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.net(images.flatten(1).float() / 255)
+
+
 class Tiny(TrialModule):
     """Logistic regression. `fault` strikes at step 5 of the training, on the last rank; `work` makes a step longer.
 
@@ -98,6 +109,9 @@ class Tiny(TrialModule):
         self.counts.zero_()
         dist.all_reduce(counts)
         return {"accuracy": int(counts[0]) / int(counts[1])}
+
+    def predictor(self, batch: Batch) -> tuple[nn.Module, torch.Tensor]:
+        return Logits(self.net), batch["images"]
 
     def write_report(self, run_dir: Path) -> None:
         if self.fault == "plots":

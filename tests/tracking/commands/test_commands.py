@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ REFUSALS = [
     ["doctor", "--runs_dir", "x"],
     ["fingerprint", "--yaml"],
     ["gate", "--baseline", "a", "--candidate", "b", "--max-slowdown", "3"],
+    ["mlperf"],
     ["report", "--by"],
     ["sync", "--never"],
 ]
@@ -140,15 +142,15 @@ def document(answer: tuple[int, str, str]) -> dict[str, Any]:
 
 def test_diff_as_json(ask: Asked, runs: Path) -> None:
     answer = ask("diff", *first_of_each(runs), *of(runs), "--json")
-    found = document(answer)
+    content = document(answer)
     assert answer[0] == 0
-    assert [run["name"] for run in found["runs"]] == ["vgg-digits-fp32-1gpu-seed1"] * 2
-    groups = {group["name"]: {row["key"]: row for row in group["rows"]} for group in found["groups"]}
+    assert [run["name"] for run in content["runs"]] == ["vgg-digits-fp32-1gpu-seed1"] * 2
+    groups = {group["name"]: {row["key"]: row for row in group["rows"]} for group in content["groups"]}
     assert groups["configuration"] == {}
     rate = groups["results"]["throughput/samples_per_sec"]
     assert rate["change"] == pytest.approx(rate["values"][1] / rate["values"][0] - 1)
     assert rate["change"] < -0.4
-    assert any("fingerprint.json" in note for note in found["notes"])
+    assert any("fingerprint.json" in note for note in content["notes"])
 
 
 def first_of_each(runs: Path) -> list[str]:
@@ -162,23 +164,43 @@ def of(runs: Path) -> list[str]:
 @pytest.mark.parametrize(("margin", "code"), [("3%", 1), ("99%", 0)])
 def test_gate_as_json(ask: Asked, runs: Path, margin: str, code: int) -> None:
     answer = ask("gate", "--baseline=base", "--candidate=slow", f"--max-slowdown={margin}", *of(runs), "--json")
-    found = document(answer)
-    assert answer[0] == found["exit_code"] == code
-    assert found["sentence"].startswith("time/to_accuracy_sec: " + ("slower" if code else "not slower"))
-    assert len(found["baseline"]["values"]) == found["candidate"]["num_finished"] == 3
-    slowdown = found["slowdown"]
+    content = document(answer)
+    assert answer[0] == content["exit_code"] == code
+    assert content["sentence"].startswith("time/to_accuracy_sec: " + ("slower" if code else "not slower"))
+    assert len(content["baseline"]["values"]) == content["candidate"]["num_finished"] == 3
+    slowdown = content["slowdown"]
     assert slowdown["low"] < slowdown["observed"] < slowdown["high"]
     assert slowdown["observed"] > 0.3
 
 
+def test_mlperf_as_json(ask: Asked, runs: Path, tmp_path: Path) -> None:
+    code, _, words = ask("mlperf", "base", *of(runs))
+    assert (code, "none of these runs has a mlperf.log" in words) == (2, True)
+    copied = shutil.copytree(runs / "base", tmp_path / "base")
+    for number, folder in enumerate(sorted(copied.glob("vgg-*"))[:2]):
+        times = {"submission_benchmark": 0, "run_start": 1000, "run_stop": 3000 + number}
+        lines = [
+            {"key": key, "time_ms": time_ms, "value": "ssd", "metadata": {"status": "success"}}
+            for key, time_ms in times.items()
+        ]
+        (folder / "mlperf.log").write_text("".join(f":::MLLOG {json.dumps(line)}\n" for line in lines))
+    answer = ask("mlperf", "base", *of(tmp_path), "--json")
+    content = document(answer)
+    (score,) = content["scores"]
+    assert (answer[0], score["seconds"], score["num_missing"]) == (1, None, 3)
+    assert [run["seconds"] for run in score["runs"]] == [2, 2.001]
+    assert len(content["without_log"]) == 1
+    assert "ssd: 3 of 5 runs are missing" in ask("mlperf", "base", *of(tmp_path))[1]
+
+
 def test_report_as_json(ask: Asked, runs: Path, tmp_path: Path) -> None:
     answer = ask("report", "base", "slow", *of(runs), "--out", str(tmp_path), "--check", "--json")
-    found = document(answer)
+    content = document(answer)
     assert answer[0] == 0, answer[2]
-    assert found["report"] == json.loads((tmp_path / "report.json").read_text())
-    assert all(Path(file).is_file() for file in found["written"])
-    assert found["check"]["num_runs"] == 6
-    assert found["check"]["differences"] == []
+    assert content["report"] == json.loads((tmp_path / "report.json").read_text())
+    assert all(Path(file).is_file() for file in content["written"])
+    assert content["check"]["num_runs"] == 6
+    assert content["check"]["differences"] == []
     assert "recomputed" in answer[2]
     tables = document(ask("report", "--reference-only", "dgx1", "--json"))["tables"]
     assert all(len(row) == len(table["columns"]) for table in tables for row in table["rows"])
@@ -194,9 +216,9 @@ def test_sync_and_doctor_as_json(ask: Asked, runs: Path, tmp_path: Path, monkeyp
     monkeypatch.setattr("tracking.commands.examination.gpus", lambda run: iter(()))
     database = f"sqlite:///{tmp_path / 'none.db'}"
     answer = ask("doctor", "--tracking-uri", database, "--dataset-path", str(tmp_path / "missing"), "--json")
-    found = document(answer)
-    assert (answer[0], found["ok"]) == (1, False)
-    assert {finding["what"]: finding["ok"] for finding in found["findings"]}["dataset"] is False
+    content = document(answer)
+    assert (answer[0], content["ok"]) == (1, False)
+    assert {finding["what"]: finding["ok"] for finding in content["findings"]}["dataset"] is False
 
 
 def test_fingerprint_as_json_is_what_a_run_keeps(ask: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +292,7 @@ def test_every_shell_has_a_script_with_every_command(name: str, ask: Asked) -> N
 
 
 def test_ctrl_c_ends_a_command_with_a_word(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def stop(words: list[str]) -> int:
+    def stop(*words: object) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(program, "execute", stop)

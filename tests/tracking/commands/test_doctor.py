@@ -48,11 +48,13 @@ def findings(**changes: Any) -> dict[str, Finding]:
 
 
 def test_a_machine_with_gpus() -> None:
-    found = findings()
-    assert all(finding.ok for finding in found.values())
-    assert str(found["GPU"]) == "ok   GPU: 4 x NVIDIA H200, driver 580.159.04"
-    assert str(found["driver"]) == ("ok   driver: 580.159.04 is new enough for CUDA 13.0 of torch 2.11.0 (from 580 on)")
-    assert str(found["NCCL"]) == "ok   NCCL: 2.28.9, all-reduce over 4 GPUs at 351.2 GB/s bus bandwidth"
+    by_subject = findings()
+    assert all(finding.ok for finding in by_subject.values())
+    assert str(by_subject["GPU"]) == "ok   GPU: 4 x NVIDIA H200, driver 580.159.04"
+    assert str(by_subject["driver"]) == (
+        "ok   driver: 580.159.04 is new enough for CUDA 13.0 of torch 2.11.0 (from 580 on)"
+    )
+    assert str(by_subject["NCCL"]) == "ok   NCCL: 2.28.9, all-reduce over 4 GPUs at 351.2 GB/s bus bandwidth"
 
 
 @pytest.mark.parametrize(
@@ -91,11 +93,11 @@ def test_what_else_may_be_wrong_with_gpus() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there are GPUs here")
 def test_a_machine_without_gpus() -> None:
-    found = list(examination.gpus(examination.run))
-    assert [finding.ok for finding in found] == [True] * 3
-    assert "gpus=0 trains on the CPU" in found[0].words
-    assert "no GPU: not checked" in found[1].words
-    assert found[2].words == "no GPU: not checked"
+    gpu_findings = list(examination.gpus(examination.run))
+    assert [finding.ok for finding in gpu_findings] == [True] * 3
+    assert "gpus=0 trains on the CPU" in gpu_findings[0].words
+    assert "no GPU: not checked" in gpu_findings[1].words
+    assert gpu_findings[2].words == "no GPU: not checked"
 
 
 def test_a_torch_that_does_not_start() -> None:

@@ -61,19 +61,19 @@ def rows(output: str) -> dict[str, list[str]]:
 def test_only_what_differs_is_shown_biggest_change_first(diff: Any) -> None:
     code, output = diff("pair")
     assert code == 0, output
-    found = rows(output)
-    keys = list(found)
-    assert found["seed"] == ["1", "2", "+100.0%"]
-    assert found["precision.name"] == ["bf16", "fp32", ""]
-    assert found["software.driver"] == ["570.1", "580.1", ""]
-    assert found["data.version"] == ["a1", "b2", ""]
-    assert found["gpus.0.max_sm_clock_mhz"] == ["1980", "1755", "-11.4%"]
-    assert found["software.packages.numpy"] == ["(none)", "2.0", ""]
-    assert found["throughput/samples_per_sec"] == ["320", "160", "-50.0%"]
+    cells = rows(output)
+    keys = list(cells)
+    assert cells["seed"] == ["1", "2", "+100.0%"]
+    assert cells["precision.name"] == ["bf16", "fp32", ""]
+    assert cells["software.driver"] == ["570.1", "580.1", ""]
+    assert cells["data.version"] == ["a1", "b2", ""]
+    assert cells["gpus.0.max_sm_clock_mhz"] == ["1980", "1755", "-11.4%"]
+    assert cells["software.packages.numpy"] == ["(none)", "2.0", ""]
+    assert cells["throughput/samples_per_sec"] == ["320", "160", "-50.0%"]
     assert not {"model.name", "software.packages.torch", "gpus.0.name", "status", "world_size"} & set(keys)
     assert keys.index("gpus.0.max_sm_clock_mhz") < keys.index("software.packages.numpy")
     results = [key for key in keys if "/" in key and not key.startswith("system/")]
-    changes = [abs(float(found[key][2].strip("%"))) for key in results]
+    changes = [abs(float(cells[key][2].strip("%"))) for key in results]
     assert changes == sorted(changes, reverse=True)
     assert changes[0] > 90
     # The stack differs, so that what it did is next.
@@ -96,9 +96,9 @@ def test_twins_differ_in_nothing(diff: Any) -> None:
 
 
 def test_runs_stand_in_the_order_asked_for_and_change_is_against_the_first(diff: Any, store: Path) -> None:
-    one, two = sorted((store / "runs" / "pair").glob("vgg-*"))
-    _, output = diff(str(one), str(two))
-    _, reverse = diff(str(two), str(one))
+    first, second = sorted((store / "runs" / "pair").glob("vgg-*"))
+    _, output = diff(str(first), str(second))
+    _, reverse = diff(str(second), str(first))
     assert rows(output)["throughput/samples_per_sec"] == ["320", "160", "-50.0%"]
     assert rows(reverse)["throughput/samples_per_sec"] == ["160", "320", "+100.0%"]
 
@@ -126,10 +126,10 @@ def test_of_two_stacks_it_says_first_what_they_differ_in_then_what_that_did(
 
 def test_a_failed_run_beside_a_good_one(diff: Any, store: Path) -> None:
     _, output = diff("vgg-digits-fp32-1gpu-seed7", "vgg-digits-fp32-1gpu-seed8")
-    found = rows(output)
-    assert found["status"][:2] == ["FINISHED", "FAILED"]
-    assert found["failure"][:2] == ["(none)", "oom"]
-    assert found["throughput/samples_per_sec"] == ["320", "(none)", ""]
+    cells = rows(output)
+    assert cells["status"][:2] == ["FINISHED", "FAILED"]
+    assert cells["failure"][:2] == ["(none)", "oom"]
+    assert cells["throughput/samples_per_sec"] == ["320", "(none)", ""]
     assert "has no fingerprint.json; compared by tags instead" in output
 
 
@@ -166,11 +166,11 @@ settings = st.dictionaries(st.sampled_from("abcdef"), st.none() | st.integers(-5
 
 @given(st.lists(settings, min_size=2, max_size=4))
 def test_every_difference_is_found_and_no_other(some: list[dict[str, Any]]) -> None:
-    found = dict(differing(some))
+    differences = dict(differing(some))
     for key in "abcdef":
-        values = {repr(one.get(key, "(none)")) for one in some}
-        assert (key in found) == (len(values) > 1)
-    changes = [relative_change(values) for values in found.values()]
+        values = {repr(facts.get(key, "(none)")) for facts in some}
+        assert (key in differences) == (len(values) > 1)
+    changes = [relative_change(values) for values in differences.values()]
     sizes = [abs(change) for change in changes if change is not None]
     assert sizes == sorted(sizes, reverse=True)
     assert changes == sorted(changes, key=lambda change: change is None)

@@ -203,7 +203,7 @@ def test_mlflow_gives_the_same_answers(store: Path, gate: Gate, mlflow_environme
     """The gate's, and those of `diff`."""
 
     folders = [folder for sweep in ("base", "slow") for folder in sorted((store / "runs" / sweep).glob("*/"))]
-    assert {one.state for one in sync(folders)} == {"complete"}
+    assert {outcome.state for outcome in sync(folders)} == {"complete"}
     answers = []
     for where in (gate.where, ["--uri", f"sqlite:///{store / 'mlflow.db'}"]):
         gate.where = where

@@ -123,8 +123,8 @@ def test_holm_gives_what_r_gives() -> None:
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.randoms())
 def test_holm_lies_between_no_correction_and_bonferroni_and_keeps_the_order(p: list[float], random: object) -> None:
     adjusted = holm(p)
-    for one, after in zip(p, adjusted, strict=True):
-        assert one <= after <= min(1.0, one * len(p))
+    for before, after in zip(p, adjusted, strict=True):
+        assert before <= after <= min(1.0, before * len(p))
     assert adjusted[p.index(min(p))] == min(1.0, min(p) * len(p))
     ordered = [after for _, after in sorted(zip(p, adjusted, strict=True))]
     assert ordered == sorted(ordered)
@@ -175,10 +175,14 @@ def test_the_bounds_hold_the_true_ratio_as_often_as_they_say() -> None:
     assert all(0.005 < count / 600 < 0.07 for count in outside)
 
 
+def at_5_percent(freedom: int) -> float:
+    return 0.05
+
+
 @pytest.mark.parametrize(("spread", "limit", "ratio"), [(3.0, 1.03, 1.0), (5.0, 1.10, 1.0), (5.0, 1.03, 1.10)])
 def test_as_many_repeats_as_advised_tell_with_the_power_promised(spread: float, limit: float, ratio: float) -> None:
     sample = [100 - spread / 2**0.5, 100 + spread / 2**0.5]  # of exactly this standard deviation
-    n = repeats_to_tell([ratio * 100 + value - 100 for value in sample], sample, limit, ratio)
+    n = repeats_to_tell([ratio * 100 + value - 100 for value in sample], sample, limit, ratio, at_5_percent)
     assert n is not None
     assert power(n, spread, limit, ratio) > 0.76
     assert power(n - 1, spread, limit, ratio) < 0.84  # one fewer is not enough
@@ -194,6 +198,6 @@ def power(n: int, spread: float, limit: float, ratio: float) -> float:
 
 
 def test_no_number_of_repeats_tells_what_is_on_the_limit() -> None:
-    assert repeats_to_tell([99.0, 101.0], [99.0, 101.0], 1.03, 1.03) is None
-    assert repeats_to_tell([99.0, 101.0], [99.0, 101.0], 1.03, 1.0299) is None
-    assert repeats_to_tell([100.0, 100.0], [100.0, 100.0], 1.03, 1.0) == 2
+    assert repeats_to_tell([99.0, 101.0], [99.0, 101.0], 1.03, 1.03, at_5_percent) is None
+    assert repeats_to_tell([99.0, 101.0], [99.0, 101.0], 1.03, 1.0299, at_5_percent) is None
+    assert repeats_to_tell([100.0, 100.0], [100.0, 100.0], 1.03, 1.0, at_5_percent) == 2

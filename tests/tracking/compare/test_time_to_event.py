@@ -24,19 +24,19 @@ def run(status: str = "FINISHED", tags: dict[str, str] | None = None, **metrics:
 
 
 def test_a_share_has_wilsons_interval() -> None:
-    found = share(5, 6)
-    assert found is not None
-    assert found.text == "5 of 6, 44-97 %"
-    assert (found.low, found.high) == pytest.approx((0.4365, 0.9699), abs=1e-4)
+    proportion = share(5, 6)
+    assert proportion is not None
+    assert proportion.text == "5 of 6, 44-97 %"
+    assert (proportion.low, proportion.high) == pytest.approx((0.4365, 0.9699), abs=1e-4)
     assert share(0, 0) is None
 
 
 def test_mlperfs_olympic_mean_drops_a_run_that_does_not_converge_as_the_slowest() -> None:
     reached = [10.0, 11.0, 12.0, 13.0, 14.0]
-    found = estimate(Times(reached, [9.0]))
-    assert found is not None
-    assert found.olympic == 12.5
-    assert found.text().startswith("≥ 11.50 ±")
+    mean_time = estimate(Times(reached, [9.0]))
+    assert mean_time is not None
+    assert mean_time.olympic == 12.5
+    assert mean_time.text().startswith("≥ 11.50 ±")
     assert estimate(Times(reached, [], 1)).olympic == 12.5  # type: ignore[union-attr]
     assert estimate(Times(reached)).olympic == 12.0  # type: ignore[union-attr]
     several = estimate(Times(reached, [30.0, 31.0]))
@@ -89,8 +89,8 @@ def test_equal_times_are_told_apart_no_more_often_than_promised(n: int, m: int, 
     trials, errors, end = 400, 0, 100 + 10 * spread * stats.norm.ppf(1 - cut)
     for _ in range(trials):
         first, second = random.normal(100, 10 * spread, n), random.normal(100, 10, m)
-        one, two = Times(list(first[first <= end]), [end] * int((first > end).sum())), Times(list(second))
-        errors += min(p_sooner(one, two) or 0, p_sooner(two, one) or 0) < 0.025
+        censored, complete = Times(list(first[first <= end]), [end] * int((first > end).sum())), Times(list(second))
+        errors += min(p_sooner(censored, complete) or 0, p_sooner(complete, censored) or 0) < 0.025
     assert errors / trials < 0.05 + 2 * (0.05 * 0.95 / trials) ** 0.5
 
 
@@ -135,7 +135,7 @@ def test_a_run_that_diverged_is_not_forgotten_for_a_later_attempt_that_did_not()
             Run(str(place), kind, "e", "FAILED" if kind else "FINISHED", place, 1, {}, tags | {"failure": kind})
             for place, kind in enumerate(failures)
         ]
-        return [one.name for one in newest_attempts(runs)]
+        return [run.name for run in newest_attempts(runs)]
 
     assert attempts("oom", "nan", "") == ["nan", ""]
     assert attempts("nan", "timeout", "nan") == ["nan"]

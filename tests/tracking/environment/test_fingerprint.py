@@ -10,14 +10,15 @@ import sys
 import pytest
 
 from tests.tracking.fingerprints import fingerprint, torch_module
-from tracking.environment.fingerprint import REPOSITORY, format_table, tags
+from tracking.environment.fingerprint import REPOSITORY, tags
+from tracking.environment.fingerprint_table import format_table
 
 MIG = "MIG-bbbbbbbb-0000-5000-8000-000000000000"
 
 
 def test_four_h200s() -> None:
-    found = fingerprint("h200-x4")
-    gpu = found["gpus"][0]
+    facts = fingerprint("h200-x4")
+    gpu = facts["gpus"][0]
     expected = {
         "index": 0,
         "name": "NVIDIA H200",
@@ -41,13 +42,13 @@ def test_four_h200s() -> None:
         "nvlink_gb_per_sec": 26.562,
     }
     assert expected.items() <= gpu.items()
-    assert [gpu["index"] for gpu in found["gpus"]] == [gpu["index"] for gpu in found["used"]] == [0, 1, 2, 3]
-    assert found["topology"]["class"] == "NV18"
-    assert found["software"]["driver"] == "580.159.04"
-    assert found["software"]["driver_cuda"] == "13.0"
-    assert found["host"]["cpu"] == "Intel(R) Xeon(R) Processor"
-    assert (found["host"]["sockets"], found["host"]["cores"], found["host"]["numa_nodes"]) == (1, 64, 1)
-    assert "N/A" not in json.dumps(found["gpus"])
+    assert [gpu["index"] for gpu in facts["gpus"]] == [gpu["index"] for gpu in facts["used"]] == [0, 1, 2, 3]
+    assert facts["topology"]["class"] == "NV18"
+    assert facts["software"]["driver"] == "580.159.04"
+    assert facts["software"]["driver_cuda"] == "13.0"
+    assert facts["host"]["cpu"] == "Intel(R) Xeon(R) Processor"
+    assert (facts["host"]["sockets"], facts["host"]["cores"], facts["host"]["numa_nodes"]) == (1, 64, 1)
+    assert "N/A" not in json.dumps(facts["gpus"])
 
 
 @pytest.mark.parametrize(("visible", "gpu_indices", "used", "topology"), [
@@ -63,36 +64,36 @@ def test_used_gpus_follow_cuda_visible_devices(
     visible: str | None, gpu_indices: list[int] | None, used: list[int], topology: str
 ) -> None:
     environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    found = fingerprint("h200-x4", gpu_indices, **environ)
-    assert [gpu["index"] for gpu in found["used"]] == used
-    assert found["topology"]["class"] == topology
-    assert len(found["gpus"]) == 4
+    facts = fingerprint("h200-x4", gpu_indices, **environ)
+    assert [gpu["index"] for gpu in facts["used"]] == used
+    assert facts["topology"]["class"] == topology
+    assert len(facts["gpus"]) == 4
 
 
 def test_gpu_that_is_not_there_leaves_the_used_unknown() -> None:
-    found = fingerprint("h200-x4", [0, 1], CUDA_VISIBLE_DEVICES="0")
-    assert "used" not in found
-    assert "class" not in found["topology"]
-    assert not {"env.gpu", "env.gpu_count", "env.topology", "env.hardware_id"} & set(tags(found))
+    facts = fingerprint("h200-x4", [0, 1], CUDA_VISIBLE_DEVICES="0")
+    assert "used" not in facts
+    assert "class" not in facts["topology"]
+    assert not {"env.gpu", "env.gpu_count", "env.topology", "env.hardware_id"} & set(tags(facts))
 
 
 def test_pcie_machine_with_an_older_driver() -> None:
-    found = fingerprint("handmade-pcie", [0, 1])
-    gpu = found["gpus"][1]
+    facts = fingerprint("handmade-pcie", [0, 1])
+    gpu = facts["gpus"][1]
     assert gpu["power_limit_watts"] == 250.0
     assert gpu["compute_mode"] == "Exclusive_Process"
     assert (gpu["pcie_generation"], gpu["pcie_width"], gpu["max_pcie_width"]) == (1, 8, 16)
     assert gpu["nvlink_links"] == 0
     assert not {"ecc", "mig", "default_power_limit_watts", "nvlink_gb_per_sec", "architecture"} & set(gpu)
-    assert found["topology"]["class"] == "PIX"
-    assert (found["host"]["sockets"], found["host"]["cores"], found["host"]["threads"]) == (2, 48, 96)
+    assert facts["topology"]["class"] == "PIX"
+    assert (facts["host"]["sockets"], facts["host"]["cores"], facts["host"]["threads"]) == (2, 48, 96)
     assert fingerprint("handmade-pcie")["topology"]["class"] == "SYS"
 
 
 def test_gpu_under_mig() -> None:
-    found = fingerprint("handmade-mig")
-    assert found["gpus"][0]["mig"] == "Enabled"
-    assert found["gpus"][0]["mig_devices"][1] == {
+    facts = fingerprint("handmade-mig")
+    assert facts["gpus"][0]["mig"] == "Enabled"
+    assert facts["gpus"][0]["mig_devices"][1] == {
         "index": 1,
         "gpu_instance": 9,
         "compute_instance": 0,
@@ -101,8 +102,8 @@ def test_gpu_under_mig() -> None:
         "name": "NVIDIA H200 MIG 1g.18gb",
         "uuid": MIG,
     }
-    assert "application_sm_clock_mhz" not in found["gpus"][0]  # "Requested functionality has been deprecated"
-    assert [gpu["name"] for gpu in found["used"]] == ["NVIDIA H200 MIG 3g.71gb"]  # CUDA shows one MIG device, alone
+    assert "application_sm_clock_mhz" not in facts["gpus"][0]  # "Requested functionality has been deprecated"
+    assert [gpu["name"] for gpu in facts["used"]] == ["NVIDIA H200 MIG 3g.71gb"]  # CUDA shows one MIG device, alone
     for chosen in (fingerprint("handmade-mig", [0], CUDA_VISIBLE_DEVICES=MIG), fingerprint("handmade-mig", [MIG])):
         assert chosen["used"][0]["memory_bytes"] == 18048 * 2**20
         assert chosen["topology"]["class"] == "single"
@@ -111,19 +112,19 @@ def test_gpu_under_mig() -> None:
 
 
 def test_no_gpu() -> None:
-    found = fingerprint("no such folder")
-    assert "gpus" not in found
-    assert found["used"] == []
-    assert {"env.gpu": "none", "env.gpu_count": "0", "env.topology": "none"}.items() <= tags(found).items()
-    assert "env.driver" not in tags(found)
+    facts = fingerprint("no such folder")
+    assert "gpus" not in facts
+    assert facts["used"] == []
+    assert {"env.gpu": "none", "env.gpu_count": "0", "env.topology": "none"}.items() <= tags(facts).items()
+    assert "env.driver" not in tags(facts)
 
 
 def test_gpus_in_use_are_unknown_without_nvidia_smi() -> None:
-    found = fingerprint("no such folder", [0], torch_module())
-    assert not {"gpus", "used"} & set(found)
-    assert tags(found)["env.torch"] == "2.11.0+cu130"
-    assert not {"env.gpu", "env.gpu_count", "env.hardware_id"} & set(tags(found))
-    assert re.search(r"GPUs +unknown\n", format_table(found))
+    facts = fingerprint("no such folder", [0], torch_module())
+    assert not {"gpus", "used"} & set(facts)
+    assert tags(facts)["env.torch"] == "2.11.0+cu130"
+    assert not {"env.gpu", "env.gpu_count", "env.hardware_id"} & set(tags(facts))
+    assert re.search(r"GPUs +unknown\n", format_table(facts))
 
 
 @pytest.mark.slow
@@ -131,13 +132,13 @@ def test_collect_works_here_and_imports_no_torch() -> None:
     code = "import json, sys\nfrom tracking.environment import fingerprint as f\n"
     code += "print(json.dumps([f.collect(), 'torch' in sys.modules]))"
     answer = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    found, imported = json.loads(answer.stdout)
+    facts, imported = json.loads(answer.stdout)
     assert not imported
-    assert {"used", "software", "host", "environment"} <= set(found)
-    assert not {"torch", "cuda", "cudnn", "nccl"} & set(found["software"])
-    assert found["software"]["python"] == ".".join(map(str, sys.version_info[:3]))
-    assert found["software"]["packages"]["pytest"] == pytest.__version__
-    assert found["host"]["usable_threads"] >= 1
+    assert {"used", "software", "host", "environment"} <= set(facts)
+    assert not {"torch", "cuda", "cudnn", "nccl"} & set(facts["software"])
+    assert facts["software"]["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert facts["software"]["packages"]["pytest"] == pytest.__version__
+    assert facts["host"]["usable_threads"] >= 1
 
 
 def test_environment_of_a_fingerprint() -> None:
@@ -151,11 +152,11 @@ def test_environment_of_a_fingerprint() -> None:
         "PATH": "/bin",
         "TIMETRIAL_IMAGE": "example.org/timetrial:1",
     }
-    found = fingerprint("h200-x4", **environ)
-    assert found["environment"] == {
+    facts = fingerprint("h200-x4", **environ)
+    assert facts["environment"] == {
         "CUDA_VISIBLE_DEVICES": "0",
         "NCCL_DEBUG": "INFO",
         "NVIDIA_PROXY": "https://***@example.org:8080/x",
     }
-    assert found["host"]["image"] == "example.org/timetrial:1"
-    assert "hunter2" not in json.dumps(found)
+    assert facts["host"]["image"] == "example.org/timetrial:1"
+    assert "hunter2" not in json.dumps(facts)

@@ -51,8 +51,8 @@ def test_fingerprint_agrees_with_nvidia_smi() -> None:
         "pcie.link.gen.max": "max_pcie_generation",
         "pcie.link.width.max": "max_pcie_width",
     }
-    found = collect()
-    for gpu, cells in zip(found["gpus"], query(*keys), strict=True):
+    facts = collect()
+    for gpu, cells in zip(facts["gpus"], query(*keys), strict=True):
         for (name, key), cell in zip(keys.items(), cells, strict=True):
             if re.fullmatch(r"\W*(N/A|Not Supported)\W*", cell):
                 assert key not in gpu, name
@@ -60,8 +60,8 @@ def test_fingerprint_agrees_with_nvidia_smi() -> None:
                 assert gpu[key] == cell, name
             else:
                 assert gpu[key] == pytest.approx(float(cell)), name
-    assert [[str(gpu["memory_bytes"] // 2**20)] for gpu in found["gpus"]] == query("memory.total")
-    assert {found["software"]["driver"]} == {row[0] for row in query("driver_version")}
+    assert [[str(gpu["memory_bytes"] // 2**20)] for gpu in facts["gpus"]] == query("memory.total")
+    assert {facts["software"]["driver"]} == {row[0] for row in query("driver_version")}
 
 
 @gpu_test
@@ -69,22 +69,22 @@ def test_topology_class_agrees_with_nvidia_smi_and_nvml() -> None:
     import pynvml
 
     used = visible_gpus()
-    found = collect(gpu_indices=range(len(used)))
-    assert [gpu["uuid"] for gpu in found["used"]] == [gpu.uuid for gpu in used]
+    facts = collect(gpu_indices=range(len(used)))
+    assert [gpu["uuid"] for gpu in facts["used"]] == [gpu.uuid for gpu in used]
     if len(used) < 2:
-        assert found["topology"]["class"] == ("single" if used else "none")
+        assert facts["topology"]["class"] == ("single" if used else "none")
         return
     text = subprocess.run(["nvidia-smi", "topo", "-m"], capture_output=True, text=True, check=True).stdout
     rows = {int(index): cells.split() for index, cells in re.findall(r"^GPU(\d+)\s+(.*\bX\b.*)$", text, re.M)}
     labels = [rows[a.index][b.index] for a, b in combinations(used, 2)]
     order = [*(f"NV{count}" for count in range(36, 0, -1)), "PIX", "PXB", "PHB", "NODE", "SYS"]
-    assert found["topology"]["class"] == max(labels, key=order.index)
+    assert facts["topology"]["class"] == max(labels, key=order.index)
 
     pynvml.nvmlInit()
     try:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(gpu.index) for gpu in used]
         levels = [pynvml.nvmlDeviceGetTopologyCommonAncestor(a, b) for a, b in combinations(handles, 2)]
-        counts = [found["gpus"][gpu.index].get("nvlink_links", 0) for gpu in used]
+        counts = [facts["gpus"][gpu.index].get("nvlink_links", 0) for gpu in used]
         active = [
             sum(pynvml.nvmlDeviceGetNvLinkState(handle, link) for link in range(count))
             for handle, count in zip(handles, counts, strict=True)
@@ -92,11 +92,11 @@ def test_topology_class_agrees_with_nvidia_smi_and_nvml() -> None:
     finally:
         pynvml.nvmlShutdown()
     assert active == counts
-    if bonded := re.fullmatch(r"NV(\d+)", found["topology"]["class"]):
+    if bonded := re.fullmatch(r"NV(\d+)", facts["topology"]["class"]):
         # Through switches every link of a GPU reaches every other GPU; without, a pair has fewer.
         assert 1 <= int(bonded[1]) <= min(active)
     elif not any(label.startswith("NV") for label in labels):
-        assert found["topology"]["class"] == {10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}[max(levels)]
+        assert facts["topology"]["class"] == {10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}[max(levels)]
 
 
 @gpu_test
@@ -116,20 +116,20 @@ def test_versions_that_torch_has_loaded() -> None:
     """
     answer = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True)
     assert answer.returncode == 0, answer.stderr
-    found = json.loads(answer.stdout.splitlines()[-1])
-    torch_version, cuda, cudnn = found["expected"]
+    facts = json.loads(answer.stdout.splitlines()[-1])
+    torch_version, cuda, cudnn = facts["expected"]
     if cuda is None:
         pytest.skip("this torch has no CUDA")
-    software = found["software"]
-    assert not found["initialized"]
-    assert found["used"] == found["names"]
-    assert found["used"]
+    software = facts["software"]
+    assert not facts["initialized"]
+    assert facts["used"] == facts["names"]
+    assert facts["used"]
     assert (software["torch"], software["cuda"]) == (torch_version, cuda)
     major, minor, patch = map(int, software["cudnn"].split("."))
     assert cudnn == major * (10_000 if major >= 9 else 1_000) + minor * 100 + patch
     # Of the major version that torch was built against; the rest is that of the library in the process.
-    assert re.fullmatch(rf"{found['nccl'][0]}\.\d+\.\d+", software["nccl"])
-    assert {"env.cuda", "env.cudnn", "env.nccl", "env.torch", "env.stack_id", "env.hardware_id"} <= set(found["tags"])
+    assert re.fullmatch(rf"{facts['nccl'][0]}\.\d+\.\d+", software["nccl"])
+    assert {"env.cuda", "env.cudnn", "env.nccl", "env.torch", "env.stack_id", "env.hardware_id"} <= set(facts["tags"])
 
 
 def num_neighbours(run: Launched) -> int:

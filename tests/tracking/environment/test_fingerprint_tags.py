@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 
 from conf.schema import ConfigError
 from tests.tracking.fingerprints import fingerprint, torch_module
-from tracking.environment.fingerprint import EXPECTABLE, format_table, mismatches, requirements, tags
+from tracking.environment.fingerprint import EXPECTABLE, mismatches, requirements, tags
+from tracking.environment.fingerprint_table import format_table
 
 
 def test_tags_are_those_of_the_contract() -> None:
-    found = fingerprint("h200-x4", [0, 1], torch_module()) | {"git": {"commit": "abc", "dirty": True}}
-    values = tags(found, image="example.org/timetrial:1")
+    facts = fingerprint("h200-x4", [0, 1], torch_module()) | {"git": {"commit": "abc", "dirty": True}}
+    values = tags(facts, image="example.org/timetrial:1")
     names = "gpu gpu_count driver cuda cudnn nccl torch topology cpu kernel python node image stack_id hardware_id"
-    del values["env.libraries"]  # those that this process has loaded
+    values.pop("env.libraries", None)  # those that this process has loaded, if any
     assert set(values) == {f"env.{name}" for name in names.split()} | {"git.commit", "git.dirty"}
     assert (values["env.gpu"], values["env.gpu_count"], values["env.topology"]) == ("NVIDIA H200", "2", "NV18")
     assert (values["env.driver"], values["env.cudnn"], values["git.dirty"]) == ("580.159.04", "9.10.2", "true")
@@ -43,26 +44,26 @@ versions = st.lists(st.integers(0, 120).map(str), min_size=1, max_size=4).map(".
 
 @given(st.sampled_from(EXPECTABLE), versions, st.sampled_from(["", "+cu130"]))
 def test_version_matches_itself_and_its_dotted_prefixes_only(key: str, version: str, local: str) -> None:
-    found = {"software": {key: version + local}}
+    facts = {"software": {key: version + local}}
     parts = version.split(".")
     for length in range(1, len(parts) + 1):
-        assert mismatches(found, {key: ".".join(parts[:length])}) == []
-    assert mismatches(found, {key: version + local}) == []
-    (sentence,) = mismatches(found, {key: version + "0.1"})
+        assert mismatches(facts, {key: ".".join(parts[:length])}) == []
+    assert mismatches(facts, {key: version + local}) == []
+    (sentence,) = mismatches(facts, {key: version + "0.1"})
     assert key in sentence
     assert version + local in sentence
     assert version + "0.1" in sentence
 
 
 def test_mismatches() -> None:
-    found = {"software": {"torch": "2.110.0+cu130", "python": "3.12.3"}}
-    assert mismatches(found, {}) == []
-    assert mismatches(found, {"torch": "2.11", "python": "3.12", "cuda": "13.0"}) == [
+    facts = {"software": {"torch": "2.110.0+cu130", "python": "3.12.3"}}
+    assert mismatches(facts, {}) == []
+    assert mismatches(facts, {"torch": "2.11", "python": "3.12", "cuda": "13.0"}) == [
         "stack.expect.torch: expected 2.11, found 2.110.0+cu130",
         "stack.expect.cuda: expected 13.0, found none",
     ]
     with pytest.raises(ConfigError, match=r"stack\.expect\.pytorch: no such key; allowed here: torch, cuda"):
-        mismatches(found, {"pytorch": "2.11"})
+        mismatches(facts, {"pytorch": "2.11"})
 
 
 def test_requirements_are_sorted_lines() -> None:

@@ -30,11 +30,11 @@ LAUNCHER, WORKER, RANK, OTHER = 100, 200, 300, 400
 
 
 def test_a_process_is_read_whatever_its_name() -> None:
-    found = parse_stat(STAT)
-    assert (found.pid, found.name, found.parent, found.session, found.started) == (
+    process = parse_stat(STAT)
+    assert (process.pid, process.name, process.parent, process.session, process.started) == (
         4242, "tmux: (srv) x", 1, 4200, 1768624,
     )  # fmt: skip
-    assert (found.cpu_sec, found.total_sec) == (300 / TICKS_PER_SEC, 1100 / TICKS_PER_SEC)
+    assert (process.cpu_sec, process.total_sec) == (300 / TICKS_PER_SEC, 1100 / TICKS_PER_SEC)
     with pytest.raises((ValueError, IndexError)):
         parse_stat("")
 

@@ -139,10 +139,10 @@ def test_visible_gpus_agree_with_nvidia_smi() -> None:
         text=True,
         check=True,
     ).stdout.splitlines()
-    found = visible_gpus({})
+    gpus = visible_gpus({})
     assert [
         [str(gpu.index), gpu.name, gpu.uuid, str((gpu.memory_bytes or 0) // 2**20), str(gpu.compute_capability)]
-        for gpu in found
+        for gpu in gpus
     ] == [line.split(", ") for line in expected]
-    assert visible_gpus({"CUDA_VISIBLE_DEVICES": found[-1].uuid}) == found[-1:]
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": gpus[-1].uuid}) == gpus[-1:]
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": "-1"}) == []

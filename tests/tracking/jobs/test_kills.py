@@ -63,7 +63,9 @@ def test_a_killed_sweep_is_ended_by_the_next_launch_and_can_be_continued(server:
     wait_for(lambda: folders(tmp_path)[1:] and trains(folders(tmp_path)[1]))
     sweep, child = folders(tmp_path)
     wait_for(lambda: Mirror(child).state.offset and Mirror(sweep).run_id)
-    [outcome] = [one for one in sync([child]) if one.folder == child]  # while it trains, nobody ends it
+    [outcome] = [
+        candidate for candidate in sync([child]) if candidate.folder == child
+    ]  # while it trains, nobody ends it
     assert outcome.state == "running"
     assert f"process {killed.pid} on" in outcome.message
     assert status_of(server, Mirror(child).run_id) == "RUNNING"
@@ -110,8 +112,8 @@ def test_when_all_is_killed_at_once_and_the_server_is_down_sync_does_the_rest_on
     wait_for(lambda: folders(tmp_path)[1:] and Mirror(folders(tmp_path)[1]).run_id)
     proxy.fault = "refuse"
     wait_for(lambda: trains(folders(tmp_path)[1]))
-    for one in processes_of(tmp_path):
-        one.kill()
+    for launcher in processes_of(tmp_path):
+        launcher.kill()
     process.communicate()
     assert not processes_of(tmp_path)
     proxy.fault = None
@@ -120,8 +122,8 @@ def test_when_all_is_killed_at_once_and_the_server_is_down_sync_does_the_rest_on
     both = [
         subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True) for _ in range(2)
     ]
-    for one in both:
-        code, output = finished(one)
+    for launcher in both:
+        code, output = finished(launcher)
         assert (code, output.count("complete:")) == (0, 2), output
     assert stored_rows(server, Mirror(child).run_id) == expected_rows(child)
     assert len(expected_rows(child)) >= 20
@@ -142,12 +144,12 @@ def test_a_launcher_killed_at_any_moment_leaves_nothing_that_sync_does_not_end(
     process.kill()
     process.communicate()
     wait_for(lambda: not processes_of(tmp_path))
-    found = folders(tmp_path)
-    outcomes = sync(found)
+    run_folders = folders(tmp_path)
+    outcomes = sync(run_folders)
     with capsys.disabled():
-        print(f"\nkilled after {moment:.2f} s: {[states(one) for one in outcomes]}")
+        print(f"\nkilled after {moment:.2f} s: {[states(outcome) for outcome in outcomes]}")
     assert {outcome.state for outcome in outcomes} <= {"complete"}
-    for folder in found:
+    for folder in run_folders:
         assert run_of(server, folder)[0] in ("FINISHED", "KILLED")
         assert stored_rows(server, Mirror(folder).run_id) == expected_rows(folder)
 
@@ -177,8 +179,12 @@ def test_killed_ranks_and_workers_fail_their_job_alone_and_take_all_of_it_with_t
     for number, (who, signum) in enumerate(told):
         wait_for(lambda number=number: len(started(tmp_path)) > number)
         time.sleep(random.uniform(0, 0.5))
-        [worker] = [one for one in processes_of(tmp_path) if one.ppid() == process.pid and "-P" in one.cmdline()]
-        ranks = sorted(worker.children(), key=lambda one: one.create_time())
+        [worker] = [
+            process_there
+            for process_there in processes_of(tmp_path)
+            if process_there.ppid() == process.pid and "-P" in process_there.cmdline()
+        ]
+        ranks = sorted(worker.children(), key=lambda rank: rank.create_time())
         assert len(ranks) == 2
         (worker if who == "worker" else ranks[0]).send_signal(signum)
         _, alive = psutil.wait_procs([worker, *ranks], timeout=HANGS_SEC)

@@ -39,21 +39,21 @@ def test_a_warm_up_of_each_stack_comes_before_all_others_and_is_another_job() ->
     asked = jobs(shuffle=1)
     for job in asked:
         job.config.sweep.warm_up = True
-    before, rest = (found := sweep.with_warm_ups(sweep.shuffled(asked), multirun=True))[:6], found[6:]
-    assert [job.config.warm_up for job in found] == [True] * 6 + [False] * 18
+    before, rest = (ordered := sweep.with_warm_ups(sweep.shuffled(asked), multirun=True))[:6], ordered[6:]
+    assert [job.config.warm_up for job in ordered] == [True] * 6 + [False] * 18
     assert sorted(job.config.stack.name for job in before) == list("abcdef")
     assert {job.overrides[-1] for job in before} == {"warm_up=true"}
     assert [(job.config.seed, job.config.stack.name) for job in rest] == order(1)
-    assert len({job.config.config_hash() for job in found}) == 24
+    assert len({job.config.config_hash() for job in ordered}) == 24
     with pytest.raises(ConfigError, match=r"sweep\.warm_up=true: has no effect on a single run; add -m"):
         sweep.with_warm_ups(asked[:1], multirun=False)
 
 
 def test_a_warm_up_has_a_name_and_a_tag_of_its_own_and_other_jobs_are_called_what_they_were() -> None:
-    one = studied.config()
-    same = run_setup.run_name(one), run_setup.uncounted(one), one.config_hash()
-    one.sweep.warm_up = True
-    assert (run_setup.run_name(one), run_setup.uncounted(one), one.config_hash()) == same
-    one.warm_up = True
-    assert run_setup.run_name(one) == f"{same[0]}-warm-up"
-    assert run_setup.uncounted(one) == {"timetrial.uncounted": "warm-up"}
+    config = studied.config()
+    same = run_setup.run_name(config), run_setup.uncounted(config), config.config_hash()
+    config.sweep.warm_up = True
+    assert (run_setup.run_name(config), run_setup.uncounted(config), config.config_hash()) == same
+    config.warm_up = True
+    assert run_setup.run_name(config) == f"{same[0]}-warm-up"
+    assert run_setup.uncounted(config) == {"timetrial.uncounted": "warm-up"}

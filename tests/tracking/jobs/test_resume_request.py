@@ -68,16 +68,16 @@ def refused(folder: Path, *overrides: str, multirun: bool = False) -> str:
 
 def test_the_configuration_is_that_of_the_folder(tmp_path: Path) -> None:
     folder = interrupted(tmp_path / "runs")
-    found = asked(folder)
-    assert found.config.max_epochs == 9
-    assert found.config.gpus == 0
-    assert found.config.timeout_sec == 5
-    assert found.config.tracking.offline
-    assert found.config.tracking.uri == "sqlite:////some/where.db"
-    assert found.overrides == GIVEN
-    assert found.checkpoint
-    assert (found.checkpoint.folder, found.checkpoint.epoch_num) == (folder, 4)
-    assert found.config.config_hash() == composed(GIVEN).config_hash()
+    job = asked(folder)
+    assert job.config.max_epochs == 9
+    assert job.config.gpus == 0
+    assert job.config.timeout_sec == 5
+    assert job.config.tracking.offline
+    assert job.config.tracking.uri == "sqlite:////some/where.db"
+    assert job.overrides == GIVEN
+    assert job.checkpoint
+    assert (job.checkpoint.folder, job.checkpoint.epoch_num) == (folder, 4)
+    assert job.config.config_hash() == composed(GIVEN).config_hash()
 
 
 def test_what_is_not_measured_can_be_given_anew(tmp_path: Path) -> None:
@@ -149,9 +149,9 @@ def test_damaged_checkpoints_are_passed_over_or_named(tmp_path: Path) -> None:
         path = checkpoints.path_of(folder, epoch)
         path.write_bytes(path.read_bytes()[:-20])
         if epoch == 4:
-            found = asked(folder).checkpoint
-            assert found
-            assert found.epoch_num == 2
+            checkpoint = asked(folder).checkpoint
+            assert checkpoint
+            assert checkpoint.epoch_num == 2
     assert "damaged: epoch4.ckpt, epoch2.ckpt" in refused(folder)
 
 
@@ -193,20 +193,20 @@ def test_reopening_sets_the_files_aside_and_says_where_it_goes_on(tmp_path: Path
 
 
 def test_a_sweeps_job_goes_on_in_the_newest_folder_with_a_checkpoint(tmp_path: Path) -> None:
-    one = Job(composed(GIVEN), GIVEN)
-    folder = sweep.create([one], [], "sqlite:///x.db")
+    job = Job(composed(GIVEN), GIVEN)
+    folder = sweep.create([job], [], "sqlite:///x.db")
     kept = interrupted(folder, folder)
     interrupted(folder, folder, epochs=())  # newer, and without
-    (found,) = sweep.resume("runs", folder.name, [Job(composed([]), [])], multirun=False)[1]
-    assert found.checkpoint
-    assert found.checkpoint.folder == kept
+    (resumed,) = sweep.resume("runs", folder.name, [Job(composed([]), [])], multirun=False)[1]
+    assert resumed.checkpoint
+    assert resumed.checkpoint.folder == kept
     with run_lock.hold(kept):
-        (found,) = sweep.resume("runs", folder.name, [Job(composed([]), [])], multirun=False)[1]
-        assert found.checkpoint is None, "somebody is at work there"
+        (resumed,) = sweep.resume("runs", folder.name, [Job(composed([]), [])], multirun=False)[1]
+        assert resumed.checkpoint is None, "somebody is at work there"
     run_folder.write_result(kept, Result("finished"))
-    (found,) = sweep.resume("runs", folder.name, [Job(composed([]), [])], multirun=False)[1]
-    assert found.finished
-    assert found.checkpoint is None
+    (resumed,) = sweep.resume("runs", folder.name, [Job(composed([]), [])], multirun=False)[1]
+    assert resumed.finished
+    assert resumed.checkpoint is None
 
 
 def test_an_environment_that_changed_between_attempts_is_named() -> None:

@@ -61,8 +61,8 @@ def test_the_view_is_a_tag_of_the_experiment_and_the_link_names_it(server: Mlflo
     view = json.loads(experiment.tags[VIEW_TAG + folder.name])
     assert view == documents.read_json(folder / run_folder.VIEW)
     assert f"viewStateShareKey={folder.name}" in printed
-    found = client.search_runs([experiment.experiment_id], view["searchFilter"], order_by=[f"{view['orderByKey']} ASC"])
-    assert sorted(run.info.run_name for run in found) == ["vgg-digits-fp32-1gpu-seed1", "vgg-digits-fp32-1gpu-seed2"]
+    runs = client.search_runs([experiment.experiment_id], view["searchFilter"], order_by=[f"{view['orderByKey']} ASC"])
+    assert sorted(run.info.run_name for run in runs) == ["vgg-digits-fp32-1gpu-seed1", "vgg-digits-fp32-1gpu-seed2"]
     assert run_folder.VIEW not in {file.path for file in client.list_artifacts(Mirror(folder).run_id or "")}
 
 
@@ -113,9 +113,9 @@ def test_the_view_of_a_wide_sweep_fits_into_a_tag() -> None:
 )
 def test_a_sweeps_name_says_what_it_sweeps(configs: list[dict], study: str, title: str) -> None:
     asked = jobs(*(studied.config(**changes) for changes in configs))
-    for one in asked:
-        one.config.study.name = study
-    found = sweep.title(asked)
-    assert found.startswith(title)
-    assert len(found) <= sweep.MAX_TITLE
-    assert found == title or found.endswith("…")
+    for job in asked:
+        job.config.study.name = study
+    shown = sweep.title(asked)
+    assert shown.startswith(title)
+    assert len(shown) <= sweep.MAX_TITLE
+    assert shown == title or shown.endswith("…")

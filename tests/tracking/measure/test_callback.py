@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from conf.schema import RunConfig
-from tracking.measure.callback import NonFiniteLoss, TrialCallback
+from tracking.measure import NonFiniteLoss, TrialCallback
 from tracking.measure.step_timer import Chunk, StepTimer
 from tracking.run import journal
 from tracking.run.journal import Journal
@@ -85,19 +85,20 @@ def trained(
 
 def test_windows_end_with_the_epoch_and_hold_every_step_and_sample(tmp_path: Path) -> None:
     callback = trained(tmp_path, Line(), stop_at_target=False)
-    assert [len(window.step_sec) for window in callback.windows] == [1, 2, 3, 1] + [3, 3, 1] * 2
-    assert [window.step for window in callback.windows] == [1, 3, 6, 7, 10, 13, 14, 17, 20, 21]
-    assert [window.samples for window in callback.windows] == [10, 20, 30, 4] + [30, 30, 4] * 2
+    assert [len(window.step_sec) for window in callback.meter.windows] == [1, 2, 3, 1] + [3, 3, 1] * 2
+    assert [window.step for window in callback.meter.windows] == [1, 3, 6, 7, 10, 13, 14, 17, 20, 21]
+    assert [window.samples for window in callback.meter.windows] == [10, 20, 30, 4] + [30, 30, 4] * 2
     events = journal.events(tmp_path / "journal.jsonl")
     assert [event.values["samples"] for event in events if event.key == "epoch_stop"] == [64] * 3
-    assert all(0 <= wait <= step for w in callback.windows for wait, step in zip(w.wait_sec, w.step_sec, strict=True))
+    windows = callback.meter.windows
+    assert all(0 <= wait <= step for w in windows for wait, step in zip(w.wait_sec, w.step_sec, strict=True))
 
 
 def test_the_journals_windows_are_those_of_the_callback(tmp_path: Path) -> None:
     callback = trained(tmp_path, Line())
     rows = [event.values for event in journal.events(tmp_path / "journal.jsonl") if event.key == "throughput_window"]
-    assert [(row["step"], row["samples"]) for row in rows] == [(w.step, w.samples) for w in callback.windows]
-    for row, window in zip(rows, callback.windows, strict=True):
+    assert [(row["step"], row["samples"]) for row in rows] == [(w.step, w.samples) for w in callback.meter.windows]
+    for row, window in zip(rows, callback.meter.windows, strict=True):
         assert row["step_ms"] == pytest.approx([1e3 * value for value in window.step_sec], abs=1e-4)
 
 
@@ -125,8 +126,8 @@ def test_it_goes_on_from_what_a_checkpoint_has_of_it(tmp_path: Path) -> None:
     before = trained(tmp_path, Line(), stop_at_target=False)
     after = trained(tmp_path, Line(), before.state_dict(), stop_at_target=False)
     # All but the first, in which data is read and caches fill anew.
-    assert [window.step for window in after.windows] == [21 + step for step in (6, 7, 10, 13, 14, 17, 20, 21)]
-    assert after.samples == 2 * before.samples == 2 * 3 * 64
+    assert [window.step for window in after.meter.windows] == [21 + step for step in (6, 7, 10, 13, 14, 17, 20, 21)]
+    assert after.meter.samples == 2 * before.meter.samples == 2 * 3 * 64
     with pytest.raises(NonFiniteLoss, match=r"nan at step 26 "):
         trained(tmp_path, Line(bad=5), before.state_dict())
 

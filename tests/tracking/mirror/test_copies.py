@@ -57,16 +57,17 @@ def test_two_copies_that_are_synced_at_once_end_in_one_run(
     looked: set[int] = set()
 
     def look_together(*arguments: object) -> object:
-        found = look(*arguments)  # type: ignore[arg-type]
+        answer = look(*arguments)  # type: ignore[arg-type]
         if threading.get_ident() not in looked:
             looked.add(threading.get_ident())
             both.wait()
-        return found
+        return answer
 
     monkeypatch.setattr(claim, "runs_of", look_together)
     states: list[str] = []
     threads = [
-        threading.Thread(target=lambda of=of: states.extend(one.state for one in sync([of]))) for of in (folder, copy)
+        threading.Thread(target=lambda of=of: states.extend(outcome.state for outcome in sync([of])))
+        for of in (folder, copy)
     ]
     for thread in threads:
         thread.start()

@@ -51,8 +51,8 @@ def mlflow_run(uri: str, folder: Path) -> Run:
     ({"targets": {}, "evaluations": []}, ""),
 ])  # fmt: skip
 def test_the_headline_is_what_was_reached_and_the_rate(fields: dict[str, Any], words: str) -> None:
-    found = {"targets": {"accuracy": 0.97}, "evaluations": EVALUATIONS, "unit": "images", **fields}
-    assert headline(Result("finished", **found)) == words
+    facts = {"targets": {"accuracy": 0.97}, "evaluations": EVALUATIONS, "unit": "images", **fields}
+    assert headline(Result("finished", **facts)) == words
 
 
 @pytest.mark.parametrize(("values", "words"), [
@@ -69,6 +69,7 @@ def test_mlflows_own_columns_are_filled_and_stay_so(uri: str, tmp_path: Path) ->
     folder = make_run(tmp_path, config(), uri, tags={"data.version": "c0ffee"})
     log = Journal(folder / run_folder.JOURNAL)
     log.event("train_samples", 1150)
+    log.event("eval_samples", 288)
     log.close()
     first, again = mlflow_run(uri, folder), mlflow_run(uri, folder)
     assert first.data.tags == again.data.tags
@@ -77,11 +78,11 @@ def test_mlflows_own_columns_are_filled_and_stay_so(uri: str, tmp_path: Path) ->
     assert (tags["mlflow.source.type"], tags["mlflow.source.git.commit"]) == ("LOCAL", "c1")
     assert "accuracy 0.9 in " in tags[NOTE]
     assert " on 1 x NVIDIA H200, fp32" in tags[NOTE]
-    [used] = again.inputs.dataset_inputs
-    assert (used.dataset.name, used.dataset.digest, json.loads(used.dataset.profile)) == (
-        "digits", "c0ffee", {"num_rows": 1150},
-    )  # fmt: skip
-    assert [(tag.key, tag.value) for tag in used.tags] == [("mlflow.data.context", "training")]
+    used = {tag.value: dataset.dataset for dataset in again.inputs.dataset_inputs for tag in dataset.tags}
+    assert {context: (part.name, part.digest, json.loads(part.profile)) for context, part in used.items()} == {
+        "training": ("digits", "c0ffee", {"num_rows": 1150}),
+        "eval": ("digits-eval", "c0ffee", {"num_rows": 288}),
+    }
 
 
 def test_a_run_that_goes_on_after_a_failure_loses_the_failures_words(uri: str, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_training_is_not_delayed_and_nothing_is_lost(server: MlflowServer, proxy
         "log_every_n_steps=3", "tracking.system_metrics_interval_sec=0.5", **PATIENT,
     )  # fmt: skip
     trains = tmp_path / "runs"
-    wait_for(lambda: process.poll() or any(events(one, "run_start") for one in run_folder.run_folders(trains)))
+    wait_for(lambda: process.poll() or any(events(folder, "run_start") for folder in run_folder.run_folders(trains)))
     [folder] = run_folder.run_folders(trains)
     goes_on(folder)
     for fault in FAULTS:

@@ -54,6 +54,12 @@ def test_the_p2_p3_studys_costs_are_minutes_times_price() -> None:
     assert (published_p3 - 0.05) / (published_p2 + 0.05) < p2 / p3 < (published_p3 + 0.05) / (published_p2 - 0.05)
 
 
+def test_resnet50_by_framework_takes_minutes_an_epoch_times_epochs() -> None:
+    (table,) = reference_tables(["frameworks"])
+    assert [row[0] for row in table.rows] == ["TensorFlow", "MXNet"]
+    assert [row[3] for row in table.rows] == [pytest.approx(269.62), pytest.approx(248.62)]
+
+
 def test_the_c4140_studys_efficiency_and_speed_of_an_epoch() -> None:
     (table,) = reference_tables(["c4140"])
     assert table.column("speed-up") == [1.0, 1.8, 3.3, 4.9]

@@ -55,9 +55,9 @@ def test_lines_differ_in_colour_marker_and_style() -> None:
     ]  # type: ignore[arg-type]
     looks = [(line.get_color(), line.get_marker()) for line in lines]
     assert len(looks) == 8
-    for one, other in combinations(looks, 2):
-        assert one[0] != other[0]
-        assert one[1] != other[1]
+    for look, other in combinations(looks, 2):
+        assert look[0] != other[0]
+        assert look[1] != other[1]
     assert len(drawing.LINES) == len(set(drawing.LINES)) == len(set(drawing.HATCHES)) == len(drawing.COLOURS)
 
 

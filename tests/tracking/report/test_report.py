@@ -39,18 +39,22 @@ def made(root: Path) -> Report:
 
 
 def figure(made: Report, heading: str, **setting: str) -> Any:
-    found = [one for one in made.figures if one.heading == heading and setting.items() <= one.setting.items()]
-    assert len(found) == 1, [one.setting for one in found]
-    return found[0].estimate
+    matching = [
+        candidate
+        for candidate in made.figures
+        if candidate.heading == heading and setting.items() <= candidate.setting.items()
+    ]
+    assert len(matching) == 1, [candidate.setting for candidate in matching]
+    return matching[0].estimate
 
 
 def test_means_are_of_the_runs_that_count_with_error_and_olympic_mean(made: Report) -> None:
     times = [to_accuracy(step) for step in ONE]
-    one = figure(made, "time to accuracy (s)", gpus="1")
-    assert one.n == 5
-    assert one.mean == pytest.approx(statistics.fmean(times))
-    assert one.error == pytest.approx(statistics.stdev(times) / 5**0.5)
-    assert one.olympic == pytest.approx(statistics.fmean(times[1:4]))
+    mean_time = figure(made, "time to accuracy (s)", gpus="1")
+    assert mean_time.n == 5
+    assert mean_time.mean == pytest.approx(statistics.fmean(times))
+    assert mean_time.error == pytest.approx(statistics.stdev(times) / 5**0.5)
+    assert mean_time.olympic == pytest.approx(statistics.fmean(times[1:4]))
     two = figure(made, "time to accuracy (s)", gpus="2")
     assert (two.n, two.olympic) == (3, None)
     assert figure(made, "without evaluation (s)", gpus="2").mean == pytest.approx(24 * 0.06)
@@ -62,10 +66,10 @@ def test_means_are_of_the_runs_that_count_with_error_and_olympic_mean(made: Repo
 
 
 def test_speed_up_and_efficiency_are_over_the_fewest_devices_with_their_error(made: Report) -> None:
-    one, two = (figure(made, "time to accuracy (s)", gpus=gpus) for gpus in ("1", "2"))
+    on_one, on_two = (figure(made, "time to accuracy (s)", gpus=gpus) for gpus in ("1", "2"))
     speed_up, efficiency = (figure(made, heading, gpus="2") for heading in ("speed-up", "efficiency"))
-    assert speed_up.mean == pytest.approx(one.mean / two.mean)
-    relative = ((one.error / one.mean) ** 2 + (two.error / two.mean) ** 2) ** 0.5
+    assert speed_up.mean == pytest.approx(on_one.mean / on_two.mean)
+    relative = ((on_one.error / on_one.mean) ** 2 + (on_two.error / on_two.mean) ** 2) ** 0.5
     assert speed_up.error == pytest.approx(speed_up.mean * relative)
     assert efficiency.mean == pytest.approx(speed_up.mean / 2)
     assert efficiency.error == pytest.approx(speed_up.error / 2)
@@ -143,7 +147,7 @@ def test_the_command_writes_all_files_prints_the_table_and_checks_every_figure(
     content = json.loads((here / "out" / "report.json").read_text())
     with (here / "out" / "report.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [row["text"] for row in rows] == [one["text"] for one in content["figures"]]
+    assert [row["text"] for row in rows] == [entry["text"] for entry in content["figures"]]
     markdown = (here / "out" / "report.md").read_text()
     for name in re.findall(r"!\[.*?\]\((.*?)\)", markdown):
         assert (here / "out" / name).read_bytes().startswith(b"\x89PNG")

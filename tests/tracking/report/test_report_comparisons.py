@@ -95,7 +95,7 @@ def test_runs_that_would_tell_what_no_number_of_them_does_are_found(tmp_path: Pa
         better, worse, *_ = table["rows"][0]
         values = {"better": better, "worse": worse, "num_runs": 3}
         plain["sentences"].append(sentences.Sentence("runs that would tell", table["about"], values).plain())
-        assert any("runs that would tell" in one for one in audit(plain, [root]).differences), slow
+        assert any("runs that would tell" in sentence for sentence in audit(plain, [root]).differences), slow
 
 
 def test_one_run_a_side_cannot_be_told_apart(make: Callable[..., Report]) -> None:
@@ -182,13 +182,13 @@ def test_what_differs_beside_the_axis_is_named(make: Callable[..., Report]) -> N
         tags={"env.driver": "590.2", "git.commit": "c2", "git.dirty": "true", "env.gpu_count": "2"},
         fingerprint=other,
     )
-    found = " | ".join(make(runs, by=["gpus"]).warnings)
+    warnings = " | ".join(make(runs, by=["gpus"]).warnings)
     for key in ("env.driver", "git.commit", "batch_size", "application_sm_clock_mhz", "log_every_n_steps"):
-        assert f"differ in {key} too" in found, key
-    assert "580.1 in 2 (gpus=1), 590.2 in 2 (gpus=2)" in found
-    assert "2 of 4 runs are of code with uncommitted changes" in found
+        assert f"differ in {key} too" in warnings, key
+    assert "580.1 in 2 (gpus=1), 590.2 in 2 (gpus=2)" in warnings
+    assert "2 of 4 runs are of code with uncommitted changes" in warnings
     for key in ("env.gpu_count", "global_batch_size", "seed", "config_hash"):  # what more GPUs and repeats bring along
-        assert f" {key} " not in found
+        assert f" {key} " not in warnings
 
 
 @pytest.mark.parametrize(
@@ -201,8 +201,8 @@ def test_threads_follow_from_the_number_of_processes_alone(
     for threads, value in zip(("16", "8"), values, strict=True):
         fingerprint = {"used": [], "gpus": [], "environment": {"OMP_NUM_THREADS": threads}}
         runs += repeated(config={axis: value}, steps=(0.1, 0.11), fingerprint=fingerprint)
-    found = " ".join(make(runs, by=[axis]).warnings)
-    assert ("differ in environment.OMP_NUM_THREADS too" in found) == confounds
+    warnings = " ".join(make(runs, by=[axis]).warnings)
+    assert ("differ in environment.OMP_NUM_THREADS too" in warnings) == confounds
 
 
 def test_other_data_confound(make: Callable[..., Report]) -> None:
@@ -277,11 +277,11 @@ def test_the_page_needs_nothing_else_and_holds_no_markup_of_a_run(make: Callable
         config={"model": "<script>alert(1)<b2>{{ 7 * 7 }}"}, steps=(0.1, 0.11), tags={"env.driver": "<iframe src=x>"}
     )
     text = page.html(make(runs, by=["env.driver"]))
-    found = Page(text).found
-    assert not [tag for tag, _ in found if tag in ("script", "link", "iframe", "b2")]
+    page_tags = Page(text).found
+    assert not [tag for tag, _ in page_tags if tag in ("script", "link", "iframe", "b2")]
     assert "<script>" not in text
     assert "&lt;script&gt;alert(1)&lt;b2&gt;{{ 7 * 7 }}" in text
-    sources = [str(attributes["src"]) for tag, attributes in found if tag == "img"]
+    sources = [str(attributes["src"]) for tag, attributes in page_tags if tag == "img"]
     assert sources
     assert all(source.startswith("data:image/png;base64,") for source in sources)
     assert "http" not in re.sub(r'src="[^"]*"', "", text)

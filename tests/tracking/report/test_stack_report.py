@@ -53,34 +53,38 @@ def test_stacks_are_compared_on_the_same_gpu_alone(made: Report) -> None:
 def test_it_says_the_best_and_the_worst_the_factor_with_its_interval_and_what_that_saves(made: Report) -> None:
     note = tables(made, "stacks")[1].note
     best, worst = "env.driver=580.159.04 env.cuda=12.4", "env.driver=535.9 env.cuda=12.4"
-    found = re.fullmatch(
+    match = re.fullmatch(
         rf".*: the best stack is {best} and the worst {worst}, by a factor of (\S+) "
-        r"\((\S+) to (\S+), with 95% confidence for all 21 pairs at once\)\. "
+        r"\((\S+) to (\S+), with 95% confidence for all 4 stacks at once\)\. "
         rf"{best} saves (\S+) ± (\S+) USD a training to the target \((\S+) ± \S+ and not (\S+) ± \S+\)\.",
         note,
     )
-    assert found, note
-    factor, low, high, saved, _, better, worse = map(float, found.groups())
+    assert match, note
+    factor, low, high, saved, _, better, worse = map(float, match.groups())
     assert 1 < low < factor < high
     assert saved == pytest.approx(worse - better, rel=3e-3)
     settings = {setting.name: setting for setting in made.tasks[0].settings}
-    pair = next(one for _, one in made.comparisons if one.told_apart and f"{one.factor:.3g}" == found[1])
+    pair = next(
+        comparison
+        for _, comparison in made.comparisons
+        if comparison.told_apart and f"{comparison.factor:.3g}" == match[1]
+    )
     values = [settings[side.name].values("time/to_accuracy_sec") for side in (pair.worse, pair.better)]
     (said,) = [sentence.values for sentence in made.sentences if sentence.kind == "best stack"]
-    assert (f"{said['low']:.3g}", f"{said['high']:.3g}") == (found[2], found[3])
+    assert (f"{said['low']:.3g}", f"{said['high']:.3g}") == (match[2], match[3])
     for bound, which in ((said["low"], "greater"), (said["high"], "less")):  # the test of this ratio is at its level
         p = t_test(values[0], [bound * value for value in values[1]], which)
-        assert p == pytest.approx(0.05 / (2 * 21), rel=1e-6)
+        assert p == pytest.approx(0.05 / (2 * 6), rel=1e-6)  # six pairs on this GPU, since a run of it missed
 
 
 def test_where_no_conclusion_is_possible_it_says_how_many_runs_would_decide(made: Report) -> None:
     note = tables(made, "stacks")[0].note
-    found = re.search(
+    match = re.search(
         r"which may be noise\. (\d+) runs a side would decide in 80% of cases, .*: (\d+) more in all\.$", note
     )
     assert "no conclusion is possible about the best stack" in note
-    assert found, note
-    assert int(found[2]) == 2 * (int(found[1]) - 5)
+    assert match, note
+    assert int(match[2]) == 2 * (int(match[1]) - 5)
     assert "USD" not in note
 
 

@@ -52,12 +52,12 @@ def in_order(page: Page, selector: str) -> list[str]:
 
 def times(ui: TeamUi, model: str) -> dict[str, float]:
     """Time to accuracy by name of the jobs that have one, the fastest first."""
-    found = {}
+    times = {}
     for folder in ui.sweep(model).glob(f"*/{run_folder.RESULT}"):
         metrics = json.loads(folder.read_text())["metrics"]
         if "time/to_accuracy_sec" in metrics:
-            found[folder.parent.name] = metrics["time/to_accuracy_sec"]
-    return dict(sorted(found.items(), key=lambda item: item[1]))
+            times[folder.parent.name] = metrics["time/to_accuracy_sec"]
+    return dict(sorted(times.items(), key=lambda item: item[1]))
 
 
 def test_the_printed_link_opens_the_sweeps_jobs_by_time_to_accuracy(page: Page, ui: TeamUi) -> None:

@@ -70,15 +70,15 @@ def test_both_readers_give_the_same_runs(stores: tuple[MlflowRuns, FolderRuns]) 
 
 def test_newest_values_history_and_state_are_those_of_the_run(stores: tuple[MlflowRuns, FolderRuns]) -> None:
     for store in stores:
-        one, two, failed = store.find([SWEEP])
-        assert one.metrics["time/to_accuracy_sec"] == pytest.approx(3 * (8 * 0.1 + 0.5))
-        assert two.metrics["throughput/samples_per_sec"] == pytest.approx(64 / 0.05)
-        assert [step for step, _, _ in store.history(one, ["eval/accuracy"])["eval/accuracy"]] == [8, 16, 24]
+        first, second, failed = store.find([SWEEP])
+        assert first.metrics["time/to_accuracy_sec"] == pytest.approx(3 * (8 * 0.1 + 0.5))
+        assert second.metrics["throughput/samples_per_sec"] == pytest.approx(64 / 0.05)
+        assert [step for step, _, _ in store.history(first, ["eval/accuracy"])["eval/accuracy"]] == [8, 16, 24]
         assert (failed.finished, failed.failure, failed.status) == (False, "oom", "FAILED")
-        assert (one.finished, one.failure, one.resumed, one.missed) == (True, None, False, False)
-        assert store.text(one, "fingerprint.json")
+        assert (first.finished, first.failure, first.resumed, first.missed) == (True, None, False, False)
+        assert store.text(first, "fingerprint.json")
         with pytest.raises(FileNotFoundError, match=r"has no file fingerprint\.json"):
-            store.text(two, "fingerprint.json")
+            store.text(second, "fingerprint.json")
 
 
 def test_a_selector_is_a_sweep_an_experiment_an_id_a_name_or_a_folder(
@@ -86,13 +86,13 @@ def test_a_selector_is_a_sweep_an_experiment_an_id_a_name_or_a_folder(
 ) -> None:
     for store in stores:
         everything = [run.id for run in store.find([SWEEP])]
-        one = store.find([SWEEP])[0]
+        first = store.find([SWEEP])[0]
         assert len(everything) == 3  # the parent run is none of them
         for selector in ("studies", str(root / SWEEP)):
             assert [run.id for run in store.find([selector])] == everything
-        for selector in (one.id, one.name, str(root / SWEEP / one.name)):
-            assert [run.id for run in store.find([selector])] == [one.id]
-        assert [run.id for run in store.find([one.id, SWEEP, one.name])] == everything  # each once
+        for selector in (first.id, first.name, str(root / SWEEP / first.name)):
+            assert [run.id for run in store.find([selector])] == [first.id]
+        assert [run.id for run in store.find([first.id, SWEEP, first.name])] == everything  # each once
 
 
 def test_what_is_unknown_is_said_with_what_there_is(stores: tuple[MlflowRuns, FolderRuns]) -> None:
@@ -110,10 +110,10 @@ def test_a_sweep_is_found_by_the_name_and_the_id_of_its_parent_run(stores: tuple
 
 
 def test_runs_of_which_none_finished_are_refused_with_their_failures(stores: tuple[MlflowRuns, FolderRuns]) -> None:
-    found = stores[1].find([SWEEP])
-    need_finished(found, [SWEEP])
+    runs_found = stores[1].find([SWEEP])
+    need_finished(runs_found, [SWEEP])
     with pytest.raises(ValueError, match=r"none of 1 runs finished: oom \(1\)"):
-        need_finished(found[2:], [SWEEP])
+        need_finished(runs_found[2:], [SWEEP])
 
 
 def test_an_experiment_without_runs_is_told_from_an_unknown_one(root: Path, mlflow_environment: None) -> None:

@@ -42,12 +42,12 @@ def test_records_come_back_as_they_were_written(entries: list[tuple]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal.jsonl"
         written = write(path, entries)
-        found = list(read(path))
-        assert len(found) == len(written)
-        assert all(same(*pair) for pair in zip([record for record, _ in found], written, strict=True))
-        for index, (_, offset) in enumerate(found):  # reading goes on behind any record
-            assert [end for _, end in read(path, offset)] == [end for _, end in found[index + 1 :]]
-        assert not found or found[-1][1] == path.stat().st_size
+        records = list(read(path))
+        assert len(records) == len(written)
+        assert all(same(*pair) for pair in zip([record for record, _ in records], written, strict=True))
+        for index, (_, offset) in enumerate(records):  # reading goes on behind any record
+            assert [end for _, end in read(path, offset)] == [end for _, end in records[index + 1 :]]
+        assert not records or records[-1][1] == path.stat().st_size
 
 
 @given(ENTRIES, ENTRIES, st.integers(min_value=1, max_value=200))
@@ -61,11 +61,11 @@ def test_a_torn_last_line_costs_that_line_alone(before: list[tuple], after: list
         path.write_bytes(content[: max(start + 1, len(content) - num_lost_bytes)])
         assert [offset for _, offset in read(path)][-1:] == ([start] if before else [])  # waits for the rest
         written += write(path, after)
-        found = [record for record, _ in read(path)]
+        records = [record for record, _ in read(path)]
         # Where only the newline was lost, the next writer's newline completes the record.
-        found = [record for record in found if record.key != "torn"]
-        assert len(found) == len(written)
-        assert all(same(*pair) for pair in zip(found, written, strict=True))
+        records = [record for record in records if record.key != "torn"]
+        assert len(records) == len(written)
+        assert all(same(*pair) for pair in zip(records, written, strict=True))
 
 
 def append(path: Path, process: int, num_records: int) -> None:
@@ -81,18 +81,18 @@ def test_two_processes_append_without_tearing_each_others_lines(tmp_path: Path) 
     processes = [context.Process(target=append, args=(path, process, 2000)) for process in range(2)]
     for process in processes:
         process.start()
-    offset, found = 0, []
-    while any(process.is_alive() for process in processes) or not found or next(read(path, offset), None):
+    offset, records = 0, []
+    while any(process.is_alive() for process in processes) or not records or next(read(path, offset), None):
         for record, end in read(path, offset):  # read while they write
-            found.append(record)
+            records.append(record)
             offset = end
     for process in processes:
         process.join()
         assert process.exitcode == 0
     for number in range(2):
-        steps = [record.step for record in found if f"process {number}" in record.values]
+        steps = [record.step for record in records if f"process {number}" in record.values]
         assert steps == list(range(2000))
-    assert len(found) == 4000
+    assert len(records) == 4000
 
 
 def test_a_missing_journal_is_empty_and_a_foreign_line_is_passed_over(tmp_path: Path) -> None:
@@ -116,11 +116,11 @@ def test_a_record_torn_at_any_byte_costs_no_other(tmp_path: Path, closed: bool) 
             file.write(line[:num_bytes])
         last = (Journal(path) if closed else before).event("last", text='{"kind": "event"}')
         whole = [torn] if num_bytes >= len(line) - 1 else []  # it may lack its newline alone
-        found = list(read(path))
-        assert len(found) == 2 + len(whole), num_bytes
-        assert all(same(*pair) for pair in zip((record for record, _ in found), (first, *whole, last), strict=True))
-        for index, (_, offset) in enumerate(found):
-            assert [end for _, end in read(path, offset)] == [end for _, end in found[index + 1 :]]
+        records = list(read(path))
+        assert len(records) == 2 + len(whole), num_bytes
+        assert all(same(*pair) for pair in zip((record for record, _ in records), (first, *whole, last), strict=True))
+        for index, (_, offset) in enumerate(records):
+            assert [end for _, end in read(path, offset)] == [end for _, end in records[index + 1 :]]
 
 
 def test_what_a_file_system_left_of_a_power_cut_is_passed_over(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_a_server_whose_database_is_killed_loses_nothing(
     end(folder)
     postgresql.start()
     assert thread.close(wait_sec=HANGS_SEC), thread.status
-    found = postgresql.query(ROWS.format(Mirror(folder).run_id))
-    assert sorted(found) == expected_rows(folder)
-    assert len(found) == 6200
+    rows = postgresql.query(ROWS.format(Mirror(folder).run_id))
+    assert sorted(rows) == expected_rows(folder)
+    assert len(rows) == 6200
     assert postgresql.query(f"select status from runs where run_uuid = '{Mirror(folder).run_id}'") == [("FINISHED",)]

@@ -107,8 +107,8 @@ def test_what_is_declared_is_what_a_worker_must_find() -> None:
         "overrides": ["nvidia-cudnn-cu12==9.2.0.82"],
         "requirements": ["nvidia-nccl-cu12 == 2.22.3"],
     }
-    found = expected(StackConfig("x", "uv", python="3.12", torch="2.6.0", **pins, expect={"cuda": "12"}))
-    assert found == {"torch": "2.6.0", "python": "3.12", "cudnn": "9.2.0", "nccl": "2.22.3", "cuda": "12"}
+    versions = expected(StackConfig("x", "uv", python="3.12", torch="2.6.0", **pins, expect={"cuda": "12"}))
+    assert versions == {"torch": "2.6.0", "python": "3.12", "cudnn": "9.2.0", "nccl": "2.22.3", "cuda": "12"}
     assert expected(StackConfig("native")) == {}
 
 

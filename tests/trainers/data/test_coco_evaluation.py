@@ -54,10 +54,10 @@ def detections(index: CocoIndex, seed: int = 0) -> dict[str, Any]:
     }
 
 
-def part(found: dict[str, Any], chosen: np.ndarray) -> dict[str, Any]:
+def part(fields: dict[str, Any], chosen: np.ndarray) -> dict[str, Any]:
     return {
         key: [value[i] for i in np.flatnonzero(chosen)] if key == "masks" else value[chosen]
-        for key, value in found.items()
+        for key, value in fields.items()
     }
 
 
@@ -65,11 +65,11 @@ def test_figures_are_those_of_pycocotools(index: CocoIndex, capfd: pytest.Captur
     evaluator = DetectionEvaluator(index, ("bbox", "segm"))
     assert index.crowd.sum() > 5
     for seed in (0, 1):  # the second time with the annotations that were read the first time
-        found = detections(index, seed)
-        expected = {"box": by_pycocotools(index, found, "bbox"), "mask": by_pycocotools(index, found, "segm")}
+        fields = detections(index, seed)
+        expected = {"box": by_pycocotools(index, fields, "bbox"), "mask": by_pycocotools(index, fields, "segm")}
         first = np.arange(1500) < 700
-        evaluator.add(**part(found, first))
-        evaluator.add(**part(found, ~first))
+        evaluator.add(**part(fields, first))
+        evaluator.add(**part(fields, ~first))
         metrics = evaluator.compute()
         assert list(metrics) == ["box_map", "box_map_50", "mask_map", "mask_map_50"]
         for name, (mean, at_50) in expected.items():
@@ -80,10 +80,10 @@ def test_figures_are_those_of_pycocotools(index: CocoIndex, capfd: pytest.Captur
 
 
 def test_boxes_alone_need_no_masks(index: CocoIndex) -> None:
-    found = detections(index)
+    fields = detections(index)
     both, boxes = DetectionEvaluator(index, ("bbox", "segm")), DetectionEvaluator(index)
-    both.add(**found)
-    boxes.add(**{key: value for key, value in found.items() if key != "masks"})
+    both.add(**fields)
+    boxes.add(**{key: value for key, value in fields.items() if key != "masks"})
     expected = both.compute()
     assert boxes.compute() == {name: expected[name] for name in ("box_map", "box_map_50")}
 
@@ -100,8 +100,8 @@ def test_the_objects_themselves_score_one(index: CocoIndex) -> None:
 def test_no_detections_are_worth_nothing(index: CocoIndex) -> None:
     evaluator = DetectionEvaluator(index, ("bbox", "segm"))
     assert evaluator.compute() == {"box_map": 0.0, "box_map_50": 0.0, "mask_map": 0.0, "mask_map_50": 0.0}
-    found = detections(index)
-    evaluator.add(**found)
+    fields = detections(index)
+    evaluator.add(**fields)
     assert evaluator.compute()["box_map"] > 0
     assert evaluator.compute()["box_map"] == 0  # it was emptied
 
@@ -124,14 +124,14 @@ def test_outlines_that_are_none_are_never_matched(tmp_path: Path, monkeypatch: p
     for annotation in content["annotations"]:
         del annotation["id"]
     index = load_index(write(tmp_path, content, "val2017"), "val")
-    found = np.flatnonzero(~index.crowd)
-    image = np.repeat(np.arange(6), np.diff(index.object_start))[found]
-    masks = [ellipse(box, *index.sizes[i].tolist()) for box, i in zip(index.boxes[found], image, strict=True)]
+    objects = np.flatnonzero(~index.crowd)
+    image = np.repeat(np.arange(6), np.diff(index.object_start))[objects]
+    masks = [ellipse(box, *index.sizes[i].tolist()) for box, i in zip(index.boxes[objects], image, strict=True)]
     evaluator = DetectionEvaluator(index, ("segm",))
-    evaluator.add(image, index.boxes[found], np.ones(len(found)), index.labels[found], masks)
+    evaluator.add(image, index.boxes[objects], np.ones(len(objects)), index.labels[objects], masks)
     # 101 recalls; those up to the share that has an outline are reached at full precision.
     share = (len(own) - 2) / len(own)
-    assert len(found) == len(own) - 2 > 5
+    assert len(objects) == len(own) - 2 > 5
     assert evaluator.compute()["mask_map_50"] == pytest.approx(np.floor(share * 100 + 1) / 101)
 
 
@@ -140,12 +140,12 @@ def _share(rank: int, port: int, index: CocoIndex, result: Path) -> None:
     try:
         evaluator = DetectionEvaluator(index, ("bbox", "segm"))
         empty = evaluator.compute()
-        found = detections(index)
-        evaluator.add(**part(found, found["image_index"] % 2 == 1 - rank))
+        fields = detections(index)
+        evaluator.add(**part(fields, fields["image_index"] % 2 == 1 - rank))
         shared = evaluator.compute()
         evaluation.MAX_EVALUATORS = 1  # process 1 has none of the classes
-        evaluator.add(**part(found, found["image_index"] % 2 == 1 - rank))
-        result.write_text(repr([[*one.values()] for one in (empty, shared, evaluator.compute())]))
+        evaluator.add(**part(fields, fields["image_index"] % 2 == 1 - rank))
+        result.write_text(repr([[*metrics.values()] for metrics in (empty, shared, evaluator.compute())]))
     finally:
         dist.destroy_process_group()
 

@@ -107,59 +107,59 @@ def cases(draw: st.DrawFn) -> tuple[list[np.ndarray], list, list, list, tuple[in
 @settings(max_examples=40, deadline=None)
 def test_is_what_a_plain_computation_gives(case: Any) -> None:
     images, crops, flips, out_sizes, canvas, _ = case
-    found = cut(*case).numpy()
+    output = cut(*case).numpy()
     for index, image in enumerate(images):
         box = np.float32(crops[index]).astype(float)
         expected = slowly(image, box, flips[index], out_sizes[index], canvas)
         # Half a level for rounding; and float32 places have 20 bits left behind the point or so.
-        assert np.abs(found[index] - expected).max() < 0.51
-        assert not found[index][:, out_sizes[index][0] :].any()
-        assert not found[index][:, :, out_sizes[index][1] :].any()
+        assert np.abs(output[index] - expected).max() < 0.51
+        assert not output[index][:, out_sizes[index][0] :].any()
+        assert not output[index][:, :, out_sizes[index][1] :].any()
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_simple_rectangles(interleaved: bool) -> None:
     image = np.random.RandomState(1).randint(0, 256, (6, 8, 3), dtype=np.uint8)
 
-    def one(box: list[float], out: list[int], flip: bool = False) -> np.ndarray:
-        found = cut([image], [box], [flip], [out], (8, 8), interleaved)[0]
-        return found[:, : out[0], : out[1]].permute(1, 2, 0).numpy()
+    def crop_of(box: list[float], out: list[int], flip: bool = False) -> np.ndarray:
+        output = cut([image], [box], [flip], [out], (8, 8), interleaved)[0]
+        return output[:, : out[0], : out[1]].permute(1, 2, 0).numpy()
 
     flat = np.full_like(image, 77)
     assert np.all(cut([flat], [[0, 0, 8, 6]], [False], [[6, 8]], (6, 8), interleaved).numpy() == 77)
-    assert np.array_equal(one([0, 0, 8, 6], [6, 8]), image), "as large as it is"
-    assert np.array_equal(one([0, 0, 8, 6], [6, 8], flip=True), image[:, ::-1])
+    assert np.array_equal(crop_of([0, 0, 8, 6], [6, 8]), image), "as large as it is"
+    assert np.array_equal(crop_of([0, 0, 8, 6], [6, 8], flip=True), image[:, ::-1])
     # Shrunk to a half, every output pixel is the mean of 2x2 pixels, at its very centres.
     halves = image.reshape(3, 2, 4, 2, 3).mean(axis=(1, 3))
-    assert np.array_equal(one([0, 0, 8, 6], [3, 4]), np.floor(halves + 0.5))
-    assert np.array_equal(one([0, 0, 8, 6], [3, 4], flip=True), np.floor(halves + 0.5)[:, ::-1])
-    assert np.array_equal(one([2, 2, 6, 6], [2, 2]), np.floor(halves + 0.5)[1:3, 1:3])
+    assert np.array_equal(crop_of([0, 0, 8, 6], [3, 4]), np.floor(halves + 0.5))
+    assert np.array_equal(crop_of([0, 0, 8, 6], [3, 4], flip=True), np.floor(halves + 0.5)[:, ::-1])
+    assert np.array_equal(crop_of([2, 2, 6, 6], [2, 2]), np.floor(halves + 0.5)[1:3, 1:3])
 
 
 def test_agrees_with_pillow_where_it_enlarges() -> None:
     image = picture(40, 60)
-    found = cut([image], [[5, 7, 45, 37]], [False], [[60, 80]], (60, 80))[0].permute(1, 2, 0).numpy()
+    output = cut([image], [[5, 7, 45, 37]], [False], [[60, 80]], (60, 80))[0].permute(1, 2, 0).numpy()
     expected = np.asarray(Image.fromarray(image).resize((80, 60), Image.Resampling.BILINEAR, box=(5, 7, 45, 37)))
     # Pillow repeats the rectangle's border rather than the image's.
-    assert np.abs(found.astype(int) - expected)[1:-1, 1:-1].max() <= 1
+    assert np.abs(output.astype(int) - expected)[1:-1, 1:-1].max() <= 1
 
 
 @pytest.mark.parametrize(("shrunk", "error"), [(1.1, 0.1), (1.3, 0.12), (1.6, 0.24)])
 def test_is_close_to_pillow_where_it_shrinks(shrunk: float, error: float) -> None:
     image = np.random.RandomState(1).randint(0, 256, (60, 80, 3), dtype=np.uint8)  # noise: every blur shows
     height, width = round(60 / shrunk), round(80 / shrunk)
-    found = cut([image], [[0, 0, 80, 60]], [False], [[height, width]], (height, width))[0].permute(1, 2, 0).numpy()
+    output = cut([image], [[0, 0, 80, 60]], [False], [[height, width]], (height, width))[0].permute(1, 2, 0).numpy()
     expected = np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
-    off = (found.astype(float) - expected)[2:-2, 2:-2]
+    off = (output.astype(float) - expected)[2:-2, 2:-2]
     assert off.std() < error * expected.std()
 
 
 def test_enlarges_as_torchvision_s_detectors_do() -> None:
     image = picture(40, 60)
-    found = cut([image], [[0, 0, 60, 40]], [False], [[53, 80]], (53, 80))[0].float()
+    output = cut([image], [[0, 0, 60, 40]], [False], [[53, 80]], (53, 80))[0].float()
     pixels = torch.tensor(image).permute(2, 0, 1)[None].float()
     expected = F.interpolate(pixels, size=(53, 80), mode="bilinear", align_corners=False)[0]
-    assert (found - expected).abs().max() < 0.51
+    assert (output - expected).abs().max() < 0.51
 
 
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,10 +173,10 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_the_kernel_for_gpus_gives_the_same() -> None:
     expected = crop_resize(*triton_on_cpu.cuts())
-    found = triton_on_cpu.results()["cut"]
-    assert found.is_contiguous(memory_format=torch.channels_last)
+    output = triton_on_cpu.results()["cut"]
+    assert output.is_contiguous(memory_format=torch.channels_last)
     assert expected.float().std() > 30
-    assert (found.int() - expected.int()).abs().max() <= 1  # sums in another order round otherwise
+    assert (output.int() - expected.int()).abs().max() <= 1  # sums in another order round otherwise
 
 
 @pytest.mark.gpu
@@ -189,6 +189,6 @@ def test_the_gpu_gives_the_same(interleaved: bool) -> None:
         sizes = np.array([image.shape[:2] for image in images])
         ends = np.sort(rng.random_sample((2, 16, 2)), axis=0) * sizes[:, ::-1]
         arguments = (images, np.hstack(ends).tolist(), rng.rand(16) < 0.5, rng.randint(1, 33, (16, 2)), (32, 32))
-        found = cut(*arguments, interleaved=interleaved, device=torch.device("cuda"))
+        output = cut(*arguments, interleaved=interleaved, device=torch.device("cuda"))
         expected = cut(*arguments, interleaved=interleaved)
-        assert (found.cpu().int() - expected.int()).abs().max() <= 1  # sums in another order round otherwise
+        assert (output.cpu().int() - expected.int()).abs().max() <= 1  # sums in another order round otherwise

@@ -141,14 +141,14 @@ def test_the_order_follows_from_seed_and_epoch_alone(folder: Path) -> None:
 
 def test_batches_of_both_canvases_are_mixed(folder: Path) -> None:
     loader = small(folder).train_loader(1, 1, ALONE)
-    found = set()
+    orders = set()
     for epoch in range(4):
         loader.set_epoch(epoch)
         standing = [TRAIN[index].size == STANDING for (index,) in order(loader)]
         assert sum(standing) == 3
-        found.add(tuple(standing))
+        orders.add(tuple(standing))
         assert len(list(itertools.groupby(standing))) > 2  # neither canvas comes in one go
-    assert len(found) == 4
+    assert len(orders) == 4
 
 
 class Drawn(ShortEdge):
@@ -173,10 +173,10 @@ def test_random_cuts_are_drawn_anew_each_epoch_and_on_each_process_and_come_agai
 
 
 def test_crowds_are_not_trained_on(folder: Path) -> None:
-    found = {}
+    labels = {}
     for batch in small(folder, ShortEdge(32, 64, outlines=True)).train_loader(1, 1, ALONE):
-        found[int(batch["image_index"])] = batch["labels"][batch["labels"] > 0].tolist()
-    assert found == {
+        labels[int(batch["image_index"])] = batch["labels"][batch["labels"] > 0].tolist()
+    assert labels == {
         image: [LABELS[thing.category] for thing in TRAIN[image].things if not thing.crowd] for image in TRAINABLE
     }
 

@@ -164,8 +164,8 @@ def test_an_evaluated_image_is_its_middle(pictures: ImageFolderData) -> None:
     (batch,) = pictures.eval_loader(1, ALONE)
     # 60 x 40 pixels: the shorter side becomes 10, of which 8 are shown; blocks of 4 pixels have one mean each.
     middle = picture(60, 40)[14:46, 4:36].reshape(8, 4, 8, 4, 3).mean(axis=(1, 3))
-    found = batch["images"][0].permute(1, 2, 0).numpy()
-    assert np.abs(found - middle).mean() < 2
+    image = batch["images"][0].permute(1, 2, 0).numpy()
+    assert np.abs(image - middle).mean() < 2
 
 
 def test_an_example_batch_looks_like_a_real_one_and_leaves_the_random_states_alone(folder: Path) -> None:
@@ -247,12 +247,12 @@ def test_a_folder_that_is_not_as_it_should_be_is_refused(folder: Path, tmp_path:
 )
 @settings(max_examples=100, deadline=None)
 def test_random_crops_lie_within_the_image_and_have_an_allowed_shape(sizes: list, seed: int) -> None:
-    found = np.array(sizes)
-    crops, flips = random_crops(np.random.RandomState(seed).random_sample((len(sizes), NUM_DRAWS)), found)
+    extents = np.array(sizes)
+    crops, flips = random_crops(np.random.RandomState(seed).random_sample((len(sizes), NUM_DRAWS)), extents)
     assert (crops.dtype, flips.dtype, crops.shape) == (np.float32, np.bool_, (len(sizes), 4))
     width, height = (crops[:, 2:] - crops[:, :2]).T
     assert (crops >= -1e-3).all()
-    assert (crops[:, 2:] <= found[:, ::-1] * (1 + 1e-6)).all()
+    assert (crops[:, 2:] <= extents[:, ::-1] * (1 + 1e-6)).all()
     assert (width / height > ASPECT[0] * (1 - 1e-3)).all()
     assert (width / height < ASPECT[1] * (1 + 1e-3)).all()
 
@@ -303,7 +303,7 @@ def test_synthetic_batches() -> None:
             assert (batch[key].shape, batch[key].dtype) == (example[key].shape, example[key].dtype)
             assert batch[key].stride() == example[key].stride()
     images = [batch["images"] for batch in itertools.chain(*steps)]
-    assert not any(torch.equal(one, other) for one, other in itertools.combinations(images, 2))
+    assert not any(torch.equal(image, other) for image, other in itertools.combinations(images, 2))
     assert max(int(batch["labels"].max()) for batch in synthetic(64, 3).train_loader(32, 1, ALONE)) == 2
     for option in ("size", "num_classes"):
         with pytest.raises(ConfigError, match=rf"dataset\.{option}=0: must be 1 or more"):

@@ -179,9 +179,9 @@ def test_digits_parts_are_disjoint_and_complete() -> None:
     data = digits()
     parts = [data.samples(part, torch.device("cpu")) for part in ("train", "eval", "test")]
     assert [len(part.labels) for part in parts] == [1150, 288, 359]
-    found = np.concatenate([part.images.flatten(1).numpy() for part in parts])
+    samples = np.concatenate([part.images.flatten(1).numpy() for part in parts])
     everything = read_digits(digits_file())[0].reshape(-1, 64)
-    assert sorted(map(bytes, found)) == sorted(map(bytes, everything))
+    assert sorted(map(bytes, samples)) == sorted(map(bytes, everything))
     assert all(len(part.labels.unique()) == 10 for part in parts)
 
 

@@ -20,6 +20,7 @@ from trainers.data.jpeg import file
 from trainers.data.jpeg import reader as jpeg_reader
 from trainers.data.jpeg.nvjpeg import Failed
 from trainers.data.jpeg.reader import Decoded, JpegReader
+from trainers.data.types import Shard
 
 CPU = torch.device("cpu")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
@@ -27,13 +28,13 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an N
 
 def images(decoded: Decoded) -> list[np.ndarray]:
     """Each as uint8 [h, w, 3]."""
-    pixels, found = decoded.pixels.cpu().numpy(), []
+    pixels, pictures = decoded.pixels.cpu().numpy(), []
     table = zip(decoded.offsets.tolist(), decoded.sizes.tolist(), decoded.interleaved.tolist(), strict=True)
     for offset, (height, width), interleaved in table:
         flat = pixels[offset : offset + 3 * height * width]
         by_plane = flat.reshape(3, height, width).transpose(1, 2, 0)
-        found.append(flat.reshape(height, width, 3) if interleaved else by_plane)
-    return found
+        pictures.append(flat.reshape(height, width, 3) if interleaved else by_plane)
+    return pictures
 
 
 def several(folder: Path) -> list[Path]:
@@ -56,8 +57,8 @@ def test_reads_what_pillow_reads_in_order(tmp_path: Path, num_threads: int) -> N
     assert decoded.pixels.dtype == torch.uint8
     assert len(decoded.pixels) == sum(image.size for image in expected)
     assert decoded.sizes.tolist() == decoded.host_sizes.tolist() == [list(image.shape[:2]) for image in expected]
-    for found, image in zip(images(decoded), expected, strict=True):
-        assert np.array_equal(found, image)
+    for image_read, image in zip(images(decoded), expected, strict=True):
+        assert np.array_equal(image_read, image)
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 5])
@@ -180,16 +181,16 @@ class FakeDecoder:
         self.fails = False
 
     def size(self, content: torch.Tensor) -> tuple[int, int] | None:
-        one = Image.open(io.BytesIO(content.numpy().tobytes()))
-        return (one.height, one.width) if (one.mode, one.format) == ("RGB", "JPEG") else None
+        header = Image.open(io.BytesIO(content.numpy().tobytes()))
+        return (header.height, header.width) if (header.mode, header.format) == ("RGB", "JPEG") else None
 
     def decode(self, encoded: list[torch.Tensor], sizes: list[tuple[int, int]]) -> torch.Tensor:
         self.asked.append(len(encoded))
         if self.fails:
             raise Failed("nvjpegDecodeBatched: status 3")
-        pictures = [np.asarray(Image.open(io.BytesIO(one.numpy().tobytes()))) - np.uint8(1) for one in encoded]
-        assert [one.shape[:2] for one in pictures] == sizes
-        return torch.from_numpy(np.concatenate([one.transpose(2, 0, 1).ravel() for one in pictures]))
+        pictures = [np.asarray(Image.open(io.BytesIO(file.numpy().tobytes()))) - np.uint8(1) for file in encoded]
+        assert [pixels.shape[:2] for pixels in pictures] == sizes
+        return torch.from_numpy(np.concatenate([pixels.transpose(2, 0, 1).ravel() for pixels in pictures]))
 
 
 def test_what_the_gpu_cannot_take_the_cpu_does(
@@ -202,8 +203,8 @@ def test_what_the_gpu_cannot_take_the_cpu_does(
 
     def check(decoded: Decoded, on_cpu: list[bool]) -> None:
         assert decoded.interleaved.tolist() == on_cpu
-        for found, path, by_cpu in zip(images(decoded), paths, on_cpu, strict=True):
-            assert np.array_equal(found, np.asarray(Image.open(path).convert("RGB")) - np.uint8(not by_cpu))
+        for image_read, path, by_cpu in zip(images(decoded), paths, on_cpu, strict=True):
+            assert np.array_equal(image_read, np.asarray(Image.open(path).convert("RGB")) - np.uint8(not by_cpu))
 
     odd = ("grey", "cmyk", "png")
     check(reader.read(paths), [path.name.startswith(odd) for path in paths])
@@ -256,8 +257,8 @@ def test_an_evaluation_may_begin_while_files_are_still_read_for_training(
         return [decoded.pixels for decoded in reader.read_ahead([paths] * 8)]
 
     with ThreadPoolExecutor(4) as loaders:
-        for found in loaders.map(read, range(4)):
-            torch.testing.assert_close(torch.stack(found), expected.expand(8, -1))
+        for batches in loaders.map(read, range(4)):
+            torch.testing.assert_close(torch.stack(batches), expected.expand(8, -1))
 
 
 def test_many_threads_decode_for_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,6 +279,13 @@ def test_threads_leave_cores_for_what_else_there_is_to_do(
     assert jpeg_reader.threads_per_process(processes) == threads
 
 
+def test_other_machines_processes_take_no_cores_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    assert Shard(0, 8, CPU).num_local == 8
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert Shard(0, 8, CPU).num_local == 4
+
+
 @pytest.mark.gpu
 @needs_gpu
 @pytest.mark.parametrize("decode", ["gpu", "cpu"])
@@ -291,12 +299,29 @@ def test_reads_onto_the_gpu(tmp_path: Path, decode: str) -> None:
         assert decoded.pixels.is_cuda
         on_cpu = [decode == "cpu" or path.name in ("grey.jpg", "progressive.jpg", *odd) for path in batch]
         assert decoded.interleaved.tolist() == on_cpu
-        for found, path in zip(images(decoded), batch, strict=True):
+        for image_read, path in zip(images(decoded), batch, strict=True):
             # The two decoders blow up halved colour channels in different ways (seen on an H200: 4.0 levels).
-            difference = found.astype(int) - np.asarray(Image.open(path).convert("RGB"))
+            difference = image_read.astype(int) - np.asarray(Image.open(path).convert("RGB"))
             assert np.abs(difference).mean() < 6
     with pytest.raises(ConfigError, match=r"plain\.jpg cannot be decoded"):
         reader.read([kept[1], break_file(paths[0], "truncated")])
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_the_gpus_decoder_is_not_given_an_image_above_the_limit(tmp_path: Path) -> None:
+    small = write(tmp_path / "small.jpg", picture(30, 41))
+    large = with_header(write(tmp_path / "large.jpg", picture(30, 41)), 65_500, 65_500)
+    reader = JpegReader(torch.device("cuda", 0), 2, "gpu")
+    reader.read([small])
+    free = torch.cuda.mem_get_info(0)[0]
+    with pytest.raises(ConfigError, match=r"large.jpg is 65,500 pixels high .*=178956970 are allowed; raise it"):
+        reader.read([small, large])
+    assert free - torch.cuda.mem_get_info(0)[0] < 2**30  # the image would take 12 GiB
+    raised = JpegReader(torch.device("cuda", 0), 2, "gpu", max_image_pixels=30 * 41)
+    assert raised.read([small]).sizes.tolist() == [[30, 41]]
+    with pytest.raises(ConfigError, match=r"small.jpg is 30 pixels high"):
+        JpegReader(torch.device("cuda", 0), 2, "gpu", max_image_pixels=30 * 41 - 1).read([small])
 
 
 @pytest.mark.gpu

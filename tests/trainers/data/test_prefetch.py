@@ -122,7 +122,7 @@ def test_the_consumer_s_stream_waits_for_the_batch_and_memory_is_not_used_again_
 def on_the_second_gpu(rank: int) -> None:
     device = torch.device("cuda", 1)
     torch.cuda.set_device(device)
-    assert [one.tolist() for one in prefetch(iter([torch.ones(2, device=device)]), device)] == [[1, 1]]
+    assert [batch.tolist() for batch in prefetch(iter([torch.ones(2, device=device)]), device)] == [[1, 1]]
     assert not torch._C._cuda_hasPrimaryContext(0)
 
 

@@ -73,9 +73,9 @@ def test_coco_reads_the_detection_set(detection: Path) -> None:
         for record in coco.loadImgs(coco.getImgIds()):
             with Image.open(detection / f"{split}2017" / record["file_name"]) as image:
                 assert (image.size, image.mode) == ((record["width"], record["height"]), "RGB")
-        found = coco.loadAnns(coco.getAnnIds())
-        assert [annotation["id"] for annotation in found] == list(range(1, len(found) + 1))
-        for annotation in found:
+        annotations = coco.loadAnns(coco.getAnnIds())
+        assert [annotation["id"] for annotation in annotations] == list(range(1, len(annotations) + 1))
+        for annotation in annotations:
             assert int(coco.annToMask(annotation).sum()) == pytest.approx(annotation["area"], rel=0.1)
 
 

@@ -34,8 +34,10 @@ def synthetic(**options: Any) -> SyntheticDetection:
 
 def test_batches_have_the_shapes_and_types_of_real_ones() -> None:
     batch = generated_batch(3, CANVAS, 8, 5, True, CPU)
-    found = {name: (tuple(one.shape), one.dtype) for name, one in batch.items() if isinstance(one, torch.Tensor)}
-    assert found == {
+    layout = {
+        name: (tuple(tensor.shape), tensor.dtype) for name, tensor in batch.items() if isinstance(tensor, torch.Tensor)
+    }
+    assert layout == {
         "images": ((3, 3, 32, 64), torch.uint8),
         "sizes": ((3, 2), torch.float32),
         "boxes": ((3, 8, 4), torch.float32),

@@ -20,15 +20,15 @@ from trainers.data.version import MANIFEST, digest
 
 
 def test_a_digest_follows_from_values_kinds_shapes_and_order() -> None:
-    one, two = np.arange(6, dtype=np.int32), np.arange(6, dtype=np.int32) + 1
-    found = {
+    x, y = np.arange(6, dtype=np.int32), np.arange(6, dtype=np.int32) + 1
+    digests = {
         digest(parts)
         for parts in (
-            [one], [two], [one, two], [two, one], [one.astype(np.int64)], [one.reshape(2, 3)], [["a", "b"]], [["ab"]],
+            [x], [y], [x, y], [y, x], [x.astype(np.int64)], [x.reshape(2, 3)], [["a", "b"]], [["ab"]],
         )
     }  # fmt: skip
-    assert len(found) == 8
-    assert digest([one.copy()]) == digest([one])
+    assert len(digests) == 8
+    assert digest([x.copy()]) == digest([x])
 
 
 def folder(root: Path) -> Path:
@@ -90,7 +90,7 @@ def test_of_detection_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chan
             objects[0]["bbox"][2] -= 1
         elif name == "after" and change == "category":
             objects[0]["category_id"] = next(
-                one["id"] for one in content["categories"] if one["id"] != objects[0]["category_id"]
+                category["id"] for category in content["categories"] if category["id"] != objects[0]["category_id"]
             )
         root = tmp_path / name
         root.mkdir()

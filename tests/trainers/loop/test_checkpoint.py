@@ -74,7 +74,9 @@ def trained(folder: Path, checkpoint: Path | None = None, epochs: int = 5, **opt
 
 def test_what_continues_ends_as_what_was_never_interrupted(tmp_path: Path) -> None:
     uninterrupted = trained(tmp_path).state_dict()
-    assert [one.epoch_num for one in checkpoints.in_folder(tmp_path)] == [4, 3], "not after the last epoch"
+    assert [checkpoint.epoch_num for checkpoint in checkpoints.in_folder(tmp_path)] == [4, 3], (
+        "not after the last epoch"
+    )
     continued = trained(tmp_path, checkpoints.path_of(tmp_path, 3)).state_dict()
     for name, tensor in uninterrupted.items():
         assert torch.equal(tensor, continued[name]), name

@@ -58,10 +58,10 @@ class Layers(pl.LightningModule):
         return self.last(self.first(images).relu().mean(dim=(2, 3))).square().mean()  # type: ignore[no-any-return]
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        self.seen += [one.grad.clone() for one in self.parameters() if one.grad is not None]
+        self.seen += [parameter.grad.clone() for parameter in self.parameters() if parameter.grad is not None]
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        trained = [one for one in self.parameters() if one.requires_grad]
+        trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
         return torch.optim.SGD(trained, lr=0.1, momentum=0.9)
 
 
@@ -80,11 +80,11 @@ def trained(rank: int, folder: str) -> None:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
     os.environ |= {"TORCHELASTIC_RUN_ID": "test", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
-    found = {}
+    tensors = {}
     for name, strategy in (("overlapped", ddp.Overlapped()), ("after", ddp.AfterTheStep())):
         module = fit(strategy, "cpu")
-        found[name] = module.seen + [one.detach() for one in module.parameters()]
-    torch.save(found, f"{folder}/{rank}.pt")
+        tensors[name] = module.seen + [parameter.detach() for parameter in module.parameters()]
+    torch.save(tensors, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
 
@@ -118,4 +118,4 @@ def test_gradients_stay_on_the_stream_that_trains(strategy: type[DDPStrategy], t
             fit(strategy(), "gpu")
     finally:
         dist.destroy_process_group()
-    assert not [one for one in said if "AccumulateGrad" in str(one.message)]
+    assert not [warning for warning in said if "AccumulateGrad" in str(warning.message)]

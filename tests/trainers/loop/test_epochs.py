@@ -77,11 +77,11 @@ def test_an_epoch_is_the_same_whatever_was_before_it(tmp_path: Path, kind: str, 
     starts_here = KINDS[kind](tmp_path).train_loader(2, 5, Shard(rank, world_size, CPU))
     batches = iter(starts_here)  # Lightning asks for an iterator first
     starts_here.set_epoch(2)
-    found = list(batches)
-    assert len(found) == len(expected) == len(starts_here)
-    for one, other in zip(found, expected, strict=True):
-        assert one.keys() == other.keys()
-        for name, value in one.items():
+    own = list(batches)
+    assert len(own) == len(expected) == len(starts_here)
+    for batch, other in zip(own, expected, strict=True):
+        assert batch.keys() == other.keys()
+        for name, value in batch.items():
             assert torch.equal(torch.as_tensor(value), torch.as_tensor(other[name])), name
 
 
@@ -90,4 +90,4 @@ def test_and_another_epoch_is_another(tmp_path: Path, kind: str) -> None:
     """So that the test above could fail."""
     loader = KINDS[kind](tmp_path).train_loader(2, 5, Shard(0, 1, CPU))
     first, second = list(loader), (loader.set_epoch(1), list(loader))[1]
-    assert any(not torch.equal(one["images"], other["images"]) for one, other in zip(first, second, strict=True))
+    assert any(not torch.equal(batch["images"], other["images"]) for batch, other in zip(first, second, strict=True))

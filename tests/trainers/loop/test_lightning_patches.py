@@ -39,6 +39,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from conf.schema import RunConfig
+from tests.composing import composed
 from tests.trainers.loop.test_epochs import KINDS
 from tracking.measure import TrialCallback
 from trainers.data.types import Shard
@@ -242,4 +243,5 @@ def test_the_compiler_knows_the_options_it_is_given_on_a_gpu(autotune: bool) -> 
 
 def test_torchrun_waits_as_long_for_ranks_that_it_ends_as_its_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "7")
-    assert worker.torchrun(Path("run"), 1).shutdown_timeout == 7
+    config = composed(["gpus=0"])
+    assert worker.torchrun(config, Path("run")).shutdown_timeout == 7

@@ -14,7 +14,8 @@ import torch
 import yaml
 from torch._dynamo.utils import counters
 
-from conf.schema import PrecisionConfig, from_dict
+from conf.schema import PrecisionConfig
+from conf.stored_config import from_dict
 from trainers.loop import precision
 
 CONF = Path(__file__).resolve().parents[3] / "conf/precision"
@@ -103,10 +104,10 @@ def compiled_steps(name: str, device: str, cache: Path, monkeypatch: pytest.Monk
 def test_a_compiled_step_is_not_taken_over_from_another_precision(
     device: str, names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = [compiled_steps(name, device, tmp_path, monkeypatch) for name in names]
+    steps = [compiled_steps(name, device, tmp_path, monkeypatch) for name in names]
     dtypes = {"bf16": torch.bfloat16, "fp16": torch.float16}
-    assert [dtype for dtype, _ in found] == [dtypes.get(name, torch.float32) for name in names]
-    assert [hits for _, hits in found] == [0, 0, 1]  # the cache works: the third finds the first
+    assert [dtype for dtype, _ in steps] == [dtypes.get(name, torch.float32) for name in names]
+    assert [hits for _, hits in steps] == [0, 0, 1]  # the cache works: the third finds the first
 
 
 @pytest.mark.slow
@@ -114,7 +115,8 @@ def test_the_compilers_processes_keep_their_measurements_under_the_precisions_na
     """Where the tags differ, kernels are tuned again at every start: 7 s of Mask R-CNN's on an H200."""
     script = """
 import yaml, torch
-from conf.schema import PrecisionConfig, from_dict
+from conf.schema import PrecisionConfig
+from conf.stored_config import from_dict
 from trainers.loop import precision
 precision.apply(from_dict(PrecisionConfig, yaml.safe_load(open("conf/precision/bf16.yaml"))))
 from torch._inductor.async_compile import AsyncCompile
@@ -122,8 +124,8 @@ if __name__ == "__main__":
     asked = AsyncCompile.process_pool().submit(eval, "__import__('torch').compiler.config.cache_key_tag")
     print(torch.compiler.config.cache_key_tag, asked.result())
 """
-    found = subprocess.run([sys.executable, "-c", script], cwd=CONF.parents[1], capture_output=True, text=True)
-    assert found.stdout.split() == ["bf16", "bf16"], found.stderr
+    done = subprocess.run([sys.executable, "-c", script], cwd=CONF.parents[1], capture_output=True, text=True)
+    assert done.stdout.split() == ["bf16", "bf16"], done.stderr
 
 
 def test_a_precision_that_did_not_take_effect_is_noticed() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from conf.schema import RunConfig
-from trainers.loop.trained_model import BestWeights
+from trainers.loop.kept.trained_model import BestWeights
 from trainers.workload import TrialModule
 
 NEEDS_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]

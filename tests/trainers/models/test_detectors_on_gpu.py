@@ -71,7 +71,7 @@ def losses_and_gradients(module: MaskRcnn, batch: Batch) -> tuple[dict[str, floa
     module.zero_grad()
     losses = module.losses(batch)
     torch.stack([*losses.values()]).sum().backward()
-    gradients = [one.grad.flatten() for one in module.parameters() if one.grad is not None]
+    gradients = [parameter.grad.flatten() for parameter in module.parameters() if parameter.grad is not None]
     return {name: float(loss.detach()) for name, loss in losses.items()}, torch.cat(gradients)
 
 
@@ -100,6 +100,6 @@ def test_compiled_steps_of_mask_rcnn_learn_what_others_do(monkeypatch: pytest.Mo
         module.compile_hot_path()
         for _ in range(3):
             for batch, (losses, gradients) in zip(batches, expected, strict=False):
-                found, others = losses_and_gradients(module, batch)
-                assert found == pytest.approx(losses, rel=0.02)
+                compiled, others = losses_and_gradients(module, batch)
+                assert compiled == pytest.approx(losses, rel=0.02)
                 assert torch.nn.functional.cosine_similarity(others, gradients, dim=0) > 0.98

@@ -62,20 +62,20 @@ def reference(module: MaskRcnn) -> MaskRCNN:
 def targets(batch: Batch) -> list[dict[str, torch.Tensor]]:
     """The batch's objects as torchvision wants them, with masks of whole pixels."""
     points = batch["edges"][: IMAGES * OBJECTS * CORNERS, :2].reshape(IMAGES, OBJECTS, CORNERS * 2).double().numpy()
-    found = []
+    objects = []
     for image in range(IMAGES):
         masks = [
             coco_mask.decode(coco_mask.frPyObjects([polygon.tolist()], SIZE, SIZE)[0]) for polygon in points[image]
         ]
         real = batch["labels"][image] > 0
-        found.append(
+        objects.append(
             {
                 "boxes": batch["boxes"][image][real],
                 "labels": batch["labels"][image][real],
                 "masks": torch.from_numpy(np.stack(masks)),
             }
         )
-    return found
+    return objects
 
 
 def pixels(batch: Batch) -> list[torch.Tensor]:
@@ -114,14 +114,14 @@ def test_detections_are_torchvisions(module: MaskRcnn, batch: Batch) -> None:
     with torch.no_grad():
         expected = net(pixels(batch))
         module.validation_step({**batch, "image_index": torch.arange(IMAGES)}, 0)
-    (found,) = module._detections
+    (detections,) = module._detections
     module._detections.clear()
     for image in range(IMAGES):
-        own = found["image"] == image
+        own = detections["image"] == image
         assert int(own.sum()) == len(expected[image]["scores"]) > 10
-        torch.testing.assert_close(found["scores"][own], expected[image]["scores"], rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(found["boxes"][own], expected[image]["boxes"], rtol=1e-3, atol=1e-2)
-        assert torch.equal(found["labels"][own], expected[image]["labels"])
+        torch.testing.assert_close(detections["scores"][own], expected[image]["scores"], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(detections["boxes"][own], expected[image]["boxes"], rtol=1e-3, atol=1e-2)
+        assert torch.equal(detections["labels"][own], expected[image]["labels"])
 
 
 def gradients(module: MaskRcnn, batch: Batch) -> dict[str, torch.Tensor]:

@@ -74,14 +74,14 @@ def test_grids_are_cocos_masks_where_cells_are_pixels(seed: int) -> None:
     outlines = [[star(rng)], [star(rng), star(rng), star(rng)], [star(rng, 60, 110), star(rng, 0, 50)]]
     edges, owner, _ = batch(outlines)
     boxes = torch.tensor([[0.0, 0, SIDE, SIDE]]).expand(3, 4)
-    found = rasterise(edges, owner, boxes, SIDE)
+    masks = rasterise(edges, owner, boxes, SIDE)
     # COCO draws outlines on a grid of a fifth of a pixel: drawn nine times as large, of a 45th. Only a centre that lies
     # within a cell of that grid from an outline may be on its other side.
     large = full_masks([[[9 * x for x in part] for part in outline] for outline in outlines], 9 * SIDE)
-    for index, wrong in enumerate(found != large[:, 4::9, 4::9]):
+    for index, wrong in enumerate(masks != large[:, 4::9, 4::9]):
         centres = wrong.nonzero().flip(1) + 0.5
         assert (distance(centres, edges[owner == index]) < 2**0.5 / 45).all()
-    assert (found.sum(dim=(1, 2)) > 100).all()
+    assert (masks.sum(dim=(1, 2)) > 100).all()
 
 
 def test_a_grid_lies_over_its_box() -> None:
@@ -100,8 +100,8 @@ def test_run_lengths_make_grids_exactly() -> None:
     expected = np.kron(rng.integers(0, 2, (3, 24, 24)), np.ones((1, 5, 5), int)).astype(np.uint8)
     outlines = [coco_mask.encode(np.asfortranarray(mask)) for mask in expected]
     edges, owner, _ = batch(outlines)
-    found = rasterise(edges, owner, torch.tensor([[0.0, 0, SIDE, SIDE]]).expand(3, 4), SIDE)
-    assert np.array_equal(found.numpy(), expected)
+    masks = rasterise(edges, owner, torch.tensor([[0.0, 0, SIDE, SIDE]]).expand(3, 4), SIDE)
+    assert np.array_equal(masks.numpy(), expected)
 
 
 def test_padding_boxes_are_empty_and_finite() -> None:
@@ -131,8 +131,8 @@ def test_targets_are_those_of_roi_align_on_the_full_mask() -> None:
     expected = roi_align(large[:, None].float(), indexed, (28, 28), 1.0, sampling_ratio=-1, aligned=True)[:, 0]
     errors = {}
     for size in (28, 56, 224):
-        found = mask_targets(rasterise(edges, owner, boxes, size), boxes, rois, instance)
-        errors[size] = float((found - expected).abs().mean())
+        targets = mask_targets(rasterise(edges, owner, boxes, size), boxes, rois, instance)
+        errors[size] = float((targets - expected).abs().mean())
     assert errors[224] < 0.003
     assert errors[224] < errors[56] < 0.01
     assert errors[56] < errors[28] < 0.03
@@ -142,10 +142,10 @@ def test_targets_of_a_whole_box_are_its_coverage() -> None:
     edges, owner, _ = batch([[[0.0, 0, 8, 0, 8, 3, 0, 3]]])
     boxes = torch.tensor([[0.0, 0, 8, 8]])
     rois = torch.tensor([[0.0, 0, 8, 8], [-8, 0, 8, 8], [4, 2, 12, 6]])
-    found = mask_targets(rasterise(edges, owner, boxes, 8), boxes, rois, torch.zeros(3, dtype=torch.int64), 4)
-    assert found[0].tolist() == [[1] * 4, [0.5] * 4, [0] * 4, [0] * 4]
-    assert found[1].tolist() == [[0, 0, 1, 1], [0, 0, 0.5, 0.5], [0] * 4, [0] * 4]
-    assert found[2].tolist() == [[1, 1, 0, 0], [0] * 4, [0] * 4, [0] * 4]
+    targets = mask_targets(rasterise(edges, owner, boxes, 8), boxes, rois, torch.zeros(3, dtype=torch.int64), 4)
+    assert targets[0].tolist() == [[1] * 4, [0.5] * 4, [0] * 4, [0] * 4]
+    assert targets[1].tolist() == [[0, 0, 1, 1], [0, 0, 0.5, 0.5], [0] * 4, [0] * 4]
+    assert targets[2].tolist() == [[1, 1, 0, 0], [0] * 4, [0] * 4, [0] * 4]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -158,9 +158,9 @@ def test_autocast_changes_nothing(device: str) -> None:
 
     expected = targets()
     with torch.autocast(device, torch.bfloat16):
-        found = targets()
-    assert found.dtype == torch.float32
-    assert torch.equal(found, expected)
+        masks = targets()
+    assert masks.dtype == torch.float32
+    assert torch.equal(masks, expected)
 
 
 @pytest.mark.gpu
@@ -215,9 +215,9 @@ def test_pasted_masks_are_those_of_the_definition(monkeypatch: pytest.MonkeyPatc
     assert len(strings) == 150
     num_wrong = 0
     for blob, box, (height, width), string in zip(blobs, boxes, sizes.tolist(), strings, strict=True):
-        found = coco_mask.decode({"size": [height, width], "counts": string})
-        num_wrong += (found != pasted_by_definition(blob, box, height, width)).sum()
-        assert coco_mask.encode(np.asfortranarray(found))["counts"] == string
+        decoded = coco_mask.decode({"size": [height, width], "counts": string})
+        num_wrong += (decoded != pasted_by_definition(blob, box, height, width)).sum()
+        assert coco_mask.encode(np.asfortranarray(decoded))["counts"] == string
     assert num_wrong <= 3  # rounding at 0.5
     assert coco_mask.decode({"size": sizes[0].tolist(), "counts": strings[0]}).mean() > 0.8
     assert not coco_mask.decode({"size": sizes[1].tolist(), "counts": strings[1]}).any()
@@ -243,13 +243,15 @@ def test_a_mask_comes_back_from_its_target_and_closer_than_torchvisions() -> Non
     edges, owner, boxes = batch(outlines)
     truth, places = full_masks(outlines), torch.arange(20)
 
-    def overlaps(found: torch.Tensor) -> torch.Tensor:
-        return (found & truth).sum(dim=(1, 2)) / (found | truth).sum(dim=(1, 2))
+    def overlaps(masks: torch.Tensor) -> torch.Tensor:
+        return (masks & truth).sum(dim=(1, 2)) / (masks | truth).sum(dim=(1, 2))
 
     strings = paste(
         mask_targets(rasterise(edges, owner, boxes, 56), boxes, boxes, places), boxes, torch.full((20, 2), SIDE)
     )
-    ours = torch.tensor(coco_mask.decode([{"size": [SIDE, SIDE], "counts": one} for one in strings])).permute(2, 0, 1)
+    ours = torch.tensor(coco_mask.decode([{"size": [SIDE, SIDE], "counts": string} for string in strings])).permute(
+        2, 0, 1
+    )
     their_targets = roi_heads.project_masks_on_boxes(truth, boxes, places, 28)
     theirs = roi_heads.paste_masks_in_image(their_targets[:, None], boxes, (SIDE, SIDE))[:, 0] > 0.5
     assert overlaps(ours).min() > 0.9

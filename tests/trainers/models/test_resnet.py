@@ -112,12 +112,12 @@ def test_filler_has_no_part_in_the_loss(label_smoothing: float) -> None:
     module = resnet(label_smoothing=label_smoothing).eval()  # batch statistics would see the filler
     (batch,) = synthetic(10, num_classes=7).example_batches(4, CPU)
     images, labels = batch["images"], batch["labels"]
-    found = training_loss(module.net, images, labels, torch.tensor([0.5, 0.5, 0, 0]), label_smoothing)
+    loss = training_loss(module.net, images, labels, torch.tensor([0.5, 0.5, 0, 0]), label_smoothing)
     logits = module.net(images[:2])
     smooth = F.one_hot(labels[:2], 7) * (1 - label_smoothing) + label_smoothing / 7
-    torch.testing.assert_close(found, -(smooth * logits.log_softmax(dim=1)).sum(dim=1).mean())
+    torch.testing.assert_close(loss, -(smooth * logits.log_softmax(dim=1)).sum(dim=1).mean())
     batch["weights"] = torch.tensor([0.5, 0.5, 0, 0])
-    torch.testing.assert_close(module.training_step(batch, 0), found)
+    torch.testing.assert_close(module.training_step(batch, 0), loss)
 
 
 class Fixed(nn.Module):
@@ -137,8 +137,8 @@ def test_evaluation_counts_what_is_first_and_what_is_among_the_first_five() -> N
     weights = torch.tensor([1.0, 1, 1, 1, 1, 0])
     losses = F.cross_entropy(logits, labels, reduction="none")
     with torch.autocast("cpu", torch.bfloat16):
-        found = evaluate(Fixed(logits), torch.empty(0), labels, weights)
-    torch.testing.assert_close(found, torch.tensor([5.0, 2, 4, losses[:5].sum()]))
+        sums = evaluate(Fixed(logits), torch.empty(0), labels, weights)
+    torch.testing.assert_close(sums, torch.tensor([5.0, 2, 4, losses[:5].sum()]))
 
 
 def test_metrics_do_not_depend_on_how_the_batches_are_cut() -> None:

@@ -22,12 +22,12 @@ def test_as_many_as_there_are_up_to_the_shares(rows: list[list[int]], num: int, 
     for row, *slots in zip(rows, drawn.chosen.tolist(), drawn.positive.tolist(), drawn.valid.tolist(), strict=True):
         num_positive = min(row.count(POSITIVE), int(room * positive_share))
         num_negative = min(row.count(NEGATIVE), room - num_positive)
-        found = [(row[index], positive) for index, positive, valid in zip(*slots, strict=True) if valid]
-        assert found == [(POSITIVE, True)] * num_positive + [(NEGATIVE, False)] * num_negative
+        sampled = [(row[index], positive) for index, positive, valid in zip(*slots, strict=True) if valid]
+        assert sampled == [(POSITIVE, True)] * num_positive + [(NEGATIVE, False)] * num_negative
         chosen, positive, valid = slots
-        assert valid == [slot < len(found) for slot in range(room)]
-        assert not any(positive[len(found) :])
-        assert len(set(chosen[: len(found)])) == len(found)  # none twice
+        assert valid == [slot < len(sampled) for slot in range(room)]
+        assert not any(positive[len(sampled) :])
+        assert len(set(chosen[: len(sampled)])) == len(sampled)  # none twice
         assert all(0 <= index < 12 for index in chosen)  # so that an empty slot can be looked up
 
 

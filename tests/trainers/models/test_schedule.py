@@ -21,6 +21,17 @@ def test_rates_rise_linearly_and_then_fall_by_tens() -> None:
     assert Schedule(0.8, 1, []).at(0) == 0.8
 
 
+def test_rates_fall_along_a_polynomial_to_an_end() -> None:
+    schedule = Schedule(0.8, 6, None, warmup_epochs=2, decay_power=2, end_learning_rate=0.4)
+    rates = {1: 0.4, 2: 0.8, 4: 0.5, 6: 0.4, 7: 0.4}
+    assert {epoch: schedule.at(epoch) for epoch in rates} == pytest.approx(rates)
+    for wrong in ({"decay_power": 0}, {"decay_power": 2, "end_learning_rate": 0.8}, {"end_learning_rate": 0.1}):
+        with pytest.raises(ConfigError, match=f"model.hparams.{[*wrong][-1]}="):
+            Schedule(0.8, 6, None, **wrong)
+    with pytest.raises(ConfigError, match="decay_power=2: give a power above 0, with decay_epochs=null"):
+        Schedule(0.8, 6, [3], decay_power=2)
+
+
 def test_every_group_has_its_step_s_rate() -> None:
     parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
     optimizer = torch.optim.SGD([{"params": [parameter]} for parameter in parameters], lr=9.0)

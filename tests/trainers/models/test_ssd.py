@@ -35,7 +35,7 @@ def test_sizes_of_the_maps() -> None:
     maps = [network.backbone(torch.zeros(1, 3, 300, 300))]
     for extra in network.extras:
         maps.append(extra(maps[-1]))
-    assert [tuple(one.shape[2:]) for one in maps] == [(size, size) for size in MAP_SIZES]
+    assert [tuple(features.shape[2:]) for features in maps] == [(size, size) for size in MAP_SIZES]
 
 
 def test_a_default_box_is_answered_for_by_the_cell_that_it_lies_on() -> None:
@@ -95,12 +95,12 @@ def test_loss_and_gradients_are_those_of_the_rule_written_plainly() -> None:
     expected = torch.stack(loss_plainly(deltas, logits, boxes, labels))
     losses = multibox_loss(deltas, logits, DEFAULTS, boxes, labels)
     torch.testing.assert_close(losses, expected, rtol=1e-5, atol=1e-5)
-    for found, wanted in zip(
+    for gradient, wanted in zip(
         torch.autograd.grad((losses * weights).sum(), (deltas, logits)),
         torch.autograd.grad((expected * weights).sum(), (deltas, logits)),
         strict=True,
     ):
-        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(gradient, wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_negatives_that_tie_for_the_end_share_what_is_left() -> None:
@@ -126,8 +126,8 @@ def test_filler_has_no_influence() -> None:
     assert real_only[0] > 0
     black = {key: batch[key].index_fill(0, torch.tensor([2]), 0) for key in ("images", "labels")}
     for changed in ({}, black):
-        for found, expected in zip(run(changed, 3), real_only, strict=True):
-            torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
+        for tensor, expected in zip(run(changed, 3), real_only, strict=True):
+            torch.testing.assert_close(tensor, expected, rtol=1e-3, atol=1e-5)
 
 
 def test_it_learns() -> None:
@@ -176,5 +176,5 @@ def test_compiled_on_a_gpu_it_is_what_it_is_on_the_cpu() -> None:
         for _ in range(3):
             module.validation_step({name: tensor.cuda() for name, tensor in tensors.items()}, 0)
     (on_cpu, _), *on_gpu = module._detections
-    for found, _ in on_gpu:  # also those that later replays must have left alone
-        torch.testing.assert_close(found[..., 4].cpu(), on_cpu[..., 4], rtol=2e-2, atol=1e-2)
+    for detections, _ in on_gpu:  # also those that later replays must have left alone
+        torch.testing.assert_close(detections[..., 4].cpu(), on_cpu[..., 4], rtol=2e-2, atol=1e-2)

@@ -190,13 +190,13 @@ def test_crops_are_distributed_as_if_tried_one_after_the_other() -> None:
     plain = np.array([crop_plainly(rng, boxes) for _ in range(1500)])
     num = 6000
     ones = np.ones((num, 2), np.int64)
-    found = random_crops(np.random.RandomState(3), ones, np.tile(boxes, (num, 1, 1)), ones)
+    drawn = random_crops(np.random.RandomState(3), ones, np.tile(boxes, (num, 1, 1)), ones)
 
     def describe(crops: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         whole = crops[:, 2] - crops[:, 0] == 1
         return whole.mean(), crops[~whole].mean(axis=0), crops[~whole].std(axis=0)
 
-    (whole, mean, spread), (found_whole, found_mean, found_spread) = describe(plain), describe(found)
+    (whole, mean, spread), (found_whole, found_mean, found_spread) = describe(plain), describe(drawn)
     assert found_whole == pytest.approx(whole, abs=0.05)  # four standard errors of either figure
     np.testing.assert_allclose(found_mean, mean, atol=0.03)
     np.testing.assert_allclose(found_spread, spread, atol=0.03)

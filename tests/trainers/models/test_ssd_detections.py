@@ -50,8 +50,8 @@ def test_what_a_perfect_network_says_is_found_in_pixels_of_the_image() -> None:
          * scale[number][0] + scale[number][1]).ravel().tolist()))
         for image, number in ((0, 7), (1, 8), (3, 9)) for slot in range(2) if batch["labels"][image, slot]
     ]  # fmt: skip
-    found = [(int(i), int(label), *box.tolist()) for i, label, box in zip(index, labels, boxes, strict=True)]
-    np.testing.assert_allclose(sorted(found), sorted(expected), atol=0.05)
+    rows = [(int(i), int(label), *box.tolist()) for i, label, box in zip(index, labels, boxes, strict=True)]
+    np.testing.assert_allclose(sorted(rows), sorted(expected), atol=0.05)
     module.metrics()
     assert len(recorder.added) == 1  # what was evaluated counts once
 

@@ -64,6 +64,20 @@ def test_the_threshold_itself_suppresses_nothing() -> None:
 
 
 @pytest.mark.slow
+def test_exported_it_is_the_same_for_any_number_of_problems() -> None:
+    class Kept(torch.nn.Module):
+        def forward(self, boxes: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+            return nms_mask(boxes, valid, IOU)
+
+    batch = {0: torch.export.Dim("batch", min=1)}
+    program = torch.export.export(Kept(), problems(2, 100), dynamic_shapes=(batch, batch)).module()
+    for num_problems in (1, 5):
+        boxes, valid = problems(num_problems, 100)
+        boxes[0, 7] = boxes[0, 7, 0]  # it is empty
+        assert torch.equal(program(boxes, valid), nms_mask(boxes, valid, IOU))
+
+
+@pytest.mark.slow
 @needs_triton
 def test_the_kernels_give_the_same_in_triton_s_interpreter() -> None:
     assert torch.equal(triton_on_cpu.results()["keep"], nms_mask(*problems(), IOU))
@@ -77,6 +91,6 @@ def test_on_a_gpu_it_is_the_same(num_boxes: int) -> None:
     boxes[::2] += (torch.arange(num_boxes) // 50 * 80.0)[:, None]  # crowds side by side
     valid[3] = False
     boxes[2, ~valid[2]] = float("nan")
-    found = nms_mask(boxes.cuda(), valid.cuda(), IOU)
-    assert found.device.type == "cuda"
-    assert torch.equal(found.cpu(), nms_mask(boxes, valid, IOU))
+    on_gpu = nms_mask(boxes.cuda(), valid.cuda(), IOU)
+    assert on_gpu.device.type == "cuda"
+    assert torch.equal(on_gpu.cpu(), nms_mask(boxes, valid, IOU))

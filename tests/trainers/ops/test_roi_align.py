@@ -33,16 +33,16 @@ def torchvisions(given: Regions) -> list[torch.Tensor]:
     names = [str(level) for level in range(NUM_LEVELS)]
     pool = MultiScaleRoIAlign(names, BINS, sampling_ratio=SAMPLES)
     own = [(given.valid & (given.image == image)).nonzero()[:, 0] for image in range(2)]  # it goes image by image
-    found = pool(dict(zip(names, features, strict=True)), [given.rois[index] for index in own], [CANVAS] * 2)
-    found.backward(given.gradient[torch.cat(own)])
+    output = pool(dict(zip(names, features, strict=True)), [given.rois[index] for index in own], [CANVAS] * 2)
+    output.backward(given.gradient[torch.cat(own)])
     pooled = torch.zeros_like(given.gradient)
-    pooled[torch.cat(own)] = found.detach()
+    pooled[torch.cat(own)] = output.detach()
     return [pooled, *(feature.grad for feature in features)]
 
 
-def assert_close(found: list[torch.Tensor], expected: list[torch.Tensor], tolerance: float) -> None:
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one.float().cpu(), other, rtol=tolerance, atol=tolerance)
+def assert_close(tensors: list[torch.Tensor], expected: list[torch.Tensor], tolerance: float) -> None:
+    for tensor, other in zip(tensors, expected, strict=True):
+        torch.testing.assert_close(tensor.float().cpu(), other, rtol=tolerance, atol=tolerance)
 
 
 def test_the_inputs_are_what_the_tests_are_about() -> None:
@@ -82,9 +82,11 @@ def test_regions_that_are_not_valid_are_zero_and_have_no_gradient() -> None:
 @pytest.mark.slow
 @needs_triton
 def test_the_kernels_give_the_same_in_triton_s_interpreter() -> None:
-    found = triton_on_cpu.results()
-    assert found["pooled"].is_contiguous(memory_format=torch.channels_last)
-    assert_close([found["pooled"], *(found[f"gradient{level}"] for level in range(NUM_LEVELS))], ours(regions()), 1e-5)
+    tensors = triton_on_cpu.results()
+    assert tensors["pooled"].is_contiguous(memory_format=torch.channels_last)
+    assert_close(
+        [tensors["pooled"], *(tensors[f"gradient{level}"] for level in range(NUM_LEVELS))], ours(regions()), 1e-5
+    )
 
 
 @pytest.mark.gpu

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from conf.schema import RunConfig, StackConfig
-from trainers.stack.command import ROOT, worker_command
+from tests.commands import ROOT
+from trainers.stack.command import worker_command
 
 
 def test_the_worker_inherits_all_but_mlflows_variables(tmp_path: Path) -> None:

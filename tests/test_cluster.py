@@ -1,0 +1,255 @@
+"""Runs on a real Slurm cluster of two nodes, which are this host twice."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+from mlflow import MlflowClient
+
+from tests import slurm_cluster
+from tests.commands import HANGS_SEC, ROOT, TINY, Launched, collect, environment, events, launch, launched, start
+from tests.slurm_cluster import Cluster, Unavailable
+from tests.tracking.folders import wait_for
+from tracking.mirror import Mirror
+from tracking.run import journal, run_folder
+
+pytestmark = [pytest.mark.service, pytest.mark.slow]
+ON = ("gpus=0", "cluster=slurm", "cluster.exclusive=false", "cluster.poll_sec=1")
+SHORT = (*TINY, *ON, "max_epochs=2", "log_every_n_steps=1", "tracking.system_metrics_interval_sec=0.3")
+ENDLESS = (*TINY, *ON, "max_epochs=100000", "target=1", "stop_at_target=false")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    if reason := slurm_cluster.missing():
+        pytest.skip(reason)
+    with ExitStack() as stack:
+        try:
+            made = stack.enter_context(Cluster())
+        except Unavailable as error:
+            pytest.skip(str(error))
+        yield made
+
+
+def journal_of(cwd: Path) -> str:
+    return "".join(path.read_text() for path in cwd.glob("runs/**/journal.jsonl"))
+
+
+def trains(cwd: Path, process: subprocess.Popen[str], attempt: int = 1) -> None:
+    """Wait until two epochs of an attempt have begun."""
+
+    def begun() -> bool:
+        parts = journal_of(cwd).split('"init_start"')
+        return len(parts) > attempt and parts[attempt].count('"epoch_start"') > 1
+
+    wait_for(lambda: begun() or process.poll() is not None)
+    assert begun(), collect(process, cwd).output
+
+
+def tags(cwd: Path, folder: Path) -> dict[str, str]:
+    run_id = Mirror(folder).run_id
+    assert run_id
+    return dict(MlflowClient(f"sqlite:///{cwd / 'mlflow.db'}").get_run(run_id).data.tags)
+
+
+def tracking(cwd: Path, *arguments: str, **extra: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tracking", *arguments]
+    return subprocess.Popen(
+        command, cwd=cwd, env=environment(**extra), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def test_a_run_on_two_nodes_is_in_mlflow_with_both(cluster: Cluster, tmp_path: Path) -> None:
+    run = launch(tmp_path, *SHORT, "nodes=2", "cluster.mirror=node", 'cluster.lines=["--comment=ours"]', **cluster.env)
+    assert run.code == 0, run.output
+    wait_for(lambda: Mirror(run.folder).complete)  # from the first node, which may be at it yet
+    assert "not uploaded" not in run.output
+    assert run.result["metrics"]["world_size"] == 2
+    assert {row["node"] for row in run.result["nodes"]} == {"a", "b"}
+    assert all(row["step_ms"] > 0 for row in run.result["nodes"])
+    seen = tags(tmp_path, run.folder)
+    assert seen["env.nodes"] == "a,b"
+    assert seen["cluster.job_id"] == json.loads((run.folder / "cluster.json").read_text())["job_id"]
+    assert f"job {seen['cluster.job_id']}" in run.output
+    assert Mirror(run.folder).complete
+    script = (run.folder / "job.sbatch").read_text()
+    assert "#SBATCH --nodes=2\n" in script
+    assert "#SBATCH --comment=ours\n" in script
+    assert "srun --nodes=2" in script
+    wait_for(lambda: not list(run.folder.glob(".nodes*")))  # the first node takes it away last
+
+
+def test_jobs_go_on_without_a_launcher_and_are_followed_by_another(cluster: Cluster, tmp_path: Path) -> None:
+    """Detached, followed, that follower killed, and followed again; a second one at the same time is refused."""
+    asked = (
+        *SHORT,
+        "seed=1,2",
+        "cluster.jobs_at_once=1",
+        "detach=true",
+        "max_epochs=20",
+        "stop_at_target=false",
+        "target=0.99",
+    )
+    run = launch(tmp_path, "-m", *asked, **cluster.env)
+    assert run.code == 0, run.output
+    [sweep] = [path.parent for path in tmp_path.glob("runs/*/sweep.json")]
+    assert f"tracking follow {sweep.relative_to(tmp_path)}" in run.output
+    assert len(run.folders) == 2  # one runs, and the other waits for it
+    first = tracking(tmp_path, "follow", str(sweep), **cluster.env)
+    wait_for(lambda: "eval_accuracy" in journal_of(tmp_path) or first.poll() is not None)
+    second = tracking(tmp_path, "follow", str(sweep), **cluster.env)
+    words, _ = second.communicate(timeout=HANGS_SEC)
+    assert second.returncode == 2, words
+    assert f"process {first.pid}" in words
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    again = tracking(tmp_path, "follow", str(sweep), **cluster.env)
+    words, _ = again.communicate(timeout=HANGS_SEC)
+    assert again.returncode == 0, words
+    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    for folder in run.folders:
+        mirror = Mirror(folder)
+        assert mirror.complete, words
+        assert mirror.run_id
+        rows = [record for record, _ in journal.read(folder / run_folder.JOURNAL) if "eval/accuracy" in record.values]
+        assert len(client.get_metric_history(mirror.run_id, "eval/accuracy")) == len(rows) == 20
+    assert json.loads((sweep / "result.json").read_text())["status"] == "finished"
+
+
+def test_a_requeued_job_goes_on_in_the_same_run_and_a_cancelled_one_says_so(cluster: Cluster, tmp_path: Path) -> None:
+    """The controller is away for a while before that, which the launcher says and survives."""
+    process = start(tmp_path, *ENDLESS, "cluster.max_requeues=1", "checkpoint_every_epochs=1", **cluster.env)
+    trains(tmp_path, process)
+    [folder] = [path.parent for path in tmp_path.glob("runs/*/run.json")]
+    job_id = json.loads((folder / "cluster.json").read_text())["job_id"]
+    wait_for(lambda: Mirror(folder).run_id)
+    run_id = Mirror(folder).run_id
+    cluster.stop_controller()
+    for _ in range(2):  # the launcher gets no answer meanwhile, which takes it as long as it takes here
+        assert not cluster.ask("squeue")
+    cluster.start_controller()
+    wait_for(lambda: cluster.state(job_id) == "RUNNING")
+    cluster.ask("scontrol", "requeue", job_id)
+    wait_for(lambda: cluster.state(job_id) == "PENDING")
+    cluster.ask("scontrol", "update", f"jobid={job_id}", "StartTime=now")  # it would wait for two minutes
+    trains(tmp_path, process, attempt=2)
+    cluster.ask("scancel", job_id)
+    run = collect(process, tmp_path)
+    assert run.code == 1
+    assert "Slurm does not answer" in run.output
+    assert run.result["failure"]["kind"] == "cancelled"
+    [resumed] = events(folder, "resume")
+    assert resumed.values["epoch_num"] >= 1
+    assert resumed.values["after"] == "requeued"
+    seen = tags(tmp_path, folder)
+    assert Mirror(folder).run_id == run_id
+    assert (seen["resumed"], seen["failure"]) == ("1", "cancelled")
+
+
+def kill_stepd(cluster: Cluster, job_id: str) -> None:
+    [stepd] = [
+        process for process in psutil.process_iter(["cmdline"])
+        if f"slurmstepd: [{job_id}.0]" in " ".join(process.info["cmdline"] or []) and of_node(process, "b")
+    ]  # fmt: skip
+    stepd.kill()
+
+
+def of_node(stepd: psutil.Process, node: str) -> bool:
+    return any(child.environ().get("SLURMD_NODENAME") == node for child in stepd.children())
+
+
+def kill_node(cluster: Cluster, job_id: str) -> None:
+    cluster.kill_node("b")
+
+
+@pytest.mark.parametrize("kill", [kill_stepd, kill_node])
+def test_a_job_that_loses_a_node_fails_with_its_name_and_leaves_no_process(
+    cluster: Cluster, tmp_path: Path, kill: object
+) -> None:
+    process = start(tmp_path, *ENDLESS, "nodes=2", **cluster.env)
+    trains(tmp_path, process)
+    [folder] = [path.parent for path in tmp_path.glob("runs/*/run.json")]
+    job_id = json.loads((folder / "cluster.json").read_text())["job_id"]
+    assert callable(kill)
+    kill(cluster, job_id)
+    run = collect(process, tmp_path)
+    assert run.code == 1, run.output
+    failure = run.result["failure"]
+    assert failure["kind"] in ("node_fail", "error")  # Slurm ends the job, or the other node is faster
+    assert "b" in failure["message"].replace(":", " ").split()
+    wait_for(lambda: job_id not in cluster.jobs())
+    wait_for(lambda: not [worker for worker in psutil.process_iter() if works_for(worker, folder)])
+    if kill is kill_node:
+        cluster.start_node("b")
+
+
+def works_for(process: psutil.Process, folder: Path) -> bool:
+    try:
+        return str(folder) in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def test_an_allocation_is_used_at_once_and_what_it_has_not_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    here = [sys.executable, str(ROOT / "launch.py"), *TINY, "gpus=0", "cluster=here", "max_epochs=1"]
+    command = f"{' '.join(here)} nodes=3; echo code $?; {' '.join(here)} nodes=2"
+    ended = subprocess.run(
+        ["salloc", "-N2", "--ntasks-per-node=1", "bash", "-c", command], cwd=tmp_path, env=environment(**cluster.env),
+        capture_output=True, text=True, timeout=HANGS_SEC, check=False,
+    )  # fmt: skip
+    run = launched(ended.returncode, ended.stdout + ended.stderr, tmp_path)
+    assert run.code == 0, run.output
+    assert "nodes=3: the allocation" in run.output
+    assert "code 2" in run.output
+    assert run.result["metrics"]["world_size"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["cluster.partition=nowhere"], "invalid partition"),
+        (["nodes=3"], "cluster=slurm: Slurm refuses such a job"),
+        (["gpus=auto"], "gpus=auto"),
+        (["nodes=2", "rendezvous=10.0.0.1:29500"], "rendezvous=10.0.0.1:29500"),
+        (["cluster=here"], "cluster=here: this is no allocation"),
+        (["cluster=here", "detach=true"], "detach=true"),
+        (["cluster=none", "detach=true"], "detach=true"),
+        (["cluster.time=soon"], "cluster.time=soon"),
+        (["cluster.time=1", "cluster.max_requeues=1"], "cluster.warn_sec=90"),
+        (['cluster.lines=["ntasks=3"]'], "cluster.lines"),
+        (["cluster.mirror=nobody"], "cluster.mirror=nobody"),
+    ],
+)
+def test_what_a_cluster_cannot_do_is_refused(
+    cluster: Cluster, tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    given = [argument for argument in SHORT if argument.split("=")[0] not in {a.split("=")[0] for a in arguments}]
+    refused: Launched = launch(tmp_path, *given, *arguments, **cluster.env)
+    assert refused.code == 2, refused.output
+    assert words in refused.output
+    assert not refused.folders
+
+
+def test_without_slurm_it_is_said(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/git").symlink_to(shutil.which("git") or "/bin/false")
+    refused = launch(tmp_path, *SHORT, PATH=str(tmp_path / "bin"))
+    assert refused.code == 2, refused.output
+    assert "no sbatch is here" in refused.output
+
+
+def test_the_script_is_shown_before_anything_is_submitted(cluster: Cluster, tmp_path: Path) -> None:
+    shown = launch(tmp_path, *SHORT, "dry_run=true", "cluster.time=10", "cluster.before=[echo before]", **cluster.env)
+    assert shown.code == 0, shown.output
+    for line in ("#SBATCH --time=10", "#SBATCH --no-requeue", "echo before", "nothing was submitted"):
+        assert line in shown.output
+    assert not shown.folders

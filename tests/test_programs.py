@@ -1,0 +1,194 @@
+"""Programs that were not written for timetrial, through launch.py: what they print becomes a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.commands import HANGS_SEC, Launched, collect, events, launch, processes_of, start
+from tests.tracking.folders import wait_for
+from tracking.results import FolderRuns
+from tracking.run import journal, run_folder
+
+pytestmark = pytest.mark.slow
+
+# As such a user would write it: a network of PyTorch on scikit-learn's digits, with prints.
+DIGITS = """
+import sys, time
+import torch
+from sklearn.datasets import load_digits
+
+torch.manual_seed(int(sys.argv[1]))
+data = load_digits()
+images = torch.tensor(data.data, dtype=torch.float32) / 16
+labels = torch.tensor(data.target)
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+print("training", flush=True)
+for epoch in range(1, 5):
+    for batch in torch.arange(1500).split(50):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(images[batch]), labels[batch])
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        right = (model(images[1500:]).argmax(1) == labels[1500:]).float().mean().item()
+    print(f"Epoch {epoch} - loss: {loss.item():.4f} - val acc: {100 * right:.2f}%", time.time(), flush=True)
+"""
+# A program without PyTorch, in MLPerf's words, that starts a daemon in a session of its own.
+LOGS = """
+import json, os, subprocess, sys, time
+
+def log(key, value=None, **metadata):
+    line = {"namespace": "", "time_ms": int(time.time() * 1e3), "event_type": "POINT_IN_TIME", "key": key,
+            "value": value, "metadata": metadata}
+    print(":::MLLOG", json.dumps(line), flush=True)
+
+daemon = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+sys.stdout.buffer.write(bytes(range(256)) + b"\\n:::MLLOG {torn\\n")
+log("train_samples", 500)
+log("global_batch_size", 50)
+log("run_start")
+for epoch in range(1, 5):
+    log("epoch_start", epoch_num=epoch)
+    time.sleep(0.2)
+    log("epoch_stop", epoch_num=epoch)
+    log("eval_start", epoch_num=epoch)
+    time.sleep(0.1)
+    log("eval_accuracy", 0.2 * epoch, epoch_num=epoch)
+    log("eval_stop", epoch_num=epoch)
+log("run_stop", status="success")
+os._exit(int(sys.argv[1]))
+"""
+# Two ranks of torchrun that agree by gloo, and rank 0 writes the journal's lines.
+RANKS = """
+import json, os, torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+if dist.get_rank() == 0:
+    with open(os.environ["TIMETRIAL_JOURNAL"], "a") as file:
+        for line in ({"kind": "event", "key": "run_start"}, {"kind": "metrics", "values": {"ranks": total.item()}}, 3,
+                     {"kind": "event", "key": "eval_accuracy", "values": {"metrics": {"accuracy": 0.5}}}):
+            file.write(json.dumps(line) + "\\n")
+dist.destroy_process_group()
+"""
+# It ignores SIGTERM, prints without end, and writes the number of a daemon of its own.
+STUBBORN = """
+import signal, subprocess, sys
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+daemon = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+open("pids", "w").write(f"{daemon.pid}")
+while True:
+    print("x" * 1000)
+"""
+
+
+def run(cwd: Path, source: str, arguments: str = "", *options: str) -> Launched:
+    (cwd / "script.py").write_text(source)
+    return launch(cwd, *asked(arguments), *options)
+
+
+def asked(arguments: str = "") -> list[str]:
+    command = f"program.command={sys.executable} script.py {arguments}"
+    return ["model=program", command, "gpus=0", "tracking.offline=true", "tracking.system_metrics_interval_sec=0"]
+
+
+def tags(folder: Path) -> dict[str, str]:
+    merged: dict[str, str] = {}
+    for record, _ in journal.read(folder / run_folder.JOURNAL):
+        merged |= record.values if record.kind == "tags" else {}
+    return merged
+
+
+def test_a_script_of_pytorch_is_measured_by_what_it_prints(tmp_path: Path) -> None:
+    metrics = r'+program.metrics={eval/acc: "val acc: (\S+)%", train/loss: "loss: (\S+)"}'
+    options = (metrics, r"program.epoch=Epoch (\d+)", "program.start=^training", "target=85", "seed=3")
+    launched = run(tmp_path, DIGITS, "{seed}", *options)
+    assert launched.code == 0, launched.output
+    printed = [line.split() for line in (launched.folder / run_folder.WORKER_LOG).read_text().splitlines()]
+    shown = {int(words[1]): (float(words[8].rstrip("%")), float(words[9])) for words in printed if words[0] == "Epoch"}
+    first = min(epoch for epoch, (accuracy, _) in shown.items() if accuracy >= 85)
+    figures = launched.result["metrics"]
+    assert figures["epochs/to_accuracy"] == first
+    (began,) = events(launched.folder, "run_start")
+    assert figures["time/to_accuracy_sec"] == pytest.approx(shown[first][1] - began.time_ms / 1e3, abs=0.2)
+    assert figures["eval/best_acc"] == max(accuracy for accuracy, _ in shown.values())
+    assert "time/to_accuracy_train_sec" not in figures
+    assert "throughput/samples_per_sec" not in figures
+    assert "env.torch" in tags(launched.folder)
+    assert "program.clock" not in tags(launched.folder)
+
+
+def test_mlperfs_log_is_read_and_a_daemon_ends_with_its_program(tmp_path: Path) -> None:
+    launched = run(tmp_path, LOGS, "0", "target=0.6")
+    assert launched.code == 0, launched.output
+    figures = launched.result["metrics"]
+    lines = (launched.folder / run_folder.WORKER_LOG).read_bytes().splitlines()
+    said = [json.loads(line[9:]) for line in lines if line.startswith(b':::MLLOG {"')]
+    at = {(line["key"], line["metadata"].get("epoch_num")): line["time_ms"] / 1e3 for line in said}
+    assert figures["time/to_accuracy_sec"] == pytest.approx(at["eval_accuracy", 3] - at["run_start", None])
+    assert figures["epochs/to_accuracy"] == 3
+    trained = sum(at["epoch_stop", number] - at["epoch_start", number] for number in (3, 4))
+    assert figures["throughput/samples_per_sec"] == pytest.approx(1000 / trained)
+    assert figures["world_size"] == 1
+    assert "1: a line of MLPerf's log cannot be read" in tags(launched.folder)["program.unread_lines"]
+    assert not processes_of(tmp_path)
+    (read,) = FolderRuns([tmp_path]).find([launched.folder.name])
+    assert read.params["global_batch_size"] == "50"
+
+
+def test_an_exit_code_is_a_failure_with_the_last_words(tmp_path: Path) -> None:
+    launched = run(tmp_path, LOGS, "7", "target=0.6")
+    assert launched.code == 1
+    failure = launched.result["failure"]
+    assert (failure["kind"], failure["message"]) == ("error", "the program ended with exit code 7")
+    assert '"run_stop"' in failure["traceback"]
+
+
+def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+    launched = launch(tmp_path, "model=program", "program.command=no-such-program", "gpus=0", "tracking.offline=true")
+    assert launched.code == 2
+    assert launched.result["failure"]["kind"] == "bad_input"
+    assert "no-such-program: No such file" in launched.result["failure"]["message"]
+
+
+def test_torchruns_ranks_are_the_world_size_and_the_journals_lines_are_read(tmp_path: Path) -> None:
+    launched = run(tmp_path, RANKS, "", "program.launch=torchrun", "cpu_processes=2", "target=0.5")
+    assert launched.code == 0, launched.output
+    assert launched.result["metrics"]["world_size"] == 2
+    assert launched.result["metrics"]["target_reached"] == 1
+    (ranks,) = [record.values["ranks"] for record, _ in journal.read(launched.folder / run_folder.JOURNAL)
+                if "ranks" in record.values]  # fmt: skip
+    assert ranks == 2
+    assert 'needs "kind"' in tags(launched.folder)["program.unread_lines"]
+    assert not processes_of(tmp_path)
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_nothing_is_left_of_a_program_that_ignores_sigterm(tmp_path: Path, how: str) -> None:
+    (tmp_path / "script.py").write_text(STUBBORN)
+    process = start(tmp_path, *asked())
+    wait_for(lambda: (tmp_path / "pids").exists() and (tmp_path / "pids").read_text())
+    daemon = int((tmp_path / "pids").read_text())
+    wait_for(lambda: sum(path.stat().st_size for path in tmp_path.rglob(run_folder.WORKER_LOG)) > 1_000_000)
+    os.kill(process.pid, signal.SIGKILL if how == "kill" else signal.SIGTERM)
+    launched = collect(process, tmp_path)
+    deadline = time.monotonic() + HANGS_SEC
+    while processes_of(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not psutil.pid_exists(daemon) or psutil.Process(daemon).status() == psutil.STATUS_ZOMBIE
+    if how == "stop":
+        assert launched.result["failure"]["kind"] == "signal:15"

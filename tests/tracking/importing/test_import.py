@@ -1,0 +1,129 @@
+"""Logs of MLPerf's submissions as runs. The logs were written here, in the formats of v0.5 and v0.7."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tracking.commands import main
+from tracking.importing import Asked, import_log
+from tracking.results import FolderRuns
+from tracking.run import files, run_folder
+
+
+def submission(path: Path, minutes: float, seed: int, status: str = "success", platform: str = "1xDGX") -> Path:
+    """A log of v0.7 of ResNet-50: four epochs, evaluated after each, of which the last reaches the target."""
+    start_ms, quarter_ms = 1_592_000_000_000, round(minutes * 15_000)
+    lines: list[tuple[int, str, Any, dict[str, Any]]] = [
+        (0, "submission_benchmark", "resnet", {}), (0, "submission_org", "Some Org", {}),
+        (0, "submission_platform", platform, {}), (0, "seed", seed, {}), (0, "global_batch_size", 256, {}),
+        (0, "train_samples", 1_281_167, {}), (0, "run_start", None, {}),
+    ]  # fmt: skip
+    for number in range(1, 5):
+        at, end = {"epoch_num": number}, number * quarter_ms
+        accuracy = 0.76 if number == 4 and status == "success" else 0.5
+        lines += [
+            (end - quarter_ms, "epoch_start", None, at), (end - 1000, "epoch_stop", None, at),
+            (end - 1000, "eval_start", None, at), (end, "eval_accuracy", accuracy, at), (end, "eval_stop", None, at),
+        ]  # fmt: skip
+    lines.append((4 * quarter_ms, "run_stop", None, {"status": status}))
+    text = "some words of the launcher\n"
+    for after_ms, key, value, metadata in lines:
+        content = {"namespace": "", "time_ms": start_ms + after_ms, "event_type": "POINT_IN_TIME", "key": key}
+        text += f"0: :::MLLOG {json.dumps(content | {'value': value, 'metadata': metadata})}\n"
+    path.write_text(text)
+    return path
+
+
+V05 = """\
+:::MLPv0.5.0 ssd 1541710500.0 (train.py:1) eval_target: 0.212
+:::MLPv0.5.0 ssd 1541710500.0 (train.py:1) run_start
+:::MLPv0.5.0 ssd 1541710500.5 (train.py:1) train_epoch: 0
+:::MLPv0.5.0 ssd 1541710560.0 (train.py:1) eval_start
+:::MLPv0.5.0 ssd 1541710570.0 (train.py:1) eval_accuracy: {"epoch": 0, "value": 0.1}
+:::MLPv0.5.0 ssd 1541710570.0 (train.py:1) eval_stop
+:::MLPv0.5.0 ssd 1541710630.0 (train.py:1) eval_accuracy: {"epoch": 1, "value": 0.2121}
+:::MLPv0.5.0 ssd 1541710631.0 (train.py:1) run_stop: {"success": true}
+"""
+
+
+def test_a_submissions_log_is_a_run_with_its_times(tmp_path: Path) -> None:
+    asked = Asked(tmp_path / "runs", "sqlite:///none.db", gpus=8)
+    imported = import_log(submission(tmp_path / "result_0.txt", 40, 7), asked)
+    assert imported.new
+    assert imported.note == ""
+    result = run_folder.read_result(imported.folder)
+    assert result is not None
+    assert result.metrics["time/to_accuracy_sec"] == pytest.approx(40 * 60)
+    assert result.metrics["time/to_accuracy_train_sec"] == pytest.approx(40 * 60 - 3 - 1)
+    assert result.metrics["epochs/to_accuracy"] == 4
+    assert result.metrics["throughput/samples_per_sec"] == pytest.approx(1_281_167 / 599)
+    (run,) = FolderRuns([imported.folder]).find([str(imported.folder)])
+    expected = {"model": "resnet50", "dataset": "imagenet", "gpus": "8", "seed": "7", "global_batch_size": "256"}
+    assert expected.items() <= {key: str(value) for key, value in run.params.items()}.items()
+    assert not {"precision", "nodes", "batch_size"} & run.params.keys()
+    assert run.tags["program.org"] == "Some Org"
+    assert run.tags["import.file"] == "result_0.txt"
+    assert not any(key.startswith("env.") for key in run.tags)
+    assert not files.exists(imported.folder / run_folder.FINGERPRINT)
+    again = import_log(tmp_path / "result_0.txt", asked)
+    assert (again.folder, again.new) == (imported.folder, False)
+
+
+def test_a_log_of_v0_5_says_its_own_target_and_counts_epochs_from_0(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(V05)
+    imported = import_log(tmp_path / "log", Asked(tmp_path / "runs", "sqlite:///none.db", gpus=1))
+    result = run_folder.read_result(imported.folder)
+    assert result is not None
+    assert result.targets == {"box_map": 0.212}
+    assert result.metrics["time/to_accuracy_sec"] == pytest.approx(130)
+    assert result.metrics["epochs/to_accuracy"] == 2
+
+
+def test_a_log_whose_verdict_is_another_is_marked(tmp_path: Path) -> None:
+    asked = Asked(tmp_path / "runs", "sqlite:///none.db", gpus=8, target=0.8)
+    imported = import_log(submission(tmp_path / "log", 40, 1), asked)
+    assert imported.note == "the log says success, and its evaluations miss accuracy 0.8"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("hello", "holds no line of MLPerf's log"),
+        (':::MLLOG {"time_ms": 5, "key": "run_start"}', "does not say its benchmark"),
+        (":::MLPv0.5.0 ssd 1541710500.0 (t.py:1) run_start", "no whole run"),
+        (V05, "give --gpus N"),
+    ],
+)
+def test_what_cannot_be_imported_is_refused_with_words(
+    tmp_path: Path, text: str, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("log.txt").write_text(text)
+    assert main(["import", "log.txt"]) == 2
+    assert words in capsys.readouterr().err
+    assert not list(tmp_path.glob("runs/*"))
+
+
+@pytest.mark.slow
+def test_a_report_has_the_published_speed_up_and_the_audit_agrees(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for gpus, minutes in ((8, 40.0), (16, 25.0)):
+        logs = [
+            str(submission(tmp_path / f"{gpus}_{seed}.txt", minutes + 0.1 * seed, seed, platform=f"{gpus} devices"))
+            for seed in range(5)
+        ]
+        assert main(["import", *logs, "--gpus", str(gpus), "--json"]) == 0
+    assert '"new": true' in capsys.readouterr().out
+    folders = ["--from-folders", "--runs-dir", "runs"]
+    runs = [path.name for path in sorted(tmp_path.glob("runs/*"))]
+    assert main(["report", *runs, "--by", "gpus", "--out", "out", "--check", *folders]) == 0
+    page = capsys.readouterr().out + "".join(path.read_text() for path in Path("out").glob("report.json"))
+    assert f"{40.2 / 25.2:.6f}"[:-1] in page
+    assert main(["mlperf", *runs, *folders]) == 0
+    assert "2,412.00 s, the olympic mean of 5 runs" in capsys.readouterr().out
