@@ -16,11 +16,19 @@ from typing import Any
 
 import yaml
 
-from conf import schema
+from conf import schema, stored_config
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "configuration.md"
-GROUPS = ("model", "dataset", "precision", "stack", "instance", "study")  # those with YAML files to choose from
+GROUPS = (
+    "model",
+    "dataset",
+    "precision",
+    "stack",
+    "instance",
+    "cluster",
+    "study",
+)  # those with YAML files to choose from
 
 HEADER = """\
 <!-- Written by `python -m docs.generate_configuration` from conf/schema.py; change it there. -->
@@ -29,7 +37,7 @@ HEADER = """\
 Every option of `launch.py`. Give it on the command line as `key=value`; `-m` and commas make a sweep
 ([sweeps](sweeps.md)). A key that is not here is refused, and so is a value of another type.
 
-- `model`, `dataset`, `precision`, `stack` and `instance` are *groups*: `precision=bf16` chooses the file
+- `model`, `dataset`, `precision`, `stack`, `instance` and `cluster` are *groups*: `precision=bf16` chooses the file
   `conf/precision/bf16.yaml`, and `precision.tf32=true` then changes one key of it.
 - *Required* means that the group's YAML file has to give it.
 - What a model does otherwise on a dataset is in `conf/recipe/<model>_<dataset>.yaml`, which is taken where it is there;
@@ -56,7 +64,7 @@ def render() -> str:
 def table(cls: type, prefix: str) -> str:
     lines = ["| option | type | default | meaning |", "|---|---|---|---|"]
     for key, hint, default, comment in rows(cls, prefix):
-        cells = (f"`{key}`", schema.type_name(hint), default, comment)
+        cells = (f"`{key}`", stored_config.type_name(hint), default, comment)
         lines.append(f"| {' | '.join(escape(cell) for cell in cells)} |")
     return "\n".join(lines) + "\n"
 

@@ -37,7 +37,8 @@ import yaml
 from torch._dynamo.utils import counters
 
 from benchmarks.overhead.overhead_table import VARIANTS, table
-from conf.schema import DatasetConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig, from_dict
+from conf.schema import DatasetConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
+from conf.stored_config import from_dict
 from tracking.environment import fingerprint
 from tracking.run import documents, run_folder
 from trainers.data.images import ImageData, Source

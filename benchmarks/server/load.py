@@ -43,7 +43,7 @@ EXPERIMENT = "server_load"
 
 
 @dataclass
-class Outcome:
+class Load:
     name: str
     num_runs: int
     sent: int  # rows that were to be recorded
@@ -65,7 +65,7 @@ class Outcome:
 def measure(
     name: str, server: TeamServer, run_ids: list[str], sent: int, seconds: float,
     calls: list[tuple[Callable[..., None], tuple[Any, ...]]], patience_sec: float = 600,
-) -> Outcome:  # fmt: skip
+) -> Load:  # fmt: skip
     """Run the calls, of which the first `seconds` are the sending."""
     database = Database(server)
     started = time.monotonic()
@@ -80,7 +80,7 @@ def measure(
     cpu = {group: used / elapsed for group, used in watch.cpu_sec.items()}
     senders, everything = cpu.pop("senders"), cpu.pop("all")
     servers = sum(cpu.values())
-    return Outcome(
+    return Load(
         name, len(run_ids), sent, elapsed, at_end, database.rows(run_ids), watch.lag_sec, finish, senders, servers,
         everything - senders - servers, watch.memory_mb,
     )  # fmt: skip
@@ -105,15 +105,15 @@ def make_folders(root: Path, uri: str, number: int) -> tuple[list[Path], list[st
     return folders, run_ids
 
 
-def mirrored(name: str, server: TeamServer, number: int, rows_per_sec: float, seconds: float) -> Outcome:
+def mirrored(name: str, server: TeamServer, number: int, rows_per_sec: float, seconds: float) -> Load:
     with tempfile.TemporaryDirectory() as root:
         folders, run_ids = make_folders(Path(root), server.uri, number)
         writing = FORK.Process(target=write_journals, args=(folders, rows_per_sec, seconds))
         writing.start()
         calls = [(mirror_run, (folder, server.uri)) for folder in folders]
-        outcome = measure(name, server, run_ids, int(rows_per_sec * seconds) * number, seconds, calls)
+        load = measure(name, server, run_ids, int(rows_per_sec * seconds) * number, seconds, calls)
         writing.join()
-    return outcome
+    return load
 
 
 @dataclass
@@ -144,7 +144,7 @@ def burst(server: TeamServer, num_runs: int, num_rows: int) -> Burst:
 
 def called(
     name: str, server: TeamServer, number: int, rows_per_sec: float, seconds: float, patience_sec: float
-) -> Outcome:
+) -> Load:
     import mlflow
 
     client = mlflow.MlflowClient(server.uri)
@@ -156,30 +156,30 @@ def called(
     return measure(name, server, run_ids, sent, seconds, calls, patience_sec)
 
 
-def report(outcomes: list[Outcome], bursts: list[Burst], bytes_per_row: float) -> None:
+def report(loads: list[Load], bursts: list[Burst], bytes_per_row: float) -> None:
     import mlflow
 
     versions = f"mlflow {mlflow.__version__}, python {platform.python_version()}"
     print(f"{versions}, {os.cpu_count()} CPUs for senders and server; n = 1\n")
     heads = ("", "runs", "rows sent", "rows/s", "slowest lag", "missing", "afterwards", "senders", "server", "others")
     print("{:22}{:>5}{:>11}{:>8}{:>13}{:>9}{:>12}{:>10}{:>10}{:>10}  cores".format(*heads))
-    for outcome in outcomes:
-        missing = outcome.sent - outcome.on_server
+    for load in loads:
+        missing = load.sent - load.on_server
         print(
-            f"{outcome.name:22}{outcome.num_runs:>5}{outcome.sent:>11}{outcome.rows_per_sec:>8.0f}"
-            f"{outcome.lag_sec:>11.1f} s{missing:>9}{outcome.finish_sec:>10.1f} s"
-            f"{outcome.sender_cpu:>10.2f}{outcome.server_cpu:>10.2f}{outcome.other_cpu:>10.2f}"
+            f"{load.name:22}{load.num_runs:>5}{load.sent:>11}{load.rows_per_sec:>8.0f}"
+            f"{load.lag_sec:>11.1f} s{missing:>9}{load.finish_sec:>10.1f} s"
+            f"{load.sender_cpu:>10.2f}{load.server_cpu:>10.2f}{load.other_cpu:>10.2f}"
         )
     for fast in bursts:
         rate = fast.rows / fast.seconds
         print(f"{'burst, mirror':22}{fast.num_runs:>5}{fast.rows:>11}{rate:>8.0f}   in {fast.seconds:.1f} s")
-    for outcome in outcomes:
-        memory = ", ".join(f"{group} {mb:.0f} MB" for group, mb in outcome.memory_mb.items())
-        print(f"memory, {outcome.name}: {memory}")
+    for load in loads:
+        memory = ", ".join(f"{group} {mb:.0f} MB" for group, mb in load.memory_mb.items())
+        print(f"memory, {load.name}: {memory}")
     print(f"{bytes_per_row:.0f} bytes a metric row in PostgreSQL, indexes included")
 
 
-def save(path: Path, outcomes: list[Outcome], bursts: list[Burst]) -> None:
+def save(path: Path, loads: list[Load], bursts: list[Burst]) -> None:
     names = (
         "phase", "runs", "rows_sent", "seconds", "rows_at_end", "rows_missing", "slowest_lag_sec", "afterwards_sec",
         "sender_cores", "server_cores", "other_cores", "senders_mb", "mlflow_mb", "postgresql_mb",
@@ -187,12 +187,12 @@ def save(path: Path, outcomes: list[Outcome], bursts: list[Burst]) -> None:
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(names)
-        for outcome in outcomes:
-            memory = (outcome.memory_mb[group] for group in ("senders", "MLflow", "PostgreSQL"))
-            figures = (outcome.seconds, outcome.on_server_at_end, outcome.sent - outcome.on_server, outcome.lag_sec,
-                       outcome.finish_sec, outcome.sender_cpu, outcome.server_cpu, outcome.other_cpu,
+        for load in loads:
+            memory = (load.memory_mb[group] for group in ("senders", "MLflow", "PostgreSQL"))
+            figures = (load.seconds, load.on_server_at_end, load.sent - load.on_server, load.lag_sec,
+                       load.finish_sec, load.sender_cpu, load.server_cpu, load.other_cpu,
                        *memory)  # fmt: skip
-            writer.writerow([outcome.name, outcome.num_runs, outcome.sent, *(f"{figure:.6g}" for figure in figures)])
+            writer.writerow([load.name, load.num_runs, load.sent, *(f"{figure:.6g}" for figure in figures)])
         for burst in bursts:
             row = ("burst", burst.num_runs, burst.rows, f"{burst.seconds:.6g}", burst.on_server, 0)
             writer.writerow(row)
@@ -220,7 +220,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the server does not stay behind
     load = (arguments.runs, arguments.rows_per_sec)
     with serving() as server:
-        outcomes = [
+        loads = [
             mirrored("mirror", server, *load, arguments.seconds),
             mirrored("mirror, one fast run", server, 1, 1000, min(60, arguments.seconds)),
         ]
@@ -228,11 +228,11 @@ def main() -> None:
         bytes_per_row = Database(server).bytes_per_row()
     for name in ("plain", "async", "async, buffered"):
         with serving() as server:  # another, since a sender that was killed leaves requests behind
-            outcomes.append(called(name, server, *load, arguments.compare_seconds, arguments.patience_seconds))
+            loads.append(called(name, server, *load, arguments.compare_seconds, arguments.patience_seconds))
     assert all(fast.on_server == fast.rows for fast in bursts), bursts
-    report(outcomes, bursts, bytes_per_row)
+    report(loads, bursts, bytes_per_row)
     if arguments.csv:
-        save(arguments.csv, outcomes, bursts)
+        save(arguments.csv, loads, bursts)
 
 
 if __name__ == "__main__":

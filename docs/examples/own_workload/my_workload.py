@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
+from timetrial.trainers.data.digits import digits
+from timetrial.trainers.ops.confusion import ConfusionCounter, confusion_cells
+from timetrial.trainers.workload import Batch, ClassificationData, TrialModule, Workload
 from torch import nn
-
-from trainers.data.digits import digits
-from trainers.ops.confusion import ConfusionCounter, confusion_cells
-from trainers.workload import Batch, ClassificationData, TrialModule, Workload
 
 
 class Linear(TrialModule):
