@@ -10,6 +10,8 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.commands import ROOT
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -90,6 +92,7 @@ def test_a_run_imports_only_what_is_declared() -> None:
     assert undeclared(imported(*RUNTIME), NEEDED) == {}
 
 
+@pytest.mark.slow
 def test_a_plain_installation_brings_nothing_that_no_run_imports() -> None:
     modules = imported(*RUNTIME)
     unused = {name for name, parts in provided(NEEDED).items() if not parts & modules.keys()}
@@ -97,6 +100,7 @@ def test_a_plain_installation_brings_nothing_that_no_run_imports() -> None:
     assert 'find_spec("sklearn")' in Path(ROOT / "trainers/data/digits.py").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_tests_benchmarks_and_pages_import_only_what_is_declared() -> None:
     assert undeclared(imported("tests"), NEEDED | declared("dev") | WITH_MLFLOW) == {}
     assert undeclared(imported("benchmarks"), NEEDED | declared("bench")).keys() == APART
@@ -106,6 +110,7 @@ def test_tests_benchmarks_and_pages_import_only_what_is_declared() -> None:
     assert {name for name, path in imported("deploy").items() if "/deploy/guard/" not in str(path)} == set()
 
 
+@pytest.mark.slow
 def test_a_group_holds_only_what_its_folders_import() -> None:
     modules = imported("tests", "benchmarks", "docs", "hatch_build.py")
     unused = {name for name, parts in provided(declared("dev")).items() if not parts & modules.keys()}

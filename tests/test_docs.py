@@ -82,6 +82,7 @@ def test_links_resolve(path: Path) -> None:
             assert anchor in map(slug, re.findall(r"^#+ (.*)$", prose(target), re.MULTILINE)), link
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("file", "words"), LAUNCHES, ids=[f"{file}: {' '.join(words)}" for file, words in LAUNCHES])
 def test_launch_commands_compose_and_pass_the_checks(file: str, words: list[str]) -> None:
     """On a machine with eight H200s, where every command in the docs can run."""

@@ -159,6 +159,7 @@ def test_bash_completes_commands_options_and_overrides(installed: Installed, lin
     assert set(done.stdout.split()) == set(offered.split())
 
 
+@pytest.mark.slow
 def test_no_source_of_the_wheel_imports_ours_from_elsewhere() -> None:
     sources = [path for part in (*hatch_build.PARTS, "timetrial") for path in (ROOT / part).rglob("*.py")]
     for path in [*sources, ROOT / "launch.py"]:

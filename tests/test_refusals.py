@@ -113,7 +113,7 @@ class Refusing(BaseHTTPRequestHandler):
 
 def test_refused_credentials_are_refused_at_the_start_unless_offline(tmp_path: Path) -> None:
     server = HTTPServer(("127.0.0.1", 0), Refusing)
-    Thread(target=server.serve_forever, daemon=True).start()
+    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     uri = f"tracking.uri=http://127.0.0.1:{server.server_port}"
     try:
         answer = launch(tmp_path, *TINY, uri)

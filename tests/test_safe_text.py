@@ -69,6 +69,7 @@ def test_the_console_lets_no_command_through(monkeypatch: pytest.MonkeyPatch) ->
     assert "\\x1b]0;owned" in stream.getvalue()
 
 
+@pytest.mark.slow
 def test_what_a_run_says_is_harmless_in_every_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     uri = "sqlite:////nowhere/x.db"
     sweep = make_sweep(tmp_path / "runs", SWEEP, uri, 4)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import html
 import json
 import re
 import shlex
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ import pytest
 import yaml
 
 from conf import checks
-from conf.schema import ConfigError, RunConfig
+from conf.schema import ConfigError
 from tests.commands import Launched, launch
 from tests.composing import EIGHT_GPUS, ROOT, composed, jobs
 from tracking.__main__ import main
@@ -37,19 +35,7 @@ def test_there_is_one_for_each_question() -> None:
     assert STUDIES == ["fashion_mnist", "nodes", "precision", "scaling", "stacks", "topology"]
 
 
-def composed_of_any_seed(overrides: list[str]) -> RunConfig:
-    """The job's configuration, composed once for all its seeds, since composing takes most of the time."""
-    [seed] = [override for override in overrides if override.startswith("seed=")]
-    config = copy.deepcopy(composed_without_seed(tuple(override for override in overrides if override != seed)))
-    config.seed = int(seed.removeprefix("seed="))
-    return config
-
-
-@cache
-def composed_without_seed(overrides: tuple[str, ...]) -> RunConfig:
-    return composed(overrides)
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "number"),
     [
@@ -64,7 +50,7 @@ def composed_without_seed(overrides: tuple[str, ...]) -> RunConfig:
 def test_the_whole_grid_composes_and_passes_the_checks_on_eight_gpus(name: str, number: int) -> None:
     asked = jobs([f"+study={name}"])
     assert len(asked) == number
-    configs = [checks.check_run(composed_of_any_seed(overrides), EIGHT_GPUS) for overrides in asked]
+    configs = [checks.check_run(composed(overrides), EIGHT_GPUS) for overrides in asked]
     assert len({config.config_hash() for config in configs}) == number  # or the sweep would be refused
     assert {config.study.name for config in configs} == {name}
     # The repeats are the slowest to change: what drifts while the sweep runs falls on all settings alike.

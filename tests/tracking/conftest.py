@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +36,13 @@ def mlflow_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tracking.server.recipients._named", set())
     for name, value in mirror.ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports are made without drawing, which takes most of their time, but where a test says that it looks at them."""
+    if "tracking.report.plots" in sys.modules and not request.node.get_closest_marker("pictures"):
+        monkeypatch.setattr("tracking.report.plots.png", lambda figure: b"\x89PNG, not drawn")
 
 
 @pytest.fixture(scope="session")

@@ -127,7 +127,7 @@ class answering:
         self._headers = headers
 
     def __enter__(self) -> tuple[str, list[str | None]]:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         return f"http://127.0.0.1:{self._server.server_port}", self._headers
 
     def __exit__(self, *_: object) -> None:

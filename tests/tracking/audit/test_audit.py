@@ -99,6 +99,7 @@ def changes(text: str) -> Iterator[str]:
         yield text[: match.start()] + str((int(match[0]) + 5) % 10) + text[match.end() :]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", [None, "throughput/samples_per_sec"])
 def test_every_number_that_is_printed_is_recomputed(
     root: Path, metric: str | None, monkeypatch: pytest.MonkeyPatch

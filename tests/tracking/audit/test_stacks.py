@@ -71,6 +71,7 @@ def tampered(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield f"{record['kind']}: {key} as {changed}", whole
 
 
+@pytest.mark.slow
 def test_every_number_that_is_said_of_stacks_is_recomputed(root: Path, content: dict[str, Any]) -> None:
     assert audit(content, [root]).differences == []
     others = list(tampered(content))

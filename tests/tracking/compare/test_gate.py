@@ -199,6 +199,7 @@ def test_the_files_for_ci(gate: Gate, tmp_path: Path) -> None:
     assert gate("base", "same", "--junit", str(tmp_path / "no" / "gate.xml"))[0] == 2
 
 
+@pytest.mark.slow
 def test_mlflow_gives_the_same_answers(store: Path, gate: Gate, mlflow_environment: None) -> None:
     """The gate's, and those of `diff`."""
 

@@ -46,12 +46,14 @@ def test_at_the_margin_one_gate_in_twenty_passes_and_one_in_twenty_fails(repeats
         assert min(passed, failed) > 0.025  # and it is not on the safe side by giving up power
 
 
+@pytest.mark.slow
 def test_what_is_slower_than_the_margin_passes_less_often_still() -> None:
     passed, _, _ = rates(1.05, 5, 2.0)
     assert passed < 0.01
     assert rates(1.10, 5, 2.0)[1] > 0.95
 
 
+@pytest.mark.slow
 def test_what_is_not_slower_fails_hardly_ever() -> None:
     passed, failed, _ = rates(1.0, 5, 2.0)
     assert failed < 0.005
@@ -127,6 +129,7 @@ def test_a_candidate_that_takes_longer_than_the_baseline_without_getting_there_i
     assert decide(of(10.0, 10.1), of(given_up=[30.0, 31.0]), TIME, 0.03).code == CANNOT_TELL  # as two coins would fall
 
 
+@pytest.mark.slow
 def test_a_baseline_that_misses_makes_no_candidate_slower() -> None:
     """The same times on both sides, of which the baseline's later ones were cut off."""
     random = np.random.default_rng(0)

@@ -164,6 +164,7 @@ def test_bounds_where_there_is_little_to_go_by() -> None:
         ratio_bounds(Times([1.0, -2.0]), Times([2.0, 3.0]))
 
 
+@pytest.mark.slow
 def test_the_bounds_hold_the_true_ratio_as_often_as_they_say() -> None:
     random = np.random.default_rng(2)
     outside = [0, 0]

@@ -136,6 +136,7 @@ def here(root: Path, monkeypatch: pytest.MonkeyPatch, mlflow_environment: None) 
     return root
 
 
+@pytest.mark.pictures
 def test_the_command_writes_all_files_prints_the_table_and_checks_every_figure(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -82,6 +82,7 @@ def test_it_says_how_many_runs_would_tell_and_the_check_recomputes_it(
         assert audit(plain, [tmp_path]).differences, wrong
 
 
+@pytest.mark.slow
 def test_runs_that_would_tell_what_no_number_of_them_does_are_found(tmp_path: Path) -> None:
     """A report that was tampered with does not stop the check: of one run a side, and of runs that do not scatter."""
     sides = [((0.1,), (0.05, 0.06)), ((0.1, 0.1), (0.05, 0.05)), ((0.1, 0.101), (0.05, 0.051))]

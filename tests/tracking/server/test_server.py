@@ -108,6 +108,7 @@ def test_a_database_whose_connection_is_gone_is_an_outage_although_mlflow_says_4
             Mirror(folder, uri).step()
 
 
+@pytest.mark.slow
 def test_a_server_that_hangs_costs_one_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     monkeypatch.setattr(connection, "TIMEOUT_SEC", 1)
@@ -129,6 +130,7 @@ def test_a_server_that_hangs_costs_one_timeout(tmp_path: Path, monkeypatch: pyte
         assert time.monotonic() - start < HANGS_SEC
 
 
+@pytest.mark.slow
 def test_an_answer_that_comes_byte_by_byte_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte comes within the timeout, and the answer never ends."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")

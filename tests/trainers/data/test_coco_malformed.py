@@ -146,6 +146,7 @@ CHANGES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(CHANGES, st.integers(0, 11)), min_size=1, max_size=2))
 def test_a_malformed_file_is_refused_or_evaluated_as_pycocotools_does(

@@ -23,6 +23,7 @@ def scenes() -> list[Scene]:
     return [detection_scene("val", index) for index in range(100)]
 
 
+@pytest.mark.slow
 def test_scenes_are_as_varied_as_coco(scenes: list[Scene]) -> None:
     counts = [len(scene.things) for scene in scenes]
     assert 4 < np.mean(counts) < 5

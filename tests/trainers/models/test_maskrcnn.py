@@ -171,6 +171,7 @@ def test_what_only_graphs_need_is_left_out_without_them(
     module._detections.clear()
 
 
+@pytest.mark.slow
 def test_every_canvas_may_be_compiled() -> None:
     """PyTorch gives up after eight, and leaves further ones as they are; nothing is compiled before the first step."""
     num_compiled = 0
@@ -194,6 +195,7 @@ def test_every_canvas_may_be_compiled() -> None:
     assert num_compiled == 12
 
 
+@pytest.mark.slow
 def test_a_few_steps_lower_the_loss(batch: Batch) -> None:
     torch.manual_seed(0)
     data = SyntheticDetection(size=4, num_classes=CLASSES)

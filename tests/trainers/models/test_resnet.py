@@ -236,6 +236,7 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     refused(str(tmp_path / "text.pth"), "cannot be read")
 
 
+@pytest.mark.slow
 def test_learns_a_batch_by_heart() -> None:
     data = synthetic(8, num_classes=7).viewed(SquareView(32))
     module = resnet(data, zero_init_gamma=True)

@@ -130,6 +130,7 @@ def test_filler_has_no_influence() -> None:
             torch.testing.assert_close(tensor, expected, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_learns() -> None:
     module, batch = ssd(), made_batch(3)
     optimizer = torch.optim.SGD(module.parameters(), lr=5e-3, momentum=0.9)
@@ -143,6 +144,7 @@ def test_it_learns() -> None:
     assert np.mean(losses[-3:]) < 0.6 * losses[0]
 
 
+@pytest.mark.slow
 def test_nothing_between_the_images_and_the_loss_keeps_them_from_being_compiled_as_one() -> None:
     module, batch = ssd(), made_batch(2)
     inputs = (batch["images"], torch.rand(4, 2), batch["boxes"], batch["labels"], batch["weights"])
