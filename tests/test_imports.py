@@ -50,6 +50,7 @@ WITH_MLFLOW = {
     "tracking/mirror/model_files.py",
     "tracking/mirror/model_upload.py",
     "tracking/server/failures.py",
+    "tracking/environment/gpu_sensors.py",
     "tracking/environment/sensors.py",
 }
 WITH_TORCH = {

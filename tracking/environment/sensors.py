@@ -10,10 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tracking.environment import nvml
-
 INFINIBAND_WORD_BYTES = 4  # port_{rcv,xmit}_data count 32-bit words (InfiniBand specification, PortCounters)
-ALL_LINKS = 0xFFFFFFFF  # scope of an NVLink field that sums the links (nvml.h, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX)
 
 Sensor = Callable[[], Mapping[str, float]]
 
@@ -81,67 +78,46 @@ def infiniband_megabytes(root: Path) -> dict[str, float]:
     return counters
 
 
+def network_files_megabytes(mountstats: Path) -> dict[str, float]:
+    """What this machine's mounts of NFS read from their servers and wrote to them since they were mounted.
+
+    Counters of disks do not see it. The fifth and sixth number of a mount's line `bytes:` (Linux, fs/nfs/iostat.h).
+    Nothing where no NFS is mounted.
+    """
+    totals = [line.split()[5:7] for line in mountstats.read_text().splitlines() if line.strip().startswith("bytes:")]
+    if not totals:
+        return {}
+    read, written = (sum(int(mount[place]) for mount in totals) / 1e6 for place in (0, 1))
+    return {"network_files_read_megabytes": read, "network_files_write_megabytes": written}
+
+
+def processor_and_cache() -> dict[str, float]:
+    """The share of the busiest core since the call before, which a mean over cores hides, and the page cache."""
+    import psutil
+
+    return {
+        "cpu_busiest_core_percentage": max(psutil.cpu_percent(percpu=True)),
+        "page_cache_megabytes": round(getattr(psutil.virtual_memory(), "cached", 0) / 1e6, 1),
+    }
+
+
 def mlflow_sensor(name: str) -> dict[str, Sensor]:
     """MLflow's monitor of the machine's CPUs and memory, or of its network."""
     if name == "cpu":
         from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
 
-        return {name: _sampled(CPUMonitor())}
+        return {name: sampled(CPUMonitor())}
     from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
 
-    return {name: _sampled(NetworkMonitor())}
+    return {name: sampled(NetworkMonitor())}
 
 
-def _sampled(monitor: Any) -> Sensor:
+def sampled(monitor: Any) -> Sensor:
+    """What a monitor of MLflow's says when it is asked."""
+
     def sample() -> Mapping[str, float]:
         monitor.clear_metrics()
         monitor.collect_metrics()
         return dict(monitor.aggregate_metrics())
 
     return sample
-
-
-def gpu_sensors(uuid: str, rates: Rates) -> dict[str, Sensor]:
-    """MLflow's GPU monitor narrowed to one GPU, and the traffic of its buses. Raises NVMLError for an unknown UUID."""
-    import logging
-
-    import pynvml
-    from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
-
-    # The monitor warns at every sample about a sensor that the GPU lacks.
-    logging.getLogger("mlflow.system_metrics").setLevel(logging.ERROR)
-    monitor = GPUMonitor()  # initialises NVML and would watch every GPU of the machine
-    handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-    monitor.gpu_handles = [handle]
-    gpu = f"gpu_{nvml.index_of(pynvml, handle)}"
-    sample = _sampled(monitor)
-    return {
-        gpu: lambda: {key.replace("gpu_0", gpu, 1): value for key, value in sample().items()},
-        f"{gpu} PCIe": lambda: _pcie(pynvml, handle, gpu),
-        f"{gpu} NVLink": lambda: rates.per_sec(gpu, _nvlink_megabytes(pynvml, handle, gpu)),
-    }
-
-
-def _pcie(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
-    """PCIe traffic in MB/s, which NVML measures over the 20 ms that each call waits."""
-    return {
-        f"{gpu}_pcie_{direction}_megabytes_per_sec": pynvml.nvmlDeviceGetPcieThroughput(handle, counter) / 1e3
-        for direction, counter in (
-            ("receive", pynvml.NVML_PCIE_UTIL_RX_BYTES),
-            ("transmit", pynvml.NVML_PCIE_UTIL_TX_BYTES),
-        )
-    }
-
-
-def _nvlink_megabytes(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
-    """Payload over all NVLinks since the driver started; nothing where the GPU has none."""
-    directions = {
-        "receive": pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX,
-        "transmit": pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
-    }
-    fields = pynvml.nvmlDeviceGetFieldValues(handle, [(field, ALL_LINKS) for field in directions.values()])
-    return {
-        f"{gpu}_nvlink_{direction}_megabytes": field.value.ullVal * 1024 / 1e6  # the counters are in KiB
-        for direction, field in zip(directions, fields, strict=True)
-        if field.nvmlReturn == pynvml.NVML_SUCCESS
-    }

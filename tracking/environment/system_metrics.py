@@ -12,11 +12,13 @@ from functools import partial
 from pathlib import Path
 
 from tracking.environment import sensors
+from tracking.environment.gpu_sensors import gpu_sensors
 from tracking.environment.mlflow_import import importing_mlflow
 from tracking.environment.neighbours import Neighbours
 from tracking.run import Journal
 
 INFINIBAND = Path("/sys/class/infiniband")
+MOUNTSTATS = Path("/proc/self/mountstats")
 
 
 class SystemMetrics:
@@ -29,7 +31,7 @@ class SystemMetrics:
 
     def __init__(
         self, gpu_uuids: list[str], disk_path: Path, node: str = "", infiniband: Path = INFINIBAND,
-        neighbours: Neighbours | None = None,
+        mountstats: Path = MOUNTSTATS, neighbours: Neighbours | None = None,
     ) -> None:  # fmt: skip
         self.failures: dict[str, str] = {}  # by sensor: what it said last
         self._prefix = f"system/{node}/" if node else "system/"
@@ -38,16 +40,20 @@ class SystemMetrics:
             "disk traffic": lambda: self._rates.per_sec("disk", sensors.disk_megabytes()),
             "network traffic": lambda: self._rates.per_sec("network", sensors.network_megabytes()),
             "disk space": lambda: sensors.disk_space(disk_path),
+            "processor and page cache": sensors.processor_and_cache,
         }
         if neighbours is not None:
             self._sensors["neighbours"] = neighbours.sample
+        if mountstats.exists():
+            read = partial(sensors.network_files_megabytes, mountstats)
+            self._sensors["network files"] = lambda: self._rates.per_sec("network files", read())
         if infiniband.is_dir():
             payload = partial(sensors.infiniband_megabytes, infiniband)
             self._sensors["infiniband"] = lambda: self._rates.per_sec("infiniband", payload())
         for name in ("cpu", "network"):
             self._add(name, partial(sensors.mlflow_sensor, name))
         for uuid in gpu_uuids:
-            self._add(uuid, partial(sensors.gpu_sensors, uuid, self._rates))
+            self._add(uuid, partial(gpu_sensors, uuid, self._rates))
         self.sample()  # rates and the CPU's share are of the time since the sample before
 
     def sample(self) -> dict[str, float]:
@@ -68,7 +74,10 @@ class SystemMetrics:
 
 
 class SystemMetricsThread:
-    """Journals a sample every `interval_sec` until closed; the step is the sample's number, from `first_step` on."""
+    """Journals a sample every `interval_sec` until closed; the step is the sample's number, from `first_step` on.
+
+    A run that ends before its first sample has one, of its whole time.
+    """
 
     def __init__(
         self,
@@ -85,7 +94,8 @@ class SystemMetricsThread:
         self._make = lambda: SystemMetrics(gpu_uuids, disk_path, node, neighbours=neighbours)
         self._interval_sec = interval_sec
         self._first_step = first_step
-        self._closed = threading.Event()
+        self._closing = threading.Event()
+        self._closed = False
         self._writing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="system-metrics", daemon=True)
 
@@ -95,19 +105,24 @@ class SystemMetricsThread:
 
     def close(self) -> None:
         """Stop sampling. Nothing is written to the journal afterwards, even where a sensor hangs."""
-        with self._writing:
-            self._closed.set()
+        self._closing.set()
         self._thread.join(timeout=1.0)
+        with self._writing:
+            self._closed = True
 
     def _run(self) -> None:
         with importing_mlflow:
             metrics = self._make()  # here, because it imports MLflow, which takes seconds
         self.failures = metrics.failures
         index = self._first_step
-        while not self._closed.wait(self._interval_sec):
+        closing = False
+        while not closing:
+            closing = self._closing.wait(self._interval_sec)
+            if closing and index > self._first_step:
+                break
             values = metrics.sample()
             with self._writing:
-                if not self._closed.is_set() and self._append(values, index):
+                if not self._closed and self._append(values, index):
                     index += 1
 
     def _append(self, values: dict[str, float], index: int) -> bool:

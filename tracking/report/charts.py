@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tracking.report.drawing import (
@@ -21,7 +22,11 @@ from tracking.report.drawing import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+ABREAST = 4  # panels in a row of a figure of many
+NEVER: Mapping[str, Sequence[float]] = MappingProxyType({})
 
 
 def accuracy(metric: str, by_epoch: Lines, by_time: Lines, target: float | None) -> Figure:
@@ -105,12 +110,19 @@ def bars(values: Mapping[str, Point], label: str) -> Figure:
     return figure
 
 
-def utilisation(panels: Mapping[str, Lines]) -> Figure:
-    """A panel for each of GPU, CPU, disk and network, over time, one line a setting."""
+def utilisation(panels: Mapping[str, Lines], evaluated: Mapping[str, Sequence[float]] = NEVER) -> Figure:
+    """A panel for each of GPU, CPU, disk, network and so on, over time, one line a setting.
+
+    `evaluated`: the seconds at which each setting's evaluations ended, which are strokes at the lower edge.
+    """
     names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
-    figure, axes = new_figure(3.1 * len(panels) + 0.5, 3.6, len(panels))
+    figure, axes = panels_in_rows(len(panels), 3.1, 3.3)
     for panel, (label, lines) in zip(axes, panels.items(), strict=True):
         draw_lines(panel, {name: lines.get(name, []) for name in names}, markers=False)  # one look in all panels
+        for place, name in enumerate(names):
+            at = [seconds for seconds in evaluated.get(name, ()) if name in lines]
+            colour = style_of(place)["color"]
+            panel.plot(at, [0.015] * len(at), "|", color=colour, markersize=6, transform=panel.get_xaxis_transform())
         panel.axvline(0, color="#555555", linewidth=1)
         panel.set_xlabel("time since the clock started (s)")
         panel.set_ylabel(label)
@@ -122,12 +134,22 @@ def utilisation(panels: Mapping[str, Lines]) -> Figure:
 def mean_utilisation(panels: Mapping[str, Mapping[str, Point]]) -> Figure:
     """A panel for each of GPU, CPU, disk and network: the mean of each workload, with its error over settings."""
     names = list(dict.fromkeys(name for values in panels.values() for name in values))
-    figure, axes = new_figure(3 * len(panels) + 1.5, 1.4 + 0.35 * len(names), len(panels))
+    figure, axes = panels_in_rows(len(panels), 3.3, 1.4 + 0.35 * len(names))
     for place, (panel, (label, values)) in enumerate(zip(axes, panels.items(), strict=True)):
         draw_bars(panel, {name: values.get(name, NOTHING) for name in names}, label)  # a row is one workload in all
-        if place:
+        if place % ABREAST:
             panel.set_yticklabels([])
     return figure
+
+
+def panels_in_rows(number: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure of so many panels of so many inches, a few abreast."""
+    columns = min(number, ABREAST)
+    rows = -(-number // columns)
+    figure, places = new_figure(width * columns + 0.5, height * rows + 0.3, columns, rows)
+    for spare in places[number:]:
+        spare.remove()
+    return figure, list(places[:number])
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> list[int]:

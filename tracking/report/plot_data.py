@@ -6,7 +6,7 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 
-from conf.target import limit
+from conf.target import Target, is_met, parse
 from tracking.compare import Estimate, Setting, Task, Times, estimate, grouping, is_stack
 from tracking.report.drawing import MOST_BARS, MOST_LINES, Point
 from tracking.results import NONE, Run, Runs
@@ -15,11 +15,19 @@ from tracking.run import evaluations
 TIME, RATE, COST = "time/to_accuracy_sec", "throughput/samples_per_sec", "cost/to_accuracy_usd"
 # A stack's axes in the words of its field.
 NAMES = {"env.cuda": "CUDA", "env.torch": "PyTorch", "env.cudnn": "cuDNN", "env.nccl": "NCCL", "env.python": "Python"}
+NODE = r"system/(?:[^/]+/)?"  # of any node of a run
 PANELS = {
-    "GPU utilisation (%)": r"system/gpu_\d+_utilization_percentage",
-    "CPU utilisation (%)": r"system/cpu_utilization_percentage",
-    "disk, read and written (MB/s)": r"system/disk_(read|write)_megabytes_per_sec",
-    "network, in and out (MB/s)": r"system/network_(receive|transmit)_megabytes_per_sec",
+    "GPU utilisation (%)": rf"{NODE}gpu_\d+_utilization_percentage",
+    "SM activity (%)": rf"{NODE}gpu_\d+_sm_activity_percentage",
+    "tensor cores active (%)": rf"{NODE}gpu_\d+_tensor_activity_percentage",
+    "DRAM bandwidth (%)": rf"{NODE}gpu_\d+_dram_bandwidth_percentage",
+    "CPU utilisation (%)": rf"{NODE}cpu_utilization_percentage",
+    "disk, read and written (MB/s)": rf"{NODE}disk_(read|write)_megabytes_per_sec",
+    "network files, read and written (MB/s)": rf"{NODE}network_files_(read|write)_megabytes_per_sec",
+    "network, in and out (MB/s)": rf"{NODE}network_(receive|transmit)_megabytes_per_sec",
+    "InfiniBand, in and out (MB/s)": rf"{NODE}infiniband_(receive|transmit)_megabytes_per_sec",
+    "NVLink, in and out (MB/s)": rf"{NODE}gpu_\d+_nvlink_(receive|transmit)_megabytes_per_sec",
+    "PCIe, in and out (MB/s)": rf"{NODE}gpu_\d+_pcie_(receive|transmit)_megabytes_per_sec",
 }
 
 
@@ -79,7 +87,7 @@ def middle(runs: Sequence[Run]) -> Run:
     return ordered[(len(ordered) - 1) // 2]
 
 
-def target_of(task: Task) -> tuple[str, float | None]:
+def target_of(task: Task) -> tuple[str, Target | None]:
     params = next((run.params for run in task.runs), {})
     metric, value = params.get("target_metric", "").split(",")[0], params.get("target_value", "").split(",")[0]
     if not metric:
@@ -90,19 +98,19 @@ def target_of(task: Task) -> tuple[str, float | None]:
             if key.startswith("eval/") and not key.startswith(evaluations.BEST)
         )
         metric = keys[0].removeprefix("eval/") if keys else "accuracy"
-    return metric, limit(value) if value else None
+    return metric, parse(value) if value else None
 
 
-def clock_start_ms(run: Run, rows: Sequence[tuple[int, int, float]], target: float | None) -> float:
+def clock_start_ms(run: Run, rows: Sequence[tuple[int, int, float]], target: Target | None) -> float:
     """When the clock started: from the evaluation that ended it, else by what came before."""
-    hits = [time_ms for _, time_ms, value in rows if target is not None and value >= target]
+    hits = [time_ms for _, time_ms, value in rows if target is not None and is_met(value, target)]
     if hits and TIME in run.metrics:
         return hits[0] - 1e3 * run.metrics[TIME]
     return run.start_ms + 1e3 * run.metrics.get("time/init_sec", 0.0)
 
 
 def panels_of(run: Run, store: Runs, start_ms: float) -> Mapping[str, list[Point]]:
-    """For each panel the sum of its metrics at each sample, over seconds since `start_ms`; of several GPUs the mean."""
+    """For each panel the sum of its metrics at each sample, over seconds since `start_ms`; of shares the mean."""
     panels: dict[str, list[Point]] = {}
     for label, pattern in PANELS.items():
         keys = [key for key in run.metrics if re.fullmatch(pattern, key)]
@@ -112,7 +120,7 @@ def panels_of(run: Run, store: Runs, start_ms: float) -> Mapping[str, list[Point
             for step, time_ms, value in rows:
                 at.setdefault(step, []).append(value)
                 times[step] = time_ms
-        combine = statistics.fmean if "GPU" in label else sum
+        combine = statistics.fmean if "%" in label else sum
         points = [Point((times[step] - start_ms) / 1e3, float(combine(at[step]))) for step in sorted(at)]
         if points:
             panels[label] = points

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from conf.target import limit
 from tracking.compare import (
     DEVICES,
     Estimate,
@@ -65,6 +66,7 @@ class Plotter:
         self._workloads = tasks
         self._progress = progress
         self._starts_ms: dict[str, float] = {}  # when the clock of a run started, by its id
+        self._evaluated: dict[str, list[float]] = {}  # seconds of the clock at which the evaluations of a setting ended
 
     def plots(self) -> Iterator[Plot]:
         """Every figure that the runs have the data for."""
@@ -97,9 +99,10 @@ class Plotter:
             start_ms = self._starts_ms[run.id] = clock_start_ms(run, rows, target)
             by_epoch[setting.name] = [Point(epochs[step], value) for step, _, value in rows if step in epochs]
             by_time[setting.name] = [Point((time_ms - start_ms) / 1e3, value) for _, time_ms, value in rows]
+            self._evaluated[setting.name] = [point.x for point in by_time[setting.name]]
         if not any(by_epoch.values()):
             return None
-        drawn = charts.accuracy(metric, by_epoch, by_time, target)
+        drawn = charts.accuracy(metric, by_epoch, by_time, None if target is None else limit(target))
         return Plot("accuracy", f"{metric} over epochs and over time; {self._said(task)}", png(drawn))
 
     def reached(self, task: Task) -> Plot | None:
@@ -186,8 +189,11 @@ class Plotter:
         shown: dict[str, Lines] = {label: lines for label, lines in panels.items() if lines}
         if not shown:
             return None
-        caption = f"utilisation over time, before the clock (left of 0) and on it; {self._said(task)}"
-        return Plot("utilisation", caption, png(charts.utilisation(shown)))
+        caption = (
+            "utilisation and traffic over time, before the clock (left of 0) and on it; strokes at the lower edge are"
+            f" ends of evaluations; {self._said(task)}"
+        )
+        return Plot("utilisation", caption, png(charts.utilisation(shown, self._evaluated)))
 
     def cost(self, task: Task) -> Plot | None:
         seconds, dollars = points_of(task, TIME), points_of(task, COST)

@@ -4,13 +4,13 @@ import json
 import subprocess
 import sys
 import time
-import types
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.commands import environment
+from tests.tracking.environment.fake_nvml import FakeNvml
 from tests.tracking.folders import wait_for
 from tracking.environment.sensors import Rates
 from tracking.environment.system_metrics import SystemMetrics, SystemMetricsThread
@@ -19,6 +19,8 @@ from tracking.run.journal import Journal, read
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 MACHINE_KEYS = {
+    "system/cpu_busiest_core_percentage",
+    "system/page_cache_megabytes",
     "system/cpu_utilization_percentage",
     "system/system_memory_usage_megabytes",
     "system/system_memory_usage_percentage",
@@ -31,69 +33,6 @@ MACHINE_KEYS = {
     "system/network_transmit_megabytes_per_sec",
 }
 DISK_RATES = {"system/disk_read_megabytes_per_sec", "system/disk_write_megabytes_per_sec"}
-
-
-class FakeNvml(types.ModuleType):
-    """A machine of four GPUs named GPU-0 to GPU-3, as much of nvidia-ml-py as is asked for."""
-
-    NVML_SUCCESS = 0
-    NVML_PCIE_UTIL_TX_BYTES, NVML_PCIE_UTIL_RX_BYTES = 0, 1
-    NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX = 138, 139
-
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self) -> None:
-        super().__init__("pynvml")
-        self.broken: set[str] = {"nvmlDeviceGetDeviceHandleFromMigDeviceHandle"}  # of a whole GPU
-        self.nvlink_kib = 0
-
-    def __getattribute__(self, name: str) -> object:
-        if name.startswith("nvml") and name in self.broken:
-            return self.fail
-        return super().__getattribute__(name)
-
-    def fail(self, *_: object) -> None:
-        raise self.NVMLError("Not Supported")
-
-    def nvmlInit(self) -> None: ...
-
-    def nvmlDeviceGetCount(self) -> int:
-        return 4
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
-        return index
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:
-        if uuid not in ("GPU-0", "GPU-1", "GPU-2", "GPU-3"):
-            raise self.NVMLError("Not Found")
-        return int(uuid[-1])
-
-    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, handle: int) -> int:
-        return 3
-
-    def nvmlDeviceGetIndex(self, handle: int) -> int:
-        return handle
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> types.SimpleNamespace:
-        return types.SimpleNamespace(used=handle * 1e9, total=100e9)
-
-    def nvmlDeviceGetUtilizationRates(self, handle: int) -> types.SimpleNamespace:
-        return types.SimpleNamespace(gpu=90 + handle)
-
-    def nvmlDeviceGetPowerUsage(self, handle: int) -> int:
-        return 350_000
-
-    def nvmlDeviceGetEnforcedPowerLimit(self, handle: int) -> int:
-        return 700_000
-
-    def nvmlDeviceGetPcieThroughput(self, handle: int, counter: int) -> int:
-        return [7000, 12000][counter]
-
-    def nvmlDeviceGetFieldValues(self, handle: int, fields: list[tuple[int, int]]) -> list[types.SimpleNamespace]:
-        self.nvlink_kib += 1_000_000
-        value = types.SimpleNamespace(ullVal=self.nvlink_kib)
-        return [types.SimpleNamespace(nvmlReturn=0 if field == 139 else 3, value=value) for field, _ in fields]
 
 
 @pytest.fixture
@@ -124,6 +63,8 @@ def test_only_the_gpus_in_use_are_sampled_under_their_own_index(nvml: FakeNvml, 
         "system/gpu_2_power_usage_percentage": 50.0,
         "system/gpu_2_pcie_receive_megabytes_per_sec": 12.0,
         "system/gpu_2_pcie_transmit_megabytes_per_sec": 7.0,
+        "system/gpu_2_power_throttled_percentage": 100.0,
+        "system/gpu_2_thermal_throttled_percentage": 0.0,
     }
     nvml.broken.clear()  # now GPU-1 is a MIG device of the GPU with the index 3
     assert "system/node_1/gpu_3_memory_usage_megabytes" in SystemMetrics(["GPU-1"], tmp_path, node="node_1").sample()
@@ -176,6 +117,30 @@ def test_infiniband_is_read_in_four_byte_words(tmp_path: Path) -> None:
     assert values["system/infiniband_receive_megabytes_per_sec"] > 8000 / (time.monotonic() - start)
 
 
+def test_what_network_file_systems_move_is_counted_over_all_mounts(tmp_path: Path) -> None:
+    """Disks' counters do not see it. A machine without such mounts has no such metric, as MACHINE_KEYS says above."""
+    mountstats = tmp_path / "mountstats"
+
+    def moved(*of_mounts: tuple[int, int]) -> None:
+        mounts = "".join(
+            f"device server:/{place} mounted on /mnt/{place} with fstype nfs4 statvers=1.1\n"
+            f"\topts:\trw,vers=4.2\n\tbytes:\t9 9 9 9 {read} {written} 9 9\n"
+            for place, (read, written) in enumerate(of_mounts)
+        )
+        mountstats.write_text(f"device proc mounted on /proc with fstype proc\n{mounts}")
+
+    moved((10**9, 0), (0, 5))
+    start = time.monotonic()
+    metrics = SystemMetrics([], tmp_path, mountstats=mountstats)
+    moved((3 * 10**9, 0), (10**9, 5))
+    values = metrics.sample()
+    assert values["system/network_files_read_megabytes_per_sec"] > 3000 / (time.monotonic() - start)
+    assert values["system/network_files_write_megabytes_per_sec"] == 0
+    mountstats.unlink()
+    assert not any("network_files" in key for key in metrics.sample())
+    assert "FileNotFoundError" in metrics.failures["network files"]
+
+
 def test_the_thread_journals_samples_until_it_is_closed(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     journal = Journal(path)
@@ -191,6 +156,18 @@ def test_the_thread_journals_samples_until_it_is_closed(tmp_path: Path) -> None:
     time.sleep(0.1)
     assert path.stat().st_size == size
     assert all(json.loads(line)["kind"] == "metrics" for line in path.read_text().splitlines())
+
+
+def test_what_ends_before_its_first_sample_has_one(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    thread = SystemMetricsThread(journal, [], tmp_path, interval_sec=60).start()
+    wait_for(lambda: "mlflow.system_metrics.metrics.network_monitor" in sys.modules)
+    thread.close()
+    journal.close()
+    ((record, _),) = read(path)
+    assert set(record.values) >= MACHINE_KEYS
+    assert record.step == 0
 
 
 IMPORTS_AT_ONCE = """

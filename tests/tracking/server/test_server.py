@@ -141,7 +141,7 @@ def test_an_answer_that_comes_byte_by_byte_is_given_up(tmp_path: Path, monkeypat
         with suppress(OSError):
             while True:
                 client, _ = listening.accept()
-                with suppress(OSError):
+                with client, suppress(OSError):
                     client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n{")
                     while not over.wait(0.1):
                         client.sendall(b" ")

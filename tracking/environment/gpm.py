@@ -1,0 +1,111 @@
+"""NVML's GPU performance metrics (GPM), of Hopper and later: what the parts of a GPU did between two readings.
+
+Any user may read them, beside any profiler, and a reading of all takes some hundredth of a millisecond
+(NVML API reference, "GPM Functions").
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+MEBIBYTE = 2**20 / 1e6  # in megabytes
+SHORTEST_SEC = 0.1  # NVML asks for windows of at least this length
+# By NVML's number: the metric's name, and what its value is multiplied by (nvml.h, nvmlGpmMetricId_t).
+METRICS = {
+    2: ("sm_activity_percentage", 1.0),
+    3: ("sm_occupancy_percentage", 1.0),
+    5: ("tensor_activity_percentage", 1.0),
+    10: ("dram_bandwidth_percentage", 1.0),
+    11: ("fp64_activity_percentage", 1.0),
+    12: ("fp32_activity_percentage", 1.0),
+    13: ("fp16_activity_percentage", 1.0),
+    20: ("pcie_transmit_megabytes_per_sec", MEBIBYTE),
+    21: ("pcie_receive_megabytes_per_sec", MEBIBYTE),
+    60: ("nvlink_receive_megabytes_per_sec", MEBIBYTE),
+    61: ("nvlink_transmit_megabytes_per_sec", MEBIBYTE),
+}
+
+
+class Gpm:
+    """The metrics of one GPU, or of one MIG device, whose `handle` it is. `read` raises NVMLError."""
+
+    def __init__(self, pynvml: Any, handle: Any, clock: Callable[[], float] = time.monotonic) -> None:
+        """Take the first reading. Raises NVMLError where GPM may not be read."""
+        self._nvml, self._clock = pynvml, clock
+        self._take = _sampler(pynvml, handle)
+        self._before, self._now = (_sample(self, pynvml) for _ in range(2))
+        self._taken: float | None = None
+        self.read()
+
+    def read(self) -> dict[str, float]:
+        """Each metric, as a mean since the reading before; none at the first, after a failure, or too soon."""
+        now = self._clock()
+        if self._taken is not None and now - self._taken < SHORTEST_SEC:
+            return {}
+        began, self._taken = self._taken is not None, None  # a reading that fails is no beginning
+        self._take(self._now)
+        self._taken = now
+        try:
+            return self._between() if began else {}
+        finally:
+            self._before, self._now = self._now, self._before
+
+    def _between(self) -> dict[str, float]:
+        asked = self._nvml.c_nvmlGpmMetricsGet_t()
+        asked.version, asked.numMetrics = self._nvml.NVML_GPM_METRICS_GET_VERSION, len(METRICS)
+        asked.sample1, asked.sample2 = self._before, self._now
+        for place, number in enumerate(METRICS):
+            asked.metrics[place].metricId = number
+        self._nvml.nvmlGpmMetricsGet(asked)
+        return {
+            name: round(metric.value * factor, 3)
+            for (name, factor), metric in zip(METRICS.values(), asked.metrics, strict=False)
+            if metric.nvmlReturn == self._nvml.NVML_SUCCESS and metric.value >= 0  # NaN where a part is missing
+        }
+
+
+def opened(pynvml: Any, handle: Any) -> Gpm | None:
+    """The metrics of a GPU that has them, if this user may read them; None before Hopper, or with an older driver."""
+    try:
+        if not _supported(pynvml, handle):
+            return None
+        return Gpm(pynvml, handle)
+    except (AttributeError, pynvml.NVMLError):  # an older nvidia-ml-py; no permission, as containers have none for MIG
+        return None
+
+
+def _supported(pynvml: Any, handle: Any) -> bool:
+    return bool(pynvml.nvmlGpmQueryDeviceSupport(_whole(pynvml, handle) or handle).isSupportedDevice)
+
+
+def _whole(pynvml: Any, handle: Any) -> Any | None:
+    """The GPU that a MIG device is a part of; None for a whole GPU."""
+    try:
+        return pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
+    except pynvml.NVMLError:
+        return None
+
+
+def _sampler(pynvml: Any, handle: Any) -> Callable[[Any], None]:
+    whole = _whole(pynvml, handle)
+    if whole is None:
+        return lambda sample: pynvml.nvmlGpmSampleGet(handle, sample)
+    instance = pynvml.nvmlDeviceGetGpuInstanceId(handle)
+    return lambda sample: pynvml.nvmlGpmMigSampleGet(whole, instance, sample)
+
+
+def _sample(owner: Gpm, pynvml: Any) -> Any:
+    """Room for a reading, which is freed with its owner."""
+    sample = pynvml.nvmlGpmSampleAlloc()
+    weakref.finalize(owner, _free, pynvml, sample)
+    return sample
+
+
+def _free(pynvml: Any, sample: Any) -> None:
+    try:
+        pynvml.nvmlGpmSampleFree(sample)
+    except pynvml.NVMLError:
+        return  # the driver is gone, and its memory with it
