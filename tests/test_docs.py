@@ -116,7 +116,18 @@ def test_there_are_commands_to_check() -> None:
 def test_tracking_commands_exist(capsys: pytest.CaptureFixture[str]) -> None:
     asked = behind("tracking") + [(file, words) for file, words in INSTALLED if words[0] != "run"]
     named = {words[0] for _, words in asked if not words[0].startswith("-")}
-    assert named == {"diff", "doctor", "fingerprint", "gate", "import", "mlperf", "report", "stacks", "sync"}
+    assert named == {
+        "ceilings",
+        "diff",
+        "doctor",
+        "fingerprint",
+        "gate",
+        "import",
+        "mlperf",
+        "report",
+        "stacks",
+        "sync",
+    }
     for command in named:
         with pytest.raises(SystemExit) as ended:
             tracking.__main__.main([command, "--help"])

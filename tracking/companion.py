@@ -17,6 +17,7 @@ import psutil
 
 from conf.schema import RunConfig
 from tracking import server
+from tracking.bottleneck import explain
 from tracking.environment import Neighbours, SystemMetricsThread
 from tracking.jobs import MirrorThread, supervision, unfinished
 from tracking.run import Journal, documents, failures, run_folder
@@ -69,7 +70,7 @@ def end(folder: Path, config: RunConfig, pid: int, neighbours: str) -> None:
         failure = failures.killed(folder, KILLED, message)
     with suppress(OSError):
         supervision.record_given_up(folder, config, failure)
-    supervision.end(folder, failure, neighbours)
+    supervision.end(folder, failure, neighbours, explain(folder))
 
 
 def process_of(pid: int) -> psutil.Process | None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tracking.audit import missing, sentences, stacks, tables
+from tracking.audit import limit_tables, missing, sentences, stacks, tables
 from tracking.audit.evidence import OF_TARGETS, Evidence, Tally, computable, name_of
 from tracking.audit.samples import EXACT, Moments, close, marked, moments_of, printed, ratio, tolerance, wilson
 
@@ -81,7 +81,8 @@ def _expected(figure: Mapping[str, Any], evidence: Evidence) -> tuple[Moments | 
     if figure["over"] is None:
         own = evidence.shown(workload, figure["setting"], figure["key"])
         bounded = figure["bound"] == ("≥" if own.num_short else "") and marked(figure["text"], own)
-        return moments_of(own, tables.QUANTITIES.get(figure["figure"], ("", 1.0))[1]), bounded
+        percent = 100.0 if figure["figure"] in limit_tables.NAMES else 1.0
+        return moments_of(own, tables.QUANTITIES.get(figure["figure"], ("", percent))[1]), bounded
     base = evidence.sample(workload, figure["over"], figure["key"])
     mine, other = (evidence.devices(workload, figure[role]) for role in ("setting", "over"))
     assert mine

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tracking.audit import limits
 from tracking.audit.run_figures import BEST, COMPUTED, JournalFigures
 from tracking.audit.samples import Pair, Sample, corrected, pair_of, wilson
 
@@ -169,11 +170,11 @@ class Evidence:
 
 
 def of_any_run(key: str) -> bool:
-    return key in ("time/epoch_sec", "epochs/trained") or key.startswith(("throughput/", BEST))
+    return key in ("time/epoch_sec", "epochs/trained") or key.startswith(("throughput/", limits.PREFIX, BEST))
 
 
 def computable(key: str) -> bool:
-    return key in COMPUTED or key.startswith(BEST)
+    return key in COMPUTED or key.startswith((BEST, limits.PREFIX))
 
 
 def rest(setting: Labels) -> Labels:

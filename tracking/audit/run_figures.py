@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from tracking.audit import limits
 from tracking.audit.samples import falls, meets
 
 EVALUATED = "eval_accuracy"
@@ -141,7 +142,14 @@ class JournalFigures:
     def _computed(self, key: str) -> float | None:
         if key.startswith(BEST):
             return self.best(key.removeprefix(BEST))
+        if key.startswith(limits.PREFIX):
+            return self.shares.get(key.removeprefix(limits.PREFIX).removesuffix("_fraction"))
         return COMPUTED[key](self) if key in COMPUTED else None
+
+    @cached_property
+    def shares(self) -> dict[str, float]:
+        """Of its time, by what limited it."""
+        return limits.shares(self.rows, self.folder)
 
     def best(self, metric: str) -> float | None:
         """The largest value that an evaluation found, or of a loss the smallest."""

@@ -225,3 +225,16 @@ def significant(text: str, number: float | None, digits: int, near: float) -> bo
         return number is None and not text
     unit = 10.0 ** (math.floor(math.log10(abs(number))) - digits + 1) if number else 0.0
     return abs(float(text) - number) <= 0.5 * unit * (1 + 1e-6) + near * max(abs(number), 1.0)
+
+
+def says_mean(sample: Sample, scale: float, text: str, near: float) -> bool:
+    expected = moments_of(sample, scale)
+    if expected is None:
+        return not text
+    return marked(text, sample) and says(text, len(sample), expected[1:], near)
+
+
+def says(text: str, n: int, numbers: Sequence[float | None], near: float) -> bool:
+    """Whether a cell says these numbers; where it says of how many runs, whether those are n."""
+    words, _, of = text.partition(" (n=")
+    return (not of or of == f"{n})") and printed(words, numbers, near)

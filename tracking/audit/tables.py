@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tracking.audit import missing, stacks
+from tracking.audit import limit_tables, missing, stacks
 from tracking.audit.evidence import OF_TARGETS, Evidence, Labels, Tally, computable, name_of, rest
 from tracking.audit.run_figures import BEST, JournalFigures
-from tracking.audit.samples import Pair, Sample, marked, moments_of, printed, ratio, significant, tolerance
+from tracking.audit.samples import (
+    Pair,
+    Sample,
+    marked,
+    moments_of,
+    printed,
+    ratio,
+    says,
+    says_mean,
+    significant,
+    tolerance,
+)
 from tracking.audit.sentences import of_pair
 from tracking.audit.stack_choice import choice_of
 
@@ -80,19 +91,12 @@ def settings(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) 
                 good = _says_ratio(evidence, workload, setting, shown, RATIOS[heading], text)
             else:
                 key, scale = QUANTITIES.get(heading) or (BEST + heading.removeprefix("best "), 1.0)
-                good = _says_mean(evidence.shown(workload, setting, key), scale, text, tolerance(key))
+                good = says_mean(evidence.shown(workload, setting, key), scale, text, tolerance(key))
             yield f"{name_of(setting)}, {heading}", text, good
 
 
 def _says_param(text: str, runs: Sequence[JournalFigures], key: str) -> bool:
     return set(filter(None, text.split(", "))) == {str(run.params[key]) for run in runs if key in run.params}
-
-
-def _says_mean(sample: Sample, scale: float, text: str, near: float) -> bool:
-    expected = moments_of(sample, scale)
-    if expected is None:
-        return not text
-    return marked(text, sample) and _says(text, len(sample), expected[1:], near)
 
 
 def _says_ratio(
@@ -111,13 +115,7 @@ def _says_ratio(
         return not text
     expected, sign = quotient
     signed = text.startswith(f"{sign} ") if sign else not text.startswith(("≥", "≤"))
-    return signed and _says(text, expected[0], expected[1:], tolerance(key))
-
-
-def _says(text: str, n: int, numbers: Sequence[float | None], near: float) -> bool:
-    """Whether a cell says these numbers; where it says of how many runs, whether those are n."""
-    words, _, of = text.partition(" (n=")
-    return (not of or of == f"{n})") and printed(words, numbers, near)
+    return signed and says(text, expected[0], expected[1:], tolerance(key))
 
 
 def pairs(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> Claims:
@@ -230,7 +228,7 @@ def own_beside_published(evidence: Evidence, table: Mapping[str, Any], rows: Seq
         for heading, text in own[0].items() if own else ():
             if heading in QUANTITIES:
                 key, scale = QUANTITIES[heading]
-                good = _says_mean(evidence.sample(workload, setting, key), scale, text, tolerance(key))
+                good = says_mean(evidence.sample(workload, setting, key), scale, text, tolerance(key))
                 yield f"{name}, {heading}", text, good
             elif heading == "reached":
                 yield f"{name}, {heading}", text, text == evidence.share(workload, setting)
@@ -240,6 +238,7 @@ def own_beside_published(evidence: Evidence, table: Mapping[str, Any], rows: Seq
 
 CHECKS: dict[str, Callable[[Evidence, Mapping[str, Any], Sequence[Row]], Claims]] = {
     "settings": settings,
+    "limits": limit_tables.limited,
     "pairs": pairs,
     "stacks": best_and_worst,
     "missing": missing.rows_of,

@@ -18,10 +18,10 @@ from tracking.commands import completion
 from tracking.commands.command import REFUSED, WRONG, Answer, Command, Refused
 from tracking.commands.diff import DIFF
 from tracking.commands.doctor import DOCTOR
-from tracking.commands.fingerprint import FINGERPRINT
 from tracking.commands.follow import FOLLOW
 from tracking.commands.gate import GATE
 from tracking.commands.import_logs import IMPORT
+from tracking.commands.machine import CEILINGS, FINGERPRINT
 from tracking.commands.mlperf import MLPERF
 from tracking.commands.report import REPORT
 from tracking.commands.stacks import STACKS
@@ -29,7 +29,7 @@ from tracking.commands.sync import SYNC
 from tracking.terminal import LastingStream
 
 Others = Sequence[tuple[str, str]]  # name and summary of each
-COMMANDS = (DIFF, DOCTOR, FINGERPRINT, FOLLOW, GATE, IMPORT, MLPERF, REPORT, STACKS, SYNC)
+COMMANDS = (CEILINGS, DIFF, DOCTOR, FINGERPRINT, FOLLOW, GATE, IMPORT, MLPERF, REPORT, STACKS, SYNC)
 EXIT_CODES = """\
 exit codes, of every command:
   0  all is well: nothing is wrong, slower or left

@@ -10,6 +10,7 @@ from tracking.environment import fingerprint, libraries, nvml, processes
 from tracking.environment.cache_folder import cache
 from tracking.environment.fingerprint import Collector, git_tags
 from tracking.environment.fingerprint_table import format_table
+from tracking.environment.gpm import gpu_counters
 from tracking.environment.host import COMPUTING_VARIABLES
 from tracking.environment.mlflow_import import importing_mlflow
 from tracking.environment.neighbours import Neighbours, compute_processes_of
@@ -25,6 +26,7 @@ __all__ = [
     "fingerprint",
     "format_table",
     "git_tags",
+    "gpu_counters",
     "importing_mlflow",
     "libraries",
     "nvml",

@@ -15,6 +15,7 @@ MEBIBYTE = 2**20 / 1e6  # in megabytes
 SHORTEST_SEC = 0.1  # NVML asks for windows of at least this length
 # By NVML's number: the metric's name, and what its value is multiplied by (nvml.h, nvmlGpmMetricId_t).
 METRICS = {
+    1: ("engine_activity_percentage", 1.0),
     2: ("sm_activity_percentage", 1.0),
     3: ("sm_occupancy_percentage", 1.0),
     5: ("tensor_activity_percentage", 1.0),
@@ -74,6 +75,20 @@ def opened(pynvml: Any, handle: Any) -> Gpm | None:
             return None
         return Gpm(pynvml, handle)
     except (AttributeError, pynvml.NVMLError):  # an older nvidia-ml-py; no permission, as containers have none for MIG
+        return None
+
+
+def gpu_counters(uuid: str) -> Gpm | None:
+    """The metrics of a GPU by its UUID; None where there are none, or no driver."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # no such module, no driver, by whatever exception
+        return None
+    try:
+        return opened(pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"))
+    except pynvml.NVMLError:
         return None
 
 

@@ -31,7 +31,8 @@ def gpu_sensors(uuid: str, rates: Rates) -> dict[str, Sensor]:
     sample = sampled(monitor)
     made: dict[str, Sensor] = {
         gpu: lambda: {key.replace("gpu_0", gpu, 1): value for key, value in sample().items()},
-        f"{gpu} clock": lambda: _throttled(pynvml, handle, gpu),
+        f"{gpu} clock": lambda: _clock(pynvml, handle, gpu),
+        f"{gpu} throttling": lambda: _throttled(pynvml, handle, gpu),
     }
     metrics = gpm.opened(pynvml, handle)
     if metrics is not None:
@@ -41,6 +42,13 @@ def gpu_sensors(uuid: str, rates: Rates) -> dict[str, Sensor]:
         f"{gpu} PCIe": lambda: _pcie(pynvml, handle, gpu),
         f"{gpu} NVLink": lambda: rates.per_sec(gpu, _nvlink_megabytes(pynvml, handle, gpu)),
     }
+
+
+def _clock(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
+    """The clock of the multiprocessors now, as a share of the highest that they have."""
+    now = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)
+    most = pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)
+    return {f"{gpu}_sm_clock_percentage": round(100.0 * now / most, 2)}
 
 
 def _throttled(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:

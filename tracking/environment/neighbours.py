@@ -61,9 +61,10 @@ class Neighbours:
         return min(len(self._cpus), self._quota)
 
     def sample(self) -> dict[str, float]:
-        """`neighbours_cpu_percentage`: the share of the run's cores that others had since the sample before.
+        """The shares of the run's cores that it and others had since the sample before.
 
-        Who else computes on its GPUs is noted, too. Raises OSError where there is no /proc.
+        `run_cpu_percentage` and `neighbours_cpu_percentage`; who else computes on its GPUs is noted, too. Raises
+        OSError where there is no /proc.
         """
         there = processes.running(self._proc)
         ours = self._ours(there)
@@ -81,7 +82,10 @@ class Neighbours:
         self._watched_sec += now - before[0]
         self._taken_sec += taken
         self._stolen_sec += stolen - before[2]
-        return {"neighbours_cpu_percentage": 100 * min(1.0, taken / (self.cores * (now - before[0])))}
+        there_were = self.cores * (now - before[0])
+        used = max(0.0, own - before[3])  # less than nothing where a process of the run's has ended
+        shares = {"run_cpu_percentage": used / there_were, "neighbours_cpu_percentage": taken / there_were}
+        return {key: 100 * min(1.0, share) for key, share in shares.items()}
 
     def tag(self) -> str:
         """Who took more than may be passed over: `cpu: 93 % of 2 cores (stress); gpu 0: 1 process`; empty for nobody.

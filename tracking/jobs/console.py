@@ -184,6 +184,8 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
     if result.nodes:
         took = ", ".join(f"{row['node']} {row['step_ms']:.3g} ms" for row in result.nodes)
         rows.append(("a step, by node", took))
+    if result.bottleneck:
+        rows.append(("limited by", result.bottleneck["words"]))
     if result.neighbours:
         rows.append(("neighbours", result.neighbours))
     rows.append(("world size", f"{metrics['world_size']:g}" if "world_size" in metrics else "not known"))

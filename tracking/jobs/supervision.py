@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
+from typing import Any, Protocol
 
 import psutil
 
 from conf.schema import RunConfig
 from tracking import mlperf
+from tracking.bottleneck import explain
 from tracking.environment import Neighbours, SystemMetricsThread, git_tags
 from tracking.jobs.several.nodes import NodeFailed, Nodes
 from tracking.run import Failure, Journal, Record, Result, WorkerLog, attempts, failures, journal, run_folder
@@ -104,7 +105,7 @@ def run_job(
         failure = failures.trouble(error)
     with suppress(OSError):  # a full disk: then a comparison has to do without
         record_given_up(folder, config, failure)
-    result = end(folder, failure, neighbours.tag() if neighbours else "")
+    result = end(folder, failure, neighbours.tag() if neighbours else "", explain(folder))
     with suppress(OSError):  # a full disk: the run has its result
         mlperf.write(folder)
     return result
@@ -237,20 +238,23 @@ def stopped(folder: Path, error: Interrupted) -> Result:
     return end(folder, Failure(f"signal:{error.signum}", f"stopped by {error}", failures.last_words(folder)))
 
 
-def end(folder: Path, failure: Failure | None, neighbours: str = "") -> Result:
-    """The run's result, written where there is none. What a worker has finished stays finished.
+def end(
+    folder: Path, failure: Failure | None, neighbours: str = "", bottleneck: dict[str, Any] | None = None
+) -> Result:
+    """The run's result, written where there is none: what a worker has finished stays finished.
 
-    `neighbours` are those beside it, of whom the worker knows nothing (see tracking.environment.neighbours).
-    """
+    With who was beside it, and what limited it."""
+    seen: dict[str, Any] = {"neighbours": neighbours, "bottleneck": bottleneck}
+    known = {name: value for name, value in seen.items() if value}
     own = run_folder.read_result(folder)
     if own is not None and (failure is None or own.status == "finished"):
-        if not neighbours:
+        if not known:
             return own
-        result = dataclasses.replace(own, neighbours=neighbours)
+        result = dataclasses.replace(own, **known)
     else:
         assert failure is not None
         status = "killed" if failure.kind.startswith("signal:") else "failed"
-        result = Result(status, failure=failure, neighbours=neighbours)
+        result = Result(status, failure=failure, **known)
     with suppress(OSError):  # no room even for that: `sync` ends the run when there is
         run_folder.write_result(folder, result)
     return result

@@ -15,12 +15,14 @@ from tracking.measure import clock, node_spread, summary, throughput
 
 if TYPE_CHECKING:
     from tracking.measure.callback import TrialCallback as TrialCallback
+    from tracking.measure.exchange import ExchangeTimer as ExchangeTimer
     from tracking.measure.failure_kind import classify as classify
     from tracking.measure.meter import Meter as Meter
     from tracking.measure.meter import NonFiniteLoss as NonFiniteLoss
     from tracking.measure.ranks import Ranks as Ranks
 
 __all__ = [
+    "ExchangeTimer",
     "Meter",
     "NonFiniteLoss",
     "Ranks",
@@ -32,6 +34,7 @@ __all__ = [
     "throughput",
 ]
 WITH_TORCH = {
+    "ExchangeTimer": "exchange",
     "Meter": "meter",
     "NonFiniteLoss": "meter",
     "Ranks": "ranks",

@@ -64,14 +64,15 @@ class StepTimer:
         starts = [chunk.previous, *chunk.done[:-1]]
         return torch.tensor(
             [
-                [self._between(start, end) for start, end in zip(starts, chunk.done, strict=True)],
-                [self._between(start, ready) for start, ready in zip(starts, chunk.ready, strict=True)],
+                [self.between(start, end) for start, end in zip(starts, chunk.done, strict=True)],
+                [self.between(start, ready) for start, ready in zip(starts, chunk.ready, strict=True)],
                 [float(loss) for loss in chunk.losses] or [math.nan] * len(chunk.done),
             ],
             dtype=torch.float64,
         )
 
-    def _between(self, start: object, end: object) -> float:
+    def between(self, start: object, end: object) -> float:
+        """Seconds between two marks that the device has passed."""
         if self._cuda:
             return start.elapsed_time(end) / 1e3  # type: ignore[attr-defined,no-any-return]
         return end - start  # type: ignore[operator,no-any-return]

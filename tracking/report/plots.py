@@ -20,7 +20,7 @@ from tracking.compare import (
     speed_up,
     time_to_event,
 )
-from tracking.report import charts, stack_chart
+from tracking.report import charts, roofline_chart, stack_chart
 from tracking.report.drawing import MOST_BARS, MOST_LINES, Lines, Point, png
 from tracking.report.plot_data import (
     COST,
@@ -86,6 +86,8 @@ class Plotter:
                 if plot:
                     yield Plot(f"{number}-{plot.name}", f"{task.title}: {plot.caption}", plot.png)
         if self.means and (plot := self.mean_utilisation()):
+            yield plot
+        if plot := self.roofline():
             yield plot
 
     def accuracy(self, task: Task) -> Plot | None:
@@ -216,6 +218,15 @@ class Plotter:
         of = "over the middle runs of each workload's settings"
         caption = f"Mean utilisation on the clock, {of}; error bars are standard errors"
         return Plot("mean-utilisation", caption, png(charts.mean_utilisation(panels)))
+
+    def roofline(self) -> Plot | None:
+        panels, num_without = roofline_chart.rooflines(self._store, self._workloads)
+        if not panels:
+            return None
+        caption = "Rooflines: ceilings measured on the same hardware; error bars are standard errors, dots are runs"
+        if num_without:
+            caption += f"; {num_without} runs on GPUs have no place, since bytes, FLOPs or ceilings were not measured"
+        return Plot("roofline", caption, png(roofline_chart.draw(panels)))
 
     @cached_property
     def means(self) -> dict[str, dict[str, list[float]]]:

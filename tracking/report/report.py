@@ -10,6 +10,7 @@ from typing import Any
 from tracking.compare import Comparison, Setting, Task, confounding, estimates, grouping, is_stack, missing
 from tracking.mirror import UID_TAG
 from tracking.report import sentences, stack_tables, tables
+from tracking.report.limit_tables import limits_table
 from tracking.report.plot_data import COST, TIME
 from tracking.report.plots import Plot, Plotter
 from tracking.report.sentences import Sentence
@@ -111,6 +112,9 @@ def _add_workload(report: Report, task: Task, store: Runs) -> None:
     table, figures = tables.settings_table(task, report.axes)
     report.tables.append(table)
     report.figures += figures
+    if limits := limits_table(task, report.axes):
+        report.tables.append(limits[0])
+        report.figures += limits[1]
     pairs = estimates.compare(task, report.metric)
     report.comparisons += [(task.title, pair) for pair in pairs]
     if pairs:

@@ -95,6 +95,8 @@ class Result:
     # Of several machines, slowest first: node, step_ms (mean of a step), data_wait_fraction (of its slowest rank).
     nodes: list[dict[str, Any]] = field(default_factory=list)
     neighbours: str = ""  # other processes that took cores or GPUs from the run; empty for none, or none that was seen
+    # What limited the run: cause, words, shares (of its time, by cause), evidence and missing (tracking.bottleneck).
+    bottleneck: dict[str, Any] = field(default_factory=dict)
 
 
 def create(root: Path, name: str) -> Path:

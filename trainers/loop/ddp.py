@@ -12,6 +12,8 @@ from pytorch_lightning.strategies import DDPStrategy
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from tracking.measure import ExchangeTimer
+
 
 def overlaps(asked: bool | None, topology: str) -> bool:
     """Whether gradients are exchanged during the backward pass, on GPUs of this class (see tracking.environment).
@@ -48,9 +50,11 @@ class AfterTheStep(DDPStrategy):
     def configure_ddp(self) -> None:
         assert self.lightning_module is not None
         self._gradients = Gradients(self.lightning_module)
+        self.exchange = ExchangeTimer(self.root_device)
 
     def post_backward(self, closure_loss: torch.Tensor) -> None:
-        self._gradients.average()
+        with self.exchange:
+            self._gradients.average()
 
 
 class Gradients:

@@ -12,9 +12,10 @@ import pytorch_lightning as pl
 import torch
 
 from conf.schema import RunConfig
-from tracking.measure import throughput
+from tracking.measure import Ranks
 from tracking.run import Journal
 from trainers.loop import precision
+from trainers.loop.ddp import AfterTheStep
 from trainers.loop.kept.trained_model import BestWeights
 from trainers.loop.memory import naming_the_batch_that_fits
 from trainers.loop.warmup import flops_per_sample, warm_up
@@ -29,13 +30,12 @@ class OffTheClock:
     run_dir: Path
     shard: Shard
     log: Journal | None
-    gpu: str  # its name; empty where it is not known
     module: TrialModule
     data: Data
     best: BestWeights | None
     test_loader: Loader | None
     evaluate: bool  # whether the data have an evaluation
-    flops_per_sample: float | None = None  # the model's, where it is known what the GPU can do
+    flops_per_sample: float | None = None  # the model's, of runs on GPUs
     test_metrics: dict[str, float] = field(default_factory=dict)
 
     def prepare(self, trainer: pl.Trainer) -> None:
@@ -45,8 +45,9 @@ class OffTheClock:
         config, device, module = self.config, self.shard.device, self.module
         batch_size = config.device_batch_size()
         precision.check(trainer, config.precision, device)
-        if self.gpu in throughput.PEAK_FLOPS:
+        if config.on_gpu():
             self.flops_per_sample = flops_per_sample(trainer, module, self.data.example_batches(8, device)[0])
+            self._note("model_flops", per_sample=self.flops_per_sample, num_devices=config.world_size())
         if config.compiled():
             module.compile_hot_path()
         autocast = trainer.precision_plugin.train_step_context
@@ -54,7 +55,11 @@ class OffTheClock:
             warm_up(trainer, module, self.data.example_batches(batch_size, device), self.evaluate)
 
     def conclude(self, trainer: pl.Trainer) -> None:
-        """Evaluate on the samples kept for it, note what the data held, and plot what was found."""
+        """Evaluate on the samples kept for it, note what the exchange took and the data held, and plot."""
+        if isinstance(trainer.strategy, AfterTheStep):
+            exchange_sec = trainer.strategy.exchange.mean_sec(Ranks(self.shard.world_size))
+            if exchange_sec is not None:
+                self._note("gradient_exchange", mean_ms=1e3 * exchange_sec)
         if self.test_loader is not None:
             self.test_metrics |= evaluate_test(trainer, self.module, self.test_loader)
         if self.log:
@@ -62,6 +67,10 @@ class OffTheClock:
                 self.log.tags(data_version(self.data))
             with dispensable("plots"):
                 self.module.write_report(self.run_dir)
+
+    def _note(self, key: str, **values: float) -> None:
+        if self.log:
+            self.log.event(key, **values)
 
 
 def evaluate_test(trainer: pl.Trainer, module: TrialModule, loader: Loader) -> dict[str, float]:

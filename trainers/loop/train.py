@@ -48,7 +48,7 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
         log.event("train_samples", num_train)
         log.event("eval_samples", num_eval_samples(data, shard))
     best = best_weights(config, holds=shard.rank == 0, evaluate=eval_loader is not None)
-    unclocked = OffTheClock(config, run_dir, shard, log, gpu, module, data, best, test_loader, eval_loader is not None)
+    unclocked = OffTheClock(config, run_dir, shard, log, module, data, best, test_loader, eval_loader is not None)
     callback = TrialCallback(
         config, shard.device, log, unclocked.prepare, unclocked.conclude, best.evaluated if best else None
     )

@@ -9,6 +9,7 @@ class FakeNvml(types.ModuleType):
     """A machine of four GPUs named GPU-0 to GPU-3, as much of nvidia-ml-py as is asked for."""
 
     NVML_SUCCESS = 0
+    NVML_CLOCK_SM = 1
     NVML_PCIE_UTIL_TX_BYTES, NVML_PCIE_UTIL_RX_BYTES = 0, 1
     NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX = 138, 139
 
@@ -63,6 +64,12 @@ class FakeNvml(types.ModuleType):
     def nvmlDeviceGetEnforcedPowerLimit(self, handle: int) -> int:
         return 700_000
 
+    def nvmlDeviceGetClockInfo(self, handle: int, clock: int) -> int:
+        return 1485
+
+    def nvmlDeviceGetMaxClockInfo(self, handle: int, clock: int) -> int:
+        return 1980
+
     def nvmlDeviceGetPcieThroughput(self, handle: int, counter: int) -> int:
         return [7000, 12000][counter]
 
@@ -113,8 +120,8 @@ class HopperNvml(FakeNvml):
         return types.SimpleNamespace(version=0, numMetrics=0, sample1=None, sample2=None, metrics=places)
 
     def nvmlGpmMetricsGet(self, asked: types.SimpleNamespace) -> None:
-        assert (asked.version, asked.numMetrics) == (1, 11)
+        assert (asked.version, asked.numMetrics) == (1, 12)
         for metric in asked.metrics[: asked.numMetrics]:
             metric.value = float(metric.metricId * (asked.sample2.at - asked.sample1.at))
             metric.nvmlReturn = 3 if metric.metricId == self.ABSENT else 0
-        asked.metrics[0].value = float("nan")
+        asked.metrics[1].value = float("nan")

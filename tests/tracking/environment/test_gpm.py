@@ -15,6 +15,7 @@ from tracking.environment.system_metrics import SystemMetrics
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 ACTIVITY = {
+    "engine_activity_percentage": 1.0,
     "sm_occupancy_percentage": 3.0, "tensor_activity_percentage": 5.0, "dram_bandwidth_percentage": 10.0,
     "fp64_activity_percentage": 11.0, "fp16_activity_percentage": 13.0,
 }  # fmt: skip
@@ -41,7 +42,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, fake: HopperNvml) -> HopperNvml:
 def of_gpu(values: dict[str, float], index: int = 2) -> dict[str, float]:
     """A GPU's metrics by their names alone, but for MLflow's own."""
     prefix = f"system/gpu_{index}_"
-    known = ("memory", "utilization", "power", "thermal")
+    known = ("memory", "utilization", "power", "thermal", "sm_clock")
     return {
         key.removeprefix(prefix): value
         for key, value in values.items()

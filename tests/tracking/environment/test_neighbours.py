@@ -113,16 +113,16 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 def test_a_run_alone_has_no_neighbours(machine: Machine) -> None:
     watched = machine.watched()
     machine.run(10, p100=0.1, p200=0.4, p300=1.4, p50=0.1)  # its own, and the kernel's
-    assert watched.sample() == {"neighbours_cpu_percentage": pytest.approx(0.0)}
+    assert watched.sample() == pytest.approx({"run_cpu_percentage": 100.0, "neighbours_cpu_percentage": 0.0}, abs=1e-9)
     machine.run(10, p300=1.8, p400=0.1)
-    assert watched.sample() == {"neighbours_cpu_percentage": pytest.approx(5.0)}
+    assert watched.sample() == pytest.approx({"run_cpu_percentage": 90.0, "neighbours_cpu_percentage": 5.0})
     assert watched.tag() == ""
 
 
 def test_who_takes_more_than_a_tenth_is_named_with_the_share(machine: Machine) -> None:
     watched = machine.watched()
     machine.run(10, p300=0.2, p400=1.8)
-    assert watched.sample() == {"neighbours_cpu_percentage": pytest.approx(90.0)}
+    assert watched.sample() == pytest.approx({"run_cpu_percentage": 10.0, "neighbours_cpu_percentage": 90.0})
     machine.run(10, p300=1.0, p400=1.0)
     watched.sample()
     assert watched.tag() == "cpu: 70 % of 2 cores (stress)"

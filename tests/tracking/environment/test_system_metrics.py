@@ -65,6 +65,7 @@ def test_only_the_gpus_in_use_are_sampled_under_their_own_index(nvml: FakeNvml, 
         "system/gpu_2_pcie_transmit_megabytes_per_sec": 7.0,
         "system/gpu_2_power_throttled_percentage": 100.0,
         "system/gpu_2_thermal_throttled_percentage": 0.0,
+        "system/gpu_2_sm_clock_percentage": 75.0,
     }
     nvml.broken.clear()  # now GPU-1 is a MIG device of the GPU with the index 3
     assert "system/node_1/gpu_3_memory_usage_megabytes" in SystemMetrics(["GPU-1"], tmp_path, node="node_1").sample()

@@ -1,0 +1,115 @@
+"""The shares of a run's time once more, from its journal's rows and the ceilings that its folder keeps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+PREFIX = "bottleneck/"
+Row = Mapping[str, Any]
+Spans = list[tuple[float, float]]
+
+
+def shares(rows: Sequence[Row], folder: Path) -> dict[str, float]:
+    """By cause, each rounded as it is journaled; empty where the run has no timed window."""
+    last = max((place for place, row in enumerate(rows) if row.get("key") == "resume"), default=-1)
+    events = [row for row in rows[last + 1 :] if row["kind"] == "event"]
+    at = {row["key"]: row["clock_sec"] for row in reversed(events)}
+    if "run_start" not in at or "run_stop" not in at:
+        return {}
+    begin, total = at["run_start"], at["run_stop"] - at["run_start"]
+    timed = [row for row in events if begin <= row["clock_sec"] <= begin + total]
+    spans = _training(timed)
+    training = sum(end - start for start, end in spans) / total
+    taken = {name: _between(timed, key) / total for name, key in (("evaluation", "eval"), ("checkpoint", "checkpoint"))}
+    left = training
+    for name, share in _in_order(timed, events, rows, folder, spans, training, total):
+        taken[name] = max(0.0, min(left, share))
+        left -= taken[name]
+    taken["unknown"] = max(0.0, 1.0 - sum(taken.values()))
+    return {name: round(share, 4) for name, share in taken.items()}
+
+
+def _in_order(
+    timed: Sequence[Row], events: Sequence[Row], rows: Sequence[Row], folder: Path, spans: Spans, training: float,
+    total: float,
+) -> Iterator[tuple[str, float]]:  # fmt: skip
+    windows = [row["values"] for row in timed if row["key"] == "throughput_window"]
+    waits = [sum(waited) for waited in zip(*(window.get("rank_wait_ms") or [] for window in windows), strict=False)]
+    if waits:
+        yield "data", max(waits) / 1e3 / total
+    exchanged = [row["values"]["mean_ms"] for row in events if row["key"] == "gradient_exchange"]
+    if exchanged:
+        yield "exchange", exchanged[0] * sum(len(window.get("step_ms") or []) for window in windows) / 1e3 / total
+    said = _means(rows, spans)
+    waited = min(training, max(waits, default=0.0) / 1e3 / total)
+    if "engine_activity" in said:
+        yield "host", training * (1 - said["engine_activity"] / 100) - waited
+    work = {"dram": "dram_bandwidth", "tensor": "tensor_activity"}
+    reached = _reached(rows, folder)
+    parts = {name: training * said[key] / reached[name] for name, key in work.items() if key in said}
+    yield from sorted(parts.items(), key=lambda part: -part[1])
+    if "sm_clock" in said:
+        held = max(said.get("power_throttled", 0.0), said.get("thermal_throttled", 0.0))
+        yield "power", training * held / 100 * (1 - said["sm_clock"] / 100)
+    elif "run_cpu" in said:
+        yield "processor", training * said["run_cpu"] / 100
+
+
+def _training(timed: Sequence[Row]) -> Spans:
+    """From an epoch's start, or the end of what stopped it, to its end or the next stop."""
+    spans: Spans = []
+    since = None
+    for row in timed:
+        if row["key"] in ("epoch_start", "eval_stop", "checkpoint_stop"):
+            since = row["clock_sec"]
+        elif row["key"] in ("epoch_stop", "eval_start", "checkpoint_start", "run_stop") and since is not None:
+            spans.append((since, row["clock_sec"]))
+            since = None
+    return spans
+
+
+def _between(timed: Sequence[Row], name: str) -> float:
+    starts, stops = ([row["clock_sec"] for row in timed if row["key"] == f"{name}_{end}"] for end in ("start", "stop"))
+    return sum(stop - start for start, stop in zip(starts, stops, strict=False))
+
+
+def _means(rows: Sequence[Row], spans: Spans) -> dict[str, float]:
+    """What the sensors of percentages said within the spans, over all GPUs, by name without `gpu_N_`."""
+    sampled = [row for row in rows if row["kind"] == "metrics" and any(_own(key) for key in row["values"])]
+    sums: dict[str, list[float]] = {}
+    for before, row in pairwise(sampled):
+        start, end = before["clock_sec"], row["clock_sec"]
+        inside = sum(max(0.0, min(end, last) - max(start, first)) for first, last in spans)
+        if not inside or inside < (end - start) / 2:
+            continue
+        here: dict[str, list[float]] = {}
+        for key, value in row["values"].items():
+            name = key.removeprefix("system/").removesuffix("_percentage")
+            if name != key and name.startswith("gpu_"):
+                name = name.split("_", 2)[2]
+            here.setdefault(name, []).append(value)
+        for name, values in here.items():
+            weighed = sums.setdefault(name, [0.0, 0.0])
+            weighed[0] += inside * sum(values) / len(values)
+            weighed[1] += inside
+    return {name: total / weight for name, (total, weight) in sums.items()}
+
+
+def _own(key: str) -> bool:
+    return key.startswith("system/") and key.count("/") == 1
+
+
+def _reached(rows: Sequence[Row], folder: Path) -> dict[str, float]:
+    """What the counters reach at the ceilings; 100 where none were measured."""
+    path = folder / "ceilings.json"
+    kept = json.loads(path.read_text(encoding="utf-8"))["ceilings"] if path.exists() else {}
+    precision = next((row["values"]["precision"] for row in rows if "precision" in row["values"]), "")
+    counters = {
+        "dram": kept.get("copy", {}).get("counters", {}).get("dram_bandwidth_percentage"),
+        "tensor": kept.get(f"matmul/{precision}", {}).get("counters", {}).get("tensor_activity_percentage"),
+    }
+    return {name: value or 100.0 for name, value in counters.items()}

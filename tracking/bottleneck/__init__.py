@@ -1,0 +1,14 @@
+"""What limited a run: shares of its time that add up, its place under the roofline, and how much it moved.
+
+Everything here is made from what a run has measured, and from ceilings that were measured on the same hardware. A cause
+that was not measured is not named. docs/measurement.md has the rules.
+"""
+
+from __future__ import annotations
+
+from tracking.bottleneck import ceilings, roofline
+from tracking.bottleneck.ceilings import Ceilings
+from tracking.bottleneck.of_run import Findings, examine, explain
+from tracking.bottleneck.shares import NAMES, limit
+
+__all__ = ["NAMES", "Ceilings", "Findings", "ceilings", "examine", "explain", "limit", "roofline"]

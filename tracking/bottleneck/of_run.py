@@ -1,0 +1,150 @@
+"""What limited one run, from its folder alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tracking.bottleneck import activity, ceilings, roofline, shares
+from tracking.bottleneck.ceilings import DRAM, TENSOR, Ceilings
+from tracking.measure import clock
+from tracking.run import Journal, Record, attempts, journal, run_folder
+
+EXCHANGE = "gradient_exchange"  # the event that says how long it takes: tracking.measure
+GPU_EVIDENCE = (
+    "engine_activity", "sm_activity", "tensor_activity", "dram_bandwidth", "power_throttled", "thermal_throttled",
+    "sm_clock",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Findings:
+    """`metrics` are by MLflow key; `bottleneck` is what result.json keeps: cause, words, shares, evidence, missing."""
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    bottleneck: dict[str, Any] = field(default_factory=dict)
+
+
+def explain(folder: Path) -> dict[str, Any]:
+    """What limited the run that has just ended, for its result; its figures are journaled.
+
+    Nothing where that fails, on a full disk or by a clock that went back: a run needs no why.
+    """
+    try:
+        records = [record for record, _ in journal.read(folder / run_folder.JOURNAL)]
+        ceilings.keep_beside(folder, _tags(records))
+        findings = examine(folder)
+        if findings.metrics:
+            log = Journal(folder / run_folder.JOURNAL)
+            log.metrics(findings.metrics)
+            log.close()
+    except (OSError, ValueError, ArithmeticError) as error:
+        logging.getLogger(__name__).warning("not known what limited the run: %s: %s", type(error).__name__, error)
+        return {}
+    return findings.bottleneck
+
+
+def examine(folder: Path) -> Findings:
+    """Nothing where the run never trained. Raises OSError, and ValueError where the folder holds something else."""
+    records = [record for record, _ in journal.read(folder / run_folder.JOURNAL)]
+    events = attempts.split([record for record in records if record.kind == "event"])[-1]
+    start, stop = clock.first(events, "run_start"), clock.first(events, "run_stop")
+    if start is None or stop is None or stop.clock_sec <= start.clock_sec:
+        return Findings()
+    tags = _tags(records)
+    measured = ceilings.beside(folder)
+    spent, means = _clock(events, start, stop), activity.means(records, training_spans(events))
+    dram, tensor = _ceiling_shares(measured, str(_precision(records)))
+    divided = shares.divide(spent, means, dram, tensor)
+    words = shares.words(divided)
+    why = {
+        "cause": shares.limit(divided),
+        "words": words,
+        "shares": {name: round(share, 4) for name, share in divided.items()},
+        "evidence": _evidence(means),
+        "missing": _missing(tags, means, spent, measured),
+    }
+    metrics = {f"bottleneck/{name}_fraction": round(share, 4) for name, share in divided.items()}
+    metrics |= activity.traffic(records, (start.clock_sec, stop.clock_sec))
+    point = roofline.point(events, means, measured)
+    return Findings(metrics | roofline.metrics(point), why)
+
+
+def training_spans(events: Sequence[Record]) -> list[activity.Span]:
+    """From each epoch's start to its end, without evaluations and checkpoints, on the monotonic clock."""
+    spans: list[activity.Span] = []
+    begun: float | None = None
+    for event in events:
+        if event.key in ("epoch_start", "eval_stop", "checkpoint_stop"):
+            begun = event.clock_sec
+        elif event.key in ("epoch_stop", "eval_start", "checkpoint_start", "run_stop") and begun is not None:
+            spans.append((begun, event.clock_sec))
+            begun = None
+    return spans
+
+
+def _clock(events: Sequence[Record], start: Record, stop: Record) -> shares.Clock:
+    within = [event for event in events if start.clock_sec <= event.clock_sec <= stop.clock_sec]
+    windows = [event.values for event in within if event.key == "throughput_window"]
+    waits = [sum(row) for row in zip(*(values.get("rank_wait_ms") or () for values in windows), strict=False)]
+    evaluation, checkpoint = (
+        sum(end - begin for begin, end in clock.intervals(within, name)) for name in ("eval", "checkpoint")
+    )
+    exchange = clock.first(events, EXCHANGE)
+    steps = sum(len(values.get("step_ms") or ()) for values in windows)
+    return shares.Clock(
+        total=stop.clock_sec - start.clock_sec,
+        evaluation=evaluation,
+        checkpoint=checkpoint,
+        training=sum(end - begin for begin, end in training_spans(within)),
+        data=max(waits) / 1e3 if waits else None,
+        exchange=steps * float(exchange.values["mean_ms"]) / 1e3 if exchange else None,
+    )
+
+
+def _ceiling_shares(measured: Ceilings | None, precision: str) -> tuple[float, float]:
+    """Percentages of the counters at the ceilings; all of them where no ceilings were measured."""
+    if measured is None:
+        return 100.0, 100.0
+    dram, tensor = measured.counter("copy", DRAM), measured.counter(f"matmul/{precision}", TENSOR)
+    return dram or 100.0, tensor or 100.0
+
+
+def _evidence(means: Mapping[str, float]) -> dict[str, float]:
+    keys = [f"gpu_{name}_percentage" for name in GPU_EVIDENCE] + ["run_cpu_percentage"]
+    return {key: round(means[key], 2) for key in keys if key in means}
+
+
+def _missing(
+    tags: Mapping[str, str], means: Mapping[str, float], spent: shares.Clock, measured: Ceilings | None
+) -> list[str]:
+    """What was not measured, in sentences for the user."""
+    missing = []
+    on_gpu = tags.get("env.gpu", "none") != "none"
+    if on_gpu and not any(key.startswith("gpu_") for key in means):
+        missing.append("no sample of the GPU lies within the training: it was too short, or samples are off")
+    elif on_gpu and "gpu_engine_activity_percentage" not in means:
+        missing.append("this GPU or its driver does not tell how busy its parts are (NVML's GPM, of Hopper and later)")
+    if on_gpu and measured is None:
+        missing.append("no ceilings were measured on this hardware: python -m tracking ceilings")
+    if spent.data is None:
+        missing.append("steps were not timed, so that waiting for data is not known")
+    if int(tags.get("env.gpu_count", "0") or 0) > 1 and spent.exchange is None:
+        missing.append("the exchange of gradients runs beside the backward pass, and was not timed")
+    return missing
+
+
+def _tags(records: Sequence[Record]) -> dict[str, str]:
+    tags: dict[str, str] = {}
+    for record in records:
+        if record.kind == "tags":
+            tags |= {key: str(value) for key, value in record.values.items()}
+    return tags
+
+
+def _precision(records: Sequence[Record]) -> str:
+    params = [record.values for record in records if record.kind == "params"]
+    return next((str(values["precision"]) for values in params if "precision" in values), "")

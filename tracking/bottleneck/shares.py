@@ -1,0 +1,99 @@
+"""How the time of a run divides among what it waited for, or was busy with. Pure arithmetic; the shares add up to 1.
+
+What passes on the clock comes first: evaluations, checkpoints, waiting for data, the exchange of gradients. What is
+left of the training is divided by the GPU's counters, in this order, each as far as time is left:
+
+    host     the GPU had no work: 1 - engine activity, less the waits, in which it has none either
+    dram     the time that the traffic of the GPU's memory takes at the rate of a copy
+    tensor   the time that the tensor cores' work takes at the rate of a matrix product
+    power    clock cycles that were missing while power or heat kept the clock down
+    unknown  the rest: kernels that reach neither ceiling
+
+The larger of `dram` and `tensor` goes first, since they overlap. On CPUs `processor` is what the run's processes kept
+of the cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+LEAST = 0.25  # a cause that takes less of the time is not named as the limit
+NAMES = {
+    "data": "waiting for data",
+    "host": "the GPU without work from the host",
+    "exchange": "exchange of gradients",
+    "evaluation": "evaluation",
+    "checkpoint": "checkpoints",
+    "dram": "traffic of the GPU's memory",
+    "tensor": "tensor cores",
+    "power": "a clock that power or heat kept down",
+    "processor": "the cores of the CPU",
+    "unknown": "not known",
+}
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Seconds of the timed window, and of its parts; those that were not measured are None."""
+
+    total: float
+    evaluation: float
+    checkpoint: float
+    training: float  # epochs, less what evaluations and checkpoints took of them
+    data: float | None
+    exchange: float | None
+
+
+def divide(clock: Clock, means: Mapping[str, float], dram_ceiling: float, tensor_ceiling: float) -> dict[str, float]:
+    """The share of each cause that was measured, and `unknown`.
+
+    `means` are those of `activity.means` within the training; ceilings are the percentages that the counters reach in a
+    copy and in a matrix product.
+    """
+    shares = {"evaluation": clock.evaluation / clock.total, "checkpoint": clock.checkpoint / clock.total}
+    left = training = clock.training / clock.total
+    for name, seconds in (("data", clock.data), ("exchange", clock.exchange)):
+        if seconds is not None:
+            shares[name] = min(left, seconds / clock.total)
+            left -= shares[name]
+    for name, share in _busy(means, training, shares.get("data", 0.0), dram_ceiling, tensor_ceiling):
+        shares[name] = min(left, share)
+        left -= shares[name]
+    shares = {name: min(1.0, max(0.0, share)) for name, share in shares.items()}
+    return shares | {"unknown": max(0.0, 1.0 - sum(shares.values()))}
+
+
+def _busy(
+    means: Mapping[str, float], training: float, waited: float, dram_ceiling: float, tensor_ceiling: float
+) -> list[tuple[str, float]]:
+    """What the counters say of the training, in the order in which it is taken."""
+    parts: list[tuple[str, float]] = []
+    if "gpu_engine_activity_percentage" in means:
+        idle = training * (1.0 - means["gpu_engine_activity_percentage"] / 100.0)
+        parts.append(("host", max(0.0, idle - waited)))
+    ceilings = {"dram": ("gpu_dram_bandwidth_percentage", dram_ceiling)}
+    ceilings["tensor"] = ("gpu_tensor_activity_percentage", tensor_ceiling)
+    work = [(name, training * means[key] / most) for name, (key, most) in ceilings.items() if key in means]
+    parts += sorted(work, key=lambda part: -part[1])
+    if "gpu_sm_clock_percentage" in means:
+        throttled = max(means.get(f"gpu_{cause}_throttled_percentage", 0.0) for cause in ("power", "thermal"))
+        parts.append(("power", training * throttled / 100.0 * (1.0 - means["gpu_sm_clock_percentage"] / 100.0)))
+    elif "run_cpu_percentage" in means:
+        parts.append(("processor", training * means["run_cpu_percentage"] / 100.0))
+    return parts
+
+
+def limit(shares: Mapping[str, float]) -> str:
+    """The cause with the largest share; `unknown` where that is below LEAST, or less than what is not known."""
+    cause = max((name for name in shares if name != "unknown"), key=lambda name: shares[name], default="unknown")
+    return cause if cause in shares and shares[cause] >= max(LEAST, shares["unknown"]) else "unknown"
+
+
+def words(shares: Mapping[str, float]) -> str:
+    """`traffic of the GPU's memory (61 % of the time), then tensor cores (18 %), not known (12 %)`."""
+    first = limit(shares)
+    rest = sorted((name for name in shares if name != first), key=lambda name: -shares[name])
+    named = [f"{NAMES[name]} ({100 * shares[name]:.0f} %)" for name in rest if shares[name] >= 0.05]
+    lead = f"{NAMES[first]} ({100 * shares[first]:.0f} % of the time)"
+    return f"{lead}, then {', '.join(named)}" if named else lead

@@ -1,0 +1,109 @@
+"""python -m tracking fingerprint and ceilings: what this machine is, and what it can do at most.
+
+JSON: of `fingerprint`: the document that a run keeps as fingerprint.json, every value (docs/measurement.md); of
+`ceilings`: `environment`, `software`, `ceilings` by name (unit, median, lowest, highest, n, counters), `missing` (why),
+`num_gpus`, `time_ms`, and `path`, the file where they are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from conf import installation
+from tracking.commands.command import WELL, Answer, Command, Refused
+
+if TYPE_CHECKING:
+    from tracking.bottleneck import Ceilings
+
+LONGEST_SEC = 300.0  # a machine with eight GPUs takes half a minute
+SCALES = {"FLOP/s": (1e12, "TFLOP/s"), "B/s": (1e9, "GB/s")}
+
+
+def no_arguments(parser: argparse.ArgumentParser) -> None:
+    """It has no options of its own."""
+
+
+def fingerprint(arguments: argparse.Namespace) -> Answer:
+    from tracking.environment import Collector, format_table
+
+    collector = Collector()
+    import torch  # for the versions as loaded; beside nvidia-smi, which takes as long
+
+    taken = collector.finish(torch)
+    return Answer(WELL, taken, lambda: print(format_table(taken)))
+
+
+def ceilings_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--disk", type=Path, default=Path(), metavar="FOLDER", help="on the disk that data are read of")
+    parser.add_argument("--show", action="store_true", help="show those that were measured before; measure nothing")
+
+
+def ceilings(arguments: argparse.Namespace) -> Answer:
+    """Refused where the folder is none, where the hardware is not known, or where the measurement fails."""
+    from tracking.bottleneck import Ceilings
+    from tracking.bottleneck import ceilings as kept
+    from tracking.environment import Collector
+    from tracking.environment import fingerprint as fingerprints
+
+    collector = Collector()
+    if not arguments.disk.is_dir():
+        raise Refused(f"refused: --disk {arguments.disk}: no such folder; give one on the disk that is to be measured")
+    tags = fingerprints.tags(collector.finish())
+    if arguments.show:
+        known = kept.of(tags)
+        if known is None:
+            raise Refused("refused: no ceilings were measured on this hardware; leave out --show to measure them")
+        return Answer(WELL, dataclasses.asdict(known) | {"path": None}, lambda: show(known, None))
+    content = measured(arguments.disk)
+    environment = {key: value for key, value in tags.items() if key.startswith("env.")}
+    new = Ceilings(environment=environment, time_ms=time.time_ns() // 1_000_000, **content)
+    path = kept.save(new)
+    return Answer(WELL, dataclasses.asdict(new) | {"path": str(path)}, lambda: show(new, path))
+
+
+def measured(folder: Path) -> dict[str, Any]:
+    """What a process of its own measures. Raises Refused with its last words where it fails."""
+    command = [sys.executable, "-m", installation.module("trainers.ceilings"), str(folder.absolute())]
+    environment = os.environ | {"PYTHONPATH": str(installation.SEARCH_FOLDER)}
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=LONGEST_SEC, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise Refused(f"refused: the ceilings were not measured within {LONGEST_SEC:g} s: is the GPU busy?") from None
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no word"])[-1]
+        raise Refused(f"refused: the ceilings could not be measured: {last}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def show(known: Ceilings, path: Path | None) -> None:
+    from rich.table import Table
+
+    from tracking.terminal import make_console
+
+    table = Table(title=f"ceilings of {known.environment.get('env.gpu', 'none')}, {known.environment.get('env.cpu')}")
+    for column in ("ceiling", "median", "lowest to highest", "n"):
+        table.add_column(column, justify="left" if column == "ceiling" else "right")
+    for name, row in known.ceilings.items():
+        factor, unit = SCALES[row["unit"]]
+        low, middle, high = (row[key] / factor for key in ("lowest", "median", "highest"))
+        table.add_row(name, f"{middle:,.4g} {unit}", f"{low:,.4g} to {high:,.4g}", str(row["n"]))
+    console = make_console()
+    console.print(table)
+    for name, why in known.missing.items():
+        console.print(f"missing: {name}: {why}", soft_wrap=True)
+    if path is not None:
+        console.print(f"kept in {path}", soft_wrap=True)
+
+
+FINGERPRINT = Command("fingerprint", "print the environment that a run would record", no_arguments, fingerprint)
+CEILINGS = Command("ceilings", "measure what this hardware can do at most, in seconds", ceilings_arguments, ceilings)

@@ -1,0 +1,99 @@
+"""Where runs stand under the roofline of their GPU: a panel a kind of GPU, a point a setting, its runs as dots."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tracking.bottleneck import Ceilings, roofline
+from tracking.compare import Task, estimate
+from tracking.report.drawing import MOST_LINES, Point, add_legend, new_figure, plain, style_of
+from tracking.results import Run, Runs
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CEILINGS = "ceilings.json"  # in a run's folder: tracking.bottleneck
+PRECISIONS = {"bf16": "-", "fp16": "--", "tf32": "-.", "fp32": ":"}
+
+
+@dataclass
+class Roofline:
+    """Of a kind of GPU: its ceilings, and by setting the point of its mean and those of its runs."""
+
+    ceilings: Ceilings
+    means: dict[str, Point] = field(default_factory=dict)
+    runs: dict[str, list[Point]] = field(default_factory=dict)
+
+
+def rooflines(store: Runs, tasks: Sequence[Task]) -> tuple[dict[str, Roofline], int]:
+    """By GPU; and how many runs of GPUs have no place, since something of it was not measured."""
+    panels: dict[str, Roofline] = {}
+    num_without = 0
+    for task in tasks:
+        for setting in task.settings:
+            runs = [run for run in (*setting.runs, *setting.missed) if run.tags.get("env.gpu", "none") != "none"]
+            placed = [run for run in runs if roofline.INTENSITY in run.metrics]
+            num_without += len(runs) - len(placed)
+            ceilings = next(_ceilings(store, placed), None)
+            if ceilings is None:
+                continue
+            panel = panels.setdefault(placed[0].tags["env.gpu"], Roofline(ceilings))
+            x, y = (estimate(setting.measured(key)) for key in (roofline.INTENSITY, roofline.RATE))
+            if x and y:
+                name = f"{task.title}: {setting.name}" if len(tasks) > 1 else setting.name
+                panel.means[name] = Point(x.mean, y.mean / 1e12, (y.error or 0.0) / 1e12, x.error or 0.0)
+                panel.runs[name] = [
+                    Point(run.metrics[roofline.INTENSITY], run.metrics[roofline.RATE] / 1e12) for run in placed
+                ]
+    return panels, num_without
+
+
+def draw(panels: Mapping[str, Roofline]) -> Figure:
+    figure, places = new_figure(7.5 * len(panels), 5, len(panels))
+    for axes, (gpu, panel) in zip(places, panels.items(), strict=True):
+        _draw_ceilings(axes, panel)
+        for place, (name, point) in enumerate(list(panel.means.items())[:MOST_LINES]):
+            style = style_of(place) | {"linestyle": ""}
+            of_runs = panel.runs[name]
+            axes.plot([each.x for each in of_runs], [each.y for each in of_runs], ".", color=style["color"], alpha=0.4)
+            axes.errorbar(
+                point.x, point.y, point.error or None, point.x_error or None, capsize=3, label=plain(name),
+                **style,
+            )  # fmt: skip
+        axes.set_title(plain(gpu), size=10)
+        axes.set_xlabel("model FLOPs for a byte of the GPU's memory")
+        axes.set_ylabel("model TFLOP/s of a device")
+        add_legend(figure, axes)
+    return figure
+
+
+def _draw_ceilings(axes: Axes, panel: Roofline) -> None:
+    bandwidth = (panel.ceilings.rate("copy") or 0.0) / 1e12
+    points = [point for points in panel.runs.values() for point in points]
+    left = min(point.x for point in points) / 4
+    peaks = {name: (panel.ceilings.rate(f"matmul/{name}") or 0.0) / 1e12 for name in PRECISIONS}
+    right = 4 * max([point.x for point in points] + [peak / bandwidth for peak in peaks.values() if bandwidth])
+    for name, look in PRECISIONS.items():
+        if not peaks[name] or not bandwidth:
+            continue
+        ridge = max(left, peaks[name] / bandwidth)
+        axes.plot(
+            [left, ridge, right], [left * bandwidth, peaks[name], peaks[name]], look, color="#888888", linewidth=1
+        )
+        axes.annotate(f"{name} {peaks[name]:,.0f}", (right, peaks[name]), ha="right", va="bottom", size=8)
+    axes.annotate(f"copy {bandwidth:.2f} TB/s", (left, left * bandwidth), ha="left", va="bottom", size=8)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+
+
+def _ceilings(store: Runs, runs: Sequence[Run]) -> Iterator[Ceilings]:
+    for run in runs:
+        try:
+            content = json.loads(store.text(run, CEILINGS))
+            yield Ceilings(**content)
+        except (OSError, ValueError, TypeError):
+            continue

@@ -1,0 +1,50 @@
+"""Measures all ceilings of this machine and prints them as one JSON document: `python -m trainers.ceilings FOLDER`.
+
+FOLDER is on the disk that is to be measured. What cannot be measured here is named under `missing`, with why.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from functools import partial
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tracking.environment import gpu_counters
+from trainers.ceilings import compute, links
+
+
+def main(folder: Path) -> None:
+    ceilings: dict[str, Any] = {}
+    missing: dict[str, str] = {}
+
+    def add(name: str, measure: Callable[[], dict[str, Any]]) -> None:
+        try:
+            ceilings[name] = measure()
+        except (RuntimeError, OSError) as error:  # too little memory, an operator that the device lacks, a full disk
+            missing[name] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+
+    num_gpus = torch.cuda.device_count()
+    device = torch.device("cuda", 0) if num_gpus else torch.device("cpu")
+    counters = gpu_counters(str(torch.cuda.get_device_properties(0).uuid)) if num_gpus else None
+    for precision in compute.precisions(device):
+        add(f"matmul/{precision}", partial(compute.matrix_product, precision, device, counters))
+    add("copy", partial(compute.copy, device, counters))
+    if num_gpus:
+        add("host/to_device", partial(links.host, device, True, counters))
+        add("host/from_device", partial(links.host, device, False, counters))
+    for sender, receiver in permutations(range(num_gpus), 2):
+        own = gpu_counters(str(torch.cuda.get_device_properties(sender).uuid))
+        add(f"peer/{sender}-{receiver}", partial(links.peers, sender, receiver, own))
+    add("disk/read", partial(links.disk, folder))
+    software = {"torch": torch.__version__, "cuda": torch.version.cuda}
+    print(json.dumps({"ceilings": ceilings, "missing": missing, "software": software, "num_gpus": num_gpus}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

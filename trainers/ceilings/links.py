@@ -1,0 +1,60 @@
+"""What moves data: the bus between host and GPU, the way from GPU to GPU, and the disk."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainers.ceilings.repeats import NUM_REPEATS, Counters, rate
+
+LINK_BYTES = 2**28
+DISK_BYTES = 2**28
+BLOCK_BYTES = 2**22
+
+
+def host(device: torch.device, to_device: bool, counters: Counters | None) -> dict[str, Any]:
+    """Bytes/s between pinned memory and the GPU."""
+    pinned = torch.zeros(LINK_BYTES, dtype=torch.uint8).pin_memory()
+    there = torch.zeros_like(pinned, device=device)
+    source, target = (pinned, there) if to_device else (there, pinned)
+    return rate(lambda: target.copy_(source, non_blocking=True), LINK_BYTES, "B/s", device, counters)
+
+
+def peers(sender: int, receiver: int, counters: Counters | None) -> dict[str, Any]:
+    """Bytes/s that one GPU sends to another, by indices; `counters` are the sender's."""
+    source = torch.zeros(LINK_BYTES, dtype=torch.uint8, device=f"cuda:{sender}")
+    target = torch.empty_like(source, device=f"cuda:{receiver}")
+    direct = torch.cuda.can_device_access_peer(sender, receiver)
+    measured = rate(lambda: target.copy_(source, non_blocking=True), LINK_BYTES, "B/s", source.device, counters)
+    return measured | {"direct": direct}
+
+
+def disk(folder: Path) -> dict[str, Any]:
+    """Bytes/s read from a new file in `folder`, which the kernel was asked to forget. Raises OSError."""
+    rates = []
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".ceiling-") as file:
+        for _ in range(DISK_BYTES // BLOCK_BYTES):
+            file.write(os.urandom(BLOCK_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
+        for _ in range(NUM_REPEATS):
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            rates.append(_read(file.fileno()))
+    rates.sort()
+    return {
+        "unit": "B/s", "median": rates[len(rates) // 2], "lowest": rates[0], "highest": rates[-1], "n": len(rates),
+        "counters": {},
+    }  # fmt: skip
+
+
+def _read(descriptor: int) -> float:
+    start = time.perf_counter()
+    place = 0
+    while block := os.pread(descriptor, BLOCK_BYTES, place):
+        place += len(block)
+    return place / (time.perf_counter() - start)
