@@ -21,7 +21,15 @@ STACK_AXES = {"stack", "stack.name", "env.stack_id", "env.image"} | {
     f"env.{key}" for key in ("driver", "cuda", "cudnn", "nccl", "torch", "python")
 }
 # Metrics that do not depend on whether the target was reached.
-OF_ANY_RUN = ("throughput/", "time/epoch_sec", "epochs/trained", "world_size", "bottleneck/", evaluations.BEST)
+OF_ANY_RUN = (
+    "throughput/",
+    "time/epoch_sec",
+    "epochs/trained",
+    "world_size",
+    "bottleneck/",
+    "roofline/",
+    evaluations.BEST,
+)
 # The axes that are tried where none are asked for, in this order; other params follow by name.
 LIKELY = ("gpus", "nodes", "cpu_processes", "precision", "stack", "instance", "batch_size")
 
