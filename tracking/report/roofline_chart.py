@@ -84,10 +84,15 @@ def _draw_ceilings(axes: Axes, panel: Roofline) -> None:
         axes.plot(
             [left, ridge, right], [left * bandwidth, peaks[name], peaks[name]], look, color="#888888", linewidth=1
         )
-        axes.annotate(f"{name} {peaks[name]:,.0f}", (right, peaks[name]), ha="right", va="bottom", size=8)
+        # The labels of half precisions, which are almost as high, stand on either side of their lines.
+        side = "top" if name == "fp16" else "bottom"
+        axes.annotate(f"{name} {peaks[name]:,.0f}", (right, peaks[name]), ha="right", va=side, size=8)
     axes.annotate(f"copy {bandwidth:.2f} TB/s", (left, left * bandwidth), ha="left", va="bottom", size=8)
     axes.set_xscale("log")
     axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("{x:g}")
+    axes.xaxis.set_major_formatter("{x:g}")
 
 
 def _ceilings(store: Runs, runs: Sequence[Run]) -> Iterator[Ceilings]:
