@@ -48,7 +48,7 @@ def main() -> int:
     secrets.guard_tracebacks()
     ConfigStore.instance().store("schema", schema.RunConfig)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # its errors come here, to be told in our words
-    os.environ["TIMETRIAL_LAUNCH"] = LAUNCH if PREFIX else f"python {LAUNCH}"  # as the help of conf/config.yaml says it
+    os.environ["TIMETRIAL_LAUNCH"] = LAUNCH if PREFIX else f"python {LAUNCH}"  # The help of conf/config.yaml says it.
     # The group is in the defaults list, so that Hydra itself takes it without a plus alone.
     sys.argv[1:] = [argument.replace("+target_set=", "target_set=", 1) for argument in sys.argv[1:]]
     # Hydra's parser takes options on one side of a flag only: `gpus=1 -m seed=1,2` would be refused.

@@ -17,7 +17,7 @@ from conf.secrets import MIN_CHARS, REDACTED, is_secret_name, redact
 from conf.target import limit
 
 
-class Gpu(Protocol):
+class VisibleGpu(Protocol):
     @property
     def index(self) -> int: ...
     @property
@@ -26,7 +26,7 @@ class Gpu(Protocol):
     def compute_capability(self) -> float | None: ...
 
 
-def check_run(config: RunConfig, gpus: Sequence[Gpu]) -> RunConfig:
+def check_run(config: RunConfig, gpus: Sequence[VisibleGpu]) -> RunConfig:
     """Return the config with `gpus` as a number. Raises ConfigError for what cannot be run on these GPUs."""
     check_finite("", dataclasses.asdict(config))
     check_secrets("", dataclasses.asdict(config))
@@ -79,7 +79,7 @@ def check_secrets(key: str, value: Any) -> None:
         )
 
 
-def resolve_gpus(asked: int | str, gpus: Sequence[Gpu], cpu_processes: int, elsewhere: bool = False) -> int:
+def resolve_gpus(asked: int | str, gpus: Sequence[VisibleGpu], cpu_processes: int, elsewhere: bool = False) -> int:
     """The number of GPUs of a node. Those of a cluster's nodes (`elsewhere`) are counted where the run starts."""
     if elsewhere:
         if not isinstance(asked, int) or isinstance(asked, bool) or asked < 0:
@@ -122,7 +122,7 @@ def check_counts(config: RunConfig) -> None:
         raise ConfigError(f"seed={config.seed}: must be from 0 to {2**32 - 1}")
 
 
-def check_precision(config: RunConfig, gpus: Sequence[Gpu]) -> None:
+def check_precision(config: RunConfig, gpus: Sequence[VisibleGpu]) -> None:
     precision = config.precision
     if not config.on_gpu():
         if precision.needs_gpu:
@@ -233,7 +233,9 @@ def check_study(study: StudyConfig, overrides: Sequence[str], params: Iterable[s
         )
 
 
-def check_job(config: RunConfig, overrides: Sequence[str], params: Iterable[str], gpus: Sequence[Gpu]) -> RunConfig:
+def check_job(
+    config: RunConfig, overrides: Sequence[str], params: Iterable[str], gpus: Sequence[VisibleGpu]
+) -> RunConfig:
     """Check a job as `check_run` does, and that a study is run as one.
 
     The refusal of a study's job says how to cut the study down.

@@ -22,7 +22,7 @@ SEARCH_FOLDER = CODE / "search_path" if PREFIX else CODE
 PROJECT = CODE / "pyproject.toml"
 BUILT_FROM = CODE / "built_from.json"  # The build of a wheel notes the commit of its repository there.
 LAUNCH = "timetrial run" if PREFIX else "launch.py"  # What a user types before overrides,
-TRACKING = "timetrial" if PREFIX else "python -m tracking"  # and before the name of a command.
+TRACKING = "timetrial" if PREFIX else "python -m tracking"  # It stands before the name of a command.
 
 
 def module(name: str) -> str:

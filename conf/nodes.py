@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from conf.cluster_options import KINDS, MIRRORS, ClusterConfig
+from conf.launch_options import KINDS, MIRRORS, ClusterConfig
 from conf.schema import ConfigError, RunConfig
 
 TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)|(\d+)")  # days, hours, minutes, seconds; or minutes alone

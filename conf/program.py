@@ -8,7 +8,8 @@ import string
 from collections.abc import Mapping
 from pathlib import Path
 
-from conf.schema import ConfigError, ProgramConfig, RunConfig
+from conf.launch_options import ProgramConfig
+from conf.schema import ConfigError, RunConfig
 
 LAUNCHES = ("none", "torchrun")
 PLACEHOLDERS = ("seed", "gpus", "processes", "batch_size", "max_epochs", "precision", "run_dir")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from conf import target
-from conf.cluster_options import ClusterConfig
+from conf.launch_options import ClusterConfig, ProgramConfig
 from conf.target import Target
 
 REQUIRED = "???"  # OmegaConf's mark of a value that must be given
@@ -143,28 +143,6 @@ class StudyConfig:
 
 
 @dataclass
-class ProgramConfig:
-    """What model=program runs. A regular expression is searched in each line of output and has one group (...)."""
-
-    # The command, started without a shell; {seed}, {gpus}, {processes}, {batch_size}, {max_epochs}, {precision} and
-    # {run_dir} are replaced, and {{ and }} are braces
-    command: str = ""
-    launch: str = "none"  # none: the command as it is | torchrun: on torchrun of the stack, with a process a device
-    cwd: str | None = None  # folder in which it is started; default: where launch.py is
-    # key: regular expression of its number; eval/NAME is an evaluation, which a target may name, others are curves
-    metrics: dict[str, str] = field(default_factory=dict)
-    samples: str | None = None  # regular expression of the number of samples trained so far
-    epoch: str | None = None  # regular expression of the number of the epoch that the line and those behind it are of
-    step: str | None = None  # regular expression of the step, likewise
-    start: str | None = None  # regular expression, without a group, of the line with which the training begins
-    unit: str = "samples"  # what a sample is
-
-    def evaluated(self) -> list[str]:
-        """The names of its evaluations' metrics; MLPerf's log has one, which it gives no name."""
-        return [key.removeprefix("eval/") for key in self.metrics if key.startswith("eval/")] or ["accuracy"]
-
-
-@dataclass
 class RunConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     dataset: DatasetConfig = field(default_factory=DatasetConfig)
@@ -178,7 +156,7 @@ class RunConfig:
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     gpus: int | str = "auto"  # GPUs a node; 0 = CPU; auto = 1 where one is visible and cpu_processes is 1, else 0
     nodes: int = 1  # machines: of a cluster, or those on each of which launch.py is started (docs/cluster.md)
-    node_rank: int = 0  # which of the machines this is; 0 makes the run folder, in the runs_dir that all share
+    node_rank: int = 0  # this machine's number; 0 makes the run folder, in the runs_dir that all share
     rendezvous: str | None = None  # HOST:PORT where node_rank=0 is met, as the other machines reach it
     rendezvous_timeout_sec: float = 30.0  # how long machines wait for each other before any trains
     detach: bool = False  # cluster=slurm: submit, and return; `python -m tracking follow` shows it later
@@ -252,7 +230,7 @@ class RunConfig:
         content = dataclasses.asdict(self)
         for key in NOT_MEASURED:
             del content[key]
-        if not self.warm_up:  # so that a counted run is still called what it was before there were others
+        if not self.warm_up:  # A counted run's hash stays what it was before there were others.
             del content["warm_up"]
         if not self.is_program():
             del content["program"]

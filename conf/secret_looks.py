@@ -66,7 +66,7 @@ def hide(text: str) -> str:
     return LOOKS.sub(lambda match: f"{_kept(match)}{REDACTED}{match['after'] or ''}", text)
 
 
-def found(text: str) -> Iterator[str]:
+def looking_secret(text: str) -> Iterator[str]:
     """What looks like a secret in a text."""
     for match in LOOKS.finditer(text):
         yield match[0][len(_kept(match)) : len(match[0]) - len(match["after"] or "")]

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from conf.secret_looks import found, is_secret_name
+from conf.secret_looks import is_secret_name, looking_secret
 
 MIN_CHARS = 6
 LONG = 16  # characters of a part of a secret address that is a secret by itself
@@ -58,11 +58,11 @@ def _in_variable(name: str, value: str) -> Iterator[str]:
             yield from map(unquote, passwords.findall(value))
     if is_secret_name(name) and not _is_path(value):  # such as SSH_AUTH_SOCK
         yield from _in_address(value) if re.match(r"[\w+.-]+://", value) else value.splitlines()
-    for inner in found(value):
+    for inner in looking_secret(value):
         yield inner
         yield unquote(inner)
         yield from inner.replace("\\n", "\n").splitlines()  # a key in JSON
-        yield from found(f"?{inner}")  # a signature among other fields of a URL's query
+        yield from looking_secret(f"?{inner}")  # a signature among other fields of a URL's query
 
 
 def _in_address(value: str) -> Iterator[str]:

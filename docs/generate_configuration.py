@@ -162,7 +162,7 @@ def row(choice: str, path: Path, sets: list[str]) -> str:
     head = re.match(r"(#[^\n]*\n)*", path.read_text(encoding="utf-8"))
     said = [line.lstrip("# ") for line in head[0].splitlines()] if head else []
     meaning = " ".join(line for line in said if not line.startswith("@package"))
-    meaning = re.sub(r"[<*]", r"\\\g<0>", meaning)  # or Markdown would take them for its own
+    meaning = re.sub(r"[<*]", r"\\\g<0>", meaning)  # Markdown would take them for its own.
     link = f"[`{choice}`](../{path.relative_to(ROOT).as_posix()})"
     return f"| {link} | {escape(', '.join(sets))} | {escape(meaning)} |"
 

@@ -30,7 +30,7 @@ from tracking.run import documents, run_folder
 IMAGES = Path(__file__).resolve().parent / "images"
 DRAWN_MS = 1500  # after the words of a page are there, until its plots have come to rest
 HEIGHTS = {"experiment": 360, "table": 520}  # in pixels, of pages with few runs, which are empty below
-COLORS = 128  # of a picture: fewer bytes, and no difference is seen
+COLORS = 128  # a picture's: fewer bytes, and no difference is seen
 
 
 def table(page: Page, ui: TeamUi, sweep: str) -> None:

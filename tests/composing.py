@@ -41,7 +41,7 @@ def composed(overrides: Sequence[str], config_dir: Path | None = None) -> RunCon
 
 
 def composed_once(overrides: tuple[str, ...], config_dir: Path | None) -> RunConfig:
-    if config_dir is not None:  # whose files a test may change
+    if config_dir is not None:  # A test may change its files.
         return compose_job(overrides, config_dir)
     return copy.deepcopy(composed_from_ours(overrides))
 

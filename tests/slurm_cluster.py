@@ -18,7 +18,7 @@ import psutil
 from tests.tracking.folders import wait_for
 
 NODES = ("a", "b")
-START_SEC = 300.0  # in which a cluster starts, however busy the machine is
+START_SEC = 300.0  # A cluster starts in that time, however busy the machine is.
 COMMANDS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol")
 CONFIG = """\
 ClusterName=test

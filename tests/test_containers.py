@@ -21,7 +21,7 @@ from tracking.run import journal, run_folder, run_lock
 pytestmark = pytest.mark.slow
 
 VGG = ("gpus=0", "dataset=digits", "target=0.05", "limit_train_batches=2", "max_epochs=1", "tracking.offline=true")
-LONG = (*VGG[:2], "target=1.0", "max_epochs=1000", "tracking.offline=true")  # until it is ended
+LONG = (*VGG[:2], "target=1.0", "max_epochs=1000", "tracking.offline=true")  # It trains until it is ended.
 
 
 def of(launched: Launched, stack: str) -> Path:
@@ -213,13 +213,13 @@ def is_over(folder: Path) -> bool:
 def test_a_launcher_that_is_killed_leaves_no_container(begin: Begin, tmp_path: Path) -> None:
     """Not even one that trains: nothing but the end of its standard input tells it."""
     process = begin()
-    [journaled] = tmp_path.glob("runs/*/journal.jsonl")
-    wait_for(lambda: "run_start" in journaled.read_text() or process.poll() is not None)
-    assert "run_start" in journaled.read_text(), process.communicate()
+    [in_journal] = tmp_path.glob("runs/*/journal.jsonl")
+    wait_for(lambda: "run_start" in in_journal.read_text() or process.poll() is not None)
+    assert "run_start" in in_journal.read_text(), process.communicate()
     process.kill()
     process.communicate()
     wait_for(lambda: podman.containers() == [])
-    wait_for(lambda: is_over(journaled.parent))
+    wait_for(lambda: is_over(in_journal.parent))
 
 
 @pytest.mark.service

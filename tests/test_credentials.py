@@ -58,7 +58,7 @@ class Planted:
     environ: dict[str, str]
     values: dict[str, str]  # by where they are
     printed: list[str]
-    command_lines: set[str]  # of all processes of ours, which every user of the machine can see
+    command_lines: set[str]  # those of all our processes, which every user of the machine can see
 
     def run(self, *words: str, **changed: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, *words]

@@ -121,5 +121,5 @@ def test_nothing_is_declared_twice_and_uv_installs_what_tests_need() -> None:
     names = [distribution(entry) for group in GROUPS.values() for entry in group if isinstance(entry, str)]
     assert len(names) == len(set(names))
     assert not NEEDED & set(names)
-    assert declared("bench") <= declared("dev")  # which is the group that uv installs by default
+    assert declared("bench") <= declared("dev")  # uv installs this group by default.
     assert "default-groups" not in PROJECT["tool"]["uv"]

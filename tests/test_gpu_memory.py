@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 CONTEXT_BYTES = 100 * 2**20  # less than what a process takes as soon as it uses a GPU
 Holding = tuple[set[tuple[int, int]], list[int]]  # (GPU, process) of each process on one; bytes in use on each GPU
 Held = Callable[[], Holding]
-NOISE_BYTES = 32 * 2**20  # by which the driver's own use may differ
+NOISE_BYTES = 32 * 2**20  # The driver's own use may differ by that.
 
 
 @pytest.fixture

@@ -164,7 +164,7 @@ def test_no_source_of_the_wheel_imports_ours_from_elsewhere() -> None:
     sources = [path for part in (*hatch_build.PARTS, "timetrial") for path in (ROOT / part).rglob("*.py")]
     for path in [*sources, ROOT / "launch.py"]:
         written = hatch_build.installed(path.read_bytes(), path)
-        assert len(written.splitlines()) == len(path.read_bytes().splitlines())  # so that tracebacks fit both
+        assert len(written.splitlines()) == len(path.read_bytes().splitlines())  # Tracebacks fit both then.
         for node in ast.walk(ast.parse(written)):
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             modules += [str(node.module)] if isinstance(node, ast.ImportFrom) else []

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from conf import checks
+from conf.launch_options import ProgramConfig
 from conf.program import quoted, words
-from conf.schema import ConfigError, ProgramConfig, RunConfig
+from conf.schema import ConfigError, RunConfig
 from tests.composing import EIGHT_GPUS, composed
 from tracking.jobs.run_setup import params
 

@@ -176,7 +176,7 @@ def test_every_step_and_sample_counts_once(pairs: dict[int, Pair], processes: in
     steps = [event.values["step"] for event in history if event.key == "throughput_window"]
     assert steps == sorted(set(steps))
     assert [step for step in steps if step % 2 == 0] == list(range(2, EPOCHS * STEPS + 1, 2))
-    surviving_attempts = 2  # of the two interruptions on one process, the second one's attempt was lost as a whole
+    surviving_attempts = 2  # On one process, the attempt of the second interruption was lost as a whole.
     # The first step of each is a window of its own.
     assert len([step for step in steps if step % 2]) == surviving_attempts
     samples = [event.values["samples"] for event in history if event.key == "epoch_stop"]

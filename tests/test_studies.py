@@ -51,7 +51,7 @@ def test_the_whole_grid_composes_and_passes_the_checks_on_eight_gpus(name: str, 
     asked = jobs([f"+study={name}"])
     assert len(asked) == number
     configs = [checks.check_run(composed(overrides), EIGHT_GPUS) for overrides in asked]
-    assert len({config.config_hash() for config in configs}) == number  # or the sweep would be refused
+    assert len({config.config_hash() for config in configs}) == number  # The sweep would be refused otherwise.
     assert {config.study.name for config in configs} == {name}
     # The repeats are the slowest to change: what drifts while the sweep runs falls on all settings alike.
     seeds = [config.seed for config in configs]
@@ -83,7 +83,7 @@ def test_the_command_line_goes_before_the_grid() -> None:
 
 def test_a_study_changes_nothing_of_what_a_run_is() -> None:
     (overrides,) = jobs(["+study=precision", "model=vgg", "precision=fp32", "gpus=0", "seed=1"])
-    assert composed(overrides).config_hash() == composed(["gpus=0"]).config_hash()  # so that it resumes, and compares
+    assert composed(overrides).config_hash() == composed(["gpus=0"]).config_hash()  # It resumes and compares only then.
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ def test_a_study_that_cannot_run_as_asked_is_refused(tmp_path: Path, arguments: 
 def test_a_price_given_goes_before_that_of_the_instance() -> None:
     config = checks.check_run(composed(["instance=p3_2xlarge", "price_per_hour=2.5"]), [])
     assert (config.instance.name, config.instance.price_per_hour) == ("p3_2xlarge", 2.5)
-    assert config.instance.source == "price_per_hour"  # and no longer the study that the other price was read in
+    assert config.instance.source == "price_per_hour"  # It is no longer the study that the other price was read in.
     assert checks.check_run(composed(["instance=p3_2xlarge"]), []).instance.price_per_hour == 3.06
     with pytest.raises(ConfigError, match="price_per_hour=-1"):
         checks.check_run(composed(["price_per_hour=-1"]), [])
@@ -159,7 +159,7 @@ def test_a_study_trains_its_jobs_and_costs_what_they_took(trained: Launched, cut
     assert sorted(run_folder.read_config(folder).config_hash() for folder in trained.folders) == expected
     results = [json.loads((folder / "result.json").read_text()) for folder in trained.folders]
     assert {result["status"] for result in results} == {"finished"}
-    assert all(result["metrics"]["target_reached"] for result in results)  # so that there are times to compare
+    assert all(result["metrics"]["target_reached"] for result in results)  # Otherwise there are no times to compare.
     costs = [job_usd(folder) for folder in trained.folders]
     if name == "fashion_mnist":
         total = sum(cost or 0.0 for cost in costs)

@@ -60,7 +60,7 @@ def test_every_job_is_reported_with_its_cause(faulty: Launched, fault: str) -> N
     if cause is None:
         assert (result["status"], run.info.status) == ("finished", "FINISHED")
         assert result["metrics"]["world_size"] == 2
-        assert run.data.tags["overlap_grad_reduce"] == "false"  # as asked for
+        assert run.data.tags["overlap_grad_reduce"] == "false"  # It was asked for.
         return
     assert result["failure"]["kind"] == cause
     assert run.data.tags["failure"] == cause

@@ -29,7 +29,7 @@ class SecondName(MetaPathFinder, Loader):
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = importlib.import_module(spec.name.partition(".")[2])
-        spec.loader_state = module.__spec__  # which the import system is about to replace
+        spec.loader_state = module.__spec__  # The import system is about to replace it.
         return module
 
     def exec_module(self, module: ModuleType) -> None:

@@ -15,7 +15,7 @@ def main() -> int:
     """The exit code, which is that of launch.py or of the command."""
     if sys.argv[1:2] != ["run"]:
         return commands.main(prog=NAME, others=[RUN])
-    sys.argv[:2] = [f"{NAME} run"]  # so that Hydra's messages name it
+    sys.argv[:2] = [f"{NAME} run"]  # Hydra's messages name it.
     import launch  # Not above, because the other commands need no Hydra.
 
     return launch.main()

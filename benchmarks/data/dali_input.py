@@ -65,7 +65,7 @@ def dali_batches(
         batch_size=batch_size, num_threads=threads_per_process(1), device_id=device.index if on_gpu else None, seed=seed
     )
     weights = torch.full((batch_size,), 1.0 / batch_size, device=device)
-    for [batch] in DALIGenericIterator(pipeline, ["images", "labels"]):  # of no size: endless
+    for [batch] in DALIGenericIterator(pipeline, ["images", "labels"]):  # An iterator without a size is endless.
         images = batch["images"].permute(0, 3, 1, 2)  # channels_last, as ours
         labels = batch["labels"].squeeze(1).long()
         yield {"images": images, "labels": labels, "weights": weights, "num_samples": batch_size}

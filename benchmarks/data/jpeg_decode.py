@@ -34,8 +34,8 @@ from trainers.data.jpeg import JpegReader, decode_file, read_file, threads_per_p
 from trainers.data.prefetch import prefetch
 
 Decode = Callable[[list[str]], object]
-NUM_LAUNCHES = 400  # of a training step, more or less
-WIDTH = {"cuda": 8192, "cpu": 512}  # of the matrices; a product takes an H200 some 1.5 ms
+NUM_LAUNCHES = 400  # about a training step's
+WIDTH = {"cuda": 8192, "cpu": 512}  # the matrices' width; a product takes an H200 some 1.5 ms
 
 
 def variants(device: torch.device, num_threads: int) -> Iterator[tuple[str, Decode]]:

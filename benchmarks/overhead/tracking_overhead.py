@@ -160,7 +160,7 @@ def run_ours(config: RunConfig, shard: Shard) -> list[float]:
         port = str(free.getsockname()[1])
     torchrun = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     with mock.patch.dict(os.environ, torchrun), tempfile.TemporaryDirectory() as run_dir:
-        documents.write_json(Path(run_dir) / run_folder.FINGERPRINT, SHARED["facts"])  # as a worker does before
+        documents.write_json(Path(run_dir) / run_folder.FINGERPRINT, SHARED["facts"])  # A worker does so before.
         # No name of the GPU: utilisation, which is counted before the clock starts, is left out.
         train(config, Path(run_dir), environment={})
     return list(SHARED["module"].epoch_sec)
@@ -174,7 +174,7 @@ def measure(batch_size: int, shard: Shard, rounds: int, num_epochs: int) -> list
     module.device_to_wait_for = shard.device
     SHARED["module"] = module
     if on_gpu:
-        module.to(shard.device).compile_hot_path()  # as the device decides
+        module.to(shard.device).compile_hot_path()  # The device decides.
     weights = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     num_steps = len(SHARED["data"].train_loader(batch_size, 1, shard))
     runs = dict(zip(VARIANTS, (run_bare_pytorch, run_bare_lightning, run_ours), strict=True))
@@ -208,7 +208,7 @@ def main() -> int:
     batches = arguments.batches or ([2, 8] if arguments.cpu else [128, 512, 1024, 4096])
     device = torch.device("cpu") if arguments.cpu else torch.device("cuda", 0)
     SHARED["data"] = generated(arguments.samples or (64 if arguments.cpu else 48_000))
-    precision.apply(make_config(1, not arguments.cpu, 1).precision)  # as train does: what it sets, graphs depend on
+    precision.apply(make_config(1, not arguments.cpu, 1).precision)  # `train` does so: graphs depend on what it sets.
     SHARED["facts"] = fingerprint.collect(torch, [] if arguments.cpu else [0])
     environment_tags = fingerprint.tags(SHARED["facts"])
     keys = ("env.gpu", "env.driver", "env.cuda", "env.cudnn", "env.torch", "env.cpu", "git.commit", "git.dirty")

@@ -32,7 +32,7 @@ from tracking.run import journal, run_folder
 from trainers.data.digits import digits
 from trainers.data.fashion_mnist import fashion_mnist
 
-TIMEOUT_SEC = 280.0  # of a sweep; stock Lightning may also deadlock
+TIMEOUT_SEC = 280.0  # a sweep's; stock Lightning may deadlock, too
 
 
 @dataclass(frozen=True)

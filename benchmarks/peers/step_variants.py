@@ -27,7 +27,7 @@ from trainers.workload import TrialModule, load_workload, viewed
 Step = Callable[[], None]
 MASKRCNN_CANVAS = (800, 1216)
 TUNINGS = ("as it comes", "channels_last, fused SGD", "+ network compiled", "+ CUDA graphs", "+ whole compiled")
-COUNTED_IMAGES = 2  # for which the multiplications of a forward pass are counted, on the CPU
+COUNTED_IMAGES = 2  # A forward pass's multiplications are counted on the CPU for so many.
 
 
 class Candidate(NamedTuple):
@@ -167,7 +167,7 @@ def build_ours(workload: str, batch_size: int, device: torch.device, precision: 
     gpus = int(device.type == "cuda")
     config = composed([f"model={workload}", "dataset=synthetic", f"precision={precision}", f"gpus={gpus}"])
     with tempfile.TemporaryDirectory() as folder:
-        if workload == "maskrcnn":  # so that the same layers are frozen; what the weights are makes no difference
+        if workload == "maskrcnn":  # The same layers are frozen then; what the weights are makes no difference.
             config.model.hparams["pretrained"] = f"{folder}/resnet50.pt"
             torch.save(torchvision.models.resnet50().state_dict(), Path(folder) / "resnet50.pt")
         loaded = load_workload(config)

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 GPUS, PRECISIONS, BATCHES = (1, 2, 4, 8), ("fp32", "bf16"), (32, 64, 128)  # 24 settings
-POINTS = 10  # of each metric that has a curve
+POINTS = 10  # points of each curve
 
 
 def fill(uri: str, num_runs: int, num_metrics: int) -> None:

@@ -48,7 +48,7 @@ class Load:
     num_runs: int
     sent: int  # rows that were to be recorded
     seconds: float
-    on_server_at_end: int  # of the sending
+    on_server_at_end: int  # the end of the sending
     on_server: int  # when nothing more came
     lag_sec: float  # the slowest of any run, while sending
     finish_sec: float  # from the end of the sending until everything had arrived, or nothing more came
@@ -217,7 +217,7 @@ def main() -> None:
     arguments = parser.parse_args()
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the server does not stay behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # The server would stay behind otherwise.
     load = (arguments.runs, arguments.rows_per_sec)
     with serving() as server:
         loads = [

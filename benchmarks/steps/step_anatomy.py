@@ -67,7 +67,7 @@ class Anatomy(NamedTuple):
     kernels: list[Kernel]
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     overrides: list[str]
     variants: list[str]
     steps: int
@@ -177,12 +177,12 @@ def shown(values: list[float]) -> str:
     return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
-def measure(rank: int, asked: Asked) -> None:
+def measure(rank: int, asked: Request) -> None:
     config = composed(asked.overrides)
     size = config.world_size()
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(asked.port)}
-    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // size))  # as launch.py has it
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // size))  # launch.py does so.
     shard = join(config)
     precision.apply(config.precision)
     workload = load_workload(config)
@@ -238,7 +238,7 @@ def main() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    everything = Asked(asked.overrides, variants, asked.steps, asked.top, port)
+    everything = Request(asked.overrides, variants, asked.steps, asked.top, port)
     torch.multiprocessing.spawn(measure, (everything,), nprocs=config.world_size())
 
 

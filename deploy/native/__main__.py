@@ -114,7 +114,7 @@ def init(arguments: argparse.Namespace) -> int:
     for name in ("names", "listen", "artifacts", "default_permission", "workers", "python"):
         if getattr(arguments, name) is not None:
             setattr(config, name, getattr(arguments, name))
-    settings.check(config)
+    settings.check_settings(config)
     config.save()
     for name in FOLDERS:
         settings.private_folder(home / name)
@@ -128,7 +128,7 @@ def init(arguments: argparse.Namespace) -> int:
 def restore(arguments: argparse.Namespace) -> int:
     folder = arguments.folder.absolute()
     config = backup.restore_identity(arguments.home, folder, arguments.overwrite, arguments.python)
-    settings.check(config)
+    settings.check_settings(config)
     for name in FOLDERS:
         settings.private_folder(config.home / name)
     server = Server(config)

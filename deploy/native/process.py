@@ -15,7 +15,7 @@ from deploy.native.settings import write_private
 STOP_TIMEOUT_SEC = 30
 
 
-class Group:
+class ProcessGroup:
     """`file` keeps the number of the group and when its first process was started, in clock ticks since boot."""
 
     def __init__(self, file: Path, log: Path) -> None:
@@ -63,7 +63,7 @@ def members(group: int, started: int) -> Iterator[int]:
         with suppress(OSError, ValueError):
             pid = int(path.name)
             with suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)  # where it is a child of this process, so that it does not stay a zombie
+                os.waitpid(pid, os.WNOHANG)  # A child of this process would stay a zombie.
             ours = path.stat().st_uid == os.geteuid() and int(stat(pid)[2]) == group
             if ours and start_time(pid) >= started:
                 yield pid

@@ -12,7 +12,7 @@ from pathlib import Path
 from string import Template
 
 from deploy.native.postgresql import PostgreSQL
-from deploy.native.process import Group, wait_until
+from deploy.native.process import ProcessGroup, wait_until
 from deploy.native.settings import (
     ServerError,
     Settings,
@@ -73,7 +73,7 @@ class MLflow:
         self._secrets = load_secrets(settings.home)
         self.socket = settings.home / "sockets/mlflow.sock"
         self._temporary = settings.home / "tmp"
-        self._group = Group(settings.home / "sockets/mlflow.pid", settings.home / "logs/mlflow.log")
+        self._group = ProcessGroup(settings.home / "sockets/mlflow.pid", settings.home / "logs/mlflow.log")
 
     def running(self) -> bool:
         """Whether it answers."""
@@ -144,7 +144,7 @@ class Nginx:
     def __init__(self, settings: Settings, mlflow: MLflow) -> None:
         self._settings = settings
         self._mlflow = mlflow
-        self._group = Group(settings.home / "nginx/group.pid", settings.home / "logs/nginx.log")
+        self._group = ProcessGroup(settings.home / "nginx/group.pid", settings.home / "logs/nginx.log")
 
     def running(self) -> bool:
         """Whether its first process runs; its workers go on without it, but with an old configuration."""

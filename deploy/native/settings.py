@@ -86,7 +86,7 @@ def load(home: Path) -> Settings:
     return Settings(home=home, **content)
 
 
-def check(settings: Settings) -> None:
+def check_settings(settings: Settings) -> None:
     """Raises ServerError for settings that cannot work."""
     longest = settings.home / "database/socket/.s.PGSQL.5432"
     if len(os.fsencode(longest)) > SOCKET_PATH_MAX:

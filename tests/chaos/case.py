@@ -83,7 +83,7 @@ class Case:
     cwd: Path
     server: MlflowServer
     proxy: FaultyProxy
-    rows: int = 0  # that were compared
+    rows: int = 0  # rows that were compared
     told: list[str] = field(default_factory=list)  # what was done, in the order in which it was
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ STATUS = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
 NO_ARTIFACTS = {run_folder.JOURNAL, run_folder.RUN, run_folder.MIRROR, run_folder.VIEW, run_folder.MODEL}
 NOTE = "mlflow.note.content"  # the description, which the end of a run writes anew
 UNDER_WAY = ".artifact.uploading."  # MLflow's server begins a file so, and lists none that was cut off
-MAX_PARAM_CHARS, MAX_TAG_CHARS = 6000, 8000  # of MLflow
+MAX_PARAM_CHARS, MAX_TAG_CHARS = 6000, 8000  # MLflow's
 
 
 def folders(cwd: Path) -> list[Path]:

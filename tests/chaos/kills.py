@@ -28,7 +28,7 @@ PHASES = {
     "ending": ("run_stop", 1.0),
     "uploading": ("result", 2.0),
 }
-SWEEPS = 0.3  # of the cases: the signal meets a sweep of two jobs
+SWEEPS = 0.3  # the share of cases in which the signal meets a sweep of two jobs
 SLOW_SEC = 0.3  # a request, so that there is time to strike while it uploads
 ROWS = {"then": "finish", "rows": 2000}
 

@@ -204,7 +204,7 @@ class Chaos:
     def _count(self, folder: Path) -> None:
         report, shipped = self.report, Mirror(folder)
         stored = stored_rows(self._server, shipped.run_id)
-        journaled = set(expected_rows(folder))
+        in_journal = set(expected_rows(folder))
         known: set[Row] = set()
         for path in folder.glob(f".{LEDGER.format('*')}"):
             for line in path.read_text().split("\n")[:-1]:
@@ -213,8 +213,8 @@ class Chaos:
                     report.faults[content] += 1
                 else:
                     known |= {tuple(row) for row in content}  # type: ignore[misc]
-        report.rows_written += len(journaled | known)
-        report.rows_lost += len((journaled | known) - set(stored))
-        report.rows_altered += len(set(stored) - journaled)
+        report.rows_written += len(in_journal | known)
+        report.rows_lost += len((in_journal | known) - set(stored))
+        report.rows_altered += len(set(stored) - in_journal)
         runs = [stage for _, stage in runs_with_uid(self._server, shipped.info.uid) if stage == "active"]
         report.duplicates += len(stored) - len(set(stored)) + len(runs) - 1

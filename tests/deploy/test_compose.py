@@ -113,7 +113,7 @@ def options_of(command: list[str], environ: dict[str, Any]) -> dict[str, object]
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # of what MLflow's command line imports
+@pytest.mark.filterwarnings("ignore")  # MLflow's command line imports what warns.
 def test_mlflow_is_told_the_same_as_by_the_native_script(tmp_path: Path) -> None:
     [command] = re.findall(r"^CMD (\[.*?\])$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE | re.DOTALL)
     shell = json.loads(command.replace("\\\n", ""))[-1]

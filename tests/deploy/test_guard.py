@@ -159,7 +159,7 @@ def test_reading_takes_read_and_deny_denies(shared: Shared, method: str, rule: s
     for path in shared.paths(rule):
         assert shared.ask(shared.stranger, method, rule, path).status_code == 401, path
         answer = shared.ask(shared.users["READ"], method, rule, path)
-        if "presigned" in rule:  # of S3 alone
+        if "presigned" in rule:  # S3 alone has these.
             assert answer.status_code not in (401, 403), answer.text
         else:
             assert answer.status_code == 200, f"{path}: {answer.text}"

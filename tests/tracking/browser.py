@@ -40,7 +40,7 @@ def opened(**options: object) -> Iterator[Page]:
         chromium = playwright.chromium.launch(executable_path=path, args=sandbox)
         page = chromium.new_page(viewport={"width": WIDTH, "height": HEIGHT}, **options)  # type: ignore[arg-type]
         page.set_default_timeout(TIMEOUT_MS)
-        expect.set_options(timeout=TIMEOUT_MS)  # of its own 5 s the page's default is none
+        expect.set_options(timeout=TIMEOUT_MS)  # The page's default does not change its own 5 s.
         page.add_init_script(VISITED)
         yield page
         chromium.close()

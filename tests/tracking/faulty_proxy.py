@@ -45,7 +45,7 @@ class FaultyProxy:
         self.retry_after = ""
         self.only = b""  # what the request must contain in its head for the fault to strike
         self.counts: Counter[str] = Counter()
-        self.times: list[float] = []  # of every request's arrival, monotonic seconds
+        self.times: list[float] = []  # every request's arrival, in monotonic seconds
         self._fault: str | None = None
         self._server: socketserver.ThreadingTCPServer | None = None
         self.port = 0

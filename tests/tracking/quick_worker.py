@@ -21,7 +21,7 @@ from trainers.stack.command import LAUNCHER
 def main(run_dir: Path) -> int:
     try:
         return work(run_dir)
-    except OSError as error:  # as trainers.loop.worker has it
+    except OSError as error:  # trainers.loop.worker does so.
         if not run_folder.is_full(error):
             raise
         run_folder.write_result(run_dir, Result("failed", failure=Failure("disk_full", str(error))))

@@ -25,8 +25,8 @@ from tracking.run import documents, run_folder
 
 NUM_RUNS = 60  # parents included
 HOUR_MS = 3600 * 1000
-OLD_DRIVER = "570.86.10"  # of the five single runs
-SPEED = {"fp32": 1.0, "tf32": 0.62, "bf16": 0.41, "fp16": 0.43}  # of a step, in fp32's
+OLD_DRIVER = "570.86.10"  # the five single runs'
+SPEED = {"fp32": 1.0, "tf32": 0.62, "bf16": 0.41, "fp16": 0.43}  # a step's time, in fp32's
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from trainers.data.detection.files import CocoData, coco
 from trainers.data.detection.view import ShortEdge, View
 
 LYING, STANDING = (20, 30), (30, 20)
-LABELS = {2: 1, 9: 2}  # of the categories
+LABELS = {2: 1, 9: 2}  # the categories'
 GREY_STEP = 12  # between images; JPEG keeps a single grey exactly
 
 

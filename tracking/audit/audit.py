@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from tracking.audit import limit_tables, missing, sentences, stacks, tables
-from tracking.audit.evidence import OF_TARGETS, Evidence, Tally, computable, name_of
+from tracking.audit.evidence import OF_TARGETS, AuditResult, Evidence, computable, name_of
 from tracking.audit.samples import EXACT, Moments, close, marked, moments_of, printed, ratio, tolerance, wilson
 
 TASK = ("model", "dataset", "target_metric", "target_value")
 
 
-def audit(report: Mapping[str, Any], roots: Sequence[Path]) -> Tally:
+def audit(report: Mapping[str, Any], roots: Sequence[Path]) -> AuditResult:
     """Compare everything that a report (its JSON) says in numbers with the run folders at or below `roots`."""
     evidence = Evidence(report, roots)
-    tally = Tally(num_runs=len(evidence.runs))
+    tally = AuditResult(num_runs=len(evidence.runs))
     without = [run["name"] for run in report["runs"] if run["id"] not in evidence.runs]
     if without:
         words = ", ".join(map(str, roots))
@@ -40,7 +40,7 @@ def audit(report: Mapping[str, Any], roots: Sequence[Path]) -> Tally:
     return tally
 
 
-def _members(evidence: Evidence, tally: Tally) -> None:
+def _members(evidence: Evidence, tally: AuditResult) -> None:
     """Whether each run is of the setting and the workload that the report has it in."""
     tasks: dict[str, set[tuple[Any, ...]]] = {}
     for run_id, run in evidence.runs.items():
@@ -53,7 +53,7 @@ def _members(evidence: Evidence, tally: Tally) -> None:
             tally.differences.append(f"{workload}: its runs are of several models, datasets or targets: {trained}")
 
 
-def _figure(figure: Mapping[str, Any], evidence: Evidence, tally: Tally) -> None:
+def _figure(figure: Mapping[str, Any], evidence: Evidence, tally: AuditResult) -> None:
     name = f"{figure['workload']}, {name_of(figure['setting'])}: {figure['figure']}"
     of = evidence.measured if figure["over"] is None else evidence.values
     runs = set(of(figure["workload"], figure["setting"], figure["key"]))
@@ -95,7 +95,7 @@ def _expected(figure: Mapping[str, Any], evidence: Evidence) -> tuple[Moments | 
     return numbers, figure["bound"] == sign and figure["text"].startswith(f"{sign} " if sign else tuple("0123456789"))
 
 
-def _shares(evidence: Evidence, tally: Tally) -> None:
+def _shares(evidence: Evidence, tally: AuditResult) -> None:
     """How many runs of each setting reached their target, and the interval of the true share."""
     claims = {(claim["workload"], name_of(claim["setting"])): claim for claim in evidence.report["reached"]}
     for workload in sorted({run["workload"] for run in evidence.claimed.values()}):
@@ -109,7 +109,7 @@ def _shares(evidence: Evidence, tally: Tally) -> None:
             tally.note(good, words)
 
 
-def _comparisons(evidence: Evidence, tally: Tally) -> None:
+def _comparisons(evidence: Evidence, tally: AuditResult) -> None:
     """The t-test by its formula, and Holm's correction, of every workload's pairs; and which side is the better."""
     claims = evidence.report["comparisons"]
     for workload in dict.fromkeys(pair["workload"] for pair in claims):
@@ -137,7 +137,7 @@ def _comparisons(evidence: Evidence, tally: Tally) -> None:
             tally.note(good, f"{workload}: {words}; by the journals {computed.better} is, by {numbers}")
 
 
-def _spent(evidence: Evidence, tally: Tally) -> None:
+def _spent(evidence: Evidence, tally: AuditResult) -> None:
     for workload, claimed in evidence.report["spent_usd"].items():
         computed = evidence.spent_usd(workload)
         words = f"all its runs cost {claimed} USD in the report, {computed} by the journals"

@@ -11,7 +11,7 @@ from typing import Any
 
 from tracking.audit import limits
 from tracking.audit.run_figures import BEST, COMPUTED, JournalFigures
-from tracking.audit.samples import Pair, Sample, corrected, pair_of, wilson
+from tracking.audit.samples import Observations, PairTest, corrected, pair_of, wilson
 
 DEVICES = {"gpus", "nodes", "cpu_processes"}
 # A setting's value of each axis.
@@ -22,7 +22,7 @@ OF_TARGETS = {
 
 
 @dataclass
-class Tally:
+class AuditResult:
     num_runs: int = 0
     num_figures: int = 0
     differences: list[str] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Evidence:
         ids = {run["uid"]: run_id for run_id, run in self.claimed.items()}
         self.runs: dict[str, JournalFigures] = {}
         self._settings: dict[tuple[Any, ...], dict[str, JournalFigures]] = {}
-        self._pairs: dict[tuple[str, str], dict[frozenset[str], Pair]] = {}
+        self._pairs: dict[tuple[str, str], dict[frozenset[str], PairTest]] = {}
         for path in (path for root in roots for path in root.rglob("run.json")):
             try:
                 uid = str(json.loads(path.read_text(encoding="utf-8")).get("uid"))
@@ -93,22 +93,22 @@ class Evidence:
         """By run id, every run of a setting that trained to its end, wherever that was."""
         return {run_id: run for run_id, run in self.all_of(workload, setting).items() if run.counts(with_missed=True)}
 
-    def sample(self, workload: str, setting: Labels, key: str) -> Sample:
+    def sample(self, workload: str, setting: Labels, key: str) -> Observations:
         """A figure of a setting, with what its runs say that stopped short of the target."""
         numbers = [*self.values(workload, setting, key).values()]
         if key not in OF_TARGETS:
-            return Sample(numbers)
+            return Observations(numbers)
         short = self.short(workload, setting).values()
         bounds = [run.at_least(key) for run in short if not run.diverged]
         if not numbers and not any(bounds):
             bounds = []
-        return Sample(numbers, [bound or 0.0 for bound in bounds], sum(run.diverged for run in short))
+        return Observations(numbers, [bound or 0.0 for bound in bounds], sum(run.diverged for run in short))
 
-    def shown(self, workload: str, setting: Labels, key: str) -> Sample:
+    def shown(self, workload: str, setting: Labels, key: str) -> Observations:
         """The same of a table of settings."""
         if key in OF_TARGETS:
             return self.sample(workload, setting, key)
-        return Sample([*self.measured(workload, setting, key).values()])
+        return Observations([*self.measured(workload, setting, key).values()])
 
     def short(self, workload: str, setting: Labels) -> dict[str, JournalFigures]:
         return {run_id: run for run_id, run in self.all_of(workload, setting).items() if run.stopped_short}
@@ -147,14 +147,14 @@ class Evidence:
             return None
         return min(same, key=lambda candidate: self.devices(workload, candidate) or math.inf)
 
-    def pairs(self, workload: str, key: str | None = None) -> dict[frozenset[str], Pair]:
+    def pairs(self, workload: str, key: str | None = None) -> dict[frozenset[str], PairTest]:
         """Every pair of settings of which something is known by a metric, the report's if none is named."""
         key = key or self.report["metric"]
         if (workload, key) not in self._pairs:
             self._pairs[workload, key] = self._all_pairs(workload, key)
         return self._pairs[workload, key]
 
-    def _all_pairs(self, workload: str, key: str) -> dict[frozenset[str], Pair]:
+    def _all_pairs(self, workload: str, key: str) -> dict[frozenset[str], PairTest]:
         samples = {name_of(setting): self.sample(workload, setting, key) for setting in self.settings(workload)}
         names = [name for name, sample in samples.items() if len(sample)]
         pairs = {}

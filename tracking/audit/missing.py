@@ -6,16 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from tracking.audit.evidence import Evidence, Labels, Tally
+from tracking.audit.evidence import AuditResult, Evidence, Labels
 from tracking.audit.run_figures import JournalFigures
 from tracking.audit.stack_choice import SHORT, SOFTWARE, is_stack
 
 MACHINE = {"instance", "env.gpu", "env.gpu_count", "env.node", "env.cpu", "env.topology", "env.hardware_id"}
-OLDEST_DRIVERS = {"13": 580, "12": 525, "11": 450, "10": 410}  # of a CUDA's major version; NVIDIA's compatibility guide
+# By CUDA's major version, from NVIDIA's compatibility guide.
+OLDEST_DRIVERS = {"13": 580, "12": 525, "11": 450, "10": 410}
 LONGEST = 200  # characters of a message
 
 
-def compare(evidence: Evidence, tally: Tally) -> None:
+def compare(evidence: Evidence, tally: AuditResult) -> None:
     """Whether there is a table where something is missing."""
     for workload in sorted({run["workload"] for run in evidence.claimed.values()}):
         tables = [

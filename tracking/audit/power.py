@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 import numpy
 
-from tracking.audit.samples import Sample, is_rate, more_is_better, one_tail, step, variances_of
+from tracking.audit.samples import Observations, is_rate, more_is_better, one_tail, step, variances_of
 
 MOST_RUNS = 10_000  # a side; beyond that a report gives no number
-Level = Callable[[int], float]  # of a one-sided test, by its degrees of freedom
+Level = Callable[[int], float]  # the level of a one-sided test, by its degrees of freedom
 
 
 def would_tell(n: int, first: Sequence[float], second: Sequence[float], step: float, level: Level) -> bool:
@@ -36,7 +36,7 @@ def power(n: int, first: Sequence[float], second: Sequence[float], step: float, 
     return 1.0 - float(nctdtr(n - 1, distance / math.sqrt(variance / n), needed))
 
 
-def has_bounds(key: str, better: Sample, worse: Sample) -> bool:
+def has_bounds(key: str, better: Observations, worse: Observations) -> bool:
     """Whether there is an interval of the factor between two settings: of means above 0 that are no whole numbers."""
     largest = max(better.largest, worse.largest)
     means = [float(numpy.mean(sample.early(largest))) for sample in (better, worse)]
@@ -44,7 +44,7 @@ def has_bounds(key: str, better: Sample, worse: Sample) -> bool:
 
 
 def bounds_hold(
-    key: str, better: Sample, worse: Sample, low: float, high: float | None, level: float
+    key: str, better: Observations, worse: Observations, low: float, high: float | None, level: float
 ) -> bool:  # fmt: skip
     """Whether the test of a factor just rejects what is below `low`, and what is above `high` (None: nothing is)."""
     top, bottom = (better, worse) if more_is_better(key) else (worse, better)
@@ -68,12 +68,12 @@ def bounds_hold(
     return good and (turns(above, high) if high is not None else above(middle * far) >= level * (1 - off))
 
 
-def _times(sample: Sample, factor: float) -> Sample:
+def _times(sample: Observations, factor: float) -> Observations:
     numbers, bounds = ([factor * value for value in values] for values in (sample.numbers, sample.bounds))
-    return Sample(numbers, bounds, sample.never)
+    return Observations(numbers, bounds, sample.never)
 
 
-def _one_sided(low: Sample, high: Sample) -> float:
+def _one_sided(low: Observations, high: Observations) -> float:
     """The p-value for the true mean of the one being below that of the other; what stopped short counts against it."""
     largest = max(low.largest, high.largest)
     tail = one_tail(low.late(largest), high.early(largest), 0.0)

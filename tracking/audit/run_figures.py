@@ -1,137 +1,25 @@
-"""A run's figures worked out from its journal and its config alone, to check a report by; shares nothing with it.
-
-Of result.json it takes how the run ended, which no journal can say of one that was killed.
-"""
+"""A run's figures worked out from its journal and its config alone, to check a report by; shares nothing with it."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from tracking.audit import limits
-from tracking.audit.samples import falls, meets
+from tracking.audit.journal_run import EVALUATED, JournalRun
+from tracking.audit.samples import falls
 
-EVALUATED = "eval_accuracy"
 BEST = "eval/best_"
 
 
-class JournalFigures:
-    """The figures of the run in `folder`. Raises OSError where it has no journal.
-
-    Its config is read when a figure needs it, and then raises OSError where there is none.
-    """
+class JournalFigures(JournalRun):
+    """The figures of the run in `folder`, by the metrics' names."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        lines = (folder / "journal.jsonl").read_text(encoding="utf-8").splitlines()
-        self.rows = [row for row in map(_parsed, lines) if row]
+        super().__init__(folder)
         self._values: dict[str, float | None] = {}
-        self._labels: dict[str, str] = {}
-
-    def _merged(self, kind: str) -> dict[str, Any]:
-        merged: dict[str, Any] = {}
-        for row in self.rows:
-            if row["kind"] == kind:
-                merged.update(row["values"])
-        return merged
-
-    @cached_property
-    def params(self) -> dict[str, Any]:
-        return self._merged("params")
-
-    @cached_property
-    def tags(self) -> dict[str, Any]:
-        return self._merged("tags")
-
-    @cached_property
-    def config(self) -> dict[str, Any]:
-        loaded: dict[str, Any] = yaml.safe_load((self.folder / "config.yaml").read_text(encoding="utf-8"))
-        return loaded
-
-    def times(self, key: str) -> list[float]:
-        return [row["clock_sec"] for row in self.rows if row["kind"] == "event" and row["key"] == key]
-
-    @cached_property
-    def targets(self) -> dict[str, str]:
-        """By metric, "0.9" for at least that and "<=3.28" for at most."""
-        names, values = (str(self.params.get(f"target_{what}", "")) for what in ("metric", "value"))
-        return {name: value for name, value in zip(names.split(","), values.split(","), strict=True) if name}
-
-    @cached_property
-    def hit_row(self) -> int | None:
-        """The place of the row of the evaluation that reached every target."""
-        for place, row in enumerate(self.rows):
-            if row["kind"] != "event" or row["key"] != EVALUATED or not self.targets:
-                continue
-            if all(meets(row["values"]["metrics"].get(name), target) for name, target in self.targets.items()):
-                return place
-        return None
-
-    @cached_property
-    def result(self) -> dict[str, Any]:
-        """How it ended; empty where it has not."""
-        path = self.folder / "result.json"
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        return content
-
-    @cached_property
-    def failure(self) -> str | None:
-        """The kind of its failure."""
-        kind: str | None = (self.result.get("failure") or {}).get("kind")
-        return kind
-
-    @cached_property
-    def diverged(self) -> bool:
-        return self.failure == "nan" and bool(self.targets)
-
-    @cached_property
-    def uncounted(self) -> bool:
-        """Whether it says of itself that no mean counts it, as one that only fills caches does."""
-        return "timetrial.uncounted" in self.tags
-
-    @cached_property
-    def stopped_short(self) -> bool:
-        """Whether it came to no target before it was over or its time was up; or diverged, and never will."""
-        if self.uncounted:
-            return False
-        if not self.targets or "resumed" in self.tags:
-            return self.diverged
-        return self.failure in ("nan", "timeout") or (self.ended and self.hit_row is None)
-
-    @cached_property
-    def ended(self) -> bool:
-        """Whether it ended by itself and in one go. It can fail behind its last evaluation: result.json says so."""
-        return self.result.get("status") == "finished" and bool(self.times("run_stop")) and "resumed" not in self.tags
-
-    def counts(self, with_missed: bool = False) -> bool:
-        """Whether it ended at its target if it has one, or anywhere `with_missed`."""
-        return self.ended and not self.uncounted and (with_missed or self.hit_row is not None or not self.targets)
-
-    def belongs(self, setting: Mapping[str, str]) -> bool:
-        return all(self.label(axis) == value for axis, value in setting.items())
-
-    def label(self, axis: str) -> str:
-        """Its value of an axis of the report."""
-        if axis not in self._labels:
-            self._labels[axis] = self._label(axis)
-        return self._labels[axis]
-
-    def _label(self, axis: str) -> str:
-        short = {"topology": "env.topology", "hardware": "env.gpu", "driver": "env.driver", "cuda": "env.cuda"}
-        for name in (axis, short.get(axis, axis), "/".join(axis.replace("model.", "", 1).split("."))):
-            for source in (self.params, self.tags):
-                if source.get(name) not in (None, ""):
-                    return str(source[name])
-        node: Any = self.config
-        for part in axis.split("."):
-            node = node.get(part, "(none)") if isinstance(node, dict) else "(none)"
-        return str(node)
 
     def value(self, key: str) -> float | None:
         """A metric as it follows from the events; None where the run has not got it, or where it cannot be told."""
@@ -169,7 +57,7 @@ class JournalFigures:
 
     def flops_utilization(self) -> float | None:
         """What the run says, corrected by how far its rate is from its windows': FLOPs are counted, not journaled."""
-        said = self._merged("metrics")
+        said = self.merged("metrics")
         claimed, rate = said.get("throughput/model_flops_utilization"), self.samples_per_sec()
         if claimed is None or rate is None:
             return None
@@ -289,12 +177,3 @@ COMPUTED: dict[str, Callable[[JournalFigures], float | None]] = {
     "cost/to_accuracy_usd": lambda run: run.usd(run.to_accuracy_sec()),
     "cost/usd": lambda run: run.usd(run.timed_sec()),
 }
-
-
-def _parsed(line: str) -> dict[str, Any] | None:
-    """A row of a journal; None for a line that was cut off."""
-    try:
-        row: dict[str, Any] = json.loads(line)
-    except ValueError:
-        return None
-    return {**row, "values": row.get("values") or {}}

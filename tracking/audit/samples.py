@@ -17,7 +17,7 @@ Moments = tuple[int, float, float | None, float | None]
 
 
 @dataclass
-class Pair:
+class PairTest:
     better: str
     factor: float
     p: float | None
@@ -29,7 +29,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Sample:
+class Observations:
     """A figure's numbers, of runs that stopped short what it is at least, and how many of them never get there."""
 
     numbers: Sequence[float]
@@ -54,14 +54,14 @@ class Sample:
         return [*self.numbers] + self.num_short * [2 * largest]
 
 
-def pair_of(key: str, first_name: str, first: Sample, second_name: str, second: Sample) -> Pair:
+def pair_of(key: str, first_name: str, first: Observations, second_name: str, second: Observations) -> PairTest:
     """Which is the better, by what factor and how surely; what stopped short counts as late as can be for the better
     and as early as can be for the worse."""
     largest = max(first.largest, second.largest)
     if more_is_better(key):
         ahead = float(numpy.mean(first.numbers)) >= float(numpy.mean(second.numbers))
         means = sorted(float(numpy.mean(sample.numbers)) for sample in (first, second))
-        return Pair(
+        return PairTest(
             first_name if ahead else second_name, means[1] / means[0], t_test(first.numbers, second.numbers, step(key))
         )
     gaps = [
@@ -75,9 +75,9 @@ def pair_of(key: str, first_name: str, first: Sample, second_name: str, second: 
     p = t_test(low, high, step(key))
     if p is not None and first.num_short + second.num_short:
         tail = one_tail(low, high, step(key))
-        coin = 0.5 ** (len(first) + len(second))  # that so many runs fall so
+        coin = 0.5 ** (len(first) + len(second))  # the probability that so many runs fall so
         p = min(1.0, 4 * tail if 2 * tail > coin else 2 * coin)
-    return Pair(first_name if better is first else second_name, factor, p)
+    return PairTest(first_name if better is first else second_name, factor, p)
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:
@@ -119,7 +119,7 @@ def step(key: str) -> float:
     return 1.0 if key.startswith("epochs/") else 0.0
 
 
-def moments_of(sample: Sample, scale: float = 1.0) -> Moments | None:
+def moments_of(sample: Observations, scale: float = 1.0) -> Moments | None:
     """Those of a sample that has a number: the mean is at least so large where runs stopped short.
 
     The olympic mean drops the best and a run that stopped short, or the worst; there is none where more stopped short.
@@ -133,7 +133,7 @@ def moments_of(sample: Sample, scale: float = 1.0) -> Moments | None:
     return n, middle, error, None if sample.num_short > 1 else olympic
 
 
-def marked(text: str, sample: Sample) -> bool:
+def marked(text: str, sample: Observations) -> bool:
     """Whether a printed mean says that it is a bound where it is one, and that there is no olympic mean."""
     invalid = len(sample) >= 5 and sample.num_short > 1
     return text.startswith("≥ ") == bool(sample.num_short) and ("(olympic invalid)" in text) == invalid
@@ -146,7 +146,7 @@ def moments(values: Sequence[float]) -> Moments:
     return n, middle, error, float(numpy.mean(numpy.sort(values)[1:-1])) if n >= 5 else None
 
 
-def ratio(key: str, own: Sample, base: Sample, growth: float, same: bool) -> tuple[Moments, str] | None:
+def ratio(key: str, own: Observations, base: Observations, growth: float, same: bool) -> tuple[Moments, str] | None:
     """Speed-up over the base, divided by the growth (1, or of an efficiency that of the devices); relative variances
     of two independent means add. With the sign of a bound. `same`: it is the base itself, of which it is 1.
 
@@ -227,7 +227,7 @@ def significant(text: str, number: float | None, digits: int, near: float) -> bo
     return abs(float(text) - number) <= 0.5 * unit * (1 + 1e-6) + near * max(abs(number), 1.0)
 
 
-def says_mean(sample: Sample, scale: float, text: str, near: float) -> bool:
+def says_mean(sample: Observations, scale: float, text: str, near: float) -> bool:
     expected = moments_of(sample, scale)
     if expected is None:
         return not text

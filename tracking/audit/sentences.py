@@ -7,11 +7,11 @@ from string import Formatter
 from typing import Any
 
 from tracking.audit import stacks
-from tracking.audit.evidence import OF_TARGETS, Evidence, Labels, Tally, computable, name_of
+from tracking.audit.evidence import OF_TARGETS, AuditResult, Evidence, Labels, computable, name_of
 from tracking.audit.power import would_tell
-from tracking.audit.samples import Pair, close, marked, moments_of, printed, step, tolerance
+from tracking.audit.samples import PairTest, close, marked, moments_of, printed, step, tolerance
 
-MOST_NAMED = 3  # of the tied settings; of the others a sentence says how many there are
+MOST_NAMED = 3  # tied settings; a sentence only counts the others
 COST = "cost/to_accuracy_usd"
 OF_LEADERS = {"no run counts", "only setting", "tied", "tied with many", "better than the other", "better than all"}
 OF_COSTS = {"cost", "without cost"}
@@ -20,7 +20,7 @@ REPEATS = "runs that would tell"
 Record = Mapping[str, Any]
 
 
-def compare(evidence: Evidence, tally: Tally) -> None:
+def compare(evidence: Evidence, tally: AuditResult) -> None:
     """Compare every record, and whether the answer is made of one sentence of each sort a workload."""
     answer = [record for record in evidence.report["sentences"] if record["kind"] in OF_LEADERS | OF_COSTS]
     text = " ".join(record["text"] for record in answer)
@@ -133,7 +133,7 @@ def _is_best(evidence: Evidence, title: str, settings: Sequence[Labels], key: st
     return good and wins[values["setting"]] == max(wins.values()) and printed(values["figure"], numbers[1:], near)
 
 
-def _wins(pair: Pair, name: str, key: str) -> bool:
+def _wins(pair: PairTest, name: str, key: str) -> bool:
     """Whether a setting is the better one of a pair, or as good as the other."""
     return pair.better == name or pair.factor - 1 <= 1e-12
 
@@ -153,7 +153,7 @@ def _cost(evidence: Evidence, title: str, kind: str, values: Record) -> bool:
     return good and spent and _is_best(evidence, title, settings, COST, values)
 
 
-def _pair(evidence: Evidence, title: str, pairs: Mapping[frozenset[str], Pair], record: Record) -> bool:
+def _pair(evidence: Evidence, title: str, pairs: Mapping[frozenset[str], PairTest], record: Record) -> bool:
     kind, values, key = record["kind"], record["values"], evidence.report["metric"]
     better, worse = values["better"], values["worse"]
     pair = pairs[frozenset((better, worse))]

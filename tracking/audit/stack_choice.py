@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tracking.audit import ranges
 from tracking.audit.evidence import Evidence, Labels, name_of
-from tracking.audit.samples import Pair, Sample, step
+from tracking.audit.samples import Observations, PairTest, step
 
 SHORT = {"topology": "env.topology", "hardware": "env.gpu", "driver": "env.driver", "cuda": "env.cuda"}
 SOFTWARE = {
@@ -20,7 +20,7 @@ def is_stack(axis: str) -> bool:
     return SHORT.get(axis, axis) in SOFTWARE
 
 
-def beside(setting: Labels) -> tuple[tuple[str, str], ...]:
+def without_stack(setting: Labels) -> tuple[tuple[str, str], ...]:
     """What a setting is beside its stack: only where that is the same are stacks compared."""
     return tuple((axis, value) for axis, value in setting.items() if not is_stack(axis))
 
@@ -33,8 +33,8 @@ class StackChoice:
     else there is one range of means.
     """
 
-    pairs: Mapping[frozenset[str], Pair]
-    samples: Mapping[str, Sample]
+    pairs: Mapping[frozenset[str], PairTest]
+    samples: Mapping[str, Observations]
     step: float
 
     @property
@@ -51,7 +51,7 @@ class StackChoice:
             return 0.05 / (2 * self.num_tests)
         return ranges.level(freedom, len(self.tested))
 
-    def corrected(self, names: frozenset[str]) -> Pair:
+    def corrected(self, names: frozenset[str]) -> PairTest:
         """The pair of these names, its p-value corrected for its having been chosen."""
         pair = self.pairs[names]
         if pair.p is None:
@@ -69,7 +69,7 @@ class StackChoice:
 
 def choice_of(evidence: Evidence, workload: str, name: str) -> StackChoice:
     """Among the settings that are otherwise as the one of this name."""
-    alike = {name_of(setting): beside(setting) for setting in evidence.settings(workload)}
+    alike = {name_of(setting): without_stack(setting) for setting in evidence.settings(workload)}
     same = {other for other, family in alike.items() if family == alike.get(name)}
     pairs = {both: pair for both, pair in evidence.pairs(workload).items() if both <= same}
     settings = [setting for setting in evidence.settings(workload) if name_of(setting) in same]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tracking.audit.evidence import Evidence, Tally, name_of
+from tracking.audit.evidence import AuditResult, Evidence, name_of
 from tracking.audit.power import MOST_RUNS, bounds_hold, has_bounds, power, would_tell
-from tracking.audit.samples import Pair, Sample, close, moments_of, printed, step, tolerance
-from tracking.audit.stack_choice import StackChoice, beside, choice_of, is_stack
+from tracking.audit.samples import Observations, PairTest, close, moments_of, printed, step, tolerance
+from tracking.audit.stack_choice import StackChoice, choice_of, is_stack, without_stack
 
 COST = "cost/to_accuracy_usd"
-NEAR_P = 1e-4  # so far apart are two ways to compute the distribution of a range
+NEAR_P = 1e-4  # the difference between two ways to compute the distribution of a range
 VERDICTS = ("best stack", "no best stack", "stack of one run")
 WORTH = ("best stack saves", "best stack costs")
 DECIDING = ("runs that would decide", "decides when")
@@ -31,7 +31,7 @@ def _records(evidence: Evidence, workload: str) -> list[Record]:
     ]
 
 
-def compare(evidence: Evidence, tally: Tally) -> None:
+def compare(evidence: Evidence, tally: AuditResult) -> None:
     """Whether every sentence and table that is due is there: no number of a record says that another is left out."""
     if not any(is_stack(axis) for axis in evidence.report["by"]):
         return
@@ -39,18 +39,18 @@ def compare(evidence: Evidence, tally: Tally) -> None:
         said: dict[tuple[Any, ...], list[Record]] = {}
         by_name = {name_of(setting): setting for setting in evidence.settings(workload)}
         for record in _records(evidence, workload):
-            said.setdefault(beside(by_name.get(record["values"]["pair"][0], {})), []).append(record)
-        for family in sorted({beside(setting) for setting in by_name.values()}):
-            member = next(name for name, setting in by_name.items() if beside(setting) == family)
+            said.setdefault(without_stack(by_name.get(record["values"]["pair"][0], {})), []).append(record)
+        for family in sorted({without_stack(setting) for setting in by_name.values()}):
+            member = next(name for name, setting in by_name.items() if without_stack(setting) == family)
             records = said.get(family, [])
             good = _complete(evidence, workload, choice_of(evidence, workload, member), records)
             words = f"{workload}, {name_of(dict(family))}: says {[record['kind'] for record in records]} of its stacks"
             tally.note(good, f"{words}, and something else is due")
-        due = {beside(setting) for name, setting in by_name.items() if choice_of(evidence, workload, name).pairs}
+        due = {without_stack(setting) for name, setting in by_name.items() if choice_of(evidence, workload, name).pairs}
         tables = [
             table for table in evidence.report["tables"] if (table["kind"], table["about"]) == ("stacks", workload)
         ]
-        shown = [beside(by_name.get(table["rows"][0][1], {})) for table in tables]
+        shown = [without_stack(by_name.get(table["rows"][0][1], {})) for table in tables]
         words = f"{workload}: {len(tables)} tables of the best and the worst stack, {len(due)} are due"
         tally.note(len(shown) == len(due) and set(shown) == due, words)
 
@@ -90,10 +90,10 @@ def holds(evidence: Evidence, record: Record) -> bool:
     return good and check(evidence, workload, pair, record)
 
 
-def _verdict(evidence: Evidence, workload: str, pair: Pair, record: Record) -> bool:
+def _verdict(evidence: Evidence, workload: str, pair: PairTest, record: Record) -> bool:
     kind, values, key = record["kind"], record["values"], evidence.report["metric"]
     by_name = {name_of(setting): setting for setting in evidence.settings(workload)}
-    others = "".join(f", {axis}={value}" for axis, value in beside(by_name[values["pair"][0]]))
+    others = "".join(f", {axis}={value}" for axis, value in without_stack(by_name[values["pair"][0]]))
     good = (values["workload"], values["among"]) == (workload, others)
     good = good and close(values["factor"], pair.factor, max(tolerance(key), 1e-6), 1)
     samples = [evidence.sample(workload, by_name[name], key) for name in values["pair"]]
@@ -128,7 +128,9 @@ def gap_holds(evidence: Evidence, record: Record) -> bool:
     return values["num_stacks"] == len(choice.tested) and close(values["p_corrected"], pair.corrected, NEAR_P, 0)
 
 
-def _saved(evidence: Evidence, workload: str, names: list[str]) -> tuple[float, float | None, str, list[Sample]] | None:
+def _saved(
+    evidence: Evidence, workload: str, names: list[str]
+) -> tuple[float, float | None, str, list[Observations]] | None:
     """By how much the second one's mean cost is above the first one's, its error and the sign of a bound."""
     by_name = {name_of(setting): setting for setting in evidence.settings(workload)}
     samples = [evidence.sample(workload, by_name[name], COST) for name in names]
@@ -140,7 +142,7 @@ def _saved(evidence: Evidence, workload: str, names: list[str]) -> tuple[float, 
     return high - low, error, "≥" if samples[1].num_short else "≤" if samples[0].num_short else "", samples
 
 
-def _worth(evidence: Evidence, workload: str, pair: Pair, record: Record) -> bool:
+def _worth(evidence: Evidence, workload: str, pair: PairTest, record: Record) -> bool:
     values, cost = record["values"], _saved(evidence, workload, record["values"]["pair"])
     if cost is None or not pair.told_apart:
         return False
@@ -158,7 +160,7 @@ def _worth(evidence: Evidence, workload: str, pair: Pair, record: Record) -> boo
     return good
 
 
-def _deciding(evidence: Evidence, workload: str, pair: Pair, record: Record) -> bool:
+def _deciding(evidence: Evidence, workload: str, pair: PairTest, record: Record) -> bool:
     values, key = record["values"], evidence.report["metric"]
     by_name = {name_of(setting): setting for setting in evidence.settings(workload)}
     samples = [evidence.sample(workload, by_name[name], key) for name in values["pair"]]
@@ -177,7 +179,7 @@ def _deciding(evidence: Evidence, workload: str, pair: Pair, record: Record) -> 
     return bool(values["why"] == EQUALS and beyond)
 
 
-CHECKS: dict[tuple[str, ...], Callable[[Evidence, str, Pair, Record], bool]] = {
+CHECKS: dict[tuple[str, ...], Callable[[Evidence, str, PairTest, Record], bool]] = {
     VERDICTS: _verdict,
     WORTH: _worth,
     DECIDING: _deciding,

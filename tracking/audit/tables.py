@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tracking.audit import limit_tables, missing, stacks
-from tracking.audit.evidence import OF_TARGETS, Evidence, Labels, Tally, computable, name_of, rest
+from tracking.audit.evidence import OF_TARGETS, AuditResult, Evidence, Labels, computable, name_of, rest
 from tracking.audit.run_figures import BEST, JournalFigures
 from tracking.audit.samples import (
-    Pair,
-    Sample,
+    Observations,
+    PairTest,
     marked,
     moments_of,
     printed,
@@ -55,7 +55,7 @@ Row = Mapping[str, str]
 Claims = Iterator[tuple[str, str, bool]]
 
 
-def compare(evidence: Evidence, tally: Tally) -> None:
+def compare(evidence: Evidence, tally: AuditResult) -> None:
     """Compare every cell that holds a figure; a table of a kind that is not known here is a difference."""
     for table in evidence.report["tables"]:
         if table["kind"] == "published":
@@ -155,7 +155,7 @@ def best_and_worst(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[
     best, worst, gap = rows
     for row in (best, worst):
         name = row["stack"]
-        sample = evidence.sample(workload, by_name[name], key) if name in by_name else Sample(())
+        sample = evidence.sample(workload, by_name[name], key) if name in by_name else Observations(())
         numbers = moments_of(sample)
         good = row["n"] == str(len(sample)) and (marked(row[key], sample) if numbers else not row[key])
         good = good and row.get("reached", "") == (evidence.share(workload, by_name[name]) if key in OF_TARGETS else "")
@@ -183,7 +183,7 @@ def best_and_worst(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[
     yield "what it says of them", table["note"], table["note"] == said
 
 
-def _is_better(pair: Pair, name: str) -> bool:
+def _is_better(pair: PairTest, name: str) -> bool:
     """Whether a setting is the better one of a pair, or as good as the other."""
     return pair.better == name or pair.factor - 1 <= 1e-12
 

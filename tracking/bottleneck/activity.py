@@ -15,7 +15,7 @@ Span = tuple[float, float]  # seconds of the monotonic clock
 SYSTEM = "system/"
 GPU = re.compile(r"system/gpu_\d+_(\w+)")
 RATE = re.compile(r"system/(?:gpu_\d+_)?(\w+)_megabytes_per_sec")
-LEAST_COVERED = 0.5  # of a sample's time, so much is to be training for the sample to count
+LEAST_COVERED = 0.5  # the share of a sample's time that has to be training for the sample to count
 
 
 def samples(records: Sequence[Record]) -> Iterator[tuple[Span, Mapping[str, float]]]:

@@ -64,14 +64,14 @@ def read(path: Path) -> Ceilings:
     return stored.checked(Ceilings, documents.read_json(path), path)
 
 
-def keep_beside(folder: Path, tags: Mapping[str, str]) -> None:
+def keep_in(folder: Path, tags: Mapping[str, str]) -> None:
     """Put what the cache has of a run's hardware into the run's folder, so that it says by what it was judged."""
     measured = of(tags)
     if measured is not None and not (folder / NAME).exists():
         documents.write_json(folder / NAME, measured)
 
 
-def beside(folder: Path) -> Ceilings | None:
+def kept_in(folder: Path) -> Ceilings | None:
     """Those that a run's folder keeps, if it does. Raises OSError, and ValueError for what is none."""
     return read(folder / NAME) if (folder / NAME).exists() else None
 

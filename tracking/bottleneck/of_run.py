@@ -35,7 +35,7 @@ def explain(folder: Path) -> dict[str, Any]:
     """
     try:
         records = [record for record, _ in journal.read(folder / run_folder.JOURNAL)]
-        ceilings.keep_beside(folder, _tags(records))
+        ceilings.keep_in(folder, _tags(records))
         findings = examine(folder)
         if findings.metrics:
             log = Journal(folder / run_folder.JOURNAL)
@@ -55,7 +55,7 @@ def examine(folder: Path) -> Findings:
     if start is None or stop is None or stop.clock_sec <= start.clock_sec:
         return Findings()
     tags = _tags(records)
-    measured = ceilings.beside(folder)
+    measured = ceilings.kept_in(folder)
     spent, means = _clock(events, start, stop), activity.means(records, training_spans(events))
     dram, tensor = _ceiling_shares(measured, str(_precision(records)))
     divided = shares.divide(spent, means, dram, tensor)

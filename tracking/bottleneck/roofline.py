@@ -19,7 +19,7 @@ INTENSITY = "roofline/flops_per_byte"
 
 
 @dataclass(frozen=True)
-class Point:
+class RooflinePoint:
     """Of one device. What was not measured is None, and `missing` says why."""
 
     flops_per_sec: float | None
@@ -33,7 +33,7 @@ class Point:
         return self.flops_per_sec / self.bytes_per_sec
 
 
-def point(events: Sequence[Record], means: Mapping[str, float], measured: Ceilings | None) -> Point:
+def point(events: Sequence[Record], means: Mapping[str, float], measured: Ceilings | None) -> RooflinePoint:
     """From a run's events, its sensors' means within the training, and its hardware's ceilings."""
     flops = next((event for event in events if event.key == FLOPS), None)
     rate, missing = None, []
@@ -48,10 +48,10 @@ def point(events: Sequence[Record], means: Mapping[str, float], measured: Ceilin
     elif per_percent is None:
         missing.append("no ceilings were measured on this hardware: python -m tracking ceilings")
     bytes_per_sec = moved * per_percent if moved is not None and per_percent is not None else None
-    return Point(rate or None, bytes_per_sec, "; ".join(missing))
+    return RooflinePoint(rate or None, bytes_per_sec, "; ".join(missing))
 
 
-def metrics(place: Point) -> dict[str, float]:
+def metrics(place: RooflinePoint) -> dict[str, float]:
     values = {RATE: place.flops_per_sec, BYTES: place.bytes_per_sec, INTENSITY: place.intensity}
     return {key: value for key, value in values.items() if value is not None}
 

@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> Answer:
     return Answer(WELL, plain(runs, groups, notes), lambda: show(runs, groups, notes))
 
 
-def show(runs: Sequence[Run], groups: Sequence[diff.Group], notes: Sequence[str]) -> None:
+def show(runs: Sequence[Run], groups: Sequence[diff.Differences], notes: Sequence[str]) -> None:
     from tracking.compare import diff
     from tracking.terminal import make_console
 
@@ -53,7 +53,7 @@ def show(runs: Sequence[Run], groups: Sequence[diff.Group], notes: Sequence[str]
         console.print(f"note: {note}", soft_wrap=True)
 
 
-def plain(runs: Sequence[Run], groups: Sequence[diff.Group], notes: Sequence[str]) -> dict[str, Any]:
+def plain(runs: Sequence[Run], groups: Sequence[diff.Differences], notes: Sequence[str]) -> dict[str, Any]:
     from tracking.results import relative_change
 
     def row(key: str, values: Sequence[Any]) -> dict[str, Any]:

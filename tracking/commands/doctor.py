@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace) -> Answer:
     from tracking.commands import examination
 
     uri = server.named(arguments.tracking_uri)
-    asked = examination.Asked(uri, arguments.experiment, arguments.runs_dir, arguments.dataset_path)
+    asked = examination.Subject(uri, arguments.experiment, arguments.runs_dir, arguments.dataset_path)
     findings = []
     for finding in examination.examine(asked):
         print(finding, flush=True)

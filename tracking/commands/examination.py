@@ -28,9 +28,9 @@ from tracking.stacks import MIN_DRIVER, declared, judge
 NOT_STARTED = 127  # a shell's exit code for a command that is not there
 MIN_FREE_GB = 5.0
 NCCL_TIMEOUT_SEC = 180.0
-OLDEST_SERVER, NEWEST_TESTED = (3, 5), (3, 17)  # of MLflow; the first as in pyproject.toml
+OLDEST_SERVER, NEWEST_TESTED = (3, 5), (3, 17)  # MLflow's versions; the first as in pyproject.toml
 
-Run = Callable[[Sequence[str], float], tuple[int, str]]  # command, seconds to wait -> exit code, output
+CommandRunner = Callable[[Sequence[str], float], tuple[int, str]]  # command, seconds to wait -> exit code, output
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Subject:
     """What to look at; `uri` may hold credentials."""
 
     uri: str
@@ -80,7 +80,7 @@ def run(command: Sequence[str], timeout_sec: float) -> tuple[int, str]:
     return process.returncode, output or errors
 
 
-def examine(asked: Asked, run: Run = run, free: Callable[[Path], int] | None = None) -> Iterator[Finding]:
+def examine(asked: Subject, run: CommandRunner = run, free: Callable[[Path], int] | None = None) -> Iterator[Finding]:
     """Every finding, in the order in which a run would come upon it; `run` and `free` are for tests."""
     yield from gpus(run)
     yield from declared_stacks()
@@ -91,7 +91,7 @@ def examine(asked: Asked, run: Run = run, free: Callable[[Path], int] | None = N
         yield dataset(asked.dataset_path)
 
 
-def gpus(run: Run) -> Iterator[Finding]:
+def gpus(run: CommandRunner) -> Iterator[Finding]:
     code, text = run(("nvidia-smi", "-q", "-x"), 60)
     seen = nvml.parse_gpus(text)
     names = [gpu.get("name", "unknown") for gpu in seen.get("gpus", [])]
@@ -149,10 +149,10 @@ def declared_stacks() -> Iterator[Finding]:
     for name, stack in declared().items():
         if stack.kind != "native":
             verdict = judge(stack, visible, resolve=False)
-            yield Finding(f"stack {name}", f"{verdict.needs}; {verdict.found}; {verdict.words}")
+            yield Finding(f"stack {name}", f"{verdict.needs}; {verdict.facts}; {verdict.words}")
 
 
-def tracking_server(asked: Asked) -> Iterator[Finding]:
+def tracking_server(asked: Subject) -> Iterator[Finding]:
     shown = secrets.strip_credentials(asked.uri)
     if asked.uri.startswith("sqlite:") and not Path(asked.uri.partition("///")[2]).exists():
         yield Finding("server", f"none: runs go to {shown}, which the first run makes")
@@ -179,12 +179,14 @@ def version(uri: str) -> Finding:
     user = connection.user(uri)
     words = f"{shown} answers{f' {user}' if user else ''}, MLflow {text}"
     if release < OLDEST_SERVER:
-        return Finding("server", f"{words}: too old; upgrade it to {dotted(OLDEST_SERVER)} or newer", ok=False)
-    newer = f" (newer than the {dotted(NEWEST_TESTED)} that this was tested with)" if release > NEWEST_TESTED else ""
+        return Finding("server", f"{words}: too old; upgrade it to {version_text(OLDEST_SERVER)} or newer", ok=False)
+    newer = (
+        f" (newer than the {version_text(NEWEST_TESTED)} that this was tested with)" if release > NEWEST_TESTED else ""
+    )
     return Finding("server", words + newer)
 
 
-def upload(asked: Asked) -> Finding:
+def upload(asked: Subject) -> Finding:
     """Send a run of one metric and one file as every run is sent, read both back, and delete it with its experiment."""
     from tracking.mirror import Mirror
     from tracking.server import open_client
@@ -214,7 +216,7 @@ def upload(asked: Asked) -> Finding:
         finally:
             if mirror.experiment_id:
                 with suppress(Exception):  # what failed before is told, and is what matters
-                    client.delete_experiment(mirror.experiment_id)  # and its run
+                    client.delete_experiment(mirror.experiment_id)  # This deletes its run, too.
     if (back, history) != (info.uid, [1.0]):
         return Finding("upload", f"what was read back is not what was sent: {back!r}, {history}", ok=False)
     return Finding("upload", f"a metric and an artifact, in an experiment {experiment!r}, now deleted")
@@ -246,5 +248,5 @@ def last_line(text: str) -> str:
     return next((line for line in reversed(text.splitlines()) if line.strip()), "no output")
 
 
-def dotted(version: tuple[int, int]) -> str:
+def version_text(version: tuple[int, int]) -> str:
     return ".".join(map(str, version))

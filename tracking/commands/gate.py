@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> Answer:
     return Answer(verdict.code if written else REFUSED, plain(verdict), lambda: show(verdict))
 
 
-def judge(arguments: argparse.Namespace) -> gate.Verdict:
+def judge(arguments: argparse.Namespace) -> gate.GateVerdict:
     """The verdict on the runs; a request that cannot be answered is one without sides."""
     from tracking.compare import gate
     from tracking.server import TrackingRefused, TrackingUnavailable
@@ -79,10 +79,10 @@ def judge(arguments: argparse.Namespace) -> gate.Verdict:
         return gate.judge(store_options.open_runs(arguments), question)
     except (ValueError, TrackingRefused, TrackingUnavailable) as error:
         again = f"; {store_options.AGAIN}" if isinstance(error, TrackingUnavailable) else ""
-        return gate.Verdict(gate.CANNOT_TELL, arguments.metric, f"refused: {error}{again}")
+        return gate.GateVerdict(gate.CANNOT_TELL, arguments.metric, f"refused: {error}{again}")
 
 
-def write(verdict: gate.Verdict, arguments: argparse.Namespace) -> bool:
+def write(verdict: gate.GateVerdict, arguments: argparse.Namespace) -> bool:
     """Write the files for CI; whether that was possible, which is said where it was not."""
     from tracking.compare import gate
 
@@ -97,7 +97,7 @@ def write(verdict: gate.Verdict, arguments: argparse.Namespace) -> bool:
     return True
 
 
-def show(verdict: gate.Verdict) -> None:
+def show(verdict: gate.GateVerdict) -> None:
     from tracking.terminal import make_console
 
     console = make_console()
@@ -107,7 +107,7 @@ def show(verdict: gate.Verdict) -> None:
     console.print(verdict.sentence, soft_wrap=True)
 
 
-def plain(verdict: gate.Verdict) -> dict[str, Any]:
+def plain(verdict: gate.GateVerdict) -> dict[str, Any]:
     slowdown = verdict.slowdown
     return {
         "exit_code": verdict.code,

@@ -28,12 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Answer:
     """Import each file, or find what it was imported as. Raises ValueError at the first that is no log."""
     from tracking import server
-    from tracking.importing import Asked, import_log
+    from tracking.importing import LogOptions, import_log
 
     if arguments.gpus is not None and arguments.gpus < 1:
         raise ValueError(f"--gpus {arguments.gpus}: must be 1 or more")
     uri = server.named(None)
-    asked = Asked(
+    asked = LogOptions(
         arguments.runs_dir, uri, arguments.gpus, arguments.precision, arguments.target, arguments.name
     )  # fmt: skip
     imported = []

@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None, prog: str = TRACKING, others: Others = (
                 return execute(words, prog, others)
             finally:
                 output.flush()
-        except OSError as error:  # of the output: what a command meets is answered by `execute`
+        except OSError as error:  # It is the output's: `execute` answers what a command meets.
             print(f"refused: standard output: {error.strerror}", file=sys.stderr)
             output.give_up()
             return REFUSED

@@ -74,7 +74,7 @@ def removed(these: list[str]) -> Answer:
 def row(stack: StackConfig, verdict: Any) -> dict[str, Any]:
     from tracking.stacks import images, uv_environment
 
-    facts = {"stack": stack.name, "kind": stack.kind, "needs": verdict.needs, "found": verdict.found}
+    facts = {"stack": stack.name, "kind": stack.kind, "needs": verdict.needs, "found": verdict.facts}
     if stack.kind == "container" and not verdict.error:
         image = images.find(stack)
         here = {"made": image is not None, "size_bytes": image.size_bytes if image else None}

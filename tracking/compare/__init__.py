@@ -9,9 +9,10 @@ from __future__ import annotations
 from tracking.compare import confounding, diff, estimates, gate, grouping, time_to_event
 from tracking.compare.best_stack import Extremes, extremes
 from tracking.compare.chosen_pair import Choice
-from tracking.compare.estimates import QUANTITIES, RATIOS, Comparison, Estimate, Quantity, estimate, speed_up
+from tracking.compare.estimates import Comparison, Estimate, estimate, speed_up
 from tracking.compare.grouping import DEVICES, Setting, Task, is_stack
 from tracking.compare.missing import missing
+from tracking.compare.quantities import QUANTITIES, RATIOS, Quantity
 from tracking.compare.statistics import mean_and_standard_error, olympic_mean, t_test
 from tracking.compare.time_to_event import UNTIL_GIVEN_UP, Share, Times, share
 

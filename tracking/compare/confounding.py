@@ -21,7 +21,8 @@ IGNORED = {
     *REPEATS,
     *TASK,
 }  # hashes repeat the rest
-CONFIG_KEYS = ("dataset.", "stack.env.", "stop_at_target", "log_every_n_steps")  # of config.yaml, not among the params
+# These keys of config.yaml are not among the params.
+CONFIG_KEYS = ("dataset.", "stack.env.", "stop_at_target", "log_every_n_steps")
 GPU_KEYS = (
     "power_limit_watts", "application_sm_clock_mhz", "application_memory_clock_mhz", "max_sm_clock_mhz",
     "max_memory_clock_mhz", "memory_bytes", "ecc", "mig", "vbios",

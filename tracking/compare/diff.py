@@ -22,7 +22,7 @@ STACK_KEYS = [key for name in STACK for key in (f"software.{name}", f"host.{name
 
 
 @dataclass(frozen=True)
-class Group:
+class Differences:
     """Keys in which runs differ: the value of each run, biggest relative change first, of a stack in STACK's order."""
 
     name: str
@@ -54,7 +54,7 @@ def headings(runs: Sequence[Run]) -> list[str]:
     return [run.name if names.count(run.name) == 1 else f"{run.name} {run.id[:8]}" for run in runs]
 
 
-def differences(store: Runs, runs: Sequence[Run]) -> tuple[list[Group], list[str]]:
+def differences(store: Runs, runs: Sequence[Run]) -> tuple[list[Differences], list[str]]:
     """The groups, those without a difference too, and notes on what could not be read.
 
     The stack comes first; where it differs, what it did is next.
@@ -76,14 +76,14 @@ def differences(store: Runs, runs: Sequence[Run]) -> tuple[list[Group], list[str
     own = [{key: value for key, value in values.items() if not key.startswith("system/")} for values in metrics]
     system = [{key: value for key, value in values.items() if key.startswith("system/")} for values in metrics]
     around = dict(differing([values | version for values, version in zip(surroundings, data, strict=True)]))
-    stack = Group("stack", [(key, around.pop(key)) for key in STACK_KEYS if key in around])
+    stack = Differences("stack", [(key, around.pop(key)) for key in STACK_KEYS if key in around])
     asked = [
-        Group("configuration", differing([flat(content, into_lists=True) for content in config or params])),
-        Group("environment", list(around.items())),
+        Differences("configuration", differing([flat(content, into_lists=True) for content in config or params])),
+        Differences("environment", list(around.items())),
     ]
-    came_to = [Group("results", differing(own))]
+    came_to = [Differences("results", differing(own))]
     middle = [*came_to, *asked] if stack.rows else [*asked, *came_to]
-    return [stack, *middle, Group("system metrics, last values", differing(system))], notes
+    return [stack, *middle, Differences("system metrics, last values", differing(system))], notes
 
 
 def documents(store: Runs, runs: Sequence[Run], name: str, notes: list[str]) -> list[dict[str, Any]] | None:

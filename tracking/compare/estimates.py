@@ -21,33 +21,6 @@ OLYMPIC_FROM = 5  # runs, as in MLPerf's vision benchmarks
 
 
 @dataclass(frozen=True)
-class Quantity:
-    """A figure that is read off runs: `scale` times the metric `key`."""
-
-    heading: str  # with the unit
-    key: str
-    scale: float = 1.0
-
-
-QUANTITIES = (
-    Quantity("minutes an epoch", "time/epoch_sec", 1 / 60),
-    Quantity("epochs", "epochs/to_accuracy"),
-    Quantity("epochs trained", "epochs/trained"),
-    Quantity("time to accuracy (s)", "time/to_accuracy_sec"),
-    Quantity("without evaluation (s)", "time/to_accuracy_train_sec"),
-    Quantity("samples/s", "throughput/samples_per_sec"),
-    Quantity("FLOPs utilisation (%)", "throughput/model_flops_utilization", 100.0),
-    Quantity("cost to accuracy (USD)", "cost/to_accuracy_usd"),
-    Quantity("cost of a run (USD)", "cost/usd"),
-)
-# heading of the speed-up, of the efficiency: the metric they follow from
-RATIOS = {
-    "time/to_accuracy_sec": ("speed-up", "efficiency"),
-    "throughput/samples_per_sec": ("speed-up of the rate", "efficiency of the rate"),
-}
-
-
-@dataclass(frozen=True)
 class Estimate:
     """A mean of `n` runs, its standard error (None for one run), and from five runs on MLPerf's olympic mean.
 

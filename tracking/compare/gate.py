@@ -11,7 +11,7 @@ from conf.safe_text import in_markdown
 from tracking.compare import confounding
 from tracking.compare.grouping import LIKELY, Values, is_given_up
 from tracking.compare.metric_direction import has_slowdown
-from tracking.compare.non_inferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, Verdict, check_metric, decide, side_of
+from tracking.compare.non_inferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, GateVerdict, check_metric, decide, side_of
 from tracking.compare.time_to_event import UNTIL_GIVEN_UP
 from tracking.results import NONE, REPEATS, TASK, Run, Runs, differing, newest_attempts
 
@@ -37,7 +37,7 @@ class Question:
         check_metric(self.metric)
 
 
-def judge(store: Runs, question: Question) -> Verdict:
+def judge(store: Runs, question: Question) -> GateVerdict:
     """Read the runs of both sides and decide. Raises ValueError for what cannot be compared."""
     sides = {}
     for name, selectors in question.selectors.items():
@@ -103,7 +103,7 @@ def confounds(store: Runs, sides: Mapping[str, Sequence[Run]]) -> list[str]:
     return confounding.differences(finished, (), store, Values(store, everything))
 
 
-def markdown(verdict: Verdict) -> str:
+def markdown(verdict: GateVerdict) -> str:
     mark = {NOT_SLOWER: "✅", SLOWER: "❌", CANNOT_TELL: "❔"}[verdict.code]
     notes = "".join(f"- {in_markdown(note)}\n" for note in verdict.notes)
     table = verdict.table().markdown() if verdict.sides else ""
@@ -111,7 +111,7 @@ def markdown(verdict: Verdict) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def junit(verdict: Verdict) -> bytes:
+def junit(verdict: GateVerdict) -> bytes:
     """One test case, which fails where the candidate is slower and has an error where the runs cannot tell."""
     counts = {
         "tests": "1",

@@ -59,7 +59,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class GateVerdict:
     """The answer: its exit code, why, and what is to be known beside it. `slowdown` is (low, observed, high) - 1.
 
     The observed one is None where runs of both sides did not get to their target.
@@ -113,7 +113,7 @@ def side_of(runs: Sequence[Run], metric: str) -> Side:
     )
 
 
-def decide(baseline: Side, candidate: Side, metric: str, margin: float, confidence: float = 0.95) -> Verdict:
+def decide(baseline: Side, candidate: Side, metric: str, margin: float, confidence: float = 0.95) -> GateVerdict:
     """The verdict on two sides. `margin` is the slowdown allowed, 0.03 for 3 %.
 
     Raises ValueError for a metric that is neither time nor rate, or whose means are not positive.
@@ -125,9 +125,9 @@ def decide(baseline: Side, candidate: Side, metric: str, margin: float, confiden
     if min(slow.times.n, fast.times.n) < 2:
         counts = f"{baseline.times.n} of the baseline and {candidate.times.n} of the candidate"
         why = f"there are values of {counts}, and a spread takes two of each; run more seeds (seed=1,2,3,4,5){shares}"
-        return Verdict(CANNOT_TELL, metric, why, **details)
+        return GateVerdict(CANNOT_TELL, metric, why, **details)
     if not slow.values and not fast.values:
-        return Verdict(CANNOT_TELL, metric, f"no run reached its target; {MORE_TIME}{shares}", **details)
+        return GateVerdict(CANNOT_TELL, metric, f"no run reached its target; {MORE_TIME}{shares}", **details)
     bounds = ratio_bounds(slow.times, fast.times, confidence)
     assert bounds is not None
     low, high = (f"{bound - 1:+z.1%}" for bound in bounds)
@@ -137,13 +137,15 @@ def decide(baseline: Side, candidate: Side, metric: str, margin: float, confiden
     shown, sure = f"slowdown {seen}, allowed {percent(margin)}", f"at a confidence of {confidence:.3g}{shares}"
     code = compared(slow.times, fast.times, 1 + margin, confidence)
     if code == SLOWER:
-        return Verdict(code, metric, f"{shown}; at least {low} {sure}", **details)
+        return GateVerdict(code, metric, f"{shown}; at least {low} {sure}", **details)
     if code == CANNOT_TELL:
         advice = advised(slow.times, fast.times, margin, confidence)
-        return Verdict(code, metric, f"{shown}; between {low} and {high} {sure}. {advice}", **details)
+        return GateVerdict(code, metric, f"{shown}; between {low} and {high} {sure}. {advice}", **details)
     if why := what_keeps_from_passing(baseline, candidate):
-        return Verdict(CANNOT_TELL, metric, f"{why}; of the others: {shown}. Mend and repeat them{shares}", **details)
-    return Verdict(code, metric, f"{shown}; at most {high} {sure}", **details)
+        return GateVerdict(
+            CANNOT_TELL, metric, f"{why}; of the others: {shown}. Mend and repeat them{shares}", **details
+        )
+    return GateVerdict(code, metric, f"{shown}; at most {high} {sure}", **details)
 
 
 def what_keeps_from_passing(baseline: Side, candidate: Side) -> str:
@@ -182,7 +184,7 @@ def compared(slow: Times, fast: Times, limit: float, confidence: float) -> int:
     assert below is not None
     if above < 1 - confidence:
         return SLOWER
-    equal = above == below == 1.0 and not slow.num_missed + fast.num_missed  # and neither side scatters
+    equal = above == below == 1.0 and not slow.num_missed + fast.num_missed  # Neither side scatters.
     return NOT_SLOWER if below < 1 - confidence or equal else CANNOT_TELL
 
 

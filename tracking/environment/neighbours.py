@@ -46,7 +46,7 @@ class Neighbours:
         self._quota = processes.quota() if proc == Path("/proc") else math.inf
         self._marks = set(marks)
         self._marked: dict[tuple[int, int], bool] = {}  # by a process's number and start
-        self._sessions: set[int] = set()  # that the run has opened
+        self._sessions: set[int] = set()  # those that the run has opened
         self._used: dict[str, float] = {}  # seconds of CPU of each foreign process, by name
         self._watched_sec = self._taken_sec = self._stolen_sec = 0.0
         self._gpus: dict[int, dict[int, str]] = {}  # by the GPU's index: the names of foreign processes, by number

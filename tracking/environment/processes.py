@@ -110,3 +110,15 @@ def descendants(processes: Mapping[int, Process], roots: Iterable[int]) -> set[i
             pids.add(pid)
             todo += children.get(pid, ())
     return pids
+
+
+def alive(group: int) -> list[int]:
+    """The processes of a process group, except those that have ended and whose parent has not asked how."""
+    import psutil  # Only here: a worker's environment need not have it.
+
+    pids = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, ProcessLookupError):
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                pids.append(process.pid)
+    return pids

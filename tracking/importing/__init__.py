@@ -5,6 +5,6 @@ A log says when and what, and nothing of driver or libraries: such a run has no 
 
 from __future__ import annotations
 
-from tracking.importing.imports import Asked, Imported, import_log
+from tracking.importing.imports import Imported, LogOptions, import_log
 
-__all__ = ["Asked", "Imported", "import_log"]
+__all__ = ["Imported", "LogOptions", "import_log"]

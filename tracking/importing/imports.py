@@ -14,14 +14,14 @@ from tracking.jobs import run_setup
 from tracking.measure import clock, summary, throughput
 from tracking.run import Journal, Record, documents, journal, run_folder
 
-MOST_BYTES = 268_435_456  # of a log
-DIGEST_CHARS = 12  # of the digest, in a folder's name
+MOST_BYTES = 268_435_456  # a log's size at most
+DIGEST_CHARS = 12  # the part of the digest in a folder's name
 NO_NAME = re.compile(r"[^\w.-]+", re.ASCII)
 UNKNOWN = "unknown"  # the precision of a run whose log does not say it
 
 
 @dataclass(frozen=True)
-class Asked:
+class LogOptions:
     """What the log may not say: the number of devices, the precision, a target, a name; where to, and under what."""
 
     runs_dir: Path
@@ -43,14 +43,7 @@ class Imported:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class Windows:
-    """What the summary asks for of whoever has measured."""
-
-    windows: list[throughput.Window]
-
-
-def import_log(path: Path, asked: Asked) -> Imported:
+def import_log(path: Path, asked: LogOptions) -> Imported:
     """Make the run of a file, or find it. Raises OSError, and ValueError that names the file and what to do."""
     with path.open("rb") as file:
         content = file.read(MOST_BYTES + 1)
@@ -70,7 +63,7 @@ def import_log(path: Path, asked: Asked) -> Imported:
     return _write(path, log, digest, size, asked)
 
 
-def _write(path: Path, log: PublishedLog, digest: str, size: int, asked: Asked) -> Imported:
+def _write(path: Path, log: PublishedLog, digest: str, size: int, asked: LogOptions) -> Imported:
     config = _config(log, size, asked)
     name = asked.name or f"{log.account.said.get('submission_org', 'imported')}-{log.benchmark.model}-{size}gpu"
     name = f"{NO_NAME.sub('_', name).lstrip('.')[:80]}-{digest[:DIGEST_CHARS]}"
@@ -85,12 +78,12 @@ def _write(path: Path, log: PublishedLog, digest: str, size: int, asked: Asked) 
     windows = throughput.coarse(log.records)
     measured = throughput.summarize(windows, size) | {"world_size": float(size)}
     unknown = () if clock.first(log.records, "eval_start") else ("time/to_accuracy_train_sec",)
-    summary.write(config, folder, out, Windows(windows), measured, "samples", unknown)
+    summary.write(config, folder, out, windows, measured, "samples", unknown)
     out.close()
     return Imported(path, folder, True, note)
 
 
-def _config(log: PublishedLog, size: int, asked: Asked) -> RunConfig:
+def _config(log: PublishedLog, size: int, asked: LogOptions) -> RunConfig:
     benchmark = log.benchmark
     model = ModelConfig(benchmark.model, PROGRAM, 1, targets={benchmark.dataset: dict(log.targets)})
     config = RunConfig(

@@ -12,7 +12,7 @@ PERCENT_ABOVE = 1.0  # BLEU above it is said in percent, and so is its target th
 
 
 @dataclass(frozen=True)
-class Benchmark:
+class KnownBenchmark:
     """Our names of model and dataset, and v0.7's targets by our names of metrics."""
 
     model: str
@@ -23,11 +23,11 @@ class Benchmark:
 # By MLPerf's name. The targets are those that compliance_checker of mlperf-logging asks for in v0.7; a log of v0.5 says
 # its own.
 BENCHMARKS = {
-    "resnet": Benchmark("resnet50", "imagenet", {"accuracy": 0.759}),
-    "ssd": Benchmark("ssd", "coco", {"box_map": 0.23}),
-    "maskrcnn": Benchmark("maskrcnn", "coco", {"box_map": 0.377, "mask_map": 0.339}),
-    "gnmt": Benchmark("gnmt", "wmt", {"bleu": 0.24}),
-    "transformer": Benchmark("transformer", "wmt", {"bleu": 0.25}),
+    "resnet": KnownBenchmark("resnet50", "imagenet", {"accuracy": 0.759}),
+    "ssd": KnownBenchmark("ssd", "coco", {"box_map": 0.23}),
+    "maskrcnn": KnownBenchmark("maskrcnn", "coco", {"box_map": 0.377, "mask_map": 0.339}),
+    "gnmt": KnownBenchmark("gnmt", "wmt", {"bleu": 0.24}),
+    "transformer": KnownBenchmark("transformer", "wmt", {"bleu": 0.25}),
 }
 METRICS = {"BBOX": "box_map", "SEGM": "mask_map"}
 
@@ -36,7 +36,7 @@ METRICS = {"BBOX": "box_map", "SEGM": "mask_map"}
 class PublishedLog:
     """`seed` is None where the log says none; `status` is that of its run_stop."""
 
-    benchmark: Benchmark
+    benchmark: KnownBenchmark
     name: str
     targets: Mapping[str, float]
     seed: int | None
@@ -62,7 +62,7 @@ def read(content: bytes, target: float | None = None) -> PublishedLog:
     starts, stops = (sum(entry.key == key for entry in entries) for key in ("run_start", "run_stop"))
     if not starts or not stops:
         raise ValueError("is the log of no whole run: run_start or run_stop is missing")
-    known = BENCHMARKS.get(name, Benchmark(name, "mlperf", {}))
+    known = BENCHMARKS.get(name, KnownBenchmark(name, "mlperf", {}))
     metric = next(iter(known.targets), "accuracy")
     named = [_named(entry, metric) for entry in entries]
     targets = _targets(known, named, target)
@@ -80,7 +80,7 @@ def _named(entry: Entry, metric: str) -> Entry:
     return replace(entry, value={METRICS.get(key, key): value for key, value in values.items()})
 
 
-def _targets(known: Benchmark, entries: list[Entry], asked: float | None) -> dict[str, float]:
+def _targets(known: KnownBenchmark, entries: list[Entry], asked: float | None) -> dict[str, float]:
     metric = next(iter(known.targets), "accuracy")
     if asked is not None:
         return {metric: asked}

@@ -142,7 +142,7 @@ class Launcher:
 
     def _run_jobs(self, jobs: Sequence[Job], folder: Path) -> None:
         todo = [job for job in jobs if not job.finished]
-        secs: list[float] = []  # of the jobs so far
+        secs: list[float] = []  # the jobs' durations so far
         self._console.print(f"sweep {folder.name}: {len(todo)} of {len(jobs)} jobs to run", style="bold")
         try:
             for number, job in enumerate(todo, 1):
@@ -215,7 +215,7 @@ class Launcher:
     def _reopen(self, checkpoint: Checkpoint, held: ExitStack) -> int:
         folder = checkpoint.folder
         try:
-            repair(folder)  # so that it has a result, which says what ended it
+            repair(folder)  # It has a result then, which says what ended it.
             descriptor = held.enter_context(run_lock.hold(folder))
         except run_lock.Running as error:  # somebody took it up since it was looked at
             raise ConfigError(f"{folder}: {error}; wait for its end") from error

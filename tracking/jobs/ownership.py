@@ -34,7 +34,7 @@ def sign(folder: Path, configs: Sequence[RunConfig]) -> None:
             file.write(_digest(key, configs))
 
 
-def check(folder: Path, configs: Sequence[RunConfig], given: str) -> None:
+def check_signature(folder: Path, configs: Sequence[RunConfig], given: str) -> None:
     """Raise ConfigError, with all that they would run, where this user has not signed a folder's configurations.
 
     `given` is the option that asks for them.

@@ -42,7 +42,7 @@ def resumed_job(asked: Job, multirun: bool) -> Job:
     config = run_folder.read_config(folder)
     check_unchanged(folder, given, config)
     if not asked.config.trust:
-        ownership.check(folder, [config], given)
+        ownership.check_signature(folder, [config], given)
     for key in keys:
         take_over(config, asked.config, key)
     stored = run_folder.read_info(folder).tracking_uri

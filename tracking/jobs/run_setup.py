@@ -17,7 +17,7 @@ from tracking.run import Journal, RunInfo, documents, journal, run_folder
 
 # The keys of a config whose values are in a run's name.
 IN_RUN_NAME = ("model", "dataset", "precision", "gpus", "cpu_processes", "seed")
-MOST_CHARS = 500  # of a program's command, in a table of params
+MOST_CHARS = 500  # the part of a program's command that a table of params shows
 
 
 def run_name(config: RunConfig, varied: str = "") -> str:

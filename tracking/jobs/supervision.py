@@ -13,12 +13,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-import psutil
-
 from conf.schema import RunConfig
 from tracking import mlperf
 from tracking.bottleneck import explain
-from tracking.environment import Neighbours, SystemMetricsThread, git_tags
+from tracking.environment import Neighbours, SystemMetricsThread, git_tags, processes
 from tracking.jobs.several.nodes import NodeFailed, Nodes
 from tracking.run import Failure, Journal, Record, Result, WorkerLog, attempts, failures, journal, run_folder
 
@@ -29,7 +27,7 @@ GIVEN_UP = ("timeout", "nan")  # failures that say of a run that it had not reac
 KILL_SEC = 30.0  # how long a killed process may take to be gone; one that waits for a driver can stay for ever
 
 
-class Command(Protocol):
+class WorkerCommand(Protocol):
     """What starts a worker, as trainers.stack makes it.
 
     One that is `contained` ends when its standard input does; `ending` is a command that ends it for certain, if any.
@@ -79,7 +77,7 @@ def raise_on_signals(*more: int) -> None:
 
 
 def run_job(
-    folder: Path, config: RunConfig, command: Command, gpu_uuids: list[str],
+    folder: Path, config: RunConfig, command: WorkerCommand, gpu_uuids: list[str],
     on_record: Callable[[Record], None], started: float, held: int, others: Nodes | None = None,
 ) -> Result:  # fmt: skip
     """Train the run in `folder` and return its result, whichever it is.
@@ -114,7 +112,7 @@ def run_job(
 def record_given_up(folder: Path, config: RunConfig, failure: Failure | None) -> None:
     """Journal by when a run that timed out or diverged had not reached its target, and what it cost. Raises OSError."""
     own = run_folder.read_result(folder)
-    if own is not None and (failure is None or own.status == "finished"):  # as `end` chooses
+    if own is not None and (failure is None or own.status == "finished"):  # `end` chooses in the same way.
         failure = own.failure
     if failure is None or failure.kind not in GIVEN_UP:
         return
@@ -129,7 +127,7 @@ def record_given_up(folder: Path, config: RunConfig, failure: Failure | None) ->
 
 
 def supervise(
-    folder: Path, config: RunConfig, command: Command, gpu_uuids: list[str],
+    folder: Path, config: RunConfig, command: WorkerCommand, gpu_uuids: list[str],
     on_record: Callable[[Record], None], started: float, held: int, neighbours: Neighbours | None = None,
     others: Nodes | None = None,
 ) -> Failure | None:  # fmt: skip
@@ -147,7 +145,7 @@ def supervise(
     sensors = None
     try:
         if command.contained:
-            log.tags(git_tags())  # which an image without git could not tell
+            log.tags(git_tags())  # An image without git could not tell these.
         if config.tracking.system_metrics_interval_sec:
             interval_sec = config.tracking.system_metrics_interval_sec
             sensors = SystemMetricsThread(log, gpu_uuids, folder, interval_sec, "", samples, neighbours)
@@ -209,7 +207,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
             process.wait(patience)
     # What is killed can take seconds to give a GPU's memory back, and the next job is to find it free.
     deadline = time.monotonic() + KILL_SEC
-    while process.returncode is not None and alive(process.pid) and time.monotonic() < deadline:
+    while process.returncode is not None and processes.alive(process.pid) and time.monotonic() < deadline:
         time.sleep(POLL_SEC)
 
 
@@ -221,16 +219,6 @@ def end_container(process: subprocess.Popen[bytes], ending: Sequence[str]) -> No
     if ending:
         with suppress(OSError, subprocess.SubprocessError):  # the guard in the container ends it all the same
             subprocess.run(list(ending), capture_output=True, stdin=subprocess.DEVNULL, timeout=KILL_SEC, check=False)
-
-
-def alive(group: int) -> list[int]:
-    """The processes of a group, except those that have ended and whose parent has not asked how."""
-    pids = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error, ProcessLookupError):
-            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
-                pids.append(process.pid)
-    return pids
 
 
 def stopped(folder: Path, error: Interrupted) -> Result:

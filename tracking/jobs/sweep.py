@@ -154,7 +154,7 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
         raise ConfigError(f"sweep.resume={sweep_id}: no such sweep in runs_dir={runs_dir}; there are: {there}")
     jobs = read(folder)
     if not asked[0].config.trust:
-        ownership.check(folder, [job.config for job in jobs], f"sweep.resume={sweep_id}")
+        ownership.check_signature(folder, [job.config for job in jobs], f"sweep.resume={sweep_id}")
     known = {job.config.config_hash() for job in jobs}
     added = [job for job in asked if multirun and job.config.config_hash() not in known]
     if added:
@@ -216,7 +216,7 @@ def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None) -> 
 
             text = sweep_report.write(folder, text, jobs[0].config.study)
         log.tags({NOTE_TAG: text}, time_ms)
-        log.metrics(metrics, time_ms=time_ms)  # as the last record, it ends the parent run
+        log.metrics(metrics, time_ms=time_ms)  # The time of the last record ends the parent run.
         log.close()
         sweep_summary.write(folder, jobs)
     finally:

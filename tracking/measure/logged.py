@@ -30,7 +30,7 @@ NUM_SLOTS = 1024  # A block of pinned memory holds so many values.
 
 
 @dataclass(frozen=True)
-class Options:
+class LogCall:
     """How a name is logged: its keys in the journal for values of steps and of epochs, and how values become one."""
 
     step_key: str | None
@@ -40,7 +40,7 @@ class Options:
     of_evaluation: bool
 
 
-Entry = tuple[Options, float | torch.Tensor, float]  # The last is its weight in a mean: the samples of its batch.
+Entry = tuple[LogCall, float | torch.Tensor, float]  # The last is its weight in a mean: the samples of its batch.
 
 
 @dataclass
@@ -80,9 +80,9 @@ class LoggedValues:
         self._device = device
         self._world_size = world_size
         self._keeps = keeps
-        self._options: dict[tuple[Any, ...], Options] = {}  # The key is what `log` was called with.
+        self._options: dict[tuple[Any, ...], LogCall] = {}  # The key is what `log` was called with.
         self._entries: list[Entry] = []
-        self._epoch: dict[Options, Tally] = {}
+        self._epoch: dict[LogCall, Tally] = {}
         self._blocks: dict[torch.dtype, tuple[torch.Tensor, int]] = {}  # The number is how much of it is used.
 
     def add(
@@ -106,7 +106,7 @@ class LoggedValues:
     def _register(
         self, hook: str, name: str, on_step: bool | None, on_epoch: bool | None,
         reduce_fx: str | Callable[..., Any], sync_dist: bool,
-    ) -> Options:  # fmt: skip
+    ) -> LogCall:  # fmt: skip
         try:
             of_step, of_epoch = _FxValidator.check_logging_and_get_default_levels(hook, on_step, on_epoch)
         except (MisconfigurationException, RuntimeError) as error:
@@ -118,7 +118,7 @@ class LoggedValues:
         if reduction not in REDUCTIONS:
             raise ConfigError(f"self.log({name!r}): reduce_fx={reduction}: allowed: {', '.join(REDUCTIONS)}")
         both = of_step and of_epoch  # Lightning gives such values two names.
-        options = Options(
+        options = LogCall(
             (f"{name}_step" if both else name) if of_step else None,
             (f"{name}_epoch" if both else name) if of_epoch else None,
             reduction,
@@ -151,7 +151,7 @@ class LoggedValues:
 
     def of_window(self, entries: list[Entry]) -> dict[str, float]:
         """The values of steps, by key, over a window that the device has passed. A collective call."""
-        tallies: dict[Options, Tally] = {}
+        tallies: dict[LogCall, Tally] = {}
         for options, value, weight in entries:
             for key, tallies_of_period in ((options.step_key, tallies), (options.epoch_key, self._epoch)):
                 if key is not None and weight > 0:
@@ -171,14 +171,14 @@ class LoggedValues:
         return self.of_window(entries) | self.of_epoch()
 
     def _results(
-        self, tallies: dict[Options, Tally], key_of: Callable[[Options], str | None]
+        self, tallies: dict[LogCall, Tally], key_of: Callable[[LogCall], str | None]
     ) -> dict[str, float]:  # fmt: skip
         synced = {options for options in self._options.values() if options.synced and key_of(options) is not None}
         if synced:
             self._gather(sorted(synced, key=lambda options: str(key_of(options))), tallies)
         return {str(key_of(options)): tally.result(options.reduction) for options, tally in tallies.items()}
 
-    def _gather(self, synced: list[Options], tallies: dict[Options, Tally]) -> None:
+    def _gather(self, synced: list[LogCall], tallies: dict[LogCall, Tally]) -> None:
         """Merge the tallies of all processes. Each has a row for every name, since it may have seen no sample."""
         own = [vars(tallies.pop(options, Tally())).values() for options in synced]
         message = torch.tensor([list(row) for row in own], dtype=torch.float64)

@@ -45,7 +45,7 @@ class Meter:
         self._energy = EnergyMeter(device, ranks)
         self._chunk: Chunk | None = None
         self._waiting: Chunk | None = None  # It is full, and is read when the next one is.
-        self._read_samples = 0  # of the windows since the last `close`
+        self._read_samples = 0  # samples of the windows since the last `close`
         self._first_step = True  # An attempt's first step is a window of its own.
         self._num_cold = 0  # So many windows of an attempt that continues another are not steady.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from conf.schema import RunConfig
 from tracking.environment import fingerprint
@@ -13,13 +13,6 @@ from tracking.run import Journal, Record, attempts, evaluations, journal, run_fo
 
 if TYPE_CHECKING:
     from tracking.measure.meter import Meter
-
-
-class Windows(Protocol):
-    """What measured the training, as the summary needs it."""
-
-    @property
-    def windows(self) -> Sequence[throughput.Window]: ...
 
 
 def devices(config: RunConfig, meter: Meter, flops_per_sample: float | None, gpu: str) -> dict[str, float]:
@@ -61,7 +54,8 @@ def best(config: RunConfig, evaluated: Sequence[Record]) -> dict[str, float]:
 
 
 def write(
-    config: RunConfig, run_dir: Path, log: Journal, meter: Windows, measured: dict[str, float], unit: str,
+    config: RunConfig, run_dir: Path, log: Journal, windows: Sequence[throughput.Window], measured: dict[str, float],
+    unit: str,
     without: tuple[str, ...] = (), by_node: Sequence[dict[str, Any]] = (),
 ) -> None:  # fmt: skip
     """Complete the summary with the clock, journal it, and write the result.
@@ -86,7 +80,7 @@ def write(
         status="finished",
         metrics=metrics,
         targets=config.targets(),
-        windows=throughput.spread(meter.windows),
+        windows=throughput.spread(windows),
         evaluations=[
             {"clock_sec": event.clock_sec, **event.values, "metrics": evaluations.finite(event.values["metrics"])}
             for event in evaluated

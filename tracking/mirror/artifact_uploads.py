@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tracking.mirror import comparison
-from tracking.mirror.state import State, signatures
+from tracking.mirror.state import MirrorState, signatures
 from tracking.run import files
 from tracking.server import PatientClient, TrackingRefused, check_location
 
@@ -19,7 +19,7 @@ class ArtifactUploads:
         self._client = client
         self._refused: dict[str, tuple[list[int], str]] = {}  # by file: its signature then, and the server's words
 
-    def send(self, run_id: str, state: State, save: Callable[[], None]) -> list[str]:
+    def send(self, run_id: str, state: MirrorState, save: Callable[[], None]) -> list[str]:
         """Upload what the state lacks, and return what the server lacks after that; the state no longer has it.
 
         Raises TrackingRefused with the files that the server refuses, when the others are there; and at once where they
@@ -47,7 +47,7 @@ class ArtifactUploads:
             raise TrackingRefused("; ".join(words for _, words in self._refused.values()))
         return [f"the file {name}" for name in lacks]
 
-    def _uploaded(self, state: State) -> dict[str, list[int]]:
+    def _uploaded(self, state: MirrorState) -> dict[str, list[int]]:
         """What was uploaded of the files that are there; those of a run's earlier attempts have other names since."""
         there = signatures(self._folder)
         return {name: signature for name, signature in state.artifacts.items() if name in there}

@@ -20,7 +20,7 @@ from tracking.mirror.description import NOTE_TAG
 from tracking.mirror.log_batches import log_batches
 from tracking.mirror.mlflow_run import UID_TAG, VIEW_TAG
 from tracking.mirror.model_upload import ModelUpload
-from tracking.mirror.state import STATUS, State
+from tracking.mirror.state import STATUS, MirrorState
 from tracking.run import Result, documents, files, nodes, run_folder
 from tracking.server import ENVIRONMENT, PatientClient, TrackingRefused, TrackingUnavailable, absolute_uri
 
@@ -109,7 +109,7 @@ class Mirror:
     def forget(self) -> None:
         """Have everything sent again, to the same run; for a server that has lost some of it."""
         with self._locked():
-            self.state = State(self.state.tracking_uri, num_creations=1)
+            self.state = MirrorState(self.state.tracking_uri, num_creations=1)
             self._save()
 
     def _ship(self) -> int:
@@ -198,7 +198,7 @@ class Mirror:
         """The run's id in MLflow: that of the state if its run bears the folder's uid, else of one that is claimed."""
         run_id, experiment_id = self.state.run_id, self.state.experiment_id
         if run_id and run_id != self._seen and not claim.is_ours(self._client, run_id, experiment_id, self.info.uid):
-            self.state = State(self.state.tracking_uri, num_creations=1)  # another folder's, or taken back since
+            self.state = MirrorState(self.state.tracking_uri, num_creations=1)  # another folder's, or taken back since
         if not self.state.run_id:
             self._claim_run()
         self._seen = self.state.run_id
@@ -209,7 +209,7 @@ class Mirror:
         with self._client.request() as client:
             experiment_id = mlflow_run.ensure_experiment(client, self._client.uri, self.info.experiment)
         self.state.experiment_id = experiment_id
-        with suppress(TrackingRefused), self._client.request() as client:  # who may not, sees what MLflow guesses
+        with suppress(TrackingRefused), self._client.request() as client:  # Then MLflow guesses the kind.
             mlflow_run.declare_kind(client, experiment_id)
         owner = {"mlflow.user": mlflow_run.folder_owner(self.folder)}
         parent, num_creations = self._parent_tag(), self.state.num_creations
@@ -247,7 +247,7 @@ class Mirror:
                 self._seen = None  # its run may have been taken back
                 raise
 
-    def _load(self) -> State:
+    def _load(self) -> MirrorState:
         return state.load(self.folder, strip_credentials(self._client.uri))
 
     def _save(self) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from conf.names import check_registered_name
 from conf.schema import ConfigError
 from tracking.mirror import mlflow_run, model_files
-from tracking.mirror.state import State, signature_of
+from tracking.mirror.state import MirrorState, signature_of
 from tracking.run import ExportedModel, exported_model, run_folder
 from tracking.server import PatientClient, TrackingRefused, check_location
 
@@ -31,7 +31,7 @@ class ModelUpload:
         self._folder = folder
         self._client = client
 
-    def send(self, run_id: str, state: State, save: Callable[[], None]) -> list[str]:
+    def send(self, run_id: str, state: MirrorState, save: Callable[[], None]) -> list[str]:
         """Log and register the model where the folder has one; return what the server lacks of it after that.
 
         Raises TrackingRefused where the server takes no models, TrackingUnavailable and OSError.
@@ -52,7 +52,7 @@ class ModelUpload:
         except (TrackingRefused, ValueError) as error:
             raise TrackingRefused(f"the trained model: {error}") from None
 
-    def _log(self, run_id: str, state: State, exported: ExportedModel) -> list[str]:
+    def _log(self, run_id: str, state: MirrorState, exported: ExportedModel) -> list[str]:
         model = self._logged(run_id, state, exported.name) or self._create(run_id, state, exported)
         state.model_id = mlflow_run.answered(model.model_id, "a logged model")
         check_location(self._client.uri, model.artifact_location)
@@ -71,14 +71,14 @@ class ModelUpload:
         self._link(run_id, state.model_id, exported.step)
         return []
 
-    def _logged(self, run_id: str, state: State, name: str) -> LoggedModel | None:
+    def _logged(self, run_id: str, state: MirrorState, name: str) -> LoggedModel | None:
         """The model that was made of this run before, by whomever."""
         assert state.experiment_id
         with self._client.request() as client:
             models = client.search_logged_models([state.experiment_id], f"source_run_id = '{run_id}'")
         return next((model for model in models if model.name == name and model.source_run_id == run_id), None)
 
-    def _create(self, run_id: str, state: State, exported: ExportedModel) -> LoggedModel:
+    def _create(self, run_id: str, state: MirrorState, exported: ExportedModel) -> LoggedModel:
         assert state.experiment_id
         params = {"kept": exported.kept, "step": str(exported.step)}
         with self._client.request() as client:
@@ -102,7 +102,7 @@ class ModelUpload:
             with self._client.request() as client:
                 client.log_outputs(run_id, [LoggedModelOutput(model_id, step)])
 
-    def _register(self, run_id: str, state: State) -> None:
+    def _register(self, run_id: str, state: MirrorState) -> None:
         """Make a version of the registered model of the model, unless the run has one."""
         config = run_folder.read_config(self._folder)
         try:

@@ -30,7 +30,7 @@ def send(client: PatientClient, run_id: str, uid: str, batch: LogBatch) -> list[
     except TrackingRefused:
         if not batch.params and not batch.tags:
             raise
-        _send(client, run_id, metrics, tags={UID_TAG: uid})  # which it has: a run that refuses this takes nothing
+        _send(client, run_id, metrics, tags={UID_TAG: uid})  # It has this tag, so a run that refuses it takes nothing.
         params = _send_apart(client, run_id, batch.params, "params")
         tags = _send_apart(client, run_id, batch.tags, "tags")
         batch.refused += [f"params: {words}" for words in _explained(client, run_id, batch.params, params)]

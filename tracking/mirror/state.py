@@ -12,7 +12,7 @@ STATUS = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
 
 
 @dataclass
-class State:
+class MirrorState:
     tracking_uri: str  # without credentials
     experiment_id: str | None = None
     run_id: str | None = None
@@ -28,27 +28,27 @@ class State:
     status: str | None = None  # MLflow's status, once the run is terminated there
     failure: str | None = None  # the tag `failure`, where the run has it
     view: bool = False  # whether the experiment has the sweep's view
-    model_id: str | None = None  # of the logged model that was made of the run's
+    model_id: str | None = None  # the logged model that was made of the run's
     registered: str = ""  # NAME/VERSION of the registered model, where there is one
     model: list[int] | None = None  # size and time of the file that says what was exported, once MLflow has all of it
     compared: bool = False  # whether the server was found to hold all of this, once the run had ended
 
 
-def load(folder: Path, tracking_uri: str) -> State:
+def load(folder: Path, tracking_uri: str) -> MirrorState:
     """The state of a folder on a server; where nothing is known, everything is sent, which repeats nothing there."""
     path = folder / run_folder.MIRROR
     if not files.exists(path):
-        return State(tracking_uri)
+        return MirrorState(tracking_uri)
     try:
-        state = stored.checked(State, documents.read_json(path), path)
+        state = stored.checked(MirrorState, documents.read_json(path), path)
     except ValueError:  # what a machine that went down left of it
-        return State(tracking_uri, num_creations=1)
+        return MirrorState(tracking_uri, num_creations=1)
     state.offset = max(0, state.offset)
     # Another server than before may have had the run even earlier: look for it there, as after a lost answer.
-    return state if state.tracking_uri == tracking_uri else State(tracking_uri, num_creations=1)
+    return state if state.tracking_uri == tracking_uri else MirrorState(tracking_uri, num_creations=1)
 
 
-def save(folder: Path, state: State) -> None:
+def save(folder: Path, state: MirrorState) -> None:
     documents.write_json(folder / run_folder.MIRROR, asdict(state))
 
 
@@ -66,7 +66,7 @@ def signature_of(folder: Path, name: str) -> list[int] | None:
     return [stat.st_size, stat.st_mtime_ns]
 
 
-def complete(folder: Path, state: State) -> bool:
+def complete(folder: Path, state: MirrorState) -> bool:
     """Whether MLflow holds the whole of a run that has ended, and was asked whether it does."""
     result = run_folder.read_result(folder)
     return (

@@ -49,11 +49,11 @@ class Account:
         self._began = began
         self.started = self.stopped = False
         self.own_start = False  # whether the program said when its training began
-        self.status = ""  # of MLPerf's run_stop: success or aborted
+        self.status = ""  # the status of MLPerf's run_stop: success or aborted
         self.params: dict[str, int] = {}
         self.said: dict[str, str] = {}
         self._ranks: dict[str, int] = {}
-        self.target: float | None = None  # as a log of v0.5 says it
+        self.target: float | None = None  # the target that a log of v0.5 says
         self._open: set[str] = set()
         self._epochs = Epochs()
         self._counts = SampleCounts()
@@ -95,7 +95,7 @@ class Account:
             return self._edge(entry)
         return []
 
-    def found(self, match: Found, time_ms: int, clock_sec: float) -> list[Record]:
+    def matched(self, match: Found, time_ms: int, clock_sec: float) -> list[Record]:
         """What a declared expression found in a line that was read at this time."""
         if match.role == "start":
             return self._start(time_ms, clock_sec, own=True)

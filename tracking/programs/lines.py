@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-MOST_BYTES = 65_536  # of a line: one without end is cut, and the parts are lines of their own
+MOST_BYTES = 65_536  # a line's length at most; the parts of a longer one are lines of their own
 ENDS = re.compile(rb"\r\n|\n|\r")  # progress bars write over a line again and again
 
 

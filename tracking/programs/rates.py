@@ -54,7 +54,7 @@ class Epochs:
     """
 
     def __init__(self) -> None:
-        self.samples = 0  # of an epoch, where the log says it
+        self.samples = 0  # an epoch's samples, where the log says them
         self._shift: int | None = None
         self._since: float | None = None  # when the epoch began
         self._paused = 0.0  # seconds of it in which was evaluated

@@ -15,7 +15,7 @@ from tracking.run import evaluations
 TIME, RATE, COST = "time/to_accuracy_sec", "throughput/samples_per_sec", "cost/to_accuracy_usd"
 # A stack's axes in the words of its field.
 NAMES = {"env.cuda": "CUDA", "env.torch": "PyTorch", "env.cudnn": "cuDNN", "env.nccl": "NCCL", "env.python": "Python"}
-NODE = r"system/(?:[^/]+/)?"  # of any node of a run
+NODE = r"system/(?:[^/]+/)?"  # the prefix of any node of a run
 PANELS = {
     "GPU utilisation (%)": rf"{NODE}gpu_\d+_utilization_percentage",
     "SM activity (%)": rf"{NODE}gpu_\d+_sm_activity_percentage",

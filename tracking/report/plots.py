@@ -46,7 +46,7 @@ from tracking.results import Run, Runs
 
 @dataclass(frozen=True)
 class Plot:
-    name: str  # of its file
+    name: str  # its file's name
     caption: str
     png: bytes
 
@@ -185,7 +185,7 @@ class Plotter:
             start_ms = self._starts_ms.get(run.id, clock_start_ms(run, [], None))
             for label, points in panels_of(run, self._store, start_ms).items():
                 panels[label][setting.name] = points
-                timed = [point.y for point in points if point.x >= 0]  # and not of imports and compilation
+                timed = [point.y for point in points if point.x >= 0]  # without imports and compilation
                 mean = statistics.fmean(timed or [point.y for point in points])
                 self.means.setdefault(label, {}).setdefault(task.title, []).append(mean)
         shown: dict[str, Lines] = {label: lines for label, lines in panels.items() if lines}

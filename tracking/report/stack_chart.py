@@ -47,7 +47,7 @@ def _draw(axes: Axes, curves: Curves, drivers: Sequence[str]) -> None:
         name: [
             Point(place + moved[name], points[driver].y, points[driver].error)
             if driver in points
-            else Point(place + moved[name], math.nan)  # at which a line breaks off
+            else Point(place + moved[name], math.nan)  # A line breaks off at NaN.
             for place, driver in enumerate(drivers)
         ]
         for name, points in curves.items()

@@ -80,7 +80,7 @@ class FolderRuns:
             raise ValueError(f"{folder}: {error}") from None
         result = run_folder.read_result(folder)
         failure = result.failure if result else None
-        if result:  # as the mirror says it, which reads it from result.json too
+        if result:  # The mirror reads it from result.json, too.
             tags |= end_tags(result, params | tags)
         run_id = _run_id(folder) or info.uid
         self._folders[run_id] = folder

@@ -94,7 +94,7 @@ class MlflowRuns:
                 self._client.set_tag(run.id, key, value[:MAX_TAG_CHARS])
 
     def _select(self, selector: str, progress: Progress) -> list[Run]:
-        name = Path(selector).name  # also of a folder: a sweep's is named by its id
+        name = Path(selector).name  # The selector may be a folder: a sweep's is named by its id.
         if runs := self._jobs("tags.sweep", name, progress):
             return runs
         if selector in self._experiments.values():

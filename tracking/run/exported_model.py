@@ -13,7 +13,7 @@ from pathlib import Path
 from tracking.run import documents, files
 from tracking.run.stored import checked
 
-PROGRAM = "exported.pt2"  # of torch.export
+PROGRAM = "exported.pt2"  # written by torch.export
 EXAMPLE = "exported_example.json"  # nested lists: an input of one sample
 ABOUT = "exported.json"
 FILES = (PROGRAM, EXAMPLE, ABOUT)

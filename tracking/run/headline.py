@@ -18,7 +18,7 @@ def _reached(result: Result) -> str:
     """How soon the target was reached, or how far the run came."""
     metrics, target = result.metrics, ", ".join(f"{name} {text(value)}" for name, value in result.targets.items())
     if "time/to_accuracy_sec" in metrics:
-        epochs = metrics.get("epochs/to_accuracy")  # which a loop of one's own, or a program, may not count
+        epochs = metrics.get("epochs/to_accuracy")  # A loop of one's own, or a program, may not count them.
         after = "" if epochs is None else f" ({epochs:g} epoch{'s' if epochs != 1 else ''})"
         return f"{target} in {metrics['time/to_accuracy_sec']:.2f} s{after}"
     if "time/resumed_to_accuracy_train_sec" in metrics:

@@ -26,7 +26,7 @@ from conf.secrets import redacted
 from tracking.run import files
 from tracking.run.stored import is_number, is_time
 
-MAX_KEY_CHARS = 250  # of a key in MLflow, as is the pattern (mlflow/utils/validation.py)
+MAX_KEY_CHARS = 250  # MLflow's limit for a key, as is the pattern (mlflow/utils/validation.py)
 KEY = re.compile(r"[/\w.\- ]+")
 KEY_RULE = f"up to {MAX_KEY_CHARS} letters, digits, '_', '-', '.', ' ' and '/', and a path in its shortest form"
 Scalar = str | int | float | bool | None

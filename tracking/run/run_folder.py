@@ -31,7 +31,7 @@ VIEW = "view.json"  # how MLflow's UI shows a sweep (see sweep_view); never an a
 MIRROR = "mirror.json"  # how far MLflow has the folder; never an artifact
 MODEL = "model.pt"  # the trained weights, where save_model asks for them; an artifact where it is to be one
 CHECKPOINTS = "checkpoints"  # a folder; never an artifact
-RUN_LOCK = ".owner"  # who runs the folder; locked while somebody does (see run_lock)
+RUN_LOCK = ".owner"  # says who runs the folder; locked while somebody does (see run_lock)
 RESERVE = ".result.reserve"  # room for result.json where the disk is full; gone when there is a result
 RESERVE_BYTES = 65536
 STATUSES = ("finished", "failed", "killed")
@@ -59,7 +59,7 @@ class RunInfo:
     experiment: str
     tracking_uri: str  # without credentials
     kind: str = "run"
-    uid: str = field(default_factory=lambda: uuid.uuid4().hex)  # by which the MLflow run is found after a lost answer
+    uid: str = field(default_factory=lambda: uuid.uuid4().hex)  # The MLflow run is found by it after a lost answer.
     parent: str | None = None  # ".." in a sweep's job, whose folder lies in that of the sweep
     created_ms: int = field(default_factory=now_ms)
 

@@ -50,7 +50,7 @@ def hold(folder: Path, name: str = run_folder.RUN_LOCK) -> Iterator[int]:
             yield file.fileno()
         finally:
             if locks:
-                fcntl.flock(file, fcntl.LOCK_UN)  # also for a process that a workload may have left behind
+                fcntl.flock(file, fcntl.LOCK_UN)  # This unlocks it for a process that a workload left behind, too.
 
 
 @contextmanager

@@ -36,7 +36,7 @@ def checked(cls: type[T], content: Any, path: Path) -> T:
     }
     try:
         return cls(**values)
-    except TypeError:  # of the fields without a default, one is missing
+    except TypeError:  # A field without a default is missing.
         needed = [field.name for field in dataclasses.fields(typing.cast(Any, cls)) if field.name not in content]
         raise ValueError(f"{path}: lacks {needed[0]!r}; {_hint(path)}") from None
 

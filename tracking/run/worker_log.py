@@ -25,7 +25,7 @@ class WorkerLog:
     def __init__(self, path: Path) -> None:
         self._file = files.opened(path, "wb", buffering=0)
         self._reading, self._writing = os.pipe()
-        with suppress(OSError):  # where the user's share of pipes is used up, it keeps the usual 64 KiB
+        with suppress(OSError):  # It keeps the usual 64 KiB where the user's share of pipes is used up.
             fcntl.fcntl(self._reading, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self._thread = threading.Thread(target=self._copy, name="worker-log", daemon=True)
 

@@ -25,7 +25,7 @@ class FalseAnswer(OSError):
     """A request seems to have succeeded, and the answer is none of MLflow's; the message says what it is."""
 
 
-def check(response: Response, method: str) -> None:
+def check_answer(response: Response, method: str) -> None:
     """Raise FalseAnswer where a request of this method has got a success that MLflow has not answered."""
     file = FILES in str(response.url)
     if not 200 <= response.status_code < 300 or (file and method == "GET"):
@@ -67,7 +67,7 @@ def have_mlflow_check() -> None:
             response: Response = send(method, url, *arguments, **options)
         else:
             response = connection.within(WHOLE_ANSWER * limit_sec, lambda: send(method, url, *arguments, **options))
-        check(response, method)
+        check_answer(response, method)
         return response
 
     rest_utils._get_http_response_with_retries = send_and_check

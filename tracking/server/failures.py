@@ -65,7 +65,7 @@ def check_server(uri: str, experiment: str | None = None) -> None:
         if response.status_code != 200:
             text = _message(uri, f"HTTP {response.status_code} {response.text[:200].strip()}")
             raise TrackingUnavailable(text, _retry_after_sec(response.headers.get("Retry-After", "")))
-        answer_check.check(response, "POST")
+        answer_check.check_answer(response, "POST")
         problem = permissions.problem(uri, experiment) if experiment else None
     except connection.Misconfigured as error:
         raise TrackingRefused(f"{strip_credentials(uri)}: {error}; or train now with tracking.offline=true") from None

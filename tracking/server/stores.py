@@ -45,4 +45,4 @@ def _not_named(uri: str, why: str) -> str:
 
 def _is_below(path: str, root: str) -> bool:
     folder = Path(unquote(root))
-    return Path(path).resolve().is_relative_to(folder.parent.resolve() / folder.name)  # which may be no link itself
+    return Path(path).resolve().is_relative_to(folder.parent.resolve() / folder.name)  # The path itself may be no link.

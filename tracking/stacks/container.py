@@ -17,7 +17,7 @@ from tracking.stacks.engines import Mount, Plan
 from tracking.stacks.images import Image
 from tracking.stacks.interpreter import NEEDED, PROBE, Interpreter
 
-PYTHON = "python3"  # of an image, where the stack names none
+PYTHON = "python3"  # an image's, where the stack names none
 PROBE_SEC = 120.0  # an engine's first container of an image can take as long
 # What docker and podman, and a shell, mean by an exit code that is not the command's own.
 EXIT_CODES = {
@@ -26,10 +26,10 @@ EXIT_CODES = {
     127: "the image holds no such command",
 }
 _known: dict[str, Interpreter] = {}
-STORED_ONLY = {"shm": "the machine's /dev/shm is used", "user": "it runs as you"}  # of apptainer and enroot
+STORED_ONLY = {"shm": "the machine's /dev/shm is used", "user": "it runs as you"}  # not known to apptainer and enroot
 
 
-def check(stack: StackConfig) -> None:
+def check_container(stack: StackConfig) -> None:
     """Raise ConfigError for what the stack declares of its container and cannot be."""
     asked = stack.container
     for key in ("engine", "image"):

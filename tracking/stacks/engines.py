@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-PREFIX = "docker://"  # of an image that apptainer and enroot fetch from a registry
+PREFIX = "docker://"  # marks an image that apptainer and enroot fetch from a registry
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Engine:
     stores: bool
     version: list[str]
     run: Callable[[Plan], list[str]]
-    pull: Callable[[str, str], list[str]]  # of an image's name, and of the file to write it to
+    pull: Callable[[str, str], list[str]]  # takes an image's name, and the file to write it to
     variables: Callable[[Plan], dict[str, str]] = lambda plan: {}
     reach: Callable[[str], list[str]] | None = None  # asks the registry for an image's manifest
     room: list[str] = field(default_factory=list)  # prints the folder of its store

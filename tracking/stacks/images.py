@@ -222,7 +222,7 @@ def pull_file(stack: StackConfig, own: Engine, file: Path) -> subprocess.Complet
     half = Path(f"{file}.part")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{file}.lock"):  # of two sweeps that need it, one fetches it
+        with FileLock(f"{file}.lock"):  # Only one of two sweeps that need it fetches it.
             half.unlink(missing_ok=True)
             done = ask(stack, own.pull(stack.container.image or "", str(half)), None)
             if done.returncode == 0:

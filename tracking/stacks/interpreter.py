@@ -27,8 +27,8 @@ def cuda():
         text = metadata.distribution("torch").locate_file("torch/version.py").read_text()
     except (metadata.PackageNotFoundError, OSError):
         return None
-    found = re.search(r"^cuda[^=]*= '([\\d.]+)'", text, re.M)
-    return found and found[1]
+    match = re.search(r"^cuda[^=]*= '([\\d.]+)'", text, re.M)
+    return match and match[1]
 print(json.dumps({"python": platform.python_version(), "machine": platform.machine(), "cuda": cuda(),
     "compat": bool(glob.glob("/usr/local/cuda*/compat/**/libcuda.so*", recursive=True)),
     "packages": {name: version(name) for name in sys.argv[1:]}}))

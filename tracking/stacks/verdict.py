@@ -27,7 +27,7 @@ class Verdict:
 
     stack: str
     needs: str
-    found: str
+    facts: str
     error: str = ""
 
     @property
@@ -43,7 +43,7 @@ def verdict_table(verdicts: Sequence[Verdict]) -> Table:
     for heading in ("stack", "needs", "found", "verdict"):
         shown.add_column(heading, overflow="fold")
     for verdict in verdicts:
-        shown.add_row(verdict.stack, verdict.needs, verdict.found, verdict.words)
+        shown.add_row(verdict.stack, verdict.needs, verdict.facts, verdict.words)
     return shown
 
 
@@ -100,7 +100,7 @@ def check_keys(stack: StackConfig) -> None:
     if needed and not getattr(stack, needed):
         raise ConfigError(f"stack={stack.name}: stack.kind={stack.kind} needs stack.{needed}; give it")
     if stack.kind == "container":
-        container.check(stack)
+        container.check_container(stack)
 
 
 def versions(stack: StackConfig) -> tuple[str | None, str | None, str]:

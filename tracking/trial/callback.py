@@ -14,7 +14,7 @@ from tracking.environment import Collector
 from tracking.measure import Meter, Ranks, summary
 from tracking.results import UNCOUNTED_TAG
 from tracking.run import attempts, journal
-from tracking.trial.options import Options, Seen, checked, own_seed
+from tracking.trial.options import Seen, TrialOptions, checked, own_seed
 from tracking.trial.samples import first_dimension
 from tracking.trial.script_run import ScriptRun, script_folder, write_failure
 
@@ -40,7 +40,7 @@ class TimeTrial(pl.Callback):
         system_metrics_interval_sec: float = 2.0,
     ) -> None:  # fmt: skip
         self._options = checked(
-            Options(
+            TrialOptions(
                 {} if target is None else target, name, dataset, experiment, uri, runs_dir, log_every_n_steps,
                 stop_at_target, price_per_hour, offline, params or {},
                 system_metrics_interval_sec,
@@ -48,12 +48,12 @@ class TimeTrial(pl.Callback):
         )  # fmt: skip
         self._samples = samples
         self._collector: Collector | None = None
-        self._run: ScriptRun | None = None  # of rank 0
+        self._run: ScriptRun | None = None  # rank 0 has it
         self._meter: Meter | None = None
         self._folder = ""
         self._reached = self._counted = False
         self._epoch_samples = 0
-        self._epoch_batches = 0  # of an epoch that came to its end; 0 while none did
+        self._epoch_batches = 0  # the batches of a whole epoch; 0 while none came to its end
         self._in_epoch = False
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:

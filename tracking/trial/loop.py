@@ -13,17 +13,17 @@ import torch.distributed as dist
 from tracking.environment import Collector
 from tracking.measure import Meter, Ranks, summary
 from tracking.run import attempts, journal
-from tracking.trial.options import Options, Seen, checked, own_seed
+from tracking.trial.options import Seen, TrialOptions, checked, own_seed
 from tracking.trial.script_run import ScriptRun, script_folder, write_failure
 
 
 class Trial:
     """What `time_trial` hands to the loop. Every process of a process group has one, and all call the same methods."""
 
-    def __init__(self, meter: Meter, options: Options) -> None:
+    def __init__(self, meter: Meter, options: TrialOptions) -> None:
         self._meter = meter
         self._options = options
-        self._num_steps = 0  # since the last evaluation
+        self._num_steps = 0  # steps since the last evaluation
         self._evaluating = False
         self._num_epochs = 1
         self.reached = False
@@ -103,7 +103,7 @@ def time_trial(
     cannot be used, and whatever is raised inside, which becomes the run's failure.
     """
     options = checked(
-        Options(
+        TrialOptions(
             {} if target is None else target, name, dataset, experiment, uri, runs_dir, log_every_n_steps, True,
             price_per_hour, offline, params or {},
                 system_metrics_interval_sec,
@@ -130,7 +130,7 @@ def time_trial(
 
 
 def start_run(
-    options: Options, device: torch.device, ranks: Ranks, precision: str | None, batch_size: int | None
+    options: TrialOptions, device: torch.device, ranks: Ranks, precision: str | None, batch_size: int | None
 ) -> ScriptRun:
     on_gpu = device.type == "cuda"
     seen = Seen(options.name or "loop", on_gpu, 1, ranks.size, precision, batch_size, seed=own_seed())
@@ -141,7 +141,7 @@ def start_run(
     return ScriptRun(options, seen, facts, {"clock": "script", "samples": "given"})
 
 
-def end(trial: Trial, meter: Meter, run: ScriptRun | None, options: Options) -> None:
+def end(trial: Trial, meter: Meter, run: ScriptRun | None, options: TrialOptions) -> None:
     """The figures of a loop that came to its end. A collective call."""
     trial.end_of_steps()
     meter.note_energy("energy/joules")

@@ -34,7 +34,7 @@ PRECISIONS = {
 
 
 @dataclass(frozen=True)
-class Options:
+class TrialOptions:
     """As TimeTrial and time_trial document them."""
 
     target: Mapping[str, Target]
@@ -60,7 +60,7 @@ class Seen:
     nodes: int
     devices: int
     precision: str | None = None
-    batch_size: int | None = None  # of a process and step
+    batch_size: int | None = None  # a process's, in a step
     max_epochs: int | None = None
     accumulate: int = 1
     optimizer: str | None = None
@@ -68,7 +68,7 @@ class Seen:
     seed: int | None = None
 
 
-def checked(options: Options) -> Options:
+def checked(options: TrialOptions) -> TrialOptions:
     """The options with each target in its one form. Raises ConfigError that names the argument."""
     if not isinstance(options.target, Mapping):
         raise ConfigError(f"target={options.target!r}: give metrics and values, such as {{'val_acc': 0.9}}")
@@ -86,10 +86,10 @@ def checked(options: Options) -> Options:
         raise ConfigError(f"system_metrics_interval_sec={options.system_metrics_interval_sec}: must not be below 0")
     if options.price_per_hour is not None and options.price_per_hour < 0:
         raise ConfigError(f"price_per_hour={options.price_per_hour}: must not be below 0")
-    return Options(**{**vars(options), "target": parsed})
+    return TrialOptions(**{**vars(options), "target": parsed})
 
 
-def config_of(options: Options, seen: Seen) -> RunConfig:
+def config_of(options: TrialOptions, seen: Seen) -> RunConfig:
     """The run's configuration, of which only what is known says something."""
     model = ModelConfig(
         name=plain(options.name or seen.model),
@@ -121,7 +121,7 @@ def config_of(options: Options, seen: Seen) -> RunConfig:
     )
 
 
-def params(options: Options, seen: Seen, config: RunConfig) -> dict[str, journal.Scalar]:
+def params(options: TrialOptions, seen: Seen, config: RunConfig) -> dict[str, journal.Scalar]:
     """What MLflow shows as params; the user's own come last, and name nothing that is measured."""
     world_size = config.world_size()
     of_batch = None if seen.batch_size is None else seen.batch_size * world_size * seen.accumulate

@@ -23,10 +23,10 @@ from tracking import server
 from tracking.environment import fingerprint
 from tracking.measure import Meter, classify, summary
 from tracking.run import Failure, Journal, Record, Result, documents, failures, headline, run_folder, run_lock
-from tracking.trial.options import Options, Seen, config_of, params
+from tracking.trial.options import Seen, TrialOptions, config_of, params
 
 COMPANION = installation.module("tracking.companion")
-READY_SEC = 20.0  # so long the script waits, off the clock, for its companion
+READY_SEC = 20.0  # The script waits so long, off the clock, for its companion.
 LOG = ".companion.log"
 TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 ENDED: list[float] = []  # when the last run of this process did, by the monotonic clock
@@ -58,7 +58,7 @@ class ScriptJournal(Journal):
 class ScriptRun:
     """A run folder that this process trains in; `folder`, `config` and `journal` are its parts."""
 
-    def __init__(self, options: Options, seen: Seen, facts: fingerprint.Fingerprint, tags: dict[str, str]) -> None:
+    def __init__(self, options: TrialOptions, seen: Seen, facts: fingerprint.Fingerprint, tags: dict[str, str]) -> None:
         from tracking.jobs import run_setup  # Here, since it takes a while to import.
 
         self.config: RunConfig = config_of(options, seen)
@@ -84,7 +84,7 @@ class ScriptRun:
             if self.journal.lost is not None:
                 raise self.journal.lost
             self.journal.strict = True
-            summary.write(self.config, self.folder, self.journal, meter, measured, "samples", without)
+            summary.write(self.config, self.folder, self.journal, meter.windows, measured, "samples", without)
         except OSError as error:  # The training itself came to its end, so the script hears nothing of it.
             self.fail(error)
         else:

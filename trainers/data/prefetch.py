@@ -58,7 +58,7 @@ class _Producer:
                     self._items.put((item, self._stream.record_event() if self._stream else None))
                     if item is _END:
                         break
-                    del item  # or it would hold its memory while the next one is made
+                    del item  # Otherwise it would hold its memory while the next one is made.
         except BaseException as error:  # the consumer's to raise
             self._items.put((_Failure(error), None))
         finally:
@@ -91,7 +91,7 @@ def prefetch(iterator: Iterator[T], device: torch.device, depth: int = 2) -> Ite
                 current.wait_event(ready)
                 _record_stream(item, current)
             yield item
-            del item  # or it would hold its memory while the next one is waited for
+            del item  # Otherwise it would hold its memory while the next one is waited for.
     finally:
         producer.stop()
 

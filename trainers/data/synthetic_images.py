@@ -15,7 +15,7 @@ from trainers.data.synthetic_loader import SyntheticLoader
 if TYPE_CHECKING:
     from trainers.data.types import Batch, Shard
 
-NUM_CLASSES = 1000  # as many as ImageNet has
+NUM_CLASSES = 1000  # ImageNet's
 
 
 def synthetic(size: int = 51_200, num_classes: int = NUM_CLASSES) -> SyntheticImages:

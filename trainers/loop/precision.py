@@ -37,7 +37,7 @@ def observe(device: torch.device) -> str:
     return "fp32" if torch.equal(product, values) else "tf32"
 
 
-def check(trainer: pl.Trainer, config: PrecisionConfig, device: torch.device) -> None:
+def check_steps(trainer: pl.Trainer, config: PrecisionConfig, device: torch.device) -> None:
     """Raise AssertionError where the trainer's steps would not run in the precision that was asked for."""
     with trainer.precision_plugin.train_step_context():
         observed = observe(device)

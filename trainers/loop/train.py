@@ -41,7 +41,7 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     log = Journal(run_dir / run_folder.JOURNAL) if shard.rank == 0 else None
     workload = load_workload(config)
     module, data = build(workload, config, shard, log)
-    export_model.check(config, module)
+    export_model.check_predictor(config, module)
     train_loader, eval_loader, test_loader = loaders(data, config, shard)
     num_train = checked_train_samples(data, config, shard)
     if log:
@@ -63,7 +63,7 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     spread = node_spread.by_node(meter.windows, meter.ranks.words(nodes.name()))
     if log:
         figures = measured | unclocked.test_metrics
-        summary.write(config, run_dir, log, meter, figures, workload.unit, by_node=spread)
+        summary.write(config, run_dir, log, meter.windows, figures, workload.unit, by_node=spread)
         checkpoints.remove(run_dir)
         if config.save_model != "none":
             with dispensable("model"):  # The run has its result by now.

@@ -78,7 +78,7 @@ def as_a_graph(
     corner = rois * scale[:, None]
     extent = (corner[:, 2:] - corner[:, :2]).clamp(min=1)
     steps = (torch.arange(size * SAMPLES) + 0.5) / (size * SAMPLES)
-    near, far, share = [], [], []  # of x, and of y: [R, size * SAMPLES] each
+    near, far, share = [], [], []  # for x and for y, [R, size * SAMPLES] each
     inside = torch.ones((), dtype=torch.bool)
     for axis in (0, 1):
         place = corner[:, axis, None] + extent[:, axis, None] * steps

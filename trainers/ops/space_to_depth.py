@@ -20,7 +20,7 @@ class SpaceToDepthConv(nn.Conv2d):
         super().__init__(3, out_channels, 7, stride=2, padding=3, bias=False)
 
     def reset_parameters(self) -> None:
-        nn.init.kaiming_normal_(self.weight, mode="fan_out", nonlinearity="relu")  # as torchvision's ResNets do
+        nn.init.kaiming_normal_(self.weight, mode="fan_out", nonlinearity="relu")  # torchvision's ResNets do so.
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """[n, 3, height, width] to [n, out_channels, height / 2, width / 2]."""

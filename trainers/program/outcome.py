@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import signal
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,6 @@ from tracking.run import Failure, Journal, Result, failures, journal, run_folder
 from trainers.program.listener import Listener
 
 UNCOUNTED = "timetrial.uncounted"  # the tag of a run that no mean counts, as tracking.results reads it
-
-
-@dataclasses.dataclass(frozen=True)
-class Measured:
-    """What the summary asks for of whoever has measured."""
-
-    windows: list[throughput.Window]
 
 
 def conclude(config: RunConfig, run_dir: Path, log: Journal, listener: Listener, code: int) -> int:
@@ -40,7 +32,7 @@ def conclude(config: RunConfig, run_dir: Path, log: Journal, listener: Listener,
     measured = throughput.summarize(windows, size) | ({} if size is None else {"world_size": float(size)})
     # DAWNBench's clock leaves out what nothing was said of.
     unknown = () if clock.first(events, "eval_start") else ("time/to_accuracy_train_sec",)
-    summary.write(config, run_dir, log, Measured(windows), measured, config.program.unit, unknown)
+    summary.write(config, run_dir, log, windows, measured, config.program.unit, unknown)
     return 0
 
 

@@ -50,14 +50,14 @@ def worker_command(config: RunConfig, run_dir: Path, environ: Mapping[str, str] 
     worker = OF_PROGRAMS if config.is_program() else WORKER
     argv = [sys.executable, "-P", "-m", worker] if python is None else run_module(python, worker)
     if config.stack.kind == "container":
-        given = {name: value for name, value in settings(config, environ, python).items() if name != LAUNCHER}
+        given = {name: value for name, value in worker_variables(config, environ, python).items() if name != LAUNCHER}
         outside = {name: value for name, value in environ.items() if not is_mlflows(name)}
         absolute = str(run_dir.absolute())
         made = contained.wrapped(config, run_dir, [*argv, absolute], given, search_path(config, environ), outside)
         return WorkerCommand(made[0], made[1], contained=True, ending=made[2])
     foreign = set() if python is None else OWN
     inherited = {name: value for name, value in environ.items() if name not in foreign and not is_mlflows(name)}
-    return WorkerCommand([*argv, str(run_dir)], {**inherited, **settings(config, environ, python)})
+    return WorkerCommand([*argv, str(run_dir)], {**inherited, **worker_variables(config, environ, python)})
 
 
 def run_module(python: Interpreter, module: str) -> list[str]:
@@ -67,7 +67,7 @@ def run_module(python: Interpreter, module: str) -> list[str]:
     return [python.path, "-c", BEFORE_P.format(module=module)]
 
 
-def settings(config: RunConfig, environ: Mapping[str, str], python: Interpreter | None) -> dict[str, str]:
+def worker_variables(config: RunConfig, environ: Mapping[str, str], python: Interpreter | None) -> dict[str, str]:
     """The variables that every worker is given."""
     own = {
         "PYTHONUNBUFFERED": "1",

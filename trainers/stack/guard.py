@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 
 REFUSED = 78  # EX_CONFIG of sysexits.h: what it prints last says what the user can mend
-SIGNALLED = 128  # as a shell: the exit code of who died of signal N is 128 + N
+SIGNALLED = 128  # A shell's rule: who died of signal N has the exit code 128 + N.
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 

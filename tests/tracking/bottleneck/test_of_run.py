@@ -57,7 +57,7 @@ def folder_of(tmp_path: Path, tags: dict[str, str], *samples: Record) -> Path:
     return tmp_path
 
 
-def journaled(folder: Path) -> dict[str, float]:
+def journal_metrics(folder: Path) -> dict[str, float]:
     rows = (record.values for record, _ in journal.read(folder / run_folder.JOURNAL) if record.kind == "metrics")
     return {key: value for values in rows for key, value in values.items()}
 
@@ -83,13 +83,13 @@ def test_the_shares_are_of_the_samples_in_the_training(tmp_path: Path) -> None:
     assert why["evidence"]["gpu_dram_bandwidth_percentage"] == 45.0
     assert why["missing"] == []
     assert ceilings.read(folder / "ceilings.json") == MEASURED
-    metrics = journaled(folder)
+    metrics = journal_metrics(folder)
     assert metrics["bottleneck/dram_fraction"] == 0.4
     # 20 windows of 800 samples in 80 s, on two GPUs; 45 % of the counter at 1/30 TB/s for each percent.
     assert metrics["roofline/flops_per_sec_per_device"] == pytest.approx(200 * 1e12 / 2)
     assert metrics["roofline/dram_bytes_per_sec_per_device"] == pytest.approx(45 * 3e12 / 90)
     assert metrics["roofline/flops_per_byte"] == pytest.approx(1e14 / 1.5e12)
-    assert metrics["traffic/nvlink_transmit_peak_megabytes_per_sec"] == 200.0  # of both
+    assert metrics["traffic/nvlink_transmit_peak_megabytes_per_sec"] == 200.0  # both links' sum
     assert metrics["traffic/nvlink_transmit_total_megabytes"] == pytest.approx(80 * 200 + 20 * 20)
 
 

@@ -41,7 +41,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-class Asked:
+class CommandLine:
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
 
@@ -56,8 +56,8 @@ class Asked:
 
 
 @pytest.fixture
-def ask(capsys: pytest.CaptureFixture[str]) -> Asked:
-    return Asked(capsys)
+def ask(capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(capsys)
 
 
 def shell(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -70,7 +70,7 @@ def shell(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_help_is_the_same_everywhere(command: Command, ask: Asked) -> None:
+def test_help_is_the_same_everywhere(command: Command, ask: CommandLine) -> None:
     code, output, errors = ask(command.name, "--help")
     assert (code, errors) == (0, "")
     assert output.endswith(f"{program.EXIT_CODES}\n")
@@ -112,7 +112,7 @@ def test_help_imports_nothing_heavy(words: list[str]) -> None:
     ids=" ".join,
 )
 def test_a_refusal_is_a_sentence_on_standard_error(
-    words: list[str], ask: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], ask: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     code, output, errors = ask(*words)
@@ -140,7 +140,7 @@ def document(answer: tuple[int, str, str]) -> dict[str, Any]:
     return json.loads(answer[1], parse_constant=refuse)
 
 
-def test_diff_as_json(ask: Asked, runs: Path) -> None:
+def test_diff_as_json(ask: CommandLine, runs: Path) -> None:
     answer = ask("diff", *first_of_each(runs), *of(runs), "--json")
     content = document(answer)
     assert answer[0] == 0
@@ -162,7 +162,7 @@ def of(runs: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("margin", "code"), [("3%", 1), ("99%", 0)])
-def test_gate_as_json(ask: Asked, runs: Path, margin: str, code: int) -> None:
+def test_gate_as_json(ask: CommandLine, runs: Path, margin: str, code: int) -> None:
     answer = ask("gate", "--baseline=base", "--candidate=slow", f"--max-slowdown={margin}", *of(runs), "--json")
     content = document(answer)
     assert answer[0] == content["exit_code"] == code
@@ -173,7 +173,7 @@ def test_gate_as_json(ask: Asked, runs: Path, margin: str, code: int) -> None:
     assert slowdown["observed"] > 0.3
 
 
-def test_mlperf_as_json(ask: Asked, runs: Path, tmp_path: Path) -> None:
+def test_mlperf_as_json(ask: CommandLine, runs: Path, tmp_path: Path) -> None:
     code, _, words = ask("mlperf", "base", *of(runs))
     assert (code, "none of these runs has a mlperf.log" in words) == (2, True)
     copied = shutil.copytree(runs / "base", tmp_path / "base")
@@ -193,7 +193,7 @@ def test_mlperf_as_json(ask: Asked, runs: Path, tmp_path: Path) -> None:
     assert "ssd: 3 of 5 runs are missing" in ask("mlperf", "base", *of(tmp_path))[1]
 
 
-def test_report_as_json(ask: Asked, runs: Path, tmp_path: Path) -> None:
+def test_report_as_json(ask: CommandLine, runs: Path, tmp_path: Path) -> None:
     answer = ask("report", "base", "slow", *of(runs), "--out", str(tmp_path), "--check", "--json")
     content = document(answer)
     assert answer[0] == 0, answer[2]
@@ -206,7 +206,7 @@ def test_report_as_json(ask: Asked, runs: Path, tmp_path: Path) -> None:
     assert all(len(row) == len(table["columns"]) for table in tables for row in table["rows"])
 
 
-def test_sync_and_doctor_as_json(ask: Asked, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_and_doctor_as_json(ask: CommandLine, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "run.json").write_text("{}")
     answer = ask("sync", str(tmp_path / "broken"), "--json")
@@ -221,7 +221,7 @@ def test_sync_and_doctor_as_json(ask: Asked, runs: Path, tmp_path: Path, monkeyp
     assert {finding["what"]: finding["ok"] for finding in content["findings"]}["dataset"] is False
 
 
-def test_fingerprint_as_json_is_what_a_run_keeps(ask: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fingerprint_as_json_is_what_a_run_keeps(ask: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = {"software": {"driver": "580.1"}, "gpus": [], "temperature": float("nan")}
 
     class Collector:
@@ -284,7 +284,7 @@ def test_the_completed_command_is_this_program_from_any_folder(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "tcsh", "fish"])
-def test_every_shell_has_a_script_with_every_command(name: str, ask: Asked) -> None:
+def test_every_shell_has_a_script_with_every_command(name: str, ask: CommandLine) -> None:
     code, output, _ = ask("--print-completion", name)
     assert code == 0
     assert all(command.name in output for command in COMMANDS)

@@ -20,7 +20,7 @@ from tests.team_server import TeamServer
 from tests.tracking.folders import wait_for
 from tests.tracking.mlflow_server import answering
 from tracking.commands import examination
-from tracking.commands.examination import Asked, Finding
+from tracking.commands.examination import Finding, Subject
 
 # MLflow's dependencies use what others of them deprecate; our own warnings are none of these.
 pytestmark = [
@@ -119,7 +119,7 @@ def test_a_command_that_does_not_end(tmp_path: Path) -> None:
     assert examination.run(("sleep", str(HANGS_SEC)), 0.1) == (124, "still running after 0.1 s: ended")
     path = tmp_path / "pid"
     path.touch()
-    for limit_sec in (1, 10, 100):  # until the shell has come to start its child, however busy the machine is
+    for limit_sec in (1, 10, 100):  # The shell comes to start its child, however busy the machine is.
         assert examination.run(("sh", "-c", f"sleep 86400 & echo $! > {path}; wait"), limit_sec)[0] == 124
         if path.read_text():
             break
@@ -153,7 +153,7 @@ def test_dataset(tmp_path: Path) -> None:
 
 def test_servers_that_are_none(tmp_path: Path) -> None:
     def ask(uri: str) -> list[Finding]:
-        return list(examination.tracking_server(Asked(uri)))
+        return list(examination.tracking_server(Subject(uri)))
 
     [none] = ask(f"sqlite:///{tmp_path}/mlflow.db")
     assert none.ok
@@ -169,7 +169,7 @@ def test_servers_that_are_none(tmp_path: Path) -> None:
 def test_nothing_is_left_of_the_upload(tmp_path: Path, empty_database: Path) -> None:
     uri = f"sqlite:///{shutil.copy(empty_database, tmp_path / 'mlflow.db')}"
     before = [experiment.name for experiment in MlflowClient(uri).search_experiments()]
-    assert examination.upload(Asked(uri)).ok
+    assert examination.upload(Subject(uri)).ok
     assert [experiment.name for experiment in MlflowClient(uri).search_experiments()] == before
 
 
@@ -218,6 +218,6 @@ def test_a_real_server(team_server: TeamServer, tmp_path: Path, monkeypatch: pyt
     team_server.accounts.grant("READ", "checks", user="ivan")
     for name, value in team_server.credentials("ivan", password).items():
         monkeypatch.setenv(name, value)
-    server, _ = examination.tracking_server(Asked(team_server.uri, "checks"))
+    server, _ = examination.tracking_server(Subject(team_server.uri, "checks"))
     assert "ivan has READ on the experiment 'checks', and a run needs EDIT" in server.words
     team_server.accounts.remove_user("ivan")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tracking.compare.metric_direction import higher_is_better
-from tracking.compare.non_inferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, Side, Verdict, compared, decide
+from tracking.compare.non_inferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, GateVerdict, Side, compared, decide
 from tracking.compare.time_to_event import Times
 
 TIME, RATE = "time/to_accuracy_sec", "throughput/samples_per_sec"
@@ -43,7 +43,7 @@ def test_at_the_margin_one_gate_in_twenty_passes_and_one_in_twenty_fails(repeats
     assert failed < 0.065
     assert undecided > 0.87
     if repeats >= 5:
-        assert min(passed, failed) > 0.025  # and it is not on the safe side by giving up power
+        assert min(passed, failed) > 0.025  # It is not on the safe side by giving up power.
 
 
 @pytest.mark.slow
@@ -57,7 +57,7 @@ def test_what_is_slower_than_the_margin_passes_less_often_still() -> None:
 def test_what_is_not_slower_fails_hardly_ever() -> None:
     passed, failed, _ = rates(1.0, 5, 2.0)
     assert failed < 0.005
-    assert 0.4 < passed < 0.8  # of so few repeats and so large a spread
+    assert 0.4 < passed < 0.8  # Repeats are few, and their spread is large.
     assert rates(1.0, 5, 0.5)[0] > 0.99
     assert rates(0.9, 5, 2.0)[0] > 0.99
 
@@ -126,7 +126,7 @@ def test_a_candidate_that_takes_longer_than_the_baseline_without_getting_there_i
     assert "slowdown ≥ +205.0%, allowed +3%; at least" in verdict.why
     assert "candidate: 3 of 3 runs did not reach the target, and count against it" in verdict.notes
     assert decide(of(10.0, 10.1, 9.9), of(given_up=[9.0, 9.1, 9.2]), TIME, 0.03).code == CANNOT_TELL  # stopped sooner
-    assert decide(of(10.0, 10.1), of(given_up=[30.0, 31.0]), TIME, 0.03).code == CANNOT_TELL  # as two coins would fall
+    assert decide(of(10.0, 10.1), of(given_up=[30.0, 31.0]), TIME, 0.03).code == CANNOT_TELL  # Two coins would fall so.
 
 
 @pytest.mark.slow
@@ -184,7 +184,7 @@ def test_what_is_left_out_is_told() -> None:
 def test_where_the_margin_is_the_truth_no_repeats_would_tell() -> None:
     verdict = decide(of(99.0, 101.0), of(199.0, 201.0), TIME, 1.0)
     assert verdict.code == CANNOT_TELL
-    assert "runs a side" in verdict.why.lower()  # as fast as the baseline would be told
+    assert "runs a side" in verdict.why.lower()  # It would tell a candidate as fast as the baseline.
     assert "no number of repeats" in decide(of(99.0, 101.0), of(99.0, 101.0), TIME, 0.0).why
 
 
@@ -201,7 +201,7 @@ def test_metrics_of_which_no_slowdown_can_be_told() -> None:
 
 
 def test_the_table_shows_both_sides() -> None:
-    verdict: Verdict = decide(of(10.0, 12.0, failed={"oom": 1}), of(10.0, 12.0, given_up=[14.0]), TIME, 0.03)
+    verdict: GateVerdict = decide(of(10.0, 12.0, failed={"oom": 1}), of(10.0, 12.0, given_up=[14.0]), TIME, 0.03)
     assert verdict.table().text() == [
         ["baseline", "2", "11 ± 1", "2 of 2, 34-100 %", "oom (1)"],
         ["candidate", "3", "≥ 12 ± 1.2", "2 of 3, 21-94 %", ""],

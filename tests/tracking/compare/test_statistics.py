@@ -182,7 +182,7 @@ def at_5_percent(freedom: int) -> float:
 
 @pytest.mark.parametrize(("spread", "limit", "ratio"), [(3.0, 1.03, 1.0), (5.0, 1.10, 1.0), (5.0, 1.03, 1.10)])
 def test_as_many_repeats_as_advised_tell_with_the_power_promised(spread: float, limit: float, ratio: float) -> None:
-    sample = [100 - spread / 2**0.5, 100 + spread / 2**0.5]  # of exactly this standard deviation
+    sample = [100 - spread / 2**0.5, 100 + spread / 2**0.5]  # Its standard deviation is exactly this.
     n = repeats_to_tell([ratio * 100 + value - 100 for value in sample], sample, limit, ratio, at_5_percent)
     assert n is not None
     assert power(n, spread, limit, ratio) > 0.76

@@ -21,7 +21,7 @@ class FakeNvml(types.ModuleType):
 
     def __init__(self) -> None:
         super().__init__("pynvml")
-        self.broken: set[str] = {"nvmlDeviceGetDeviceHandleFromMigDeviceHandle"}  # of a whole GPU
+        self.broken: set[str] = {"nvmlDeviceGetDeviceHandleFromMigDeviceHandle"}  # A whole GPU has none.
         self.nvlink_kib = 0
         self.clock_reasons = 0x1 | 0x4  # idle, and a cap on its power
 

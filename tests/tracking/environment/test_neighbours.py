@@ -64,7 +64,7 @@ class Machine:
     def __init__(self, root: Path, namespace: str = processes.INITIAL_NAMESPACE) -> None:
         self.proc, self.now = root, 0.0
         self.stolen = 0.0
-        self.sec: dict[int, float] = {}  # of CPU, by process
+        self.sec: dict[int, float] = {}  # seconds of CPU, by process
         self.gpu: dict[int, list[int]] = {}
         (root / "self/ns").mkdir(parents=True)
         (root / "self/ns/pid").symlink_to(namespace)
@@ -242,7 +242,7 @@ def test_a_containers_processes_are_the_runs_though_its_engine_started_them(mach
         watched.sample()
     assert marked.tag() == ""
     assert plain.tag() == "cpu: 75 % of 2 cores (python)"
-    machine.run(10, p502=1.5)  # and then they end
+    machine.run(10, p502=1.5)  # Then they end.
     for pid in (500, 501, 502):
         del machine.about[pid]
         shutil.rmtree(machine.proc / str(pid))

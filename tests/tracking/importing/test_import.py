@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tracking.commands import main
-from tracking.importing import Asked, import_log
+from tracking.importing import LogOptions, import_log
 from tracking.results import FolderRuns
 from tracking.run import files, run_folder
 
@@ -51,7 +51,7 @@ V05 = """\
 
 
 def test_a_submissions_log_is_a_run_with_its_times(tmp_path: Path) -> None:
-    asked = Asked(tmp_path / "runs", "sqlite:///none.db", gpus=8)
+    asked = LogOptions(tmp_path / "runs", "sqlite:///none.db", gpus=8)
     imported = import_log(submission(tmp_path / "result_0.txt", 40, 7), asked)
     assert imported.new
     assert imported.note == ""
@@ -75,7 +75,7 @@ def test_a_submissions_log_is_a_run_with_its_times(tmp_path: Path) -> None:
 
 def test_a_log_of_v0_5_says_its_own_target_and_counts_epochs_from_0(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(V05)
-    imported = import_log(tmp_path / "log", Asked(tmp_path / "runs", "sqlite:///none.db", gpus=1))
+    imported = import_log(tmp_path / "log", LogOptions(tmp_path / "runs", "sqlite:///none.db", gpus=1))
     result = run_folder.read_result(imported.folder)
     assert result is not None
     assert result.targets == {"box_map": 0.212}
@@ -84,7 +84,7 @@ def test_a_log_of_v0_5_says_its_own_target_and_counts_epochs_from_0(tmp_path: Pa
 
 
 def test_a_log_whose_verdict_is_another_is_marked(tmp_path: Path) -> None:
-    asked = Asked(tmp_path / "runs", "sqlite:///none.db", gpus=8, target=0.8)
+    asked = LogOptions(tmp_path / "runs", "sqlite:///none.db", gpus=8, target=0.8)
     imported = import_log(submission(tmp_path / "log", 40, 1), asked)
     assert imported.note == "the log says success, and its evaluations miss accuracy 0.8"
 

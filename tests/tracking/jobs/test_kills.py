@@ -34,7 +34,7 @@ pytestmark = [
 
 HANG = {"then": "hang", "rows": 20}
 FINISH = {"then": "finish"}
-AGAIN_SEC = 5.0  # after which somebody who waits for the launcher to end tells it so again
+AGAIN_SEC = 5.0  # Somebody who waits for the launcher to end tells it so again after that.
 
 
 def folders(cwd: Path) -> list[Path]:

@@ -12,6 +12,7 @@ import pytest
 from conf.schema import RunConfig
 from tests.tracking import studied
 from tests.tracking.folders import wait_for
+from tracking.environment import processes
 from tracking.jobs import console, supervision
 from tracking.results.folder_runs import FolderRuns
 from tracking.run import Failure, Result, run_folder
@@ -31,9 +32,9 @@ time.sleep(600)
 def test_a_job_ends_when_all_of_its_processes_have(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", STUBBORN, str(tmp_path)], start_new_session=True)
     wait_for((tmp_path / "ready").exists)
-    assert len(supervision.alive(process.pid)) == 2
+    assert len(processes.alive(process.pid)) == 2
     supervision.stop(process)
-    assert not supervision.alive(process.pid)
+    assert not processes.alive(process.pid)
     assert process.returncode == -15
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.tracking.folders import end, make_folder, write_rows
 from tracking.jobs import unfinished
-from tracking.mirror.state import State, save, signatures
+from tracking.mirror.state import MirrorState, save, signatures
 from tracking.run import documents, run_folder, run_lock
 
 
@@ -27,7 +27,9 @@ def left(root: Path, name: str, *, result: bool = True) -> Path:
 
 def uploaded(folder: Path) -> None:
     size = (folder / run_folder.JOURNAL).stat().st_size
-    state = State("http://127.0.0.1:9", offset=size, status="FINISHED", artifacts=signatures(folder), compared=True)
+    state = MirrorState(
+        "http://127.0.0.1:9", offset=size, status="FINISHED", artifacts=signatures(folder), compared=True
+    )
     save(folder, state)
 
 

@@ -56,7 +56,7 @@ def test_a_missed_target_has_no_time_to_accuracy() -> None:
     summary = clock.summarize(run([0.5, 0.8]), {"accuracy": 0.9})
     assert summary["target_reached"] == 0.0
     assert not [key for key in summary if key.startswith("time/to_accuracy")]
-    assert summary["time/censored_sec"] == 24.0  # by when it had not been reached
+    assert summary["time/censored_sec"] == 24.0  # It had not been reached by then.
 
 
 def test_when_a_run_was_given_up_is_known_of_one_that_has_a_target_and_was_not_resumed() -> None:

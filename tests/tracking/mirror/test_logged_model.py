@@ -149,7 +149,7 @@ def test_a_module_that_does_not_say_how_it_predicts_is_refused() -> None:
         pass
 
     config = RunConfig(model=ModelConfig(name="ours"))
-    export_model.check(config, Silent())
+    export_model.check_predictor(config, Silent())
     config.log_model = True
     with pytest.raises(ConfigError, match=r"log_model=true: model=ours cannot be exported.*save_model=final"):
-        export_model.check(config, Silent())
+        export_model.check_predictor(config, Silent())

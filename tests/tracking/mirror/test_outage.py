@@ -22,8 +22,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
-FAULTS = ("hang", "status 500", "drop answer", "status 429")  # and "refuse", from the start and at the end
-WINDOWS = 5  # of three steps each, that the training goes on for in the face of every fault
+FAULTS = ("hang", "status 500", "drop answer", "status 429")  # "refuse" comes at the start and at the end.
+WINDOWS = 5  # windows of three steps that the training goes on for in the face of every fault
 SETTINGS = ("model.hparams.work=5", "max_epochs=100000", "stop_at_target=false", "batch_size=32", "timeout_sec=7200")
 # No request is given up while its server hangs: a step that waited for an answer would wait until this test's limit.
 PATIENT = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "7200"}
@@ -32,7 +32,7 @@ PATIENT = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "7200"}
 def test_training_is_not_delayed_and_nothing_is_lost(server: MlflowServer, proxy: FaultyProxy, tmp_path: Path) -> None:
     """How long a step takes meanwhile is measured by benchmarks/overhead/outage_steps.py."""
     places = (f"tracking.uri={proxy.uri}", "tracking.upload_wait_sec=2", "tracking.experiment=tests")
-    proxy.fault = "refuse"  # nor is anybody there when it starts
+    proxy.fault = "refuse"  # Nobody is there when it starts.
     enough = tmp_path / "enough"
     process = start(
         tmp_path, *TINY, *SETTINGS, *places, f"model.hparams.until={enough}",
@@ -49,7 +49,7 @@ def test_training_is_not_delayed_and_nothing_is_lost(server: MlflowServer, proxy
         proxy.fault = fault
         wait_for(lambda fault=fault: proxy.counts[fault])
         goes_on(folder)
-    proxy.fault = "refuse"  # and nobody is there when it ends
+    proxy.fault = "refuse"  # Nobody is there when it ends.
     enough.touch()
     launched = collect(process, tmp_path)
     assert launched.code == 0, launched.output

@@ -97,7 +97,7 @@ def spoken(words: DeclaredWords, account: Account, lines: list[tuple[float, str]
     records = []
     for second, line in lines:
         for match in words.found_in(line):
-            records += account.found(match, int(1_000_000 + 1000 * second), 100.0 + second)
+            records += account.matched(match, int(1_000_000 + 1000 * second), 100.0 + second)
     return records
 
 

@@ -25,7 +25,7 @@ def test_the_dgx1_reports_speedups_follow_from_its_minutes_and_epochs() -> None:
     assert resnet[8] == pytest.approx(16.21 * 83 / (2.2002 * 63) / 8)
     assert len(rows) == 18
     printed = {key: row[9] for key, row in rows.items() if row[9] is not None}
-    assert printed == {  # where the source contradicts itself
+    assert printed == {  # The source contradicts itself in these.
         ("image_classification_resnet50", 4.0): 4.76, ("image_classification_resnet50", 8.0): 9.70,
         ("translation_gnmt", 4.0): 3.24, ("recommendation_ncf", 8.0): 2.789,
     }  # fmt: skip
@@ -94,7 +94,7 @@ def test_rows_are_in_our_units_and_under_our_keys() -> None:
 
 def test_every_published_row_with_figures_of_runs_is_offered() -> None:
     files = ("dgx1_scaling.csv", "records.csv")
-    published = sum(len(studies.read(file)) for file in files) + 2  # of the P2/P3 study's rows, two have minutes
+    published = sum(len(studies.read(file)) for file in files) + 2  # Two of the P2/P3 study's rows have minutes.
     assert len(reference_rows(NAMES)) == published
 
 

@@ -94,7 +94,7 @@ def test_runs_that_did_not_get_there_count_against_their_setting(made: Report) -
     assert figure(made, "samples/s", gpus="4").bound == ""
     assert "(n = 3; reached by 3 of 3, 44-100 %) with gpus=2, the best mean" in made.answer
     (pair,) = [pair for _, pair in made.comparisons if {"gpus=2", "gpus=4"} == {pair.better.name, pair.worse.name}]
-    assert pair.better.name == "gpus=2"  # though all of gpus=4 that got there were sooner
+    assert pair.better.name == "gpus=2"  # All of gpus=4 that got there were sooner, though.
     assert not pair.told_apart
     said = next(table for table in made.tables if table.title.endswith("which differ"))
     assert "3 of 3, 44-100 % against 3 of 6, 19-81 %" in said.column("reached")

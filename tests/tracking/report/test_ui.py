@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
-NUM_JOBS = 18  # of the sweep over vgg: one missed its target, one failed
+NUM_JOBS = 18  # those of the sweep over vgg: one missed its target, one failed
 COLUMN = '.ag-center-cols-container [col-id="{}"]'
 NAMES = '.ag-pinned-left-cols-container [col-id="attributes.`Run Name`"]'
 

@@ -30,7 +30,7 @@ class Simulation:
     saved: list[int] = field(default_factory=list)
     standing_sec: float = 0.0
     worked_sec: float = 0.0
-    began_sec: float = 0.0  # of the first run_start
+    began_sec: float = 0.0  # the first run_start's
 
     def event(self, key: str, value: float | None = None, **values: Any) -> None:
         self.events.append(

@@ -173,7 +173,7 @@ def test_a_file_is_known_by_its_content(engine: FakeEngine, tmp_path: Path) -> N
     assert again.digest != first.digest
     for key, value in (("shm", "16g"), ("user", "1:1")):
         with pytest.raises(ConfigError, match=f"stack.container.{key}: has no effect with apptainer"):
-            container.check(boxed(engine="apptainer", image=str(file), **{key: value}))
+            container.check_container(boxed(engine="apptainer", image=str(file), **{key: value}))
 
 
 def test_mounts_are_one_for_a_place_and_outer_ones_first(engine: FakeEngine, tmp_path: Path) -> None:
@@ -216,4 +216,4 @@ def test_the_documented_stack_is_one(engine: FakeEngine, tmp_path: Path) -> None
     [block] = [part for part in text.split("```") if part.startswith("yaml") and "kind: container" in part]
     (tmp_path / "stack").mkdir()
     (tmp_path / "stack/ours.yaml").write_text(block.removeprefix("yaml").replace("/data/imagenet", str(tmp_path)))
-    container.check(declared([tmp_path])["ours"])
+    container.check_container(declared([tmp_path])["ours"])

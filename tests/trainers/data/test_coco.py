@@ -211,7 +211,7 @@ def test_annotations_are_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
             load_index(str(tmp_path / "coco"), "train", masks=False)
     what = content()
     what["categories"][0]["name"] = "c"
-    assert load(tmp_path, what).class_names == ("a", "c")  # of the same size, but newer
+    assert load(tmp_path, what).class_names == ("a", "c")  # The file has the same size, but is newer.
     assert first.edges[4:8].tolist()[0] == [2, 3, 6, 3]  # what is mapped already stays
 
 

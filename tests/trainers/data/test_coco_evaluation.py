@@ -162,7 +162,7 @@ def test_two_processes_find_what_one_finds_to_the_last_digit(
         port = free.getsockname()[1]
     results = [tmp_path / "rank0", tmp_path / "rank1"]
     other = multiprocessing.get_context("spawn").Process(target=_share, args=(1, port, index, results[1]))
-    monkeypatch.setattr(evaluation, "MAX_EVALUATORS", evaluation.MAX_EVALUATORS)  # and put it back
+    monkeypatch.setattr(evaluation, "MAX_EVALUATORS", evaluation.MAX_EVALUATORS)  # This puts it back at the end.
     other.start()
     _share(0, port, index, results[0])  # the test's own process is the first of the two: importing takes seconds
     other.join(60)

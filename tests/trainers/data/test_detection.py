@@ -103,7 +103,7 @@ def test_every_validation_image_counts_exactly_once(folder: Path, batch_size: in
             assert_shows_its_images(batch)
             assert batch["weights"].tolist() == [float(index >= 0) for index in batch["image_index"]]
             seen += [index for index in batch["image_index"].tolist() if index >= 0]
-    assert sorted(seen) == list(range(len(VAL)))  # also those without objects
+    assert sorted(seen) == list(range(len(VAL)))  # Those without objects are there, too.
     assert {len(order(loader)) for loader in loaders} == {len(loader) for loader in loaders}
 
 

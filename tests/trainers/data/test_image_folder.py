@@ -146,7 +146,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> ImageFolderData:
 def epoch_images(data: ImageFolderData, epoch: int, seed: int = 1, batch_size: int = 4, world_size: int = 1) -> list:
     loaders = [data.train_loader(batch_size, seed, Shard(rank, world_size, CPU)) for rank in range(world_size)]
     for loader in loaders:
-        loader.sampler.set_epoch(epoch)  # as Lightning does it
+        loader.sampler.set_epoch(epoch)  # Lightning does so.
     steps = zip(*loaders, strict=True)
     # Processes take turns in a global batch.
     return [torch.stack([batch["images"] for batch in step], dim=1).flatten(0, 1).tolist() for step in steps]

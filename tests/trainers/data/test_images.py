@@ -111,7 +111,7 @@ def epoch_order(epoch: int, seed: int = 1, batch_size: int = 8, world_size: int 
         numbered(num_train=48).train_loader(batch_size, seed, Shard(r, world_size, CPU)) for r in range(world_size)
     ]
     for loader in loaders:
-        loader.sampler.set_epoch(epoch)  # as Lightning does it
+        loader.sampler.set_epoch(epoch)  # Lightning does so.
     batches = [torch.cat([numbers(batch) for batch in step]).tolist() for step in zip(*loaders, strict=True)]
     return [sorted(batch) for batch in batches]
 

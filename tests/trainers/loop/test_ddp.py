@@ -15,7 +15,7 @@ from torch import nn
 
 from trainers.loop import ddp
 
-WIDTH, STEPS = 40, 3  # of DDP the buckets are made anew after the first step
+WIDTH, STEPS = 40, 3  # DDP makes its buckets anew after the first step.
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_an_epoch_is_the_same_whatever_was_before_it(tmp_path: Path, kind: str, 
     for epoch in (0, 1):
         went_through.set_epoch(epoch)
         batches = iter(went_through)
-        next(batches)  # and no more of them: limit_train_batches
+        next(batches)  # It takes no more of them: limit_train_batches.
         del batches
     went_through.set_epoch(2)
     expected = list(went_through)

@@ -42,7 +42,7 @@ def observed(name: str, device: str) -> str:
     precision.apply(chosen)
     accelerator = "gpu" if device == "cuda" else "cpu"
     trainer = pl.Trainer(accelerator=accelerator, devices=1, precision=chosen.trainer, barebones=True)  # type: ignore[arg-type]
-    precision.check(trainer, chosen, torch.device(device))
+    precision.check_steps(trainer, chosen, torch.device(device))
     with trainer.precision_plugin.train_step_context():
         return precision.observe(torch.device(device))
 
@@ -76,7 +76,7 @@ def compiled_steps(name: str, device: str, cache: Path, monkeypatch: pytest.Monk
     """The dtype that a compiled product of fp32 runs in, and how many of its steps came out of the cache."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache))
     monkeypatch.setenv("TRITON_CACHE_DIR", str(cache / "triton"))
-    torch._dynamo.reset()  # as in a new process
+    torch._dynamo.reset()  # A new process begins so.
     counters.clear()
     chosen = config(name)
     precision.apply(chosen)
@@ -93,7 +93,7 @@ def compiled_steps(name: str, device: str, cache: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler's own imports
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # The compiler's own imports warn.
 @pytest.mark.parametrize(
     ("device", "names"),
     [
@@ -131,4 +131,4 @@ if __name__ == "__main__":
 def test_a_precision_that_did_not_take_effect_is_noticed() -> None:
     trainer = pl.Trainer(accelerator="cpu", devices=1, barebones=True)
     with pytest.raises(AssertionError, match=r"precision=bf16 was asked for.*run in fp32"):
-        precision.check(trainer, config("bf16"), torch.device("cpu"))
+        precision.check_steps(trainer, config("bf16"), torch.device("cpu"))

@@ -18,7 +18,7 @@ from trainers.workload import Batch, load_workload
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),  # of the compiler's own imports
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),  # The compiler's own imports warn.
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),  # its looking at inputs
     pytest.mark.filterwarnings("ignore:The CUDA Graph is empty"),  # PyTorch's own, when it sets its graphs up
     pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning"),  # the compiler's advice; fp32 is meant

@@ -158,7 +158,7 @@ def test_metrics_do_not_depend_on_how_the_batches_are_cut() -> None:
             # The last batch is filled up.
             places = torch.arange(first, first + size)
             part: Batch = {key: batch[key][places.clamp(max=9)] for key in ("images", "labels")}
-            with torch.inference_mode():  # as Lightning's evaluation loop may do
+            with torch.inference_mode():  # Lightning's evaluation loop may do so.
                 module.validation_step(part | {"weights": (places < 10) / 3}, 0)
         assert module.metrics() == pytest.approx(expected, rel=1e-5)
     with pytest.raises(AssertionError, match="nothing was evaluated"):
@@ -278,7 +278,7 @@ def test_recipes_fit_the_module(recipe: Path | None) -> None:
 
 @pytest.mark.gpu
 @needs_gpu
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # of the compiler's own imports
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # The compiler's own imports warn.
 @pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")  # PyTorch's own, when it sets its graphs up
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_step_never_waits_for_the_gpu(compiled: bool) -> None:

@@ -28,7 +28,7 @@ def test_as_many_as_there_are_up_to_the_shares(rows: list[list[int]], num: int, 
         assert valid == [slot < len(sampled) for slot in range(room)]
         assert not any(positive[len(sampled) :])
         assert len(set(chosen[: len(sampled)])) == len(sampled)  # none twice
-        assert all(0 <= index < 12 for index in chosen)  # so that an empty slot can be looked up
+        assert all(0 <= index < 12 for index in chosen)  # An empty slot can be looked up, too.
 
 
 def test_each_candidate_has_an_equal_chance() -> None:

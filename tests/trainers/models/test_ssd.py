@@ -178,5 +178,5 @@ def test_compiled_on_a_gpu_it_is_what_it_is_on_the_cpu() -> None:
         for _ in range(3):
             module.validation_step({name: tensor.cuda() for name, tensor in tensors.items()}, 0)
     (on_cpu, _), *on_gpu = module._detections
-    for detections, _ in on_gpu:  # also those that later replays must have left alone
+    for detections, _ in on_gpu:  # Later replays must have left these alone.
         torch.testing.assert_close(detections[..., 4].cpu(), on_cpu[..., 4], rtol=2e-2, atol=1e-2)

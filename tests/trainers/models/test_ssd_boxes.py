@@ -41,7 +41,7 @@ def test_there_are_8732_of_the_papers_sizes() -> None:
         size[-4:], torch.tensor([[261.0, 261.0], [286.732, 286.732], [300, 184.555], [184.555, 300]]), rtol=0, atol=1e-3
     )
     assert centre[-1].tolist() == [150.0, 150.0]
-    assert centre.max() == 300  # of map 3, whose last cell's centre would be at 304
+    assert centre.max() == 300  # The centre of map 3's last cell would be at 304.
 
 
 corner = st.floats(0, 250, width=32)

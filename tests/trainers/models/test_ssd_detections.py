@@ -32,7 +32,7 @@ class Perfect(nn.Module):
 def test_what_a_perfect_network_says_is_found_in_pixels_of_the_image() -> None:
     recorder = Recorder()
     module, batch = ssd(recorder), made_batch(4)
-    batch["labels"][1, 0] = 0  # as padding between objects
+    batch["labels"][1, 0] = 0  # This is padding between objects.
     batch["image_index"] = torch.tensor([7, 8, -1, 9])  # the third is filler
     batch["crops"][3] = torch.tensor([100.0, 50.0, 400.0, 350.0])
     module.net = Perfect(batch)  # type: ignore[assignment]

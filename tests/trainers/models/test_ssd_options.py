@@ -55,7 +55,7 @@ def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: st
 def test_pretrained_weights_are_torchvisions(tmp_path: Path) -> None:
     path = tmp_path / "resnet18.pth"
     state = {name: torch.full_like(tensor, 2) for name, tensor in resnet18().state_dict().items()}
-    del state["bn1.num_batches_tracked"]  # which older files lack
+    del state["bn1.num_batches_tracked"]  # Older files lack it.
     torch.save(state, path)
     module = ssd(pretrained=str(path), width=1)
     loaded = module.net.backbone.state_dict()

@@ -110,7 +110,7 @@ def evaluated(module: Vgg, data: ImageData, world_size: int, batch_size: int) ->
     module.eval()
     for rank in range(world_size):
         for index, batch in enumerate(data.eval_loader(batch_size, Shard(rank, world_size, CPU))):
-            with torch.inference_mode():  # as Lightning's evaluation loop does
+            with torch.inference_mode():  # Lightning's evaluation loop does so.
                 module.validation_step(batch, index)
     return module.metrics()
 
@@ -263,7 +263,7 @@ def test_learns_the_digits() -> None:
 
 @pytest.mark.gpu
 @needs_gpu
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # of the compiler's own imports
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # The compiler's own imports warn.
 @pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")  # PyTorch's own, when it sets its graphs up
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_step_never_waits_for_the_gpu(compiled: bool) -> None:

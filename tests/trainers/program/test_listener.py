@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from conf.schema import PROGRAM, ModelConfig, PrecisionConfig, ProgramConfig, RunConfig
+from conf.launch_options import ProgramConfig
+from conf.schema import PROGRAM, ModelConfig, PrecisionConfig, RunConfig
 from tests.commands import ROOT
 from trainers.program import listener, process
 

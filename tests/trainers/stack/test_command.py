@@ -20,7 +20,7 @@ def test_the_worker_inherits_all_but_mlflows_variables(tmp_path: Path) -> None:
         "PYTHONPATH": "/mine",
         "MLFLOW_TRACKING_URI": "http://me:hunter2@localhost",
         "MLFLOW_TRACKING_PASSWORD": "hunter2",
-        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # which the mirror sets
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # The mirror sets it.
     }
     command = worker_command(RunConfig(), tmp_path, environ)
     assert command.argv == [sys.executable, "-P", "-m", "trainers.loop.worker", str(tmp_path)]

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from conf import installation
-from conf.cluster_options import ClusterConfig
+from conf.launch_options import ClusterConfig
 from conf.schema import RunConfig
 from tracking.jobs.cluster import ticket
 

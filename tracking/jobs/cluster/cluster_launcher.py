@@ -72,7 +72,7 @@ class ClusterLauncher(Launcher):
             return self._follow_single(Job(config, [], folder, run_folder.read_result(folder)), folder)
         jobs = sweep.read(folder)
         for job in jobs:
-            job.config.detach = False  # as they were submitted
+            job.config.detach = False  # They were submitted so.
         sweep.name_jobs(jobs)
         by_hash = sweep.folders_by_hash(folder)
         for job in jobs:

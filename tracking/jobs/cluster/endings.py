@@ -10,19 +10,19 @@ from pathlib import Path
 from conf.schema import ConfigError, RunConfig
 from tracking.jobs import supervision
 from tracking.jobs.cluster import slurm, ticket
-from tracking.jobs.cluster.slurm import State
+from tracking.jobs.cluster.slurm import JobState
 from tracking.jobs.cluster.task import PLACE
 from tracking.jobs.cluster.ticket import Ticket
 from tracking.run import Failure, Running, failures, files, run_folder
 
-NODE = re.compile(r"Node failure on (\S+)")  # as srun says it
+NODE = re.compile(r"Node failure on (\S+)")  # srun's words
 
 
 def unknown(job_id: str) -> Failure:
     return Failure("error", f"Slurm has job {job_id} no more, and nothing says how it ended (there is no accounting)")
 
 
-def end(folder: Path, config: RunConfig, job_id: str, state: State | None) -> None:
+def end(folder: Path, config: RunConfig, job_id: str, state: JobState | None) -> None:
     """Give the run its result where its nodes have left none."""
     failure = None
     if run_folder.read_result(folder) is None:
@@ -41,7 +41,7 @@ def end(folder: Path, config: RunConfig, job_id: str, state: State | None) -> No
             shutil.rmtree(folder / name, ignore_errors=True)
 
 
-def requeued(folder: Path, made: Ticket, state: State | None) -> bool:
+def requeued(folder: Path, made: Ticket, state: JobState | None) -> bool:
     """Queue a job again that lost its nodes, where Slurm has not, and as often as it may."""
     if state is None or state.word not in slurm.LOST or made.requeues >= made.max_requeues:
         return False

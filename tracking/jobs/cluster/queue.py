@@ -11,7 +11,7 @@ from typing import Protocol
 from conf.schema import ConfigError, RunConfig
 from tracking.jobs import supervision
 from tracking.jobs.cluster import batch_script, slurm, ticket
-from tracking.jobs.cluster.slurm import State
+from tracking.jobs.cluster.slurm import JobState
 from tracking.jobs.cluster.ticket import Ticket
 from tracking.run import documents
 
@@ -26,7 +26,7 @@ class Queue(Protocol):
     def submit(self, folder: Path, config: RunConfig, name: str, after: str = "") -> Ticket:
         """Have the run in `folder` run, once job `after` has ended. Raises ConfigError, slurm.Away, OSError."""
 
-    def states(self, tickets: Sequence[Ticket]) -> dict[str, State]:
+    def states(self, tickets: Sequence[Ticket]) -> dict[str, JobState]:
         """By job id, of those that are known. Raises slurm.Away."""
 
     def cancel(self, tickets: Sequence[Ticket]) -> None:
@@ -35,10 +35,10 @@ class Queue(Protocol):
 
 def queue_of(config: RunConfig) -> Queue:
     """The queue that a run's config asks for."""
-    return Batch(config.cluster.poll_sec) if config.cluster.kind == "slurm" else Allocation()
+    return BatchQueue(config.cluster.poll_sec) if config.cluster.kind == "slurm" else AllocationQueue()
 
 
-class Batch:
+class BatchQueue:
     """A job a run, with sbatch."""
 
     outlives = True
@@ -47,7 +47,7 @@ class Batch:
         self.poll_sec = poll_sec
 
     def check(self, configs: Sequence[RunConfig]) -> None:
-        slurm.check()
+        slurm.check_commands()
         asked = {tuple(batch_script.sbatch_options(config, Path("/dev"), "test")): config for config in configs}
         for options in asked:
             try:
@@ -66,14 +66,14 @@ class Batch:
         ticket.write(folder, made)
         return made
 
-    def states(self, tickets: Sequence[Ticket]) -> dict[str, State]:
+    def states(self, tickets: Sequence[Ticket]) -> dict[str, JobState]:
         return slurm.states([made.job_id for made in tickets])
 
     def cancel(self, tickets: Sequence[Ticket]) -> None:
         slurm.cancel([made.job_id for made in tickets])
 
 
-class Allocation:
+class AllocationQueue:
     """Steps of the job that this process is in, which end with it."""
 
     outlives = False
@@ -105,10 +105,10 @@ class Allocation:
         ticket.write(folder, made)
         return made
 
-    def states(self, tickets: Sequence[Ticket]) -> dict[str, State]:
+    def states(self, tickets: Sequence[Ticket]) -> dict[str, JobState]:
         codes = {made.job_id: self._steps[made.job_id].poll() for made in tickets}
         return {
-            job_id: State("RUNNING" if code is None else f"EXIT CODE {code}" if code else "COMPLETED")
+            job_id: JobState("RUNNING" if code is None else f"EXIT CODE {code}" if code else "COMPLETED")
             for job_id, code in codes.items()
         }
 

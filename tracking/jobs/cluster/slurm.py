@@ -35,7 +35,7 @@ class Away(Exception):
 
 
 @dataclass(frozen=True)
-class State:
+class JobState:
     """What Slurm says of a job: its word for the state, why it waits, and the nodes that it has."""
 
     word: str
@@ -67,7 +67,7 @@ def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     }
 
 
-def check() -> None:
+def check_commands() -> None:
     """Raise ConfigError where Slurm's commands are not here."""
     if not shutil.which("sbatch"):
         raise ConfigError("cluster=slurm: no sbatch is here; log in to a node of the cluster, or give cluster=none")
@@ -97,23 +97,23 @@ def submit(script: Path, options: Sequence[str] = (), mirrors: bool = False) -> 
     return printed.strip().partition(";")[0]
 
 
-def states(job_ids: Sequence[str]) -> dict[str, State]:
+def states(job_ids: Sequence[str]) -> dict[str, JobState]:
     """The states of those jobs that Slurm still knows, by one question to each of its daemons. Raises Away."""
     known = _of_queue(job_ids)
     missing = [job_id for job_id in job_ids if job_id not in known]
     return known | (_of_accounting(missing) if missing else {})
 
 
-def _of_queue(job_ids: Sequence[str]) -> dict[str, State]:
+def _of_queue(job_ids: Sequence[str]) -> dict[str, JobState]:
     try:
         printed = run(["squeue", "--me", "--noheader", "--states=all", "--format=%i|%T|%r|%N"])
     except ConfigError as error:
         raise Away(str(error)) from None
     rows = (line.split("|", 3) for line in printed.splitlines() if line.count("|") >= 3)
-    return {row[0]: State(row[1], row[2], row[3]) for row in rows if row[0] in set(job_ids)}
+    return {row[0]: JobState(row[1], row[2], row[3]) for row in rows if row[0] in set(job_ids)}
 
 
-def _of_accounting(job_ids: Sequence[str]) -> dict[str, State]:
+def _of_accounting(job_ids: Sequence[str]) -> dict[str, JobState]:
     """What slurmdbd remembers of jobs that the queue has forgotten; nothing where there is no accounting."""
     asked = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobIDRaw,State,NodeList"]
     try:
@@ -122,7 +122,7 @@ def _of_accounting(job_ids: Sequence[str]) -> dict[str, State]:
         return {}
     rows = (line.split("|", 2) for line in printed.splitlines() if line.count("|") >= 2)
     # A job that was cancelled is CANCELLED by UID.
-    return {row[0]: State((row[1].split() or ["UNKNOWN"])[0], nodes=row[2]) for row in rows}
+    return {row[0]: JobState((row[1].split() or ["UNKNOWN"])[0], nodes=row[2]) for row in rows}
 
 
 def cancel(job_ids: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ from conf.checks import check_precision
 from conf.schema import ConfigError, RunConfig
 from tracking.jobs import resume, supervision
 from tracking.jobs.cluster import batch_script, slurm, ticket
-from tracking.jobs.cluster.task import Task
+from tracking.jobs.cluster.task import SlurmTask
 from tracking.jobs.cluster.ticket import Ticket
 from tracking.jobs.several import node_supervision, nodes
 from tracking.jobs.several.nodes import Nodes
@@ -30,7 +30,7 @@ WARNED = signal.SIGUSR2  # what `#SBATCH --signal` asks for
 TAG = "cluster.job_id"
 MIRROR = installation.module("tracking.jobs.cluster.mirror_process")
 PR_SET_PDEATHSIG = 1  # The number is from linux/prctl.h.
-PATIENCE_SEC = 30.0  # in which the first node has ended all that it runs
+PATIENCE_SEC = 30.0  # By then the first node has ended all that it runs.
 LAUNCHED_BY = os.getppid()
 
 
@@ -43,7 +43,7 @@ def supervise(
     """
     supervision.raise_on_signals(WARNED)
     die_with_parent()
-    config, task = run_folder.read_config(folder), Task.read()
+    config, task = run_folder.read_config(folder), SlurmTask.read()
     os.environ[node_names.NAME] = task.node
     config = dataclasses.replace(config, node_rank=task.rank)
     uuids = [gpu.uuid for gpu in gpus[: int(config.gpus)]]
@@ -67,7 +67,7 @@ def supervise(
         return 1
 
 
-def met(config: RunConfig, folder: Path, task: Task, gpus: Sequence[Any], stack: ExitStack) -> Nodes | None:
+def met(config: RunConfig, folder: Path, task: SlurmTask, gpus: Sequence[Any], stack: ExitStack) -> Nodes | None:
     """The other nodes once all have met; None for a run on one. Raises ConfigError where a node lacks something."""
 
     def check() -> None:
@@ -81,13 +81,13 @@ def met(config: RunConfig, folder: Path, task: Task, gpus: Sequence[Any], stack:
 
 
 def first(
-    folder: Path, config: RunConfig, task: Task, worker_command: Callable[[RunConfig, Path], Any],
+    folder: Path, config: RunConfig, task: SlurmTask, worker_command: Callable[[RunConfig, Path], Any],
     uuids: list[str], others: Nodes | None, started: float, held: int,
 ) -> int:  # fmt: skip
     Journal(folder / run_folder.JOURNAL).close()  # a last line that lacks its newline alone is whole with it
     if begun(folder):
         resume.reopen(folder, checkpoints.newest(folder), "requeued")
-    if ticket.read(folder) is None:  # who submitted it was killed before it could say so
+    if ticket.read(folder) is None:  # The process that submitted it was killed before it could say so.
         ticket.write(folder, Ticket(config.cluster.kind, task.job_id, config.cluster.max_requeues))
     log = Journal(folder / run_folder.JOURNAL)
     log.tags({TAG: task.job_id})
@@ -117,7 +117,7 @@ def start_mirror(folder: Path, config: RunConfig) -> subprocess.Popen[bytes] | N
 
 
 def other(
-    folder: Path, config: RunConfig, task: Task, worker_command: Callable[[RunConfig, Path], Any],
+    folder: Path, config: RunConfig, task: SlurmTask, worker_command: Callable[[RunConfig, Path], Any],
     uuids: list[str], others: Nodes | None,
 ) -> int:  # fmt: skip
     assert others is not None
@@ -147,7 +147,7 @@ def stopped(error: supervision.Interrupted) -> Failure:
     return node_supervision.stopped(error) if os.getppid() == LAUNCHED_BY else lost(node_names.name())
 
 
-def orphaned(folder: Path, task: Task) -> int:
+def orphaned(folder: Path, task: SlurmTask) -> int:
     """End the job, which Slurm takes for running as long as srun waits for a slurmstepd that is gone."""
     failure = lost(task.node)
     say(failure.message)
@@ -173,7 +173,7 @@ def begun(folder: Path) -> bool:
     return "init_start" in keys[len(keys) - keys[::-1].index(attempts.RESUME) if attempts.RESUME in keys else 0 :]
 
 
-def interrupted(folder: Path, config: RunConfig, task: Task, signum: int) -> int:
+def interrupted(folder: Path, config: RunConfig, task: SlurmTask, signum: int) -> int:
     """Say how a run that was told to stop has ended; the exit code. No process of it is left.
 
     Where Slurm ends or moves the job, its state tells why when it has ended: then who follows says it.

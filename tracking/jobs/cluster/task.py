@@ -14,7 +14,7 @@ PLACE = ".nodes-"
 
 
 @dataclass(frozen=True)
-class Task:
+class SlurmTask:
     job_id: str
     step_id: str
     restarts: int  # how often the job was queued again
@@ -24,7 +24,7 @@ class Task:
     node: str
 
     @classmethod
-    def read(cls, environ: Mapping[str, str] = os.environ) -> Task:
+    def read(cls, environ: Mapping[str, str] = os.environ) -> SlurmTask:
         """Raises ConfigError where srun has not started this process."""
         try:
             return cls(

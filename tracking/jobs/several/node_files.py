@@ -32,10 +32,10 @@ class NodeState:
     known: list[str] = field(default_factory=list)
     folder: str = ""  # the run folder's name, once node 0 has made it
     rendezvous: str = ""  # HOST:PORT that node 0 has chosen, where nobody has given one
-    address: str = ""  # by which the scheduler reaches the node
-    boot_id: str = ""  # of the machine that it is
+    address: str = ""  # the address by which the scheduler reaches the node
+    boot_id: str = ""  # the machine's
     ended: bool = False
-    failure: dict[str, Any] | None = None  # of a node that has failed
+    failure: dict[str, Any] | None = None  # why the node failed, if it did
 
 
 class OwnFile:

@@ -20,7 +20,7 @@ def stopped(error: supervision.Interrupted) -> Failure:
 
 
 def run_node(
-    folder: Path, config: RunConfig, command: supervision.Command, gpu_uuids: list[str], others: Nodes,
+    folder: Path, config: RunConfig, command: supervision.WorkerCommand, gpu_uuids: list[str], others: Nodes,
     why: Callable[[supervision.Interrupted], Failure] = stopped,
 ) -> Failure | None:  # fmt: skip
     """Train this node's part of the run in `folder`; why it failed, if it did. Leaves no process behind.
@@ -42,7 +42,7 @@ def run_node(
 
 
 def supervise(
-    folder: Path, config: RunConfig, command: supervision.Command, gpu_uuids: list[str], others: Nodes
+    folder: Path, config: RunConfig, command: supervision.WorkerCommand, gpu_uuids: list[str], others: Nodes
 ) -> Failure | None:
     name = nodes.name()
     path = folder / nodes.own(run_folder.JOURNAL, name)

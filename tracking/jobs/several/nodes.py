@@ -194,7 +194,7 @@ def met(
             every.meet()
         except ConfigError as error:
             every.end(Failure("bad_input", str(error)))
-            every.wait_for_ends()  # or the folder would be gone before they have read it
+            every.wait_for_ends()  # Otherwise the folder would be gone before they have read it.
             raise
         yield every
     finally:

@@ -14,7 +14,7 @@ ANY_PORT = 9  # A datagram socket that is connected sends nothing, so that no po
 
 def rendezvous(own: NodeState, others: Sequence[NodeState]) -> str:
     """This node's address as the route to the second node has it, and a port that is free. Raises ConfigError."""
-    host = source(others[0].address or others[0].name)
+    host = own_address(others[0].address or others[0].name)
     if host.startswith("127.") and any(state.boot_id != own.boot_id for state in others):
         names = ", ".join(f"{state.name} at {state.address or state.name}" for state in others)
         raise ConfigError(f"node {own.name}: its way to the other nodes ({names}) is {host}, which leads nowhere else")
@@ -23,7 +23,7 @@ def rendezvous(own: NodeState, others: Sequence[NodeState]) -> str:
         return f"{host}:{listening.getsockname()[1]}"
 
 
-def source(host: str) -> str:
+def own_address(host: str) -> str:
     """This machine's address on the route to a host. Raises ConfigError."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         try:

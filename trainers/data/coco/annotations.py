@@ -103,7 +103,7 @@ def _boxes(annotations: Items, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarra
     """Boxes clipped to their images, float32 [n, 4] x0 y0 x1 y1, and which have an area, bool [n]."""
     values = annotations.values("bbox")
     try:
-        given = np.array(values)  # of the type that the file has: words would become numbers on the way to float64
+        given = np.array(values)  # This keeps the file's type: words would become numbers on the way to float64.
     except ValueError:
         given = np.zeros(0)
     if given.shape != (len(values), 4) or given.dtype.kind not in "if" or not (np.abs(given) <= FARTHEST).all():

@@ -128,7 +128,7 @@ class DetectionEvaluator:
         }
 
 
-class Measured(COCOeval_faster):
+class OverlapEvaluation(COCOeval_faster):
     """Evaluates overlaps that are measured already. It takes them for boxes', for which it prepares nothing."""
 
     def __init__(
@@ -172,7 +172,7 @@ def evaluate(parts: list[dict[str, Any]], objects: Objects, labels: list[int]) -
             zip(*(column.tolist() for column in columns), strict=True), 1
         )
     ]
-    evaluation = Measured(objects, detections, overlaps)
+    evaluation = OverlapEvaluation(objects, detections, overlaps)
     evaluation.params.catIds = [objects.index.class_ids[label - 1] for label in labels]
     evaluation.evaluate()
     evaluation.accumulate()

@@ -27,7 +27,7 @@ from trainers.data.image_limit import MAX_IMAGE_PIXELS
 
 Split = Literal["train", "val"]
 
-FORMAT = 2  # of the cached arrays; raise it when what `read_annotations` returns or refuses changes
+FORMAT = 2  # the cached arrays' version; raise it when what `read_annotations` returns or refuses changes
 MAPPED_BYTES = 1 << 20  # arrays from this size on are mapped into memory, and so shared by a machine's processes
 NUM_NAMED = 3  # missing images that an error names
 
@@ -36,7 +36,7 @@ NUM_NAMED = 3  # missing images that an error names
 class CocoIndex:
     """What one split holds: N images, M objects and E edges of their outlines. Boxes and outlines are in pixels."""
 
-    folder: Path  # of the images
+    folder: Path  # the images'
     annotations: Path  # the JSON file
     image_ids: np.ndarray  # int64 [N], sorted
     file_names: np.ndarray  # str [N]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 MIN_POINTS = 3
-MAX_DIGITS = 7  # of five bits, in a compressed run: images have less than 2**32 pixels
+MAX_DIGITS = 7  # digits of five bits in a compressed run: images have less than 2**32 pixels
 FARTHEST = 1_000_000  # pixels: drawing takes memory by an edge's length, whether or not it lies inside of the image
 
 

@@ -97,7 +97,8 @@ class Decoder:
         lengths = np.array([COLOURS * height * width for height, width in sizes])
         pixels = torch.empty(int(lengths.sum()), dtype=torch.uint8, device=self._device)
         starts = (pixels.data_ptr() + np.cumsum(lengths) - lengths).tolist()
-        before = torch.cuda.current_stream(self._device).record_event()  # may still use that memory for something else
+        # This stream may still use that memory for something else.
+        before = torch.cuda.current_stream(self._device).record_event()
         num_shares = min(len(self._lanes), -(-len(encoded) // IMAGES_A_LANE))
         shares = [
             slice(*ends) for ends in pairwise(len(encoded) * share // num_shares for share in range(num_shares + 1))

@@ -34,9 +34,9 @@ from trainers.data.shapes.scenes import SPLITS, VERSION, classification_scene, d
 from trainers.data.version import MANIFEST
 
 Kind = Literal["detection", "classification"]
-QUALITY = 90  # of the JPEG files
+QUALITY = 90  # the JPEG files'
 MIN_VAL = 100  # validation images of a small set
-IMAGES_PER_PROCESS = 50  # that starting a process is worth
+IMAGES_PER_PROCESS = 50  # Starting a process is worth so many.
 CANNOT_WRITE = 3  # exit code of a process that draws
 # SHA-256 of the first MIN_VAL validation images' annotations and JPEG files, which are the same at every size.
 REFERENCE: dict[Kind, dict[str, str]] = {

@@ -137,7 +137,7 @@ class Scene:
     def _blob(self) -> list[tuple[float, float]]:
         """Longer than any disc, with a bumpy outline."""
         radii = 1 + np.cumsum(self.rng.uniform(-0.12, 0.12, 24))
-        radii -= np.linspace(0, radii[-1] - radii[0], 24, endpoint=False)  # so that the ends meet
+        radii -= np.linspace(0, radii[-1] - radii[0], 24, endpoint=False)  # The ends meet then.
         return [
             (x * radius, 0.45 * y * radius) for (x, y), radius in zip(regular(1, num_corners=24), radii, strict=True)
         ]

@@ -21,7 +21,7 @@ from trainers.workload import Data, TrialModule
 NUM_SAMPLES = 2  # PyTorch takes a dimension of one for a constant
 
 
-def check(config: RunConfig, module: TrialModule) -> None:
+def check_predictor(config: RunConfig, module: TrialModule) -> None:
     """Raise ConfigError where a model is asked for and the module does not say how it predicts."""
     if config.log_model and type(module).predictor is TrialModule.predictor:
         raise ConfigError(
@@ -58,7 +58,7 @@ def write(
     network = copy.deepcopy(network).cpu().eval().requires_grad_(False)
     dynamic = ({0: torch.export.Dim("batch", min=1)},)
     program = torch.export.export(network, (images,), dynamic_shapes=dynamic)
-    outputs = program.module()(images[:1])  # which shows as well that any number of samples is taken
+    outputs = program.module()(images[:1])  # This shows, too, that any number of samples is taken.
     with documents.replacing(run_dir / exported_model.PROGRAM) as file:
         torch.export.save(program, file)
     with documents.replacing(run_dir / exported_model.EXAMPLE) as file:

@@ -51,7 +51,7 @@ class ColourJitter(nn.Module):
         angle = centred[3] * (HUE * 2 * math.pi)
         turned = torch.cos(angle) * self.chroma + torch.sin(angle) * self.quarter_turn
         matrix = brightness * contrast * (self.grey + saturation * turned)  # [n, 3, 3]
-        luma = (pixels.mean(dim=(2, 3)) * self.grey[0]).sum(dim=1)[:, None, None, None]  # of the whole image
+        luma = (pixels.mean(dim=(2, 3)) * self.grey[0]).sum(dim=1)[:, None, None, None]  # the whole image's
         offset = (brightness * (1 - contrast))[..., None] * luma
         # Not a matrix product: autocast would round it to bf16.
         columns = matrix[..., None, None].unbind(dim=2)  # what red, green and blue each add to all three

@@ -1,4 +1,4 @@
-"""The options of the group `cluster`: who starts a run's nodes, and with what."""
+"""With what a run is started: the options of the group `cluster`, who starts its nodes, and of model=program."""
 
 from __future__ import annotations
 
@@ -28,3 +28,25 @@ class ClusterConfig:
     warn_sec: int = 90  # how long before its time limit Slurm tells a run that may be queued again
     mirror: str = "launcher"  # launcher: MLflow is written to by who follows | node: from the run's first node
     poll_sec: float = 10.0  # how often Slurm is asked about all jobs together
+
+
+@dataclass
+class ProgramConfig:
+    """What model=program runs. A regular expression is searched in each line of output and has one group (...)."""
+
+    # The command, started without a shell; {seed}, {gpus}, {processes}, {batch_size}, {max_epochs}, {precision} and
+    # {run_dir} are replaced, and {{ and }} are braces
+    command: str = ""
+    launch: str = "none"  # none: the command as it is | torchrun: on torchrun of the stack, with a process a device
+    cwd: str | None = None  # folder in which it is started; default: where launch.py is
+    # key: regular expression of its number; eval/NAME is an evaluation, which a target may name, others are curves
+    metrics: dict[str, str] = field(default_factory=dict)
+    samples: str | None = None  # regular expression of the number of samples trained so far
+    epoch: str | None = None  # regular expression of the number of the epoch that the line and those behind it are of
+    step: str | None = None  # regular expression of the step, likewise
+    start: str | None = None  # regular expression, without a group, of the line with which the training begins
+    unit: str = "samples"  # what a sample is
+
+    def evaluated(self) -> list[str]:
+        """The names of its evaluations' metrics; MLPerf's log has one, which it gives no name."""
+        return [key.removeprefix("eval/") for key in self.metrics if key.startswith("eval/")] or ["accuracy"]

@@ -1,0 +1,140 @@
+"""A run as its journal, its config and its result have it, to check a report by: labels, targets, how it ended.
+
+Of result.json it takes how the run ended, which no journal can say of one that was killed. It shares nothing with what
+made the report.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tracking.audit.samples import meets
+
+EVALUATED = "eval_accuracy"
+
+
+class JournalRun:
+    """The run in `folder`. Raises OSError where it has no journal.
+
+    Its config is read when something needs it, and then raises OSError where there is none.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        lines = (folder / "journal.jsonl").read_text(encoding="utf-8").splitlines()
+        self.rows = [row for row in map(_parsed, lines) if row]
+        self._labels: dict[str, str] = {}
+
+    def merged(self, kind: str) -> dict[str, Any]:
+        merged: dict[str, Any] = {}
+        for row in self.rows:
+            if row["kind"] == kind:
+                merged.update(row["values"])
+        return merged
+
+    @cached_property
+    def params(self) -> dict[str, Any]:
+        return self.merged("params")
+
+    @cached_property
+    def tags(self) -> dict[str, Any]:
+        return self.merged("tags")
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        loaded: dict[str, Any] = yaml.safe_load((self.folder / "config.yaml").read_text(encoding="utf-8"))
+        return loaded
+
+    def times(self, key: str) -> list[float]:
+        return [row["clock_sec"] for row in self.rows if row["kind"] == "event" and row["key"] == key]
+
+    @cached_property
+    def targets(self) -> dict[str, str]:
+        """By metric, "0.9" for at least that and "<=3.28" for at most."""
+        names, values = (str(self.params.get(f"target_{what}", "")) for what in ("metric", "value"))
+        return {name: value for name, value in zip(names.split(","), values.split(","), strict=True) if name}
+
+    @cached_property
+    def hit_row(self) -> int | None:
+        """The place of the row of the evaluation that reached every target."""
+        for place, row in enumerate(self.rows):
+            if row["kind"] != "event" or row["key"] != EVALUATED or not self.targets:
+                continue
+            if all(meets(row["values"]["metrics"].get(name), target) for name, target in self.targets.items()):
+                return place
+        return None
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        """How it ended; empty where it has not."""
+        path = self.folder / "result.json"
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return content
+
+    @cached_property
+    def failure(self) -> str | None:
+        """The kind of its failure."""
+        kind: str | None = (self.result.get("failure") or {}).get("kind")
+        return kind
+
+    @cached_property
+    def diverged(self) -> bool:
+        return self.failure == "nan" and bool(self.targets)
+
+    @cached_property
+    def uncounted(self) -> bool:
+        """Whether it says of itself that no mean counts it, as one that only fills caches does."""
+        return "timetrial.uncounted" in self.tags
+
+    @cached_property
+    def stopped_short(self) -> bool:
+        """Whether it came to no target before it was over or its time was up; or diverged, and never will."""
+        if self.uncounted:
+            return False
+        if not self.targets or "resumed" in self.tags:
+            return self.diverged
+        return self.failure in ("nan", "timeout") or (self.ended and self.hit_row is None)
+
+    @cached_property
+    def ended(self) -> bool:
+        """Whether it ended by itself and in one go. It can fail behind its last evaluation: result.json says so."""
+        return self.result.get("status") == "finished" and bool(self.times("run_stop")) and "resumed" not in self.tags
+
+    def counts(self, with_missed: bool = False) -> bool:
+        """Whether it ended at its target if it has one, or anywhere `with_missed`."""
+        return self.ended and not self.uncounted and (with_missed or self.hit_row is not None or not self.targets)
+
+    def belongs(self, setting: Mapping[str, str]) -> bool:
+        return all(self.label(axis) == value for axis, value in setting.items())
+
+    def label(self, axis: str) -> str:
+        """Its value of an axis of the report."""
+        if axis not in self._labels:
+            self._labels[axis] = self._label(axis)
+        return self._labels[axis]
+
+    def _label(self, axis: str) -> str:
+        short = {"topology": "env.topology", "hardware": "env.gpu", "driver": "env.driver", "cuda": "env.cuda"}
+        for name in (axis, short.get(axis, axis), "/".join(axis.replace("model.", "", 1).split("."))):
+            for said in (self.params, self.tags):
+                if said.get(name) not in (None, ""):
+                    return str(said[name])
+        node: Any = self.config
+        for part in axis.split("."):
+            node = node.get(part, "(none)") if isinstance(node, dict) else "(none)"
+        return str(node)
+
+
+def _parsed(line: str) -> dict[str, Any] | None:
+    """A row of a journal; None for a line that was cut off."""
+    try:
+        row: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return None
+    return {**row, "values": row.get("values") or {}}

@@ -1,0 +1,32 @@
+"""The figures that a report shows of runs: under which heading, of which metric, and which ratios follow from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A figure that is read off runs: `scale` times the metric `key`."""
+
+    heading: str  # with the unit
+    key: str
+    scale: float = 1.0
+
+
+QUANTITIES = (
+    Quantity("minutes an epoch", "time/epoch_sec", 1 / 60),
+    Quantity("epochs", "epochs/to_accuracy"),
+    Quantity("epochs trained", "epochs/trained"),
+    Quantity("time to accuracy (s)", "time/to_accuracy_sec"),
+    Quantity("without evaluation (s)", "time/to_accuracy_train_sec"),
+    Quantity("samples/s", "throughput/samples_per_sec"),
+    Quantity("FLOPs utilisation (%)", "throughput/model_flops_utilization", 100.0),
+    Quantity("cost to accuracy (USD)", "cost/to_accuracy_usd"),
+    Quantity("cost of a run (USD)", "cost/usd"),
+)
+# By the metric from which they follow, the headings of the speed-up and of its efficiency.
+RATIOS = {
+    "time/to_accuracy_sec": ("speed-up", "efficiency"),
+    "throughput/samples_per_sec": ("speed-up of the rate", "efficiency of the rate"),
+}
