@@ -57,7 +57,7 @@ class DatasetConfig:
     name: str = REQUIRED  # one of those in the model's targets
     path: str | None = None  # folder of the files, for datasets that are read from disk
     download: bool | None = None  # fetch the files into path where they are missing and the network allows
-    size: int | None = None  # number of training images, for datasets that are generated
+    size: int | None = None  # number of training images or ratings, for datasets that are generated
     num_classes: int | None = None  # classes of synthetic data; default: 1,000 as ImageNet, 80 as COCO
     num_objects: int | None = None  # room for objects in an image of synthetic data; default: 96, COCO's most
     year: int | None = None  # 2014 or 2017, for COCO where path holds both

@@ -45,7 +45,7 @@ def test_the_readme_says_the_operating_system_at_its_start() -> None:
 
 
 @pytest.mark.parametrize(("override", "meant"), [
-    ("model=vg", "did you mean vgg? (allowed: maskrcnn, program, resnet50, ssd, vgg)"),
+    ("model=vg", "did you mean vgg? (allowed: maskrcnn, ncf, program, resnet50, ssd, vgg)"),
     ("dataset=digit", "did you mean digits?"),
     ("precision=xyz", "there is no such choice; allowed: bf16, fp16, fp32, tf32."),
     ("+study=scalig", "did you mean scaling?"),

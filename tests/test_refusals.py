@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 REFUSED = {
     "modle=vgg": ["modle", "did you mean model"],
-    "model=vg": ["model=vg", "did you mean vgg?", "allowed: maskrcnn, program, resnet50, ssd, vgg"],
+    "model=vg": ["model=vg", "did you mean vgg?", "allowed: maskrcnn, ncf, program, resnet50, ssd, vgg"],
     "model.hparams.augment_epoch=1": ["model.hparams.augment_epoch", "no such option"],
     "model.optimizer.lrr=1": ["model.optimizer.lrr", "model.optimizer.lr"],
     "seed=abc": ["seed", "'abc'", "allowed: int"],

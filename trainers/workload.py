@@ -18,12 +18,22 @@ from torch import nn
 
 from conf import installation
 from conf.schema import ConfigError, RunConfig
-from trainers.data.types import Batch, ClassificationData, Data, DetectionData, Loader, Shard, Versioned, Viewable
+from trainers.data.types import (
+    Batch,
+    ClassificationData,
+    Data,
+    DetectionData,
+    Grouped,
+    Loader,
+    Shard,
+    Versioned,
+    Viewable,
+)
 from trainers.ops.batchnorm import average_running_statistics
 
 __all__ = [
-    "Batch", "ClassificationData", "Data", "DetectionData", "Loader", "Shard", "TrialModule", "Versioned", "Viewable",
-    "Workload", "bind", "load_workload", "viewed",
+    "Batch", "ClassificationData", "Data", "DetectionData", "Grouped", "Loader", "Shard", "TrialModule", "Versioned",
+    "Viewable", "Workload", "bind", "load_workload", "viewed",
 ]  # fmt: skip
 
 

@@ -99,6 +99,14 @@ class Viewable(Protocol):
 
 
 @runtime_checkable
+class Grouped(Protocol):
+    """Data whose training samples come in groups that are never parted; batch sizes are multiples of a group's."""
+
+    @property
+    def group_size(self) -> int: ...
+
+
+@runtime_checkable
 class Versioned(Protocol):
     """Data that can tell whether it is the same as another run's; becomes the tag `data.version`."""
 

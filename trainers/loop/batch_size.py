@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conf.schema import ConfigError, RunConfig
-from trainers.workload import Data, Shard
+from trainers.workload import Data, Grouped, Shard
 
 
 def checked_train_samples(data: Data, config: RunConfig, shard: Shard) -> int:
@@ -11,11 +11,12 @@ def checked_train_samples(data: Data, config: RunConfig, shard: Shard) -> int:
 
     Part of such a batch could only be filler, and warming up on a very large one takes minutes.
     """
-    # A loader's length is known without touching the data; of one process and a sample a batch, it counts samples.
-    num_samples = len(data.train_loader(1, config.seed, Shard(0, 1, shard.device)))
+    # A loader's length is known without touching the data; of one process and a group a batch, it counts groups.
+    group = group_size(data)
+    num_samples = len(data.train_loader(group, config.seed, Shard(0, 1, shard.device))) * group
     if config.global_batch_size() <= num_samples:
         return num_samples
-    most = num_samples // shard.world_size
+    most = num_samples // shard.world_size // group * group
     next_step = f"give up to batch_size={most}" if most else f"train on up to {num_samples} devices"
     devices = f" on each of {shard.world_size} devices" if shard.world_size > 1 else ""
     raise ConfigError(
@@ -28,3 +29,8 @@ def num_eval_samples(data: Data, shard: Shard) -> int:
     """The number of samples that an evaluation goes through; 0 where nothing is evaluated."""
     loader = data.eval_loader(1, Shard(0, 1, shard.device))
     return 0 if loader is None else len(loader)
+
+
+def group_size(data: Data) -> int:
+    """How many samples of training data are never parted."""
+    return data.group_size if isinstance(data, Grouped) else 1

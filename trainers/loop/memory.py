@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
+from trainers.loop.batch_size import group_size
 from trainers.workload import Data, TrialModule
 
 PROBE = 2  # A second try has twice as many samples, and the difference is what a sample takes.
@@ -35,11 +36,14 @@ def naming_the_batch_that_fits(
 
 def batch_that_fits(module: TrialModule, data: Data, device: torch.device, context: Callable[[], object]) -> int:
     """An estimate, from the peaks of two small training steps on this process alone; not compiled, which takes less."""
-    peaks = [_peak(module, data, size, device, context) for size in (PROBE, 2 * PROBE)]
-    of_a_sample = (peaks[1] - peaks[0]) / PROBE
+    group = group_size(data)
+    probe = PROBE * group
+    peaks = [_peak(module, data, size, device, context) for size in (probe, 2 * probe)]
+    of_a_sample = (peaks[1] - peaks[0]) / probe
     total = torch.cuda.get_device_properties(device).total_memory
-    fits = int((USABLE * total - (peaks[0] - PROBE * of_a_sample)) / max(of_a_sample, 1))
-    return max(0, fits if fits < 8 else fits // 8 * 8)
+    fits = int((USABLE * total - (peaks[0] - probe * of_a_sample)) / max(of_a_sample, 1))
+    multiple = group * (8 if fits >= 8 * group else 1)
+    return max(0, fits // multiple * multiple)
 
 
 def _peak(module: TrialModule, data: Data, batch_size: int, device: torch.device, context: Callable[[], object]) -> int:

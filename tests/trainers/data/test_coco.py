@@ -17,6 +17,7 @@ from pycocotools import mask as coco_mask
 from conf.schema import ConfigError
 from tests.commands import HANGS_SEC, ROOT
 from tests.trainers.coco_files import Content, content, polygon, write
+from trainers.data.cached import arrays
 from trainers.data.coco import index
 from trainers.data.coco.index import CocoIndex, load_index
 from trainers.data.coco.outlines import OutlineError, decompress, outline_edges
@@ -201,7 +202,7 @@ def fail(*_: object) -> dict[str, np.ndarray]:
 
 
 def test_annotations_are_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "MAPPED_BYTES", 128)
+    monkeypatch.setattr(arrays, "MAPPED_BYTES", 128)
     first = load(tmp_path, content())
     assert isinstance(first.edges, np.memmap)
     with monkeypatch.context() as patch:

@@ -7,20 +7,16 @@ Source: T.-Y. Lin et al. 2014, arXiv:1405.0312, https://cocodataset.org/#downloa
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from filelock import FileLock
 
 from conf.schema import ConfigError
-from tracking.environment import cache
+from trainers.data.cached import cached_arrays
 from trainers.data.coco.annotations import read_annotations
 from trainers.data.folder_index import resolved
 from trainers.data.image_limit import MAX_IMAGE_PIXELS
@@ -28,7 +24,6 @@ from trainers.data.image_limit import MAX_IMAGE_PIXELS
 Split = Literal["train", "val"]
 
 FORMAT = 2  # the cached arrays' version; raise it when what `read_annotations` returns or refuses changes
-MAPPED_BYTES = 1 << 20  # arrays from this size on are mapped into memory, and so shared by a machine's processes
 NUM_NAMED = 3  # missing images that an error names
 
 
@@ -77,7 +72,12 @@ def load_index(
     which are meant.
     """
     folder, annotations = locate(path, split, year)
-    arrays: dict[str, Any] = dict(_cached(annotations, masks, max_image_pixels))
+    arrays: dict[str, Any] = dict(
+        cached_arrays(
+            "coco", [annotations], f"{masks}|{max_image_pixels}", FORMAT,
+            lambda: read_annotations(annotations, masks, max_image_pixels),
+        )
+    )  # fmt: skip
     for name in ("class_names", "class_ids", "notes"):
         arrays[name] = tuple(arrays[name].tolist())
     index = CocoIndex(folder=folder, annotations=annotations, **arrays)
@@ -121,52 +121,3 @@ def _check_images(index: CocoIndex) -> None:
             f"dataset.path: {index.folder} lacks {len(missing):,} of the {len(names):,} images that"
             f" {index.annotations.name} lists ({some}); unpack the dataset's archive of images again"
         )
-
-
-def _cached(annotations: Path, masks: bool, max_image_pixels: int) -> dict[str, np.ndarray]:
-    """What `read_annotations` returns, from the cache, or into it where it can be written."""
-    stat = annotations.stat()
-    state = f"{FORMAT}-{stat.st_size}-{stat.st_mtime_ns}"
-    source = hashlib.sha256(f"{annotations}|{masks}|{max_image_pixels}".encode()).hexdigest()[:16]
-    parent = cache() / "coco" / f"{annotations.stem}-{source}"
-    if (arrays := _load(parent / state)) is not None:
-        return arrays
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(parent / ".lock", fallback_to_soft=False).acquire()
-    except OSError:  # There is no place that can be written or locked.
-        return read_annotations(annotations, masks, max_image_pixels)
-    with lock:
-        if (arrays := _load(parent / state)) is not None:  # by a process that had the lock before
-            return arrays
-        arrays = read_annotations(annotations, masks, max_image_pixels)
-        return arrays if not _save(arrays, parent / state) else _load(parent / state) or arrays
-
-
-def _load(folder: Path) -> dict[str, np.ndarray] | None:
-    """Arrays that `_save` wrote; None where there are none, or where they are damaged."""
-    try:
-        files = {file.stem: file for file in folder.glob("*.npy")}
-        return {
-            name: np.load(file, mmap_mode="r" if file.stat().st_size >= MAPPED_BYTES else None)
-            for name, file in files.items()
-        } or None
-    except (OSError, ValueError, EOFError):
-        return None
-
-
-def _save(arrays: dict[str, np.ndarray], folder: Path) -> bool:
-    """Write all arrays, or none, in place of those of an earlier state of the same file."""
-    try:
-        with tempfile.TemporaryDirectory(dir=folder.parent, ignore_cleanup_errors=True) as name:
-            temporary = Path(name) / "arrays"
-            temporary.mkdir()
-            for key, array in arrays.items():
-                np.save(temporary / f"{key}.npy", array, allow_pickle=False)
-            for stale in folder.parent.iterdir():
-                if stale.is_dir() and stale != Path(name):
-                    shutil.rmtree(stale, ignore_errors=True)
-            temporary.rename(folder)
-    except OSError:  # a full disk
-        return False
-    return True

@@ -1,0 +1,71 @@
+"""Ratings as a recommender sees them: MovieLens' or generated ones."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from trainers.data.ratings import generated
+from trainers.data.ratings import movielens as files
+from trainers.data.ratings.draws import RatedItems, rated_items
+from trainers.data.ratings.interactions import Interactions
+from trainers.data.ratings.loader import GROUP, EvalLoader, TrainLoader
+from trainers.data.ratings.synthetic import example_batch
+from trainers.data.version import digest
+
+if TYPE_CHECKING:
+    from trainers.data.types import Batch, Shard
+
+
+def movielens(path: str) -> RatingsData:
+    """A MovieLens in its own files, in the folder `path`. Raises ConfigError for what is none."""
+    return RatingsData("movielens", files.load(path))
+
+
+def ratings(size: int = generated.ML_20M) -> RatingsData:
+    """Generated ratings, `size` of them to train on. Raises ConfigError for a size that cannot be."""
+    return RatingsData("ratings", generated.load(size))
+
+
+class RatingsData:
+    """Implements trainers.data.types.Data and Grouped. Arrays come to a device when its first batch is asked for."""
+
+    group_size = GROUP
+
+    def __init__(self, name: str, interactions: Interactions) -> None:
+        self.name, self.interactions = name, interactions
+        self.num_users, self.num_items = interactions.num_users, int(interactions.num_items)
+        self._rated: dict[torch.device, RatedItems] = {}
+
+    def example_batches(self, batch_size: int, device: torch.device) -> list[Batch]:
+        return [example_batch(batch_size, self.num_users, self.num_items, device)]
+
+    def train_loader(self, batch_size: int, seed: int, shard: Shard) -> TrainLoader:
+        return TrainLoader(partial(self._on, shard.device), self.interactions.num_train, batch_size, seed, shard)
+
+    def eval_loader(self, batch_size: int, shard: Shard) -> EvalLoader:
+        def held_out() -> torch.Tensor:
+            return on_device(self.interactions.held_out, shard.device).long()
+
+        return EvalLoader(partial(self._on, shard.device), held_out, self.num_users, batch_size, shard)
+
+    def test_loader(self, batch_size: int, shard: Shard) -> None:
+        return None
+
+    def version(self) -> str:
+        held = self.interactions
+        return digest([held.num_items, held.start, held.items, held.held_out])
+
+    def _on(self, device: torch.device) -> RatedItems:
+        if device not in self._rated:
+            start, items = (on_device(array, device) for array in (self.interactions.start, self.interactions.items))
+            self._rated[device] = rated_items(self.num_items, start, items)
+        return self._rated[device]
+
+
+def on_device(array: np.ndarray, device: torch.device) -> torch.Tensor:
+    """A copy; PyTorch must not be given what is mapped read-only."""
+    return torch.from_numpy(np.array(array)).to(device)

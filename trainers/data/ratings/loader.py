@@ -1,0 +1,142 @@
+"""The batches of an epoch and of an evaluation, put together on the device: no sample is touched by Python.
+
+Batches for training, of G groups, each of a positive and the negatives drawn for it, which share a user:
+
+    users    int64 [G]
+    items    int64 [G, 1 + NUM_NEGATIVES], the positive first
+    weights  float32 [G], a group's weight; zero for what fills the last batch
+
+Batches for evaluation, of E users:
+
+    eval_users    int64 [E]
+    candidates    int64 [E, NUM_CANDIDATES], the held-out item and others; -1 for one that was there before
+    positions     int64 [E], where the held-out item is
+    eval_weights  float32 [E], 1 or 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import torch
+
+from conf.schema import ConfigError
+from trainers.data.order import EvalOrder, TrainOrder
+from trainers.data.ratings.draws import RatedItems, key_of, random_bits, shuffled
+
+if TYPE_CHECKING:
+    from trainers.data.types import Batch, Shard
+
+NUM_NEGATIVES = 4  # drawn for a positive, every epoch anew
+GROUP = 1 + NUM_NEGATIVES  # samples that share a user
+NUM_CANDIDATES = 1000  # the held-out item and 999 that the user has not rated
+ORDER, NEGATIVES, CANDIDATES = range(3)  # streams of random numbers
+
+
+def groups_in(batch_size: int) -> int:
+    """How many groups a batch of so many samples has. Raises ConfigError where they do not make it up."""
+    if batch_size % GROUP:
+        near = max(GROUP, batch_size - batch_size % GROUP)
+        raise ConfigError(
+            f"batch_size={batch_size}: counts positives and negatives, and a positive comes with {NUM_NEGATIVES}"
+            f" negatives: give a multiple of {GROUP}, such as batch_size={near}"
+        )
+    return batch_size // GROUP
+
+
+class TrainLoader:
+    """Every positive exactly once an epoch over all processes, in an order of its own, with its negatives.
+
+    Order and negatives follow from seed and epoch. A global batch is the same for any number of processes.
+    """
+
+    def __init__(
+        self, rated: Callable[[], RatedItems], num_positives: int, batch_size: int, seed: int, shard: Shard
+    ) -> None:
+        self.order = TrainOrder(num_positives, groups_in(batch_size), seed, shard)
+        self._rated, self._epoch = rated, 0
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def set_epoch(self, epoch: int) -> None:
+        self._epoch = epoch
+
+    def __iter__(self) -> Iterator[Batch]:
+        order, shard, last = self.order, self.order.shard, len(self) - 1
+        rated = self._rated()
+        positives = shuffled(order.num_samples, key_of(order.seed, self._epoch, ORDER), shard.device)
+        # Processes take turns in a global batch, and the last one is filled up from the start, as TrainOrder has it.
+        places = shard.rank + shard.world_size * torch.arange(order.batch_size, device=shard.device)
+        weights = {0: order.weights(0), last: order.weights(last)}
+        key = key_of(order.seed, self._epoch, NEGATIVES)
+        for step in range(len(self)):
+            taken = positives[(places + step * order.batch_size * shard.world_size) % order.num_samples]
+            users, items = groups(rated, taken, key)
+            yield {
+                "users": users,
+                "items": items,
+                "weights": weights[last if step == last else 0],
+                "num_samples": order.num_real(step) * GROUP,
+            }
+
+
+def groups(rated: RatedItems, positives: torch.Tensor, key: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The users int64 [G] and items int64 [G, 1 + NUM_NEGATIVES] of positives int64 [G], places in `rated`."""
+    users = rated.users[positives].long()
+    counters = positives[:, None] * NUM_NEGATIVES + torch.arange(NUM_NEGATIVES, device=positives.device)
+    negatives = rated.unrated(users[:, None].expand_as(counters), random_bits(counters, key))
+    return users, torch.cat((rated.items[positives].long()[:, None], negatives), dim=1)
+
+
+class EvalLoader:
+    """Every user exactly once over all processes, with the same candidates in every evaluation of every run.
+
+    They are drawn in the first one, and kept on the device as int32.
+    """
+
+    def __init__(
+        self, rated: Callable[[], RatedItems], held_out: Callable[[], torch.Tensor], num_users: int, batch_size: int,
+        shard: Shard,
+    ) -> None:  # fmt: skip
+        self.order = EvalOrder(num_users, max(1, batch_size // NUM_CANDIDATES), shard)
+        self._rated, self._held_out = rated, held_out
+        self._drawn: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def set_epoch(self, epoch: int) -> None:
+        """All evaluations are the same."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        rows = torch.arange(self.order.batch_size, device=self.order.shard.device)
+        for step in range(len(self)):
+            users = (rows + self.order.first + step * self.order.batch_size).clamp(max=self.order.num_samples - 1)
+            if step == len(self._drawn):
+                items, positions = candidates(self._rated(), users, self._held_out()[users])
+                self._drawn.append((items.int(), positions))
+            items, positions = self._drawn[step]
+            yield {
+                "eval_users": users,
+                "candidates": items.long(),
+                "positions": positions,
+                "eval_weights": self.order.weights(step),
+                "num_samples": self.order.num_real(step),
+            }
+
+
+def candidates(rated: RatedItems, users: torch.Tensor, held_out: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What each of E users' held-out item is ranked among: int64 [E, NUM_CANDIDATES], and its place int64 [E].
+
+    As published: 999 items are drawn with replacement from those that the user did not rate in training, of which the
+    held-out item is one, and the held-out item comes last; of an item that is there twice the first place counts.
+    """
+    counters = users[:, None] * (NUM_CANDIDATES - 1) + torch.arange(NUM_CANDIDATES - 1, device=users.device)
+    drawn = rated.unrated(users[:, None].expand_as(counters), random_bits(counters, key_of(CANDIDATES)))
+    items = torch.cat((drawn, held_out[:, None]), dim=1)
+    positions = (items == held_out[:, None]).int().argmax(dim=1)  # the first of several
+    ordered, place = items.sort(dim=1, stable=True)
+    again = torch.nn.functional.pad(ordered[:, 1:] == ordered[:, :-1], (1, 0))
+    return items.masked_fill(torch.empty_like(again).scatter_(1, place, again), -1), positions

@@ -1,0 +1,88 @@
+"""Generated pairs on the device: to warm up on, and to measure the device without drawing negatives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+
+from conf.schema import ConfigError
+from trainers.data.ratings.loader import GROUP, NUM_CANDIDATES, NUM_NEGATIVES, groups_in
+from trainers.data.synthetic_loader import SyntheticLoader
+
+if TYPE_CHECKING:
+    from trainers.data.types import Batch, Shard
+
+USERS, ITEMS = 138_493, 26_744  # MovieLens 20M's
+SKEW = 3.0  # of popularity: a positive's place among U users or I items is U or I times a uniform number to this power
+
+
+def example_batch(batch_size: int, num_users: int, num_items: int, device: torch.device, seed: int = 0) -> Batch:
+    """A batch for training and for evaluation at once, of as many samples as fit into `batch_size`, one group at least.
+
+    Popular users and items are rated often, as in real data, because it is their gradients that collide. Has a
+    generator of its own: warming up must not move the run's random numbers.
+    """
+    generator = torch.Generator(device).manual_seed(seed)
+
+    def uniform(*shape: int) -> torch.Tensor:
+        return torch.rand(*shape, generator=generator, device=device)
+
+    num_groups, num_eval = max(1, batch_size // GROUP), max(1, batch_size // NUM_CANDIDATES)
+    positives = (uniform(num_groups, 1) ** SKEW * num_items).long()
+    negatives = (uniform(num_groups, NUM_NEGATIVES) * num_items).long()
+    return {
+        "users": (uniform(num_groups) ** SKEW * num_users).long().clamp(max=num_users - 1),
+        "items": torch.cat((positives, negatives), dim=1).clamp(max=num_items - 1),
+        "weights": torch.full((num_groups,), 1.0 / num_groups, device=device),
+        "num_samples": num_groups * GROUP,
+        "eval_users": (uniform(num_eval) * num_users).long().clamp(max=num_users - 1),
+        "candidates": (uniform(num_eval, NUM_CANDIDATES) * num_items).long().clamp(max=num_items - 1),
+        "positions": torch.full((num_eval,), NUM_CANDIDATES - 1, device=device),
+        "eval_weights": torch.ones(num_eval, device=device),
+    }
+
+
+class SyntheticRatings:
+    """Random pairs of MovieLens 20M's users and items, `size` samples an epoch; nothing to learn, and no evaluation.
+
+    Implements trainers.data.types.Data and Grouped. Raises ConfigError for a size that makes no group.
+    """
+
+    name = "synthetic"
+    group_size = GROUP
+    num_users, num_items = USERS, ITEMS
+
+    def __init__(self, size: int = 20 * 2**20 // GROUP * GROUP) -> None:
+        if size < GROUP or size % GROUP:
+            raise ConfigError(f"dataset.size={size}: counts positives and negatives; give a multiple of {GROUP}")
+        self.size = size
+
+    def example_batches(self, batch_size: int, device: torch.device) -> list[Batch]:
+        return [self.batch(batch_size, device, 0)]
+
+    def batch(self, batch_size: int, device: torch.device, seed: int) -> Batch:
+        return example_batch(batch_size, USERS, ITEMS, device, seed)
+
+    def train_loader(self, batch_size: int, seed: int, shard: Shard) -> SyntheticLoader:
+        num_groups = groups_in(batch_size)
+
+        def generate(number: int) -> Batch:
+            return self.batch(batch_size, shard.device, number)
+
+        return GroupedLoader(self.size // GROUP, num_groups, seed, shard, generate)
+
+    def eval_loader(self, batch_size: int, shard: Shard) -> None:
+        return None
+
+    def test_loader(self, batch_size: int, shard: Shard) -> None:
+        return None
+
+
+class GroupedLoader(SyntheticLoader):
+    """Counts the samples of groups."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in super().__iter__():
+            yield batch | {"num_samples": batch["num_samples"] * GROUP}

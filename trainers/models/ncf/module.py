@@ -1,0 +1,120 @@
+"""NeuMF as a workload: loss, evaluation and optimizer of MLPerf Training v0.5's recommendation benchmark.
+
+Positives and negatives are samples alike, and the loss is the mean of their binary cross entropies.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from trainers.data.ratings import RatingsData, SyntheticRatings, movielens, ratings
+from trainers.models.ncf.network import NeuMF
+from trainers.models.ncf.ranking import ranks, sums
+from trainers.models.schedule import is_count, require
+from trainers.ops.compiling import compiled
+from trainers.ops.distributed_sum import DistributedSum
+from trainers.workload import Batch, TrialModule, Workload
+
+
+def training_loss(net: NeuMF, users: torch.Tensor, items: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """The weighted sum over groups of their mean cross entropy; of a group's items the first one is the positive."""
+    logits = net(users, items)
+    labels = torch.zeros_like(logits)
+    labels[:, 0] = 1.0
+    losses = F.binary_cross_entropy_with_logits(logits, labels, reduction="none")
+    return (losses.mean(dim=1) * weights).sum()
+
+
+def evaluate(
+    net: NeuMF, users: torch.Tensor, candidates: torch.Tensor, positions: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
+    """Weighted sums over a batch, float32 [3]: users, hits, gains (trainers.models.ncf.ranking)."""
+    valid = candidates >= 0
+    scores = net(users, candidates.clamp(min=0)).sigmoid()  # which rounds, and so ties some: as published
+    return sums(ranks(scores, valid, positions), weights)
+
+
+class Predictor(nn.Module):
+    """int64 [n, 2], a user and an item, to the probability of interest, float32 [n]."""
+
+    def __init__(self, net: NeuMF) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, pairs: torch.Tensor) -> torch.Tensor:
+        return self.net(pairs[:, 0], pairs[:, 1:])[:, 0].sigmoid()
+
+
+class Ncf(TrialModule):
+    """Adam with a dense gradient of all embeddings, at a constant rate.
+
+    Raises ConfigError for options that cannot be.
+    """
+
+    def __init__(
+        self,
+        data: RatingsData | SyntheticRatings,
+        learning_rate: float,
+        weight_decay: float,
+        epochs: int,
+        factors: int = 64,
+        layers: list[int] = [256, 256, 128, 64],  # noqa: B006  a YAML's list, which nothing changes
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        eps: float = 1e-8,
+    ) -> None:
+        super().__init__()
+        check_options(epochs, factors, layers, {"beta1": beta1, "beta2": beta2}, eps)
+        self.max_epochs = epochs
+        self.learning_rate, self.weight_decay = learning_rate, weight_decay
+        self.betas, self.eps = (beta1, beta2), eps
+        self.net = NeuMF(data.num_users, data.num_items, factors, list(layers))
+        self._training_loss, self._evaluate = training_loss, evaluate
+        self._sums = DistributedSum()
+
+    def compile_hot_path(self) -> None:
+        """Compile from indices to loss, and to hits; shapes never change, so neither do the graphs."""
+        self._training_loss = compiled(training_loss, self.device)
+        self._evaluate = compiled(evaluate, self.device)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(
+            self.parameters(), lr=self.learning_rate, betas=self.betas, eps=self.eps, weight_decay=self.weight_decay,
+            fused=True,
+        )  # fmt: skip
+
+    def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
+        return self._training_loss(self.net, batch["users"], batch["items"], batch["weights"])
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        of_users = (batch[name] for name in ("eval_users", "candidates", "positions", "eval_weights"))
+        self._sums.add(self._evaluate(self.net, *of_users))
+
+    def metrics(self) -> dict[str, float]:
+        users, hits, gains = self._sums.reduce()
+        return {"hit_rate_10": hits / users, "ndcg_10": gains / users}
+
+    def predictor(self, batch: Batch) -> tuple[nn.Module, torch.Tensor]:
+        return Predictor(self.net), torch.stack((batch["users"], batch["items"][:, 0]), dim=1)
+
+
+def check_options(epochs: Any, factors: Any, layers: Any, betas: dict[str, Any], eps: Any) -> None:
+    """Raise ConfigError for options that cannot be."""
+    require("epochs", epochs, is_count(epochs) and epochs >= 1, "a whole number of epochs, 1 or more")
+    require("factors", factors, is_count(factors) and factors >= 1, "a whole number, 1 or more")
+    sizes = isinstance(layers, list | tuple) and len(layers) >= 2 and all(is_count(size) and size for size in layers)
+    require("layers", layers, sizes and layers[0] % 2 == 0, "two whole numbers or more, the first of them even")
+    for name, beta in betas.items():
+        require(name, beta, 0 <= beta < 1, "from 0 to below 1")
+    require("eps", eps, eps > 0, "a number above 0")
+
+
+WORKLOAD = Workload(
+    module=Ncf,
+    data={"ratings": ratings, "movielens": movielens, "synthetic": SyntheticRatings},
+    unit="samples",
+)

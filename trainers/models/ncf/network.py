@@ -1,0 +1,59 @@
+"""Neural matrix factorisation: a product of factors beside a perceptron, of embeddings of their own.
+
+X. He et al. 2017, arXiv:1708.05031; sizes and first weights are those of MLPerf Training v0.5's reference.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+EMBEDDING_SD = 0.01
+
+
+class NeuMF(nn.Module):
+    """`factors` numbers for the product; a perceptron of `layers`, whose input is half the user's, half the item's."""
+
+    def __init__(self, num_users: int, num_items: int, factors: int, layers: list[int]) -> None:
+        super().__init__()
+        half = layers[0] // 2
+        self.mf_user = embedding(num_users, factors)
+        self.mf_item = embedding(num_items, factors)
+        self.mlp_user = embedding(num_users, half)
+        self.mlp_item = embedding(num_items, half)
+        self.first, *others = (glorot_linear(*sizes) for sizes in pairwise(layers))
+        self.others = nn.ModuleList(others)
+        self.final = nn.Linear(layers[-1] + factors, 1)
+        limit = math.sqrt(3 / self.final.in_features)  # Y. LeCun et al. 1998, "Efficient BackProp"
+        nn.init.uniform_(self.final.weight, -limit, limit)
+
+    def forward(self, users: torch.Tensor, items: torch.Tensor) -> torch.Tensor:
+        """The logit of each user's interest in each of K items: users int64 [n], items int64 [n, K]; float32 [n, K].
+
+        What concerns the user alone is looked up, and goes through the first layer, once for all K.
+        """
+        product = self.mf_user(users)[:, None] * self.mf_item(items)
+        of_user, of_item = self.first.weight.tensor_split(2, dim=1)
+        user = F.linear(self.mlp_user(users), of_user, self.first.bias)
+        hidden = user[:, None] + F.linear(self.mlp_item(items), of_item)
+        for layer in self.others:
+            hidden = layer(F.relu(hidden))
+        features = torch.cat((product, F.relu(hidden).float()), dim=2)
+        # Not a matrix product, which autocast would round: items that are close would tie.
+        return (features * self.final.weight[0]).sum(dim=2) + self.final.bias
+
+
+def embedding(num: int, size: int) -> nn.Embedding:
+    table = nn.Embedding(num, size)
+    nn.init.normal_(table.weight, 0.0, EMBEDDING_SD)
+    return table
+
+
+def glorot_linear(inputs: int, outputs: int) -> nn.Linear:
+    layer = nn.Linear(inputs, outputs)
+    nn.init.xavier_uniform_(layer.weight)
+    return layer
