@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from trainers.data.ratings import generated
-from trainers.data.ratings import movielens as files
+from trainers.data.ratings import files, generated
 from trainers.data.ratings.draws import RatedItems, rated_items
 from trainers.data.ratings.interactions import Interactions
 from trainers.data.ratings.loader import GROUP, EvalLoader, TrainLoader

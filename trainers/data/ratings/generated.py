@@ -18,8 +18,8 @@ import numpy as np
 
 from conf.schema import ConfigError
 from trainers.data.cached import Arrays, cached_arrays
+from trainers.data.ratings.files import MIN_RATINGS
 from trainers.data.ratings.interactions import Interactions, leave_last_out
-from trainers.data.ratings.movielens import MIN_RATINGS
 
 FORMAT = 1  # of what is generated; raise it when that changes
 ML_20M, USERS, ITEMS = 19_861_770, 138_493, 26_744  # MovieLens 20M's ratings to train on, users and items

@@ -103,7 +103,7 @@ def wrong_line(file: Path) -> str | None:
         except (AssertionError, ValueError):
             shown = text.decode("utf-8", "backslashreplace")[:60]
             wanted = layout.separator.join(("user", "item", "rating", "time"))
-            return f"{file}:{number}: {shown!r} is not {wanted} with whole numbers for user, item and time"
+            return f"{file}:{number}: {shown!r} is not {wanted!r} with whole numbers for user, item and time"
     return None if num_read else f"{file}: holds no rating"
 
 
