@@ -21,7 +21,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from conf import checks, installation, nodes, program, refusal, schema, secrets
+from conf import checks, installation, launch_options, nodes, program, refusal, schema, secrets
 from conf.installation import LAUNCH, PREFIX
 from conf.schema import ConfigError, RunConfig
 from tracking.terminal import LastingStream
@@ -51,6 +51,7 @@ def main() -> int:
     os.environ["TIMETRIAL_LAUNCH"] = LAUNCH if PREFIX else f"python {LAUNCH}"  # The help of conf/config.yaml says it.
     # The group is in the defaults list, so that Hydra itself takes it without a plus alone.
     sys.argv[1:] = [argument.replace("+target_set=", "target_set=", 1) for argument in sys.argv[1:]]
+    sys.argv[1:] = map(launch_options.spelled_out, sys.argv[1:])
     # Hydra's parser takes options on one side of a flag only: `gpus=1 -m seed=1,2` would be refused.
     sys.argv[1:] = sorted(map(program.quoted, sys.argv[1:]), key=lambda argument: argument not in ("-m", "--multirun"))
     try:

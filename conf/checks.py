@@ -9,11 +9,11 @@ from typing import Any, Protocol
 
 from conf.closed_rules import check_target_set
 from conf.installation import LAUNCH
-from conf.names import check_names, check_uri
+from conf.launch_options import StudyConfig
+from conf.names import check_names, check_secrets
 from conf.nodes import check_nodes
-from conf.program import check_program
-from conf.schema import LR_SCALING, SAVE_MODEL, ConfigError, InstanceConfig, RunConfig, StudyConfig
-from conf.secrets import MIN_CHARS, REDACTED, is_secret_name, redact
+from conf.program import check_program, check_program_target
+from conf.schema import LR_SCALING, SAVE_MODEL, ConfigError, InstanceConfig, RunConfig
 from conf.target import limit
 
 
@@ -44,6 +44,7 @@ def check_run(config: RunConfig, gpus: Sequence[VisibleGpu]) -> RunConfig:
     check_target(config)
     check_target_set(config)
     check_save_model(config)
+    check_profile(config)
     check_surroundings(config)
     return config
 
@@ -57,30 +58,11 @@ def check_finite(prefix: str, value: Any) -> None:
         raise ConfigError(f"{prefix}={value}: must be a finite number; put quotes around it if it is a word")
 
 
-def check_secrets(key: str, value: Any) -> None:
-    """No option holds a secret: run folders, MLflow and the terminal show options to everybody."""
-    if isinstance(value, dict | list):
-        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            check_secrets(f"{key}.{name}" if key else str(name), inner)
-    if not isinstance(value, str):
-        return
-    name = key.rpartition(".")[2]
-    if key == "tracking.uri":
-        check_uri(value)
-    elif key.startswith("stack.env.") and is_secret_name(name) and len(value) >= MIN_CHARS:
-        raise ConfigError(
-            f"{key}={REDACTED}: speaks of a secret, which run folders would keep; export {name} in the environment"
-            " instead: the worker inherits it"
-        )
-    elif redact(f"{name}={value}") != f"{name}={value}":
-        raise ConfigError(
-            f"{key}: holds a secret, which run folders would keep; take it out (a password, a token or the value of a"
-            " secret environment variable), and give it in the environment or in the file of the program that reads it"
-        )
-
-
-def resolve_gpus(asked: int | str, gpus: Sequence[VisibleGpu], cpu_processes: int, elsewhere: bool = False) -> int:
-    """The number of GPUs of a node. Those of a cluster's nodes (`elsewhere`) are counted where the run starts."""
+def resolve_gpus(
+    asked: Any, gpus: Sequence[VisibleGpu], cpu_processes: int, elsewhere: bool = False
+) -> int | list[int]:
+    """The number of GPUs of a node, or the indices of those that were asked for. Those of a cluster's nodes
+    (`elsewhere`) are counted where the run starts."""
     if elsewhere:
         if not isinstance(asked, int) or isinstance(asked, bool) or asked < 0:
             raise ConfigError(f"gpus={asked}: what a cluster's nodes have is not known here; give a number, 0 for CPUs")
@@ -88,12 +70,18 @@ def resolve_gpus(asked: int | str, gpus: Sequence[VisibleGpu], cpu_processes: in
     if asked == "auto":
         return min(1, len(gpus)) if cpu_processes == 1 else 0
     there = ", ".join(f"{gpu.index}: {gpu.name}" for gpu in gpus) or "none"
+    seen = f"{len(gpus)} visible on this machine ({there})"
+    show = "(nvidia-smi and CUDA_VISIBLE_DEVICES show what is there)"
+    if isinstance(asked, list):
+        words = f"gpus=[{','.join(map(str, asked))}]"
+        if not asked or len(set(map(str, asked))) < len(asked):
+            raise ConfigError(f"{words}: names no GPU, or one twice; give each index once, as in gpus=[0,1]; {seen}")
+        if unknown := [index for index in asked if str(index) not in {str(gpu.index) for gpu in gpus}]:
+            raise ConfigError(f"{words}: there is no GPU {unknown[0]} here: {seen}; give indices of those {show}")
+        return [int(index) for index in asked]
     allowed = f"auto, 0 for the CPU, or up to {len(gpus)}" if gpus else "auto, or 0 for the CPU"
     if not isinstance(asked, int) or isinstance(asked, bool) or asked < 0 or asked > len(gpus):
-        raise ConfigError(
-            f"gpus={asked}: {len(gpus)} visible on this machine ({there}); give {allowed}"
-            " (nvidia-smi and CUDA_VISIBLE_DEVICES show what is there)"
-        )
+        raise ConfigError(f"gpus={asked}: {seen}; give {allowed} {show}")
     return asked
 
 
@@ -130,7 +118,7 @@ def check_precision(config: RunConfig, gpus: Sequence[VisibleGpu]) -> None:
                 f"precision={precision.name}: this CPU cannot train in it; on the CPU give fp32 or bf16, else gpus=1"
             )
         return
-    for gpu in gpus[: int(config.gpus)]:
+    for gpu in config.chosen(gpus):
         if gpu.compute_capability is not None and gpu.compute_capability < precision.min_compute_capability:
             raise ConfigError(
                 f"precision={precision.name}: needs compute capability {precision.min_compute_capability}, and GPU"
@@ -182,14 +170,6 @@ def check_target(config: RunConfig) -> None:
         raise ConfigError("stop_at_target=false: has no effect, since this dataset has no target; leave it out")
 
 
-def check_program_target(config: RunConfig) -> None:
-    """A program's metrics are those that are declared; MLPerf's log may have any."""
-    for metric in config.targets() if config.program.metrics else ():
-        if metric not in config.program.evaluated():
-            known = ", ".join(config.program.evaluated())
-            raise ConfigError(f"model.targets.{config.dataset.name}: {metric} is no eval/ of program.metrics ({known})")
-
-
 def check_surroundings(config: RunConfig) -> None:
     if config.instance.price_per_hour is not None and config.instance.price_per_hour < 0:
         raise ConfigError(f"price_per_hour={config.instance.price_per_hour}: must not be negative")
@@ -218,6 +198,19 @@ def check_save_model(config: RunConfig) -> None:
             f"register_model={config.register_model}: registers the model that log_model=true logs; give both, or leave"
             " register_model out"
         )
+
+
+def check_profile(config: RunConfig) -> None:
+    """Raise ConfigError where nothing could be traced as asked, or nothing would read what was asked."""
+    profile = config.profile
+    if profile.steps < 0:
+        raise ConfigError(f"profile.steps={profile.steps}: must be 0 (no profile) or more; profile=true is 20")
+    if profile.trace_megabytes <= 0:
+        raise ConfigError(f"profile.trace_megabytes={profile.trace_megabytes:g}: must be above 0")
+    if profile.seed is not None and not profile.steps:
+        raise ConfigError(f"profile.seed={profile.seed}: has no effect without profile=true; give both, or neither")
+    if profile.steps and config.is_program():
+        raise ConfigError(f"profile.steps={profile.steps}: a program's steps are its own to trace; leave it out")
 
 
 def check_study(study: StudyConfig, overrides: Sequence[str], params: Iterable[str]) -> None:

@@ -1,15 +1,19 @@
-"""With what a run is started: the options of the group `cluster`, who starts its nodes, and of model=program."""
+"""Groups of options that do not say how a workload is trained: clusters, sweeps, programs, and what is traced."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 KINDS = ("none", "here", "slurm")
 MIRRORS = ("launcher", "node")
+PROFILE_STEPS = {"true": "20", "false": "0"}
 
 
 @dataclass
 class ClusterConfig:
+    """Who starts a run's nodes, and with what."""
+
     name: str = "none"  # what `cluster=` chose
     kind: str = "none"  # none: this machine | here: srun, in an allocation that is there | slurm: sbatch, a job a run
     partition: str | None = None  # sbatch --partition
@@ -28,6 +32,15 @@ class ClusterConfig:
     warn_sec: int = 90  # how long before its time limit Slurm tells a run that may be queued again
     mirror: str = "launcher"  # launcher: MLflow is written to by who follows | node: from the run's first node
     poll_sec: float = 10.0  # how often Slurm is asked about all jobs together
+
+
+@dataclass
+class ProfileConfig:
+    """What is traced of a run once its clock has stopped."""
+
+    steps: int = 0  # training steps that are traced; profile=true is profile.steps=20
+    seed: int | None = None  # of a sweep, trace only the runs of this seed
+    trace_megabytes: float = 200.0  # fewer steps are traced where those of a rank would be more than this, not packed
 
 
 @dataclass
@@ -50,3 +63,27 @@ class ProgramConfig:
     def evaluated(self) -> list[str]:
         """The names of its evaluations' metrics; MLPerf's log has one, which it gives no name."""
         return [key.removeprefix("eval/") for key in self.metrics if key.startswith("eval/")] or ["accuracy"]
+
+
+@dataclass
+class SweepConfig:
+    resume: str | None = None  # id of a sweep: run only its jobs that have not finished
+    # Shuffle the jobs of each seed by this number, so that a machine's drift does not look like a setting's effect
+    shuffle: int | None = None
+    warm_up: bool = False  # run each stack once before all others with warm_up=true
+
+
+@dataclass
+class StudyConfig:
+    name: str = ""  # name of the file in conf/study; empty where the run is of no study
+    by: list[str] = field(default_factory=list)  # axes of its report
+    reference: list[str] = field(default_factory=list)  # published figures that its report shows beside
+    smaller: str = ""  # overrides that cut it down to two CPU cores and minutes
+
+
+def spelled_out(argument: str) -> str:
+    """An argument of launch.py with `profile=true` as the number of steps that it stands for."""
+    match = re.fullmatch(r"(\+{0,2}profile)=(.+)", argument)
+    if not match:
+        return argument
+    return f"{match[1]}.steps={','.join(PROFILE_STEPS.get(value, value) for value in match[2].split(','))}"

@@ -1,14 +1,15 @@
-"""What names runs, their folders, their experiment and their server: refused before it becomes part of a path or of
-MLflow."""
+"""What names runs, their folders, their experiment and their server, and what is a secret: refused before it becomes
+part of a path or of MLflow."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from conf.schema import ConfigError, RunConfig
-from conf.secrets import URL_PASSWORD, is_secret_name, strip_credentials
+from conf.secrets import MIN_CHARS, REDACTED, URL_PASSWORD, is_secret_name, redact, strip_credentials
 
 MAX_NAME = 40  # characters: four such parts, a time and what a sweep varies make a folder's name, of 255 bytes
 NAME = rf"[\w+-][\w.+-]{{0,{MAX_NAME - 1}}}"
@@ -54,6 +55,28 @@ def check_registered_name(config: RunConfig) -> None:
         raise ConfigError(
             f"register_model={name}: MLflow registers the model under it; give 1 to 250 letters, digits, dots, dashes,"
             " underscores and spaces of ASCII, the first of which is a letter or a digit"
+        )
+
+
+def check_secrets(key: str, value: Any) -> None:
+    """No option holds a secret: run folders, MLflow and the terminal show options to everybody."""
+    if isinstance(value, dict | list):
+        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            check_secrets(f"{key}.{name}" if key else str(name), inner)
+    if not isinstance(value, str):
+        return
+    name = key.rpartition(".")[2]
+    if key == "tracking.uri":
+        check_uri(value)
+    elif key.startswith("stack.env.") and is_secret_name(name) and len(value) >= MIN_CHARS:
+        raise ConfigError(
+            f"{key}={REDACTED}: speaks of a secret, which run folders would keep; export {name} in the environment"
+            " instead: the worker inherits it"
+        )
+    elif redact(f"{name}={value}") != f"{name}={value}":
+        raise ConfigError(
+            f"{key}: holds a secret, which run folders would keep; take it out (a password, a token or the value of a"
+            " secret environment variable), and give it in the environment or in the file of the program that reads it"
         )
 
 

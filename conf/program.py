@@ -101,6 +101,14 @@ def check_program(config: RunConfig) -> None:
     check_effects(config, names)
 
 
+def check_program_target(config: RunConfig) -> None:
+    """A program's metrics are those that are declared; MLPerf's log may have any."""
+    for metric in config.targets() if config.program.metrics else ():
+        if metric not in config.program.evaluated():
+            known = ", ".join(config.program.evaluated())
+            raise ConfigError(f"model.targets.{config.dataset.name}: {metric} is no eval/ of program.metrics ({known})")
+
+
 def check_expressions(program: ProgramConfig) -> None:
     for key, text in program.metrics.items():
         if not METRIC.fullmatch(key) or len(key) > 250 or key.startswith(OURS) or key == "world_size":

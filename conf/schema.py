@@ -9,11 +9,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from conf import target
-from conf.launch_options import ClusterConfig, ProgramConfig
+from conf.launch_options import ClusterConfig, ProfileConfig, ProgramConfig, StudyConfig, SweepConfig
 from conf.target import Target
 
 REQUIRED = "???"  # OmegaConf's mark of a value that must be given
@@ -23,8 +24,18 @@ LR_SCALING = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}  # powers of the growth o
 # What says where and whether a run is recorded, not what is measured.
 NOT_MEASURED = (
     "tracking", "sweep", "study", "resume", "trust", "runs_dir", "dry_run", "timeout_sec", "target_set",
-    "node_rank", "rendezvous", "rendezvous_timeout_sec", "cluster", "detach", "log_model", "register_model",
+    "node_rank", "rendezvous", "rendezvous_timeout_sec", "cluster", "detach", "log_model", "register_model", "profile",
 )  # fmt: skip
+
+
+class Indexed(Protocol):
+    """A GPU, which has a number."""
+
+    @property
+    def index(self) -> int: ...
+
+
+G = TypeVar("G", bound=Indexed)
 
 
 class ConfigError(ValueError):
@@ -127,22 +138,6 @@ class TrackingConfig:
 
 
 @dataclass
-class SweepConfig:
-    resume: str | None = None  # id of a sweep: run only its jobs that have not finished
-    # Shuffle the jobs of each seed by this number, so that a machine's drift does not look like a setting's effect
-    shuffle: int | None = None
-    warm_up: bool = False  # run each stack once before all others with warm_up=true
-
-
-@dataclass
-class StudyConfig:
-    name: str = ""  # name of the file in conf/study; empty where the run is of no study
-    by: list[str] = field(default_factory=list)  # axes of its report
-    reference: list[str] = field(default_factory=list)  # published figures that its report shows beside
-    smaller: str = ""  # overrides that cut it down to two CPU cores and minutes
-
-
-@dataclass
 class RunConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     dataset: DatasetConfig = field(default_factory=DatasetConfig)
@@ -154,7 +149,10 @@ class RunConfig:
     study: StudyConfig = field(default_factory=StudyConfig)
     program: ProgramConfig = field(default_factory=ProgramConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
-    gpus: int | str = "auto"  # GPUs a node; 0 = CPU; auto = 1 where one is visible and cpu_processes is 1, else 0
+    profile: ProfileConfig = field(default_factory=ProfileConfig)
+    # GPUs a node: their number, or their indices as nvidia-smi has them: [0,4]; 0 = CPU; auto = 1 where one is visible
+    # and cpu_processes is 1, else 0
+    gpus: Any = "auto"
     nodes: int = 1  # machines: of a cluster, or those on each of which launch.py is started (docs/cluster.md)
     node_rank: int = 0  # this machine's number; 0 makes the run folder, in the runs_dir that all share
     rendezvous: str | None = None  # HOST:PORT where node_rank=0 is met, as the other machines reach it
@@ -189,11 +187,22 @@ class RunConfig:
         return self.model.workload == PROGRAM
 
     def processes_per_node(self) -> int:
-        return int(self.gpus) if self.on_gpu() else self.cpu_processes
+        return self.num_gpus() if self.on_gpu() else self.cpu_processes
+
+    def num_gpus(self) -> int:
+        """GPUs of a node; `gpus` must have been resolved."""
+        return len(self.gpus) if isinstance(self.gpus, list) else int(self.gpus)
+
+    def chosen(self, visible: Sequence[G]) -> list[G]:
+        """Those of the visible GPUs that a node uses, in the order of its ranks."""
+        if isinstance(self.gpus, list):
+            by_index = {gpu.index: gpu for gpu in visible}
+            return [by_index[index] for index in self.gpus if index in by_index]
+        return list(visible[: self.num_gpus()])
 
     def on_gpu(self) -> bool:
-        """Whether the run uses GPUs; `gpus` must have been resolved to a number."""
-        return int(self.gpus) > 0
+        """Whether the run uses GPUs; `gpus` must have been resolved."""
+        return self.num_gpus() > 0
 
     def world_size(self) -> int:
         return self.processes_per_node() * self.nodes
@@ -212,6 +221,11 @@ class RunConfig:
 
     def compiled(self) -> bool:
         return self.on_gpu() if self.compile is None else self.compile
+
+    def profiled(self) -> bool:
+        """Whether steps of it are traced when it has ended."""
+        wanted = self.profile.seed in (None, self.seed)
+        return self.profile.steps > 0 and wanted and not self.warm_up
 
     def targets(self) -> dict[str, Target]:
         """Metric and value of every target to be reached; empty where the dataset has none. Raises ConfigError."""

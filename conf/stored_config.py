@@ -54,4 +54,6 @@ def type_name(hint: Any) -> str:
         return " | ".join(type_name(part) for part in typing.get_args(hint))
     if hint is type(None):
         return "null"
+    if hint is Any:
+        return "any"
     return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint).replace("typing.", "")

@@ -119,7 +119,7 @@ def test_a_wrong_key_or_value_is_explained(override: str, words: list[str]) -> N
 
 def test_every_option_is_of_a_type_that_the_message_can_name() -> None:
     names = {key: stored_config.type_name(hint) for key, hint in refusal.options().items()}
-    assert names["gpus"] == "int | str"
+    assert names["gpus"] == "any"
     assert names["model.metrics"] == "dict[str, list[float]]"
     assert not any("typing" in name or "<" in name for name in names.values())
 
@@ -165,3 +165,50 @@ def test_the_hash_is_of_what_is_measured_only(config: RunConfig, uri: str, dry_r
 def test_a_config_of_another_version_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"model\.nmae: no such option; allowed here: .*name"):
         stored_config.parse("model: {nmae: vgg}\n", "config.yaml")
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ([0, 0], "gpus=[0,0]: names no GPU, or one twice"),
+        ([], "gpus=[]: names no GPU, or one twice"),
+        ([0, 9], "gpus=[0,9]: there is no GPU 9 here: 8 visible on this machine (0: "),
+        (["a"], "gpus=[a]: there is no GPU a here"),
+        ([True], "gpus=[True]: there is no GPU True here"),
+        (1.5, "gpus=1.5: 8 visible"),
+    ],
+)
+def test_gpus_that_are_not_there_are_refused(asked: object, words: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        checks.check_run(composed([f"gpus={asked}".replace("'", "")]), EIGHT_GPUS)
+    assert words in str(refused.value)
+
+
+def test_gpus_by_index_are_those_in_this_order() -> None:
+    config = checks.check_run(composed(["gpus=[4,0]", "precision=bf16"]), EIGHT_GPUS)
+    assert (config.gpus, config.num_gpus(), config.world_size()) == ([4, 0], 2, 2)
+    assert [gpu.index for gpu in config.chosen(EIGHT_GPUS)] == [4, 0]
+    assert stored_config.parse(stored_config.to_text(config), "config.yaml") == config
+    other = checks.check_run(composed(["gpus=2", "precision=bf16"]), EIGHT_GPUS)
+    assert [gpu.index for gpu in other.chosen(EIGHT_GPUS)] == [0, 1]
+    assert config.config_hash() != other.config_hash()
+
+
+def test_which_gpus_a_cluster_gives_is_not_asked_for() -> None:
+    with pytest.raises(ConfigError, match="what a cluster's nodes have is not known here; give a number"):
+        checks.check_run(composed(["cluster=slurm", "gpus=[0,1]"]), [])
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (["profile.steps=-1"], "profile.steps=-1: must be 0"),
+        (["profile.steps=3", "profile.trace_megabytes=0"], "profile.trace_megabytes=0: must be above 0"),
+        (["profile.seed=1"], "profile.seed=1: has no effect without profile=true"),
+        (["model=program", "program.command=true", "profile.steps=3"], "a program's steps are its own to trace"),
+    ],
+)
+def test_what_cannot_be_traced_is_refused(asked: list[str], words: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        checks.check_run(composed(asked), [])
+    assert words in str(refused.value)

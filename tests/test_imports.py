@@ -19,9 +19,9 @@ LAYERS = {"conf": {"conf"}, "tracking": {"conf", "tracking"}, "trainers": {"conf
 # From the ground up, as docs/architecture.md draws them: a room imports only those that stand before it.
 ROOMS = {
     "tracking": (
-        "terminal", "run", "programs", "environment", "stacks", "measure", "bottleneck", "server", "mirror", "results",
-        "compare", "report", "published", "mlperf", "audit", "jobs", "importing", "commands", "companion", "trial",
-        "lightning", "__main__",
+        "terminal", "run", "programs", "kernels", "environment", "stacks", "measure", "bottleneck", "server", "mirror",
+        "results", "compare", "report", "published", "mlperf", "audit", "jobs", "importing", "commands", "companion",
+        "trial", "lightning", "__main__",
     ),
     "trainers": ("ops", "data", "workload", "models", "stack", "program", "loop", "ceilings", "supervisor"),
 }  # fmt: skip

@@ -29,7 +29,7 @@ def composed(overrides: list[str]) -> schema.RunConfig:
 def join_alone(parser: argparse.ArgumentParser, config: schema.RunConfig) -> Shard:
     """This process as a run's only one, in the run's precision; where `gpus=` asks for another, the program ends."""
     there = torch.cuda.device_count()
-    if str(config.gpus) not in ("0", "1") or int(config.gpus) > there:
+    if str(config.gpus) not in ("0", "1") or config.num_gpus() > there:
         parser.error(f"gpus={config.gpus}: give gpus=0, the CPU, or gpus=1, of {there} visible on this machine")
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     shard = join(config)

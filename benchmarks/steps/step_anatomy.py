@@ -233,7 +233,7 @@ def main() -> None:
         parser.error(f"--steps {asked.steps} --top {asked.top}: must be at least 1, and at least 0")
     config = composed(asked.overrides)
     there = torch.cuda.device_count()
-    if config.gpus == "auto" or int(config.gpus) > there:
+    if config.gpus == "auto" or config.num_gpus() > there:
         parser.error(f"gpus={config.gpus}: give a number, of the {there} visible on this machine; gpus=0 is the CPU")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

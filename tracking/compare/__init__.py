@@ -6,7 +6,7 @@ The arithmetic is pure, and has its formulas' sources beside it. It draws nothin
 
 from __future__ import annotations
 
-from tracking.compare import confounding, diff, estimates, gate, grouping, time_to_event
+from tracking.compare import confounding, diff, estimates, gate, grouping, kernel_diff, time_to_event
 from tracking.compare.best_stack import Extremes, extremes
 from tracking.compare.chosen_pair import Choice
 from tracking.compare.estimates import Comparison, Estimate, estimate, speed_up
@@ -38,6 +38,7 @@ __all__ = [
     "gate",
     "grouping",
     "is_stack",
+    "kernel_diff",
     "mean_and_standard_error",
     "missing",
     "olympic_mean",

@@ -21,7 +21,9 @@ PHASES = {
     "eval_start": "evaluating",
     "epoch_start": "training",
     "run_stop": "testing",
+    "profile_start": "tracing kernels",
 }
+OFF_THE_CLOCK = ("testing", "tracing kernels")
 
 
 class RunProgress:
@@ -86,13 +88,21 @@ class RunProgress:
             self._console.print(f"{self._name}: the weights were not saved: {record.values['error']}", soft_wrap=True)
         if record.key == "model_exported" and "error" in record.values:
             self._console.print(f"{self._name}: no model for MLflow: {record.values['error']}", soft_wrap=True)
+        if record.key == "profile_stop":
+            self._profiled(record)
         if record.key == "eval_accuracy":
             self._evaluated(record)
         if record.key == "run_stop":
             self._progress.update(self._task, left="")
         whole = f" of {self._epochs}" if self._epochs else ""
-        where = f"epoch {self._epoch}{whole}, " if self._epoch and self._phase != "testing" else ""
+        where = f"epoch {self._epoch}{whole}, " if self._epoch and self._phase not in OFF_THE_CLOCK else ""
         self._progress.update(self._task, description=where + self._phase, detail=self._detail())
+
+    def _profiled(self, record: Record) -> None:
+        if "error" in record.values:
+            self._console.print(f"{self._name}: no profile: {record.values['error']}", soft_wrap=True)
+        for note in record.values.get("notes", ()):
+            self._console.print(f"{self._name}: profile: {note}", soft_wrap=True)
 
     def _evaluated(self, record: Record) -> None:
         for name, value in record.values["metrics"].items():

@@ -100,7 +100,7 @@ class Launcher:
             with nodes.met(config) as others:
                 folder = others.folder()
                 self._console.print(f"node {others.names[0]} (node_rank={config.node_rank}): {folder}", soft_wrap=True)
-                uuids = [gpu.uuid for gpu in self._gpus[: int(config.gpus)]]
+                uuids = [gpu.uuid for gpu in config.chosen(self._gpus)]
                 failure = node_supervision.run_node(folder, config, self._command(config, folder), uuids, others)
         except Interrupted as error:
             self._console.print(f"stopped by {error}")
@@ -185,7 +185,7 @@ class Launcher:
             except ConfigError as error:  # what was there when the sweep began is there no more
                 job.result = supervision.end(folder, Failure("bad_input", str(error)))
                 return
-            uuids = [gpu.uuid for gpu in self._gpus[: int(job.config.gpus)]]
+            uuids = [gpu.uuid for gpu in job.config.chosen(self._gpus)]
             with console.RunProgress(self._console, job.name, job.config.targets()) as progress:
                 job.result = supervision.run_job(
                     folder, job.config, command, uuids, progress.update, self._started, descriptor, others

@@ -22,7 +22,9 @@ MOST_CHARS = 500  # the part of a program's command that a table of params shows
 
 def run_name(config: RunConfig, varied: str = "") -> str:
     """A name that tells a runs table what it was: `vgg-digits-bf16-2gpu-seed1`; and `varied`, where that is not all."""
-    devices = f"{config.gpus}gpu" if config.on_gpu() else f"{config.cpu_processes}cpu"
+    devices = f"{config.num_gpus()}gpu" if config.on_gpu() else f"{config.cpu_processes}cpu"
+    if isinstance(config.gpus, list):
+        devices = f"gpu{'+'.join(map(str, config.gpus))}"
     name = f"{config.model.name}-{config.dataset.name}-{config.precision.name}-{devices}-seed{config.seed}"
     name += "-warm-up" if config.warm_up else ""
     return f"{name}-{varied}" if varied else name
@@ -69,7 +71,8 @@ def params(config: RunConfig) -> dict[str, journal.Scalar]:
         "precision": config.precision.name,
         "stack": config.stack.name,
         "instance": config.instance.name,
-        "gpus": config.gpus,
+        "gpus": config.num_gpus(),
+        "gpu_indices": ",".join(map(str, config.gpus)) if isinstance(config.gpus, list) else None,
         "nodes": config.nodes,
         "cpu_processes": config.cpu_processes if not config.on_gpu() else None,
         "seed": config.seed,

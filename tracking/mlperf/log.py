@@ -110,7 +110,7 @@ def _submission(benchmark: Benchmark, config: RunConfig, tags: Mapping[str, str]
     cpu = f"{config.cpu_processes} processes on {tags.get('env.cpu') or 'a CPU'}"
     return {
         "submission_org": "timetrial",
-        "submission_platform": cpu if gpu == "none" else f"{tags.get('env.gpu_count', config.gpus)}x{gpu}",
+        "submission_platform": cpu if gpu == "none" else f"{tags.get('env.gpu_count', config.num_gpus())}x{gpu}",
         "submission_division": "closed" if config.target_set else "open",
         "submission_status": "research",
         "submission_benchmark": benchmark.name,

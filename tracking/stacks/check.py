@@ -20,7 +20,7 @@ def judge_all(configs: Sequence[RunConfig], gpus: Sequence[nvml.Gpu]) -> list[Ve
     verdicts: dict[str, Verdict] = {}
     for config in configs:
         if config.stack.name not in verdicts:
-            verdicts[config.stack.name] = judge(config.stack, gpus[: int(config.gpus)])
+            verdicts[config.stack.name] = judge(config.stack, config.chosen(gpus))
     return list(verdicts.values())
 
 

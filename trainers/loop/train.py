@@ -24,6 +24,7 @@ from trainers.loop.build import make_data, make_module
 from trainers.loop.checkpoint import CheckpointCallback
 from trainers.loop.kept import export_model
 from trainers.loop.kept.trained_model import BestWeights, best_weights, save
+from trainers.loop.kernel_profile import profile_at_the_end
 from trainers.loop.off_the_clock import OffTheClock, dispensable
 from trainers.workload import Data, Loader, Shard, TrialModule, Workload, load_workload, viewed
 
@@ -49,21 +50,22 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
         log.event("eval_samples", num_eval_samples(data, shard))
     best = best_weights(config, holds=shard.rank == 0, evaluate=eval_loader is not None)
     unclocked = OffTheClock(config, run_dir, shard, log, module, data, best, test_loader, eval_loader is not None)
-    callback = TrialCallback(
-        config, shard.device, log, unclocked.prepare, unclocked.conclude, best.evaluated if best else None
-    )
+
+    def conclude(trainer: pl.Trainer) -> None:
+        unclocked.conclude(trainer)
+        write_result(config, run_dir, log, callback, unclocked, gpu, workload.unit)
+        if config.profiled():  # The run has its result, with all its figures, by now.
+            profile_at_the_end(config, trainer, module, train_loader, shard.rank, log, run_dir)
+
+    evaluated = best.evaluated if best else None
+    callback = TrialCallback(config, shard.device, log, unclocked.prepare, conclude, evaluated)
     exchange = strategy(config, shard, environment, log)
     trainer = make_trainer(config, exchange, module, callback, evaluate=eval_loader is not None)
     # A Trainer on whose timed path is nothing that is not needed refuses to be made with these, so they come later.
     trainer.callbacks += asked_for(config, run_dir, shard, log, best)  # type: ignore[attr-defined]
     trainer.fit(module, train_loader, eval_loader, ckpt_path=continued(run_dir, callback), weights_only=True)
 
-    measured = summary.devices(config, callback.meter, unclocked.flops_per_sample, gpu)
-    meter = callback.meter
-    spread = node_spread.by_node(meter.windows, meter.ranks.words(nodes.name()))
     if log:
-        figures = measured | unclocked.test_metrics
-        summary.write(config, run_dir, log, meter.windows, figures, workload.unit, by_node=spread)
         checkpoints.remove(run_dir)
         if config.save_model != "none":
             with dispensable("model"):  # The run has its result by now.
@@ -72,6 +74,18 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
             with dispensable("logged model"):
                 export_model.export(config, run_dir, log, module, data, best)
     dist.destroy_process_group()
+
+
+def write_result(
+    config: RunConfig, run_dir: Path, log: Journal | None, callback: TrialCallback, unclocked: OffTheClock, gpu: str,
+    unit: str,
+) -> None:  # fmt: skip
+    """Summarize what was measured, and leave it as the run's result. A collective call."""
+    meter = callback.meter
+    measured = summary.devices(config, meter, unclocked.flops_per_sample, gpu)
+    spread = node_spread.by_node(meter.windows, meter.ranks.words(nodes.name()))
+    if log:
+        summary.write(config, run_dir, log, meter.windows, measured | unclocked.test_metrics, unit, by_node=spread)
 
 
 def build(workload: Workload, config: RunConfig, shard: Shard, log: Journal | None) -> tuple[TrialModule, Data]:

@@ -143,4 +143,4 @@ def now() -> tuple[int, float]:
 
 def uuids_of(config: RunConfig) -> list[str]:
     """Those of the run's GPUs."""
-    return [gpu.uuid for gpu in nvml.visible_gpus()[: int(config.gpus)]] if config.on_gpu() else []
+    return [gpu.uuid for gpu in config.chosen(nvml.visible_gpus())] if config.on_gpu() else []

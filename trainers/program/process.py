@@ -31,7 +31,7 @@ def command(config: RunConfig, run_dir: Path) -> list[str]:
     """The words of the command; under torchrun those of the stack's Python."""
     given = {
         "seed": config.seed,
-        "gpus": config.gpus,
+        "gpus": config.num_gpus(),
         "processes": config.processes_per_node(),
         "batch_size": config.device_batch_size(),
         "max_epochs": config.max_epochs,
@@ -53,7 +53,7 @@ def environment(config: RunConfig, run_dir: Path, environ: Mapping[str, str]) ->
     if theirs := [folder for folder in folders if folder and folder != str(installation.SEARCH_FOLDER)]:
         own["PYTHONPATH"] = os.pathsep.join(theirs)
     shown = [entry for entry in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if entry]
-    count = int(config.gpus)
+    count = config.num_gpus()
     own["CUDA_VISIBLE_DEVICES"] = ",".join((shown or list(map(str, range(count))))[:count])
     own["TIMETRIAL_JOURNAL"] = str(run_dir.absolute() / JOURNAL)
     if config.program.launch == "torchrun":  # As our own worker has it.

@@ -72,7 +72,7 @@ def run(run_dir: Path) -> int:
 
 def take_fingerprint(config: schema.RunConfig, run_dir: Path) -> dict[str, Any]:
     """Write the stack's fingerprint and its tags. Raises ConfigError where it is not what the stack promises."""
-    command = [sys.executable, "-m", STACK_FINGERPRINT, str(int(config.gpus))]
+    command = [sys.executable, "-m", STACK_FINGERPRINT, str(config.num_gpus())]
     done = subprocess.run(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, check=True)
     facts: dict[str, Any] = json.loads(done.stdout)
     write_fingerprint(run_dir, facts)

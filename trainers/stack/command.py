@@ -10,7 +10,7 @@ from pathlib import Path
 
 from conf import installation
 from conf.schema import RunConfig
-from tracking.environment import cache
+from tracking.environment import cache, nvml
 from tracking.run import nodes
 from tracking.stacks import Interpreter, python_of
 from trainers.stack import contained
@@ -77,6 +77,8 @@ def worker_variables(config: RunConfig, environ: Mapping[str, str], python: Inte
     if config.nodes > 1:  # A container's host name need not be its machine's.
         own |= {nodes.RANK: str(config.node_rank), nodes.NAME: nodes.name(environ)}
         own |= {nodes.RENDEZVOUS: str(config.rendezvous)}
+    if isinstance(config.gpus, list):  # By UUID, which means the same GPU whatever else is visible.
+        own |= {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in config.chosen(nvml.visible_gpus(environ)))}
     # Where the cache is takes a package to tell, which another Python need not have.
     own |= {"TIMETRIAL_CACHE": str(cache())} if python is not None else {}
     theirs = search_path(config, environ)

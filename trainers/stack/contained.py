@@ -97,7 +97,7 @@ def wrapped(
     """
     stack, name = config.stack, name_of(run_dir)
     image = image_of(stack)
-    uuids = [gpu.uuid for gpu in nvml.visible_gpus(environ)[: int(config.gpus)]] if config.on_gpu() else []
+    uuids = [gpu.uuid for gpu in config.chosen(nvml.visible_gpus(environ))] if config.on_gpu() else []
     guarded = [worker[0], "-I", str(GUARD), str(run_dir.absolute()), str(Path.cwd()), *worker]
     given = {**inherited(environ), **variables(config, image.digest, uuids), **env}
     planned = container.plan(stack, image, name, guarded, given, mounts(config, run_dir, theirs), uuids)

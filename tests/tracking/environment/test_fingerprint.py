@@ -90,6 +90,15 @@ def test_pcie_machine_with_an_older_driver() -> None:
     assert fingerprint("handmade-pcie")["topology"]["class"] == "SYS"
 
 
+@pytest.mark.parametrize(("pair", "link"), [((0, 1), "PIX"), ((2, 0), "PHB"), ((2, 3), "NODE"), ((0, 3), "SYS")])
+def test_the_topology_is_that_of_the_gpus_that_were_chosen(pair: tuple[int, int], link: str) -> None:
+    """As `gpus=[2,0]` shows them to the worker, which counts from 0."""
+    uuids = [gpu["uuid"] for gpu in fingerprint("handmade-pcie")["gpus"]]
+    facts = fingerprint("handmade-pcie", [0, 1], CUDA_VISIBLE_DEVICES=",".join(uuids[index] for index in pair))
+    assert [gpu["index"] for gpu in facts["used"]] == list(pair)
+    assert tags(facts)["env.topology"] == link
+
+
 def test_gpu_under_mig() -> None:
     facts = fingerprint("handmade-mig")
     assert facts["gpus"][0]["mig"] == "Enabled"

@@ -11,6 +11,7 @@ import pytest
 
 from conf.schema import RunConfig, StackConfig
 from tests.commands import ROOT
+from tracking.environment import nvml
 from trainers.stack.command import worker_command
 
 
@@ -50,3 +51,13 @@ def test_what_the_user_sets_for_the_worker_reaches_it(tmp_path: Path) -> None:
     config = RunConfig(stack=StackConfig(env={"OMP_NUM_THREADS": "3", "PYTHONUNBUFFERED": "", "MLFLOW_MINE": "yes"}))
     env = worker_command(config, tmp_path, {"OMP_NUM_THREADS": "8", "MLFLOW_MINE": "no"}).env
     assert (env["OMP_NUM_THREADS"], env["PYTHONUNBUFFERED"], env["MLFLOW_MINE"]) == ("3", "", "yes")
+
+
+def test_gpus_that_were_chosen_are_all_that_the_worker_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By UUID, in the order of the ranks, whatever numbers they have among those that are visible here."""
+    visible = [nvml.Gpu(index, "NVIDIA H100", f"GPU-{index}") for index in (2, 4, 6)]
+    monkeypatch.setattr(nvml, "visible_gpus", lambda environ: visible)
+    environ = {"CUDA_VISIBLE_DEVICES": "2,4,6"}
+    command = worker_command(RunConfig(gpus=[6, 2]), tmp_path, environ)
+    assert command.env["CUDA_VISIBLE_DEVICES"] == "GPU-6,GPU-2"
+    assert worker_command(RunConfig(gpus=2), tmp_path, environ).env["CUDA_VISIBLE_DEVICES"] == "2,4,6"

@@ -43,7 +43,7 @@ def sbatch_options(config: RunConfig, folder: Path, name: str) -> list[str]:
         "--ntasks-per-node=1",
         *(f"--{key}={value}" for key, value in asked_for(cluster).items() if value is not None),
     ]
-    options += [cluster.gpus_option.format(gpus=config.gpus)] if config.on_gpu() else []
+    options += [cluster.gpus_option.format(gpus=config.num_gpus())] if config.on_gpu() else []
     options += ["--exclusive"] if cluster.exclusive else []
     if cluster.max_requeues:
         options += ["--requeue", f"--signal=USR2@{cluster.warn_sec}"]

@@ -46,7 +46,7 @@ def supervise(
     config, task = run_folder.read_config(folder), SlurmTask.read()
     os.environ[node_names.NAME] = task.node
     config = dataclasses.replace(config, node_rank=task.rank)
-    uuids = [gpu.uuid for gpu in gpus[: int(config.gpus)]]
+    uuids = [gpu.uuid for gpu in config.chosen(gpus)]
     try:
         with ExitStack() as stack:
             held = stack.enter_context(run_lock.hold(folder)) if task.rank == 0 else -1

@@ -47,7 +47,7 @@ class SlurmTask:
                     f"nodes={config.nodes}: Slurm's job {self.job_id} has {given} {what}, and needs one on each of"
                     f" {config.nodes} nodes; see cluster.lines and the options of the allocation"
                 )
-        if num_gpus < int(config.gpus):
+        if num_gpus < config.num_gpus():
             raise ConfigError(
                 f"gpus={config.gpus}: {num_gpus} visible on node {self.node}; see cluster.gpus_option, which asks for"
                 " them, or give fewer"

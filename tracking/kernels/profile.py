@@ -1,0 +1,71 @@
+"""The profile of a run as files of its folder: `profile.json`, and its kernels as a table for spreadsheets."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tracking.run import documents
+
+PROFILE = "profile.json"
+KERNELS = "profile_kernels.csv"
+COLUMNS = ("name", "class", "calls", "ms", "share")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """`ranks` have rank, step_ms, busy_ms and collective_ms; `summaries` are of the first rank and of `slowest`.
+
+    `notes` say what was not traced, and why; `traces` are names of files.
+    """
+
+    asked_steps: int
+    num_steps: int
+    slowest: int = 0
+    software: Mapping[str, Any] = field(default_factory=dict)
+    ranks: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    summaries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by rank
+    traces: Sequence[str] = field(default_factory=list)
+    notes: Sequence[str] = field(default_factory=list)
+
+    @property
+    def first(self) -> Mapping[str, Any]:
+        """The summary of the first rank."""
+        return self.summaries["0"]
+
+
+def trace_name(rank: int) -> str:
+    return f"profile_trace_rank{rank}.json.gz"
+
+
+def slowest(summaries: Sequence[Mapping[str, Any]]) -> int:
+    """The rank that works longest in a step: whoever is early waits in a collective for it."""
+    return max(range(len(summaries)), key=lambda rank: summaries[rank]["step_ms"] - summaries[rank]["collective_ms"])
+
+
+def write(folder: Path, profile: Profile) -> None:
+    """Raises OSError."""
+    text = io.StringIO()
+    table = csv.writer(text)
+    table.writerow(["rank", "kernel", "class", "calls_per_step", "ms_per_step", "share"])
+    for rank, summary in profile.summaries.items():
+        table.writerows([rank, *(kernel[column] for column in COLUMNS)] for kernel in summary["kernels"])
+    documents.write_text(folder / KERNELS, text.getvalue())
+    documents.write_json(folder / PROFILE, profile)
+
+
+def read(text: str) -> Profile:
+    """Raises ValueError for what is no profile."""
+    try:
+        profile = Profile(**json.loads(text))
+        rows = profile.first["kernels"] if profile.num_steps else []
+        if all({*COLUMNS} <= row.keys() for row in rows):
+            return profile
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{PROFILE}: is damaged ({type(error).__name__}: {error}); put a copy in place") from error
+    raise ValueError(f"{PROFILE}: is damaged (a kernel lacks a figure); put a copy in place")

@@ -1,0 +1,177 @@
+"""A trace of PyTorch's profiler, read: the traced steps, what the device did in them, and what the host did.
+
+Times are in microseconds, as in the document (Trace Event Format, "complete events"). Categories are Kineto's.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+MARK = "timetrial: "  # begins the annotations with which a traced step is divided into phases
+STEP = "ProfilerStep#"
+OPTIMIZER = re.compile(r"Optimizer\.step#")  # PyTorch's own annotation; what a closure does in it has marks of its own
+DEVICE = {"kernel", "gpu_memcpy", "gpu_memset"}
+HOST = {"cpu_op", "cuda_runtime", "cuda_driver", "user_annotation"}
+LAUNCHES = {"cuda_runtime", "cuda_driver"}
+GLOO = "gloo:"  # of CPUs: what is exchanged is moved by threads of its own
+REST = "rest of the step"  # what lies in no phase
+
+
+@dataclass(frozen=True)
+class Span:
+    """Something from `begin` to `end`; of the host on `thread`."""
+
+    name: str
+    begin: float
+    end: float
+    thread: int = 0
+
+
+@dataclass(frozen=True)
+class Kernel(Span):
+    """`launched` is when the host launched it; `begin` where that is not known. `pieces` are the parts of its time in
+    which it was the innermost operator: of a kernel of a GPU all of it."""
+
+    launched: float = 0.0
+    pieces: tuple[Span, ...] = ()
+
+    @property
+    def busy(self) -> float:
+        return sum(piece.end - piece.begin for piece in self.pieces)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """`main` has the innermost thing of each moment on the thread that trains, `others` on each other thread."""
+
+    on_gpu: bool
+    window: Span  # from the begin of the first traced step to the end of the last
+    num_steps: int
+    kernels: Sequence[Kernel]
+    phases: Sequence[Span]
+    main: Sequence[Span]
+    others: Sequence[Sequence[Span]] = field(default_factory=list)
+
+    def phase(self, time: float) -> str:
+        """The phase of the step that the thread which trains was in at this time."""
+        place = bisect_right(self.phases, time, key=lambda span: span.begin) - 1
+        return self.phases[place].name if place >= 0 and time < self.phases[place].end else REST
+
+
+def parse(document: Mapping[str, Any]) -> Trace:
+    """Raises ValueError for a document that holds no traced step."""
+    events = [event for event in document.get("traceEvents", ()) if event.get("ph") == "X" and "dur" in event]
+    marks = [event for event in events if event.get("cat") == "user_annotation"]
+    steps = [event for event in marks if event["name"].startswith(STEP)]
+    if not steps:
+        raise ValueError("the trace holds no step: torch.profiler marks each as ProfilerStep#N")
+    training = int(steps[0]["tid"])
+    window = Span("steps", min(map(_begin, steps)), max(map(_end, steps)))
+    host: dict[int, list[Span]] = {}
+    for event in events:
+        if event.get("cat") in HOST and not event["name"].startswith(STEP):
+            host.setdefault(int(event["tid"]), []).append(_span(event))
+    leaves = {thread: innermost(spans) for thread, spans in host.items()}
+    on_gpu = any(event.get("cat") in DEVICE for event in events)
+    kernels = _of_gpu(events) if on_gpu else _of_cpu(events, training)
+    return Trace(
+        on_gpu=on_gpu,
+        window=window,
+        num_steps=len(steps),
+        kernels=[kernel for kernel in kernels if window.begin <= kernel.begin < window.end],
+        phases=innermost([_phase(event) for event in marks if int(event["tid"]) == training and _is_phase(event)]),
+        main=leaves.get(training, []),
+        others=[spans for thread, spans in leaves.items() if thread != training],
+    )
+
+
+def innermost(spans: Sequence[Span]) -> list[Span]:
+    """Of spans of one thread, which lie in each other, the innermost at each moment: no two of these overlap."""
+    pieces: list[Span] = []
+    open_spans: list[Span] = []
+    now = 0.0
+
+    def until(time: float) -> None:
+        nonlocal now
+        if open_spans and time > now:
+            pieces.append(Span(open_spans[-1].name, now, time, open_spans[-1].thread))
+        now = max(now, time)
+
+    for span in sorted(spans, key=lambda span: (span.begin, -span.end)):
+        while open_spans and open_spans[-1].end <= span.begin:
+            until(open_spans[-1].end)
+            open_spans.pop()
+        until(span.begin)
+        now = span.begin
+        open_spans.append(span)
+    while open_spans:
+        until(open_spans[-1].end)
+        open_spans.pop()
+    return pieces
+
+
+def overlapping(spans: Sequence[Span], begin: float, end: float) -> list[Span]:
+    """Those of spans in order, of which no two overlap, that lie in this time, cut to it."""
+    first = max(0, bisect_right(spans, begin, key=lambda span: span.begin) - 1)
+    last = bisect_left(spans, end, key=lambda span: span.begin)
+    cut = [Span(span.name, max(begin, span.begin), min(end, span.end), span.thread) for span in spans[first:last]]
+    return [span for span in cut if span.end > span.begin]
+
+
+def _of_gpu(events: Sequence[Mapping[str, Any]]) -> list[Kernel]:
+    launches = {
+        event["args"]["correlation"]: _begin(event)
+        for event in events
+        if event.get("cat") in LAUNCHES and "correlation" in event.get("args", {})
+    }
+    kernels = []
+    for event in events:
+        if event.get("cat") in DEVICE:
+            launched = launches.get(event.get("args", {}).get("correlation"), _begin(event))
+            span = _span(event)
+            kernels.append(Kernel(span.name, span.begin, span.end, launched=launched, pieces=(span,)))
+    return kernels
+
+
+def _of_cpu(events: Sequence[Mapping[str, Any]], training: int) -> list[Kernel]:
+    """The operators of the thread that trains, each with the time in which it had no other within it, and Gloo's."""
+    operators = [_span(event) for event in events if event.get("cat") == "cpu_op" and int(event["tid"]) == training]
+    numbered = [Span(str(place), span.begin, span.end) for place, span in enumerate(operators)]
+    pieces: dict[int, list[Span]] = {}
+    for piece in innermost(numbered):
+        pieces.setdefault(int(piece.name), []).append(piece)
+    kernels = [
+        Kernel(span.name, span.begin, span.end, launched=span.begin, pieces=tuple(pieces.get(place, ())))
+        for place, span in enumerate(operators)
+    ]
+    exchanged = [_span(event) for event in events if event["name"].startswith(GLOO)]
+    return kernels + [
+        Kernel(span.name, span.begin, span.end, launched=span.begin, pieces=(span,)) for span in exchanged
+    ]
+
+
+def _is_phase(event: Mapping[str, Any]) -> bool:
+    return event["name"].startswith(MARK) or bool(OPTIMIZER.match(event["name"]))
+
+
+def _phase(event: Mapping[str, Any]) -> Span:
+    name = "optimizer" if OPTIMIZER.match(event["name"]) else event["name"].removeprefix(MARK)
+    return Span(name, _begin(event), _end(event))
+
+
+def _span(event: Mapping[str, Any]) -> Span:
+    # Streams of a GPU have numbers, and so have threads.
+    thread = event.get("tid", 0)
+    return Span(str(event["name"]), _begin(event), _end(event), thread if isinstance(thread, int) else 0)
+
+
+def _begin(event: Mapping[str, Any]) -> float:
+    return float(event["ts"])
+
+
+def _end(event: Mapping[str, Any]) -> float:
+    return float(event["ts"]) + float(event["dur"])
