@@ -167,26 +167,10 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
     metrics = result.metrics
     rows = [("target", ", ".join(f"{name} {text(value)}" for name, value in result.targets.items()) or "none")]
     rows.append(("best", best(result)))
-    if "time/to_accuracy_sec" in metrics:
-        rows.append(("time to accuracy", f"{seconds(metrics, 'time/to_accuracy_sec')} (MLPerf's clock)"))
-        if "time/to_accuracy_train_sec" in metrics:
-            rows.append(("", f"{seconds(metrics, 'time/to_accuracy_train_sec')} (DAWNBench's: without evaluation)"))
-        if "epochs/to_accuracy" in metrics:
-            rows.append(("epochs", f"{metrics['epochs/to_accuracy']:g}"))
-    elif "time/resumed_to_accuracy_train_sec" in metrics:
-        rows.append(("time to accuracy", "none: the run was interrupted"))
-    elif result.targets:
-        rows.append(("time to accuracy", "target not reached"))
-    elif not result.evaluations:
-        rows.append(("time to accuracy", "none: nothing was evaluated, it measures speed alone"))
+    rows += time_rows(result)
     if "throughput/samples_per_sec" in metrics:
-        rate = metrics["throughput/samples_per_sec"]
-        rows.append(
-            (
-                "throughput",
-                f"{rate:,.0f} {result.unit}/s in the steady state (windows: {result.windows['num_windows']})",
-            )
-        )
+        rate, number = metrics["throughput/samples_per_sec"], result.windows["num_windows"]
+        rows.append(("throughput", f"{rate:,.0f} {result.unit}/s in the steady state (windows: {number})"))
     if "time/eval_sec" in metrics and "time/train_sec" in metrics:
         share = metrics["time/eval_sec"] / (metrics["time/eval_sec"] + metrics["time/train_sec"])
         rows.append(("evaluation", f"{share:.0%} of the time"))
@@ -206,6 +190,25 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
     if tests:
         rows.append(("test set", ", ".join(f"{key[5:]} {value:.4g}" for key, value in tests.items())))
     return rows
+
+
+def time_rows(result: Result) -> list[tuple[str, str]]:
+    """The times to accuracy, or why there is none."""
+    metrics = result.metrics
+    if "time/to_accuracy_sec" in metrics:
+        rows = [("time to accuracy", f"{seconds(metrics, 'time/to_accuracy_sec')} (MLPerf's clock)")]
+        if "time/to_accuracy_train_sec" in metrics:
+            rows.append(("", f"{seconds(metrics, 'time/to_accuracy_train_sec')} (DAWNBench's: without evaluation)"))
+        if "epochs/to_accuracy" in metrics:
+            rows.append(("epochs", f"{metrics['epochs/to_accuracy']:g}"))
+        return rows
+    if "time/resumed_to_accuracy_train_sec" in metrics:
+        return [("time to accuracy", "none: the run was interrupted")]
+    if result.targets:
+        return [("time to accuracy", "target not reached")]
+    if not result.evaluations:
+        return [("time to accuracy", "none: nothing was evaluated, it measures speed alone")]
+    return []
 
 
 def resumed_rows(result: Result) -> list[tuple[str, str]]:
