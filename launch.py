@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import time
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 
 import hydra
-import psutil
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
@@ -27,7 +27,9 @@ from conf.schema import ConfigError, RunConfig
 from tracking.terminal import LastingStream
 
 asked: list[tuple[RunConfig, list[str], list[str]]] = []  # config and overrides of each job; the keys of its study
+refused: list[str] = []  # why a choice is none: Hydra would put words of its own before an error
 multirun = False
+OPTIONAL = ("recipe", "closed")  # the groups that conf/config.yaml names so
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="config")
@@ -36,12 +38,26 @@ def compose(config: DictConfig) -> None:
     global multirun
     hydra_config = HydraConfig.get()
     multirun = hydra_config.mode == RunMode.MULTIRUN
-    params = list(hydra_config.sweeper.get("params") or {})
-    asked.append((OmegaConf.to_object(config), list(hydra_config.overrides.task), params))  # type: ignore[arg-type]
+    params, overrides = list(hydra_config.sweeper.get("params") or {}), list(hydra_config.overrides.task)
+    asked.append((OmegaConf.to_object(config), overrides, params))  # type: ignore[arg-type]
+    if wrong := unknown_choice(hydra_config.runtime.choices, overrides):
+        refused.append(wrong)
+
+
+def unknown_choice(choices: Mapping[str, str | None], overrides: Sequence[str]) -> str | None:
+    """Why a choice of an optional group is none, which Hydra passes over: that is what makes a group optional.
+
+    What follows from other choices, `${model}_${dataset}`, need not be there.
+    """
+    loader = GlobalHydra.instance().config_loader()
+    for group in OPTIONAL:
+        name, options = choices.get(group), ["none", *loader.get_group_options(group)]
+        if any(word.startswith(f"{group}=") for word in overrides) and name not in (None, *options):
+            return refusal.unknown_choice(group, str(name), options)
+    return None
 
 
 def main() -> int:
-    started = time.monotonic() - (time.time() - psutil.Process().create_time())
     if wrong := installation.wrong_system():
         print(f"refused: {wrong}", file=sys.stderr)
         return 2
@@ -58,7 +74,9 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as scratch:
             os.environ["TIMETRIAL_SCRATCH"] = scratch  # where conf/config.yaml sends Hydra's own output folders
             collect()
-        return launch(started) if asked else 0  # nothing is asked by --help or --cfg job
+        if refused:
+            raise ConfigError(refused[0])
+        return launch() if asked else 0  # nothing is asked by --help or --cfg job
     except (ConfigError, HydraException, OmegaConfBaseException) as error:
         print(refusal.explain(error), file=sys.stderr)
         return 2
@@ -84,10 +102,10 @@ def collect() -> None:
             output.flush()
 
 
-def launch(started: float) -> int:
+def launch() -> int:
     """Check every job before any is run, then run them one after the other."""
     from tracking import server
-    from tracking.environment import nvml
+    from tracking.environment import nvml, processes
     from tracking.jobs import ClusterLauncher, Launcher, resume, sweep
     from tracking.stacks import judge_all
     from trainers.stack import worker_command
@@ -110,7 +128,7 @@ def launch(started: float) -> int:
     configs = [job.config for job in jobs if not job.finished]
     elsewhere = config.cluster.kind != "none"
     verdicts = [] if elsewhere else judge_all(configs, gpus)
-    launcher = (ClusterLauncher if elsewhere else Launcher)(config, gpus, worker_command, started)
+    launcher = (ClusterLauncher if elsewhere else Launcher)(config, gpus, worker_command, processes.begun())
     if config.dry_run:
         return launcher.dry_run([job for job in jobs if not job.finished], verdicts)
     launcher.check_jobs(configs, verdicts)

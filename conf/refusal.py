@@ -52,20 +52,20 @@ def _explain(error: Exception) -> str:
         meant = f"did you mean {' or '.join(near)}? ({allowed})." if near else f"{allowed}."
         return f"refused: {key}: there is no such option; {meant} {HELP}"
     if "/" in (choice := getattr(error, "missing_cfg_file", None) or ""):
-        return _unknown_choice(choice, getattr(error, "options", None) or [])
+        group, _, name = choice.rpartition("/")
+        return f"refused: {unknown_choice(group, name, getattr(error, 'options', None) or [])}"
     # What Hydra adds for its developers says nothing about what to do next.
     text = str(error).partition("Config search path:")[0]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"refused: {' '.join(lines)} {HELP}"
 
 
-def _unknown_choice(choice: str, options: Sequence[str]) -> str:
-    """The refusal of a choice of a config group, `model/vg`, of which there are these options."""
-    group, _, name = choice.rpartition("/")
+def unknown_choice(group: str, name: str, options: Sequence[str]) -> str:
+    """Why a choice of a config group, `model=vg`, of which there are these options, is none."""
     allowed = f"allowed: {', '.join(options)}"
     near = difflib.get_close_matches(name, options, n=2, cutoff=0.6)
     meant = f"did you mean {' or '.join(near)}? ({allowed})" if near else allowed
-    return f"refused: {group}={name}: there is no such choice; {meant}. {HELP}"
+    return f"{group}={name}: there is no such choice; {meant}. {HELP}"
 
 
 def groups(known: dict[str, Any]) -> dict[str, None]:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
-import psutil
-
-from tracking.environment import nvml
+from tracking.environment import nvml, processes
 from tracking.jobs import supervise
 from trainers.stack import worker_command
 
 
 def main(folder: Path) -> int:
-    started = time.monotonic() - (time.time() - psutil.Process().create_time())
     if not folder.is_dir():
         print(f"{folder}: is not on this node; runs_dir has to lie on a file system that all nodes share", flush=True)
         return 1
-    return supervise(folder, nvml.visible_gpus(), worker_command, started)
+    return supervise(folder, nvml.visible_gpus(), worker_command, processes.begun())
 
 
 if __name__ == "__main__":

@@ -28,9 +28,9 @@ from tests.tracking.mlflow_server import MlflowServer
 from tracking.server import ENVIRONMENT
 
 KINDS = (
-    kills.KILLS, kills.SYNC_KILLS, new_databases.FIRST_SECONDS, new_databases.AT_ONCE, servers.SERVER,
-    servers.RESTART, foreign_folders.FOREIGN, machine.DISK_FULL, machine.CLOCK, many.SWEEP, many.WRITERS,
-    passwords.PASSWORD,
+    kills.LAUNCHER_KILLS, kills.ALL_KILLS, kills.WORKER_KILLS, kills.SYNC_KILLS, new_databases.FIRST_SECONDS,
+    new_databases.AT_ONCE, servers.SERVER, servers.RESTART, foreign_folders.FOREIGN, machine.DISK_FULL, machine.CLOCK,
+    many.SWEEP, many.WRITERS, passwords.PASSWORD,
 )  # fmt: skip
 LONG_MINUTES = 30.0
 MANY_VARIANTS = 20

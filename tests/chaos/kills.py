@@ -6,7 +6,7 @@ import itertools
 import json
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from tests.chaos.case import Case, Kind, Started
 from tests.commands import events, processes_of
 from tracking.run import run_folder
 
-VICTIMS = ("launcher", "agent", "rank 0", "rank 1", "everything")
+WORKERS = ("agent", "rank 0", "rank 1")
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
 # By phase: the event that begins it, and for how many seconds of it the signal may come.
 PHASES = {
@@ -125,11 +125,12 @@ def play_sync(case: Case) -> None:
     case.compare()
 
 
-# Only the launcher is there while it uploads.
-VARIANTS = [
-    " ".join(names)
-    for names in itertools.product(VICTIMS, SIGNALS, PHASES)
-    if names[0] in ("launcher", "everything") or names[2] != "uploading"
-]
-KILLS = Kind("kill", VARIANTS, play)
+def variants(names: Sequence[str], phases: Iterable[str]) -> list[str]:
+    return [" ".join(words) for words in itertools.product(names, SIGNALS, phases)]
+
+
+# Only the launcher is there while it uploads. A kind for each, so that each comes in every turn.
+LAUNCHER_KILLS = Kind("kill of the launcher", variants(["launcher"], PHASES), play)
+ALL_KILLS = Kind("kill of everything", variants(["everything"], PHASES), play)
+WORKER_KILLS = Kind("kill of the worker", variants(WORKERS, [name for name in PHASES if name != "uploading"]), play)
 SYNC_KILLS = Kind("kill of sync", list(SIGNALS), play_sync)

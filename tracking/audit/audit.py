@@ -7,6 +7,7 @@ for itself which runs count, in which setting, and what their figures are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -127,10 +128,11 @@ def _comparisons(evidence: Evidence, tally: AuditResult) -> None:
             computed = expected[frozenset(names)]
             claimed, numbers = (
                 (pair["factor"], pair["p"], pair["p_corrected"]),
-                (computed.factor, computed.p, computed.corrected),
+                (None if math.isinf(computed.factor) else computed.factor, computed.p, computed.corrected),
             )
             good = all(close(claim, number, near, 1) for claim, number in zip(claimed, numbers, strict=True))
             good &= pair["told_apart"] == computed.told_apart
+            good &= (pair["early"] and tuple(pair["early"].values())) == computed.shares
             good &= pair["so"] == sentences.of_pair(evidence, workload, *names)[0]
             good &= names[0] == computed.better or close(computed.factor, 1.0, near, 1)
             words = f"{' is better than '.join(names)} by factor, p, corrected p {claimed}"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy
+
+from tracking.audit import shares
 
 # Step times are journaled to a tenth of a microsecond: rates computed from them are that coarse.
 EXACT, COARSE = 1e-9, 1e-4
@@ -20,7 +22,9 @@ Moments = tuple[int, float, float | None, float | None]
 class PairTest:
     better: str
     factor: float
+    p_of_means: float | None
     p: float | None
+    shares: shares.Table | None = None  # where they tell more than the means: reached and n of the better, of the other
     corrected: float | None = None
 
     @property
@@ -61,9 +65,8 @@ def pair_of(key: str, first_name: str, first: Observations, second_name: str, se
     if more_is_better(key):
         ahead = float(numpy.mean(first.numbers)) >= float(numpy.mean(second.numbers))
         means = sorted(float(numpy.mean(sample.numbers)) for sample in (first, second))
-        return PairTest(
-            first_name if ahead else second_name, means[1] / means[0], t_test(first.numbers, second.numbers, step(key))
-        )
+        p = t_test(first.numbers, second.numbers, step(key))
+        return PairTest(first_name if ahead else second_name, means[1] / means[0] if means[0] > 0 else math.inf, p, p)
     gaps = [
         float(numpy.mean(worse.early(largest)) - numpy.mean(better.late(largest)))
         for better, worse in ((first, second), (second, first))
@@ -77,7 +80,18 @@ def pair_of(key: str, first_name: str, first: Observations, second_name: str, se
         tail = one_tail(low, high, step(key))
         coin = 0.5 ** (len(first) + len(second))  # the probability that so many runs fall so
         p = min(1.0, 4 * tail if 2 * tail > coin else 2 * coin)
-    return PairTest(first_name if better is first else second_name, factor, p)
+    pair = PairTest(first_name if better is first else second_name, factor, p, p)
+    return with_shares(pair, better, worse) if first.num_short + second.num_short and p is not None else pair
+
+
+def with_shares(pair: PairTest, better: Observations, worse: Observations) -> PairTest:
+    """The pair's p-value by its means or by its shares, each at half the level, where the shares could tell at all."""
+    counts = shares.table(better.numbers, len(better), len(worse.numbers), len(worse), worse.bounds)
+    if pair.p is None or not shares.could_tell(counts):
+        return pair
+    of_shares = shares.p_value(counts)
+    told = counts if of_shares < pair.p else None
+    return replace(pair, p=min(1.0, 2 * min(pair.p, of_shares)), shares=told)
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:

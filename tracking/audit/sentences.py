@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from string import Formatter
 from typing import Any
@@ -13,9 +14,12 @@ from tracking.audit.samples import PairTest, close, marked, moments_of, printed,
 
 MOST_NAMED = 3  # tied settings; a sentence only counts the others
 COST = "cost/to_accuracy_usd"
-OF_LEADERS = {"no run counts", "only setting", "tied", "tied with many", "better than the other", "better than all"}
+OF_LEADERS = {
+    "no run counts", "only setting", "tied", "tied with many", "better than the other", "better than all",
+    "ahead of the other", "ahead of all",
+}  # fmt: skip
 OF_COSTS = {"cost", "without cost"}
-VERDICTS = {"told apart", "not told apart", "one run"}
+VERDICTS = {"told apart", "told apart by shares", "told apart without a factor", "not told apart", "one run"}
 REPEATS = "runs that would tell"
 Record = Mapping[str, Any]
 
@@ -84,7 +88,8 @@ def _leader(evidence: Evidence, title: str, kind: str, values: Record) -> bool:
     pairs = {both: pair for both, pair in evidence.pairs(title).items() if name in both}
     ahead = {both for both, pair in pairs.items() if pair.told_apart and pair.better == name}
     tied = {other for both in pairs.keys() - ahead for other in both - {name}}
-    if kind != _kind(len(pairs), len(tied)) or (values["workload"], values["metric"]) != (title, key):
+    by_factor = all(pair.shares is None and math.isfinite(pair.factor) for pair in pairs.values())
+    if kind != _kind(len(pairs), len(tied), by_factor) or (values["workload"], values["metric"]) != (title, key):
         return False
     good = _is_best(evidence, title, settings, key, values)
     if tied:
@@ -92,18 +97,21 @@ def _leader(evidence: Evidence, title: str, kind: str, values: Record) -> bool:
         good = good and set(listed) == tied and values.get("more", 0) == max(len(listed) - MOST_NAMED, 0)
         return good and len(listed) == len(tied) and values["named"] == ", ".join(listed[:MOST_NAMED])
     if pairs:
+        good = good and values.get("num_others") == len(pairs)
+    if pairs and by_factor:
         factor = min(pair.factor for pair in pairs.values())
-        good = good and values.get("num_others") == len(pairs) and close(values["factor"], factor, _near(key), 1)
+        good = good and close(values["factor"], factor, _near(key), 1)
     return good
 
 
-def _kind(num_pairs: int, num_tied: int) -> str:
-    """Which sentence is due to the best of the settings, by how many others there are and how many are tied."""
+def _kind(num_pairs: int, num_tied: int, by_factor: bool) -> str:
+    """Which sentence is due to the best of the settings, by how many others there are and how many are tied, and by
+    whether it has a factor to each."""
     if not num_pairs:
         return "only setting"
     if num_tied:
         return "tied with many" if num_tied > MOST_NAMED else "tied"
-    return "better than the other" if num_pairs == 1 else "better than all"
+    return f"{'better than' if by_factor else 'ahead of'} {'the other' if num_pairs == 1 else 'all'}"
 
 
 def _known(evidence: Evidence, title: str, key: str) -> list[Labels]:
@@ -173,6 +181,11 @@ def _pair(evidence: Evidence, title: str, pairs: Mapping[frozenset[str], PairTes
         return kind == "one run" and values["few"] == " and of ".join(few)
     if not pair.told_apart:
         return bool(kind == "not told apart")
+    if pair.shares is not None:
+        claimed = tuple(values.get(name) for name in ("reached", "n", "other_reached", "m"))
+        return kind == "told apart by shares" and claimed == pair.shares
+    if math.isinf(pair.factor):
+        return bool(kind == "told apart without a factor")
     return kind == "told apart" and close(values["factor"], pair.factor, _near(key), 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -52,13 +53,13 @@ class StackChoice:
         return ranges.level(freedom, len(self.tested))
 
     def corrected(self, names: frozenset[str]) -> PairTest:
-        """The pair of these names, its p-value corrected for its having been chosen."""
+        """The pair of these names, the p-value of its means corrected for its having been chosen."""
         pair = self.pairs[names]
-        if pair.p is None:
+        if (p := pair.p_of_means) is None:
             return replace(pair, corrected=None)
         if self._shared():
-            return replace(pair, corrected=min(1.0, pair.p * self.num_tests))
-        return replace(pair, corrected=ranges.corrected(pair.p, self.freedom(names), len(self.tested)))
+            return replace(pair, corrected=min(1.0, p * self.num_tests))
+        return replace(pair, corrected=ranges.corrected(p, self.freedom(names), len(self.tested)))
 
     def freedom(self, names: frozenset[str]) -> int:
         return min(len(self.samples[name]) for name in names) - 1
@@ -68,10 +69,12 @@ class StackChoice:
 
 
 def choice_of(evidence: Evidence, workload: str, name: str) -> StackChoice:
-    """Among the settings that are otherwise as the one of this name."""
+    """Among the settings that are otherwise as the one of this name; no pairs where a mean has no factor to another."""
     alike = {name_of(setting): without_stack(setting) for setting in evidence.settings(workload)}
     same = {other for other, family in alike.items() if family == alike.get(name)}
     pairs = {both: pair for both, pair in evidence.pairs(workload).items() if both <= same}
+    if any(math.isinf(pair.factor) for pair in pairs.values()):
+        pairs = {}
     settings = [setting for setting in evidence.settings(workload) if name_of(setting) in same]
     key = evidence.report["metric"]
     samples = {name_of(setting): evidence.sample(workload, setting, key) for setting in settings}

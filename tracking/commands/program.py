@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 from collections.abc import Collection, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
-from typing import Any
 
 from conf import installation, secrets
 from conf.installation import LAUNCH, TRACKING
@@ -26,6 +24,7 @@ from tracking.commands.mlperf import MLPERF
 from tracking.commands.report import REPORT
 from tracking.commands.stacks import STACKS
 from tracking.commands.sync import SYNC
+from tracking.run import documents
 from tracking.terminal import LastingStream
 
 Others = Sequence[tuple[str, str]]  # name and summary of each
@@ -72,7 +71,7 @@ def execute(words: list[str], prog: str = TRACKING, others: Others = ()) -> int:
         print(printable(str(error)), file=sys.stderr)
         return error.exit_code
     if arguments.json:
-        print(json.dumps(finite(answer.document), indent=2, default=str))
+        print(json.dumps(documents.finite(answer.document), indent=2, default=str))
     else:
         answer.show()
     return answer.exit_code
@@ -121,12 +120,3 @@ def make_parser(words: Collection[str], prog: str = TRACKING, others: Others = (
 
 class Formatter(argparse.RawDescriptionHelpFormatter):
     """Leaves the lines of the exit codes as they are."""
-
-
-def finite(value: Any) -> Any:
-    """The value with null for what JSON has no number for: infinity, and what is not a number."""
-    if isinstance(value, dict):
-        return {key: finite(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -12,8 +12,9 @@ from statistics import fmean
 
 from tracking.compare.grouping import DEVICES, Setting, Task
 from tracking.compare.metric_direction import higher_is_better
+from tracking.compare.more_often import Early, p_better
 from tracking.compare.statistics import holm, mean_and_standard_error, olympic_mean, repeats_to_tell, t_test
-from tracking.compare.time_to_event import Times, means, p_sooner
+from tracking.compare.time_to_event import Times, lead, means, p_sooner
 
 ALPHA = 0.05
 POWER = 0.8
@@ -124,13 +125,16 @@ class Comparison:
     """Two settings by one metric: `better` is the one with the better mean; p-values of `statistics.t_test`.
 
     `factor` is how many times better its mean is, 1 at least; p is None where a side has one run. Where runs did not
-    get to their target, all three are as in `time_to_event`.
+    get to their target, all three are as in `time_to_event`, and p is that of `more_often` as well: `early` are the
+    shares that had reached it, where these tell more than the means.
     """
 
     better: Setting
     worse: Setting
     factor: float
+    p_of_means: float | None
     p: float | None
+    early: Early | None = None
     adjusted: float | None = None  # by Holm, over all pairs of the workload
 
     @property
@@ -171,16 +175,11 @@ def compared(first: Setting, second: Setting, key: str) -> Comparison:
     factor = max(high / low, 1.0) if low > 0 else math.inf
     if not first_times.num_missed + second_times.num_missed:
         p = t_test(first_times.reached, second_times.reached, resolution=resolution(key))
-    else:
-        p = p_sooner(better.times(key), worse.times(key), resolution(key))
-        p = None if p is None else min(1.0, 2 * p)
-    return Comparison(better, worse, factor, p)
-
-
-def lead(sooner: Times, later: Times) -> float:
-    """By how much a setting's mean is the lower one, if its misses count as late as they do here."""
-    low, high = means(sooner, later)
-    return high - low
+        return Comparison(better, worse, factor, p, p)
+    sides = better.times(key), worse.times(key)
+    of_means = p_sooner(*sides, resolution(key))
+    of_means = None if of_means is None else min(1.0, 2 * of_means)
+    return Comparison(better, worse, factor, of_means, *p_better(*sides, resolution(key)))
 
 
 def resolution(key: str) -> float:

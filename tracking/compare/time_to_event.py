@@ -124,6 +124,12 @@ def means(sooner: Times, later: Times) -> tuple[float, float]:
     return statistics.fmean(sooner.with_penalty(latest)), statistics.fmean(later.at_least(latest))
 
 
+def lead(sooner: Times, later: Times) -> float:
+    """By how much a setting's mean is the lower one, if its misses count as late as they do here."""
+    low, high = means(sooner, later)
+    return high - low
+
+
 def p_sooner(sooner: Times, later: Times, resolution: float = 0.0) -> float | None:
     """The one-sided p-value for the true mean of `sooner` being the lower one; None where a side has fewer than two
     runs. `resolution` is that of `t_test`."""

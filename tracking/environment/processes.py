@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,6 +38,15 @@ def parse_stat(text: str) -> Process:
     return Process(
         int(pid), name, int(fields[1]), int(fields[3]), int(fields[19]), own, own + waited_user + waited_system
     )
+
+
+def begun() -> float:
+    """When this process was started, by the monotonic clock: the wall clock may have been set since. Now, where the
+    machine does not tell."""
+    with suppress(OSError, ValueError, IndexError):
+        ticks = parse_stat(Path("/proc/self/stat").read_text()).started
+        return time.monotonic() - max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / TICKS_PER_SEC)
+    return time.monotonic()
 
 
 def parse_cpu_sec(text: str, cpus: Collection[int]) -> tuple[float, float]:

@@ -30,7 +30,7 @@ def write(report: Report, folder: Path) -> list[Path]:
         "report.html": html(report),
         "report.md": markdown(report),
         "report.csv": rows(report),
-        "report.json": json.dumps(report.plain(), indent=2) + "\n",
+        "report.json": _json(report.plain()),
     }
     _write_texts(texts, folder)
     for plot in report.plots:
@@ -46,7 +46,7 @@ def write_tables(title: str, tables: Sequence[Table], folder: Path) -> list[Path
     texts = {
         "report.html": _rendered(Report(title, "", [], "", [], [], tables=list(tables)), ""),
         "report.md": "\n\n".join([_title(title), *(table.markdown().strip("\n") for table in tables)]) + "\n",
-        "report.json": json.dumps(document, indent=2) + "\n",
+        "report.json": _json(document),
     }
     _write_texts(texts, folder)
     return [folder / name for name in texts]
@@ -55,6 +55,10 @@ def write_tables(title: str, tables: Sequence[Table], folder: Path) -> list[Path
 def plain_table(table: Table) -> dict[str, Any]:
     """A table as JSON can hold it, with its numbers as they are."""
     return {"title": table.title, "columns": list(table.columns), "rows": table.rows, "note": table.note}
+
+
+def _json(document: Mapping[str, Any]) -> str:
+    return json.dumps(documents.finite(document), indent=2, allow_nan=False) + "\n"
 
 
 def _write_texts(texts: Mapping[str, str], folder: Path) -> None:

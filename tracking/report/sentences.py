@@ -6,6 +6,7 @@ recomputed without reading English.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,10 +28,15 @@ TEMPLATES = {
     "tied with many": LEADER + "the best mean, but it cannot be told apart from {named} and {more} more.",
     "better than the other": LEADER + "better than the only other by a factor of {factor:.3g}.",
     "better than all": LEADER + "better than all {num_others} others by a factor of {factor:.3g} at least.",
+    "ahead of the other": LEADER + "and it is ahead of the only other.",
+    "ahead of all": LEADER + "and it is ahead of all {num_others} others.",
     "cost": "The lowest mean cost to accuracy is {figure} USD (n = {n}{reached}), with {setting}. In every mean are "
     "{num_averaged} of {num_runs} runs, which cost {spent_usd:,.4g} USD together on the clock; " + OTHERS,
     "without cost": "In every mean are {num_averaged} of {num_runs} runs; " + OTHERS,
     "told apart": "{better} is better by a factor of {factor:.3g}",
+    "told apart by shares": "{better} reaches the target more often: {reached} of {n} runs had reached it when the "
+    "first of {worse} was given up, and {other_reached} of {m} of these ever did",
+    "told apart without a factor": "{better} is better",
     "not told apart": "cannot be told apart",
     "one run": "cannot be told apart: one run of {few}; repeat it with other seeds",
     "runs that would tell": "; {num_runs} runs a side would tell",
@@ -88,7 +94,10 @@ def leader(task: str, metric: str, setting: Setting, pairs: Sequence[Comparison]
         if len(tied) > MOST_NAMED:
             return Sentence("tied with many", task, values | {"more": len(tied) - MOST_NAMED})
         return Sentence("tied", task, values)
-    values |= {"num_others": len(pairs), "factor": min(pair.factor for pair in pairs)}
+    values |= {"num_others": len(pairs)}
+    if any(pair.early or math.isinf(pair.factor) for pair in pairs):
+        return Sentence("ahead of all" if len(pairs) > 1 else "ahead of the other", task, values)
+    values |= {"factor": min(pair.factor for pair in pairs)}
     return Sentence("better than all" if len(pairs) > 1 else "better than the other", task, values)
 
 
@@ -112,6 +121,10 @@ def verdict(task: str, metric: str, pair: Comparison) -> Sentence:
     if pair.adjusted is None:
         few = [setting.name for setting in (pair.better, pair.worse) if setting.times(metric).n < 2]
         return Sentence("one run", task, values | {"few": " and of ".join(few)})
+    if pair.told_apart and pair.early:
+        return Sentence("told apart by shares", task, values | vars(pair.early))
+    if pair.told_apart and math.isinf(pair.factor):  # of means of 0 or less
+        return Sentence("told apart without a factor", task, values)
     if pair.told_apart:
         return Sentence("told apart", task, values | {"factor": pair.factor})
     return Sentence("not told apart", task, values)

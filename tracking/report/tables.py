@@ -28,6 +28,7 @@ from tracking.run import evaluations
 MOST_PAIRS = 15  # shown; every pair is in the CSV and JSON
 MISSED_TOO = "Rates, epochs trained and best values are also of runs that missed the target. "
 REACHED = "Reached: the runs that reached the target, with the 95 % interval of the true share."
+SHARES_TOO = "Where runs missed the target, also Fisher's exact test of how many had reached it. "
 WHY_GIVEN_UP = "Runs that missed the target, timed out or diverged count in figures to accuracy."
 FACTS = {"world_size": "devices", "global_batch_size": "global batch", "precision": "precision"}  # beside the axes
 
@@ -129,7 +130,9 @@ def comparison_table(task: Task, metric: str, pairs: Sequence[Comparison]) -> tu
     """Every pair of settings, or each with the best where those are too many to read; and a verdict on every pair."""
     shown = list(pairs)
     note = f"A t-test of {metric} (docs/report.md); Holm's correction over {counted(len(pairs))}."
-    note += f" {REACHED}" if metric in UNTIL_GIVEN_UP else ""
+    if metric in UNTIL_GIVEN_UP:
+        missed = any(setting.given_up for setting in task.settings)
+        note += f" {SHARES_TOO if missed else ''}{REACHED}"
     if len(pairs) > MOST_PAIRS:
         leader = estimates.best(task, metric)
         shown = [pair for pair in pairs if leader in (pair.better, pair.worse)]

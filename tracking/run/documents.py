@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,6 +55,15 @@ def to_json(value: Any) -> str:
     """A dataclass or plain value without the secrets in its texts."""
     plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
     return json.dumps(secrets.redacted(plain), indent=2, allow_nan=False) + "\n"
+
+
+def finite(value: Any) -> Any:
+    """A plain value with null for what JSON has no number for: infinity, and what is not a number."""
+    if isinstance(value, dict):
+        return {key: finite(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_json(path: Path) -> Any:

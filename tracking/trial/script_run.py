@@ -20,7 +20,7 @@ from conf import installation
 from conf.schema import RunConfig
 from conf.secrets import strip_credentials
 from tracking import server
-from tracking.environment import fingerprint
+from tracking.environment import fingerprint, processes
 from tracking.measure import Meter, classify, summary
 from tracking.run import Failure, Journal, Record, Result, documents, failures, headline, run_folder, run_lock
 from tracking.trial.options import Seen, TrialOptions, config_of, params
@@ -172,16 +172,8 @@ def script_folder() -> Path:
 
 
 def since_begin() -> float:
-    """Seconds since this process was started, or since the run before in it has ended.
-
-    (proc(5): field 22 of stat, in clock ticks since boot)
-    """
-    if ENDED:
-        return time.monotonic() - ENDED[0]
-    with suppress(OSError, ValueError, IndexError):
-        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
-    return 0.0
+    """Seconds since this process was started, or since the run before in it has ended."""
+    return time.monotonic() - (ENDED[0] if ENDED else processes.begun())
 
 
 def say(words: str) -> None:

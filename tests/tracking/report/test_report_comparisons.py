@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import html.parser
+import json
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -172,6 +174,47 @@ def test_a_setting_is_not_better_for_losing_its_slow_runs(
     assert not pair.told_apart
     assert "gpus=1: 3 of 6, 19-81 % reached the target" in " ".join(made.warnings)
     assert audit(made.plain(), [tmp_path]).differences == []
+
+
+def test_a_setting_that_reaches_its_target_more_often_is_told_apart_by_that(
+    make: Callable[..., Report], tmp_path: Path
+) -> None:
+    """Six of seven runs get there, and none of the other's; by the means alone that would be nothing."""
+    lost = {"accuracies": (0.1, 0.2, 0.3)}
+    runs = repeated(config={"gpus": 1}, steps=[0.1 + place / 1000 for place in range(6)])
+    runs += [run | {"config": {"gpus": 1, "seed": 99}} for run in repeated(steps=[0.2], **lost)]
+    made = make(runs + repeated(config={"gpus": 2}, steps=[0.2 + place / 1000 for place in range(7)], **lost))
+    (pair,) = [pair for _, pair in made.comparisons]
+    assert (pair.better.name, pair.told_apart) == ("gpus=1", True)
+    assert pair.p_of_means is not None
+    assert pair.p_of_means > 0.05
+    said = sentences.verdict("", made.metric, pair).text
+    assert said.startswith("gpus=1 reaches the target more often: 6 of 7 runs had reached it")
+    assert said.endswith("and 0 of 7 of these ever did")
+    assert "gpus=1, and it is ahead of the only other." in made.answer
+    document = made.plain()
+    assert audit(document, [tmp_path]).differences == []
+    document["comparisons"][0]["early"]["reached"] = 7
+    assert len(audit(document, [tmp_path]).differences) == 1
+
+
+def test_a_report_is_strict_json_also_where_a_mean_has_no_factor_to_another(
+    make: Callable[..., Report], tmp_path: Path
+) -> None:
+    """A mean of nought has none, and a loss that diverged has no mean."""
+    runs = [
+        {"config": {"gpus": gpus, "seed": seed}, "step_sec": 0.1, "losses": losses}
+        for gpus, seed, losses in ((1, 1, (0.0,) * 3), (1, 2, (0.0,) * 3), (2, 1, (4.0,) * 3), (2, 2, (5.0,) * 3),
+                                   (4, 1, (math.nan,) * 3), (4, 2, (math.inf,) * 3))
+    ]  # fmt: skip
+    made = make(runs, metric="eval/loss")
+    page.write(made, tmp_path / "report")
+    text = (tmp_path / "report" / "report.json").read_text()
+    document = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    factors = [pair["factor"] for pair in document["comparisons"]]
+    assert factors == [None]
+    (verdict,) = [record for record in document["sentences"] if record["kind"].startswith(("told", "not told"))]
+    assert "inf" not in verdict["text"]
 
 
 def test_what_differs_beside_the_axis_is_named(make: Callable[..., Report]) -> None:

@@ -116,6 +116,24 @@ def test_a_broken_file_is_named(tmp_path: Path, how: str) -> None:
         JpegReader(CPU, 2).read([good, bad, good])
 
 
+@pytest.mark.parametrize("kind", ["EPS", "TIFF", "PPM", "ICO"])
+def test_pillow_opens_no_other_format_under_a_jpegs_name(tmp_path: Path, kind: str) -> None:
+    """It knows fifty, of which one is read by running Ghostscript."""
+    bad = write(tmp_path / "odd.jpg", picture(32, 32), format=kind)
+    with Image.open(bad) as opened:
+        assert opened.format == kind
+    with pytest.raises(
+        ConfigError, match=r"odd\.jpg cannot be decoded as an image .*allowed: JPEG, PNG, GIF, BMP, WEBP"
+    ):
+        JpegReader(CPU, 1).read([bad])
+
+
+@pytest.mark.parametrize("kind", file.FORMATS)
+def test_what_is_met_under_a_jpegs_name_is_read(tmp_path: Path, kind: str) -> None:
+    path = write(tmp_path / "other.jpg", picture(32, 48), format=kind)
+    assert JpegReader(CPU, 1).read([path]).host_sizes.tolist() == [[32, 48]]
+
+
 def with_header(path: Path, height: int, width: int) -> Path:
     """Change what the file says of its size; the pixels stay few."""
     content = bytearray(path.read_bytes())

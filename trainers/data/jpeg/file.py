@@ -26,6 +26,8 @@ from PIL import Image
 from conf.schema import ConfigError
 from trainers.data.image_limit import MAX_IMAGE_PIXELS, above_limit
 
+# What is met under a JPEG's name. Pillow would open fifty formats, one of them by a program beside it (EPS).
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
 Image.MAX_IMAGE_PIXELS = None  # Pillow would refuse at a limit of its own, which no option here raises
 
 log = logging.getLogger(__name__)
@@ -67,14 +69,14 @@ def decode_file(path: PathLike, max_image_pixels: int = MAX_IMAGE_PIXELS) -> np.
             return image.permute(1, 2, 0).numpy()
     # Of another format under a JPEG's name, as ImageNet holds one, too large, or broken: Pillow tells them apart.
     try:
-        with Image.open(io.BytesIO(content.numpy().tobytes())) as picture:  # reads the header
+        with Image.open(io.BytesIO(content.numpy().tobytes()), formats=FORMATS) as picture:  # reads the header
             if large := above_limit(picture.size[::-1], max_image_pixels):
                 raise ConfigError(f"dataset.path: the file {os.fspath(path)} {large}, or take it out of the dataset")
             return np.array(picture.convert("RGB"))
     except ConfigError:
         raise
     except (OSError, SyntaxError, ValueError) as error:
-        raise _refusal(path, f"cannot be decoded as an image ({error})") from error
+        raise _refusal(path, f"cannot be decoded as an image ({error}; allowed: {', '.join(FORMATS)})") from error
 
 
 def decode_files(
