@@ -24,17 +24,23 @@ VALUE = r"""(?:(?<=\\["'])[^"'\\\n]{6,}|(?<=")(?:[^"\\\n]|\\.){6,}|(?<=')(?:[^'\
 UNLIKE_A_WORD = r"""(?!\d+\b)(?=[^\s,;}"'&<>]*\d|[\w.~+/%-]{20})"""  # it has a digit, or is long
 
 LOOKS = re.compile(
-    r"""(?P<before>://)(?:[^/\s@?\#'"<>]{1,500}|[^/\s@?\#'"<>:]{0,200}:(?!\d{1,5}[/?\#])[^\s@'"<>]{1,500})(?P<after>@)
+    r"""(?P<before>://)(?:[^/\s?\#'"<>]{1,500}|[^/\s@?\#'"<>:]{0,200}:(?!\d{1,5}[/?\#])[^\s@'"<>]{1,500})(?P<after>@)
     |(?P<header>\b(?:Basic|Bearer)\s+)[\w+/.~-]{8,}=*
     |(?P<sent>(?i:\bauthorization\\?["']?\s*[:=]\s*\\?["']?(?:basic|bearer|token|digest|apikey)\s+))[^\s"',]{6,}
     |(?P<cookie>(?i:\b(?:set-)?cookie\\?["']?\s*[:=]\s*\\?["']?)(?=[^\s=]+=))[^\r\n"']{6,}
     |\bgh[pousr]_\w{30,}|\bgithub_pat_\w{30,}|\bglpat-[\w-]{20,}|\bhf_[A-Za-z0-9]{30,}|\bnvapi-[\w-]{20,}
     |\bsk-[\w-]{20,}|\b[rs]k_(?:live|test)_\w{16,}|\bxox[a-z]-[\w-]{10,}|\bAIza[\w-]{35}|\bdckr_pat_[\w-]{20,}
+    |\bapi_org_[A-Za-z0-9]{30,}|\bhv[bs]\.[\w-]{20,}|\bdapi[0-9a-f]{32}\b|\bSG\.[\w-]{16,}\.[\w-]{16,}
+    |\bdp\.[a-z]{2,4}\.[\w.-]{20,}|(?<!\d)\d{8,12}:AA[\w-]{30,}|\bkey-[0-9a-f]{32}\b
     |\bnpm_[A-Za-z0-9]{36}|\bpypi-[\w-]{20,}|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*
-    |(?P<hook>\b(?:hooks\.slack\.com/(?:services|workflows)|discord(?:app)?\.com/api/webhooks)/)[\w/-]{8,}
-    |-----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----[\s\S]*?(?:-----END[ ][A-Z ]*PRIVATE[ ]KEY-----|\Z)
-    |(?P<query>(?:(?<=[?&;])|(?<=u0026))(?i:[\w.%-]{0,60}(?:token|secret|signature|password|passwd|apikey|accesskey)
-        |(?:[\w.%-]{0,60}[._-])?(?:sig|sas|key|pass|pwd|auth|credential|code|jwt)s?)=)[^\s&;\#"'<>\\]{4,}
+    |(?P<hook>\b(?:hooks\.slack\.com/(?:services|workflows)|discord(?:app)?\.com/api/webhooks
+        |webhook\.office\.com/webhookb2)/)[\w/@-]{8,}
+    |-----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY[A-Z ]*-----[\s\S]*?(?:-----END[ ][A-Z ]*PRIVATE[ ]KEY[A-Z ]*-----|\Z)
+    |(?P<signed>\bSignature=)[\w%+/=-]{16,}
+    |(?P<element><(?i:[\w:.-]{0,60}(?:password|passwd|secret|token|api[_-]?key))>)[^<\n]{4,}
+    |(?P<user>(?<![\w-])(?:-u|--user|--proxy-user)(?:["'],\s*["']|[ =]+)["']?[^\s:"'/]{1,100}:)(?!\d+\b)[^\s"'/]{4,}
+    |(?P<query>(?:(?<=[?&;])|(?<=u0026)|(?<=%3[Ff])|(?<=%26))(?i:[\w.%-]{0,60}(?:token|secret|signature|password|passwd|apikey|accesskey)
+        |(?:[\w.%-]{0,60}[._-])?(?:sig|sas|key|pass|pwd|auth|credential|code|jwt)s?)(?:=|%3[Dd]))[^\s&;\#"'<>\\]{4,}
     |(?P<name>\b[A-Z0-9_]*(?:WORDS)S?ASSIGNED)VALUE
     |(?P<short>\b(?:[A-Z0-9]+_)+(?:SHORT)S?ASSIGNED)VALUE
     |(?P<option>(?i:(?<![\w-])[\w.-]{0,60}(?:password|passwd|passphrase|client[_-]?secret|connection[_-]?string

@@ -191,6 +191,17 @@ HIDDEN = {
     "authorization: token aB3xyz9": "authorization: token ***",
     "X-Api-Key: aB3xyz9": "X-Api-Key: ***",
     "https://hooks.slack.com/services/T0/B0/aB3xyz9": "https://hooks.slack.com/services/***",
+    "https://a.webhook.office.com/webhookb2/0a@1b/IncomingWebhook/2c": "https://a.webhook.office.com/webhookb2/***",
+    f"https://api.telegram.org/bot123456789:AA{33 * 'x'}/send": "https://api.telegram.org/bot***/send",
+    f"hvs.{24 * 'a'} dapi{32 * '0'} api_org_{34 * 'a'} SG.{22 * 'a'}.{43 * 'b'} dp.st.prd.{40 * 'a'}": " ".join(
+        5 * ["***"]
+    ),
+    "-----BEGIN PGP PRIVATE KEY BLOCK-----\nlQOY\n-----END PGP PRIVATE KEY BLOCK----- a": "*** a",
+    "AWS4-HMAC-SHA256 Signature=0a1b2c3d4e5f6a7b": "AWS4-HMAC-SHA256 Signature=***",
+    "<user>me</user><password>a b c d</password>": "<user>me</user><password>***</password>",
+    "next=https%3A%2F%2Fa%3Ftoken%3DaB3xyz9%26page%3D2": "next=https%3A%2F%2Fa%3Ftoken%3D***",
+    "curl -u me:aB3xyz9 https://a; docker run -u 1000:100000 x": "curl -u me:*** https://a; docker run -u 1000:100000 x",
+    "https://me:a@b3xyz@host/r": "https://***@host/r",
     "postgresql://me:a/b?c#d9@host/db": "postgresql://***@host/db",
     "http://host:80/a@b": "http://host:80/a@b",
     "refused: stack.env.HF_TOKEN: speaks of a secret": "refused: stack.env.HF_TOKEN: speaks of a secret",
