@@ -200,7 +200,7 @@ HIDDEN = {
     "AWS4-HMAC-SHA256 Signature=0a1b2c3d4e5f6a7b": "AWS4-HMAC-SHA256 Signature=***",
     "<user>me</user><password>a b c d</password>": "<user>me</user><password>***</password>",
     "next=https%3A%2F%2Fa%3Ftoken%3DaB3xyz9%26page%3D2": "next=https%3A%2F%2Fa%3Ftoken%3D***",
-    "curl -u me:aB3xyz9 https://a; docker run -u 1000:100000 x": "curl -u me:*** https://a; docker run -u 1000:100000 x",
+    "curl -u me:aB3xyz9 https://a; docker -u 1000:100000 x": "curl -u me:*** https://a; docker -u 1000:100000 x",
     "https://me:a@b3xyz@host/r": "https://***@host/r",
     "postgresql://me:a/b?c#d9@host/db": "postgresql://***@host/db",
     "http://host:80/a@b": "http://host:80/a@b",
