@@ -23,7 +23,11 @@ from trainers.data.types import (
     ClassificationData,
     Data,
     DetectionData,
+<<<<<<< HEAD
     Grouped,
+=======
+    InTokens,
+>>>>>>> c2a246d (Text in batches of tokens, and the Transformer that translates it)
     Loader,
     Shard,
     Versioned,
@@ -32,7 +36,11 @@ from trainers.data.types import (
 from trainers.ops.batchnorm import average_running_statistics
 
 __all__ = [
+<<<<<<< HEAD
     "Batch", "ClassificationData", "Data", "DetectionData", "Grouped", "Loader", "Shard", "TrialModule", "Versioned",
+=======
+    "Batch", "ClassificationData", "Data", "DetectionData", "InTokens", "Loader", "Shard", "TrialModule", "Versioned",
+>>>>>>> c2a246d (Text in batches of tokens, and the Transformer that translates it)
     "Viewable", "Workload", "bind", "load_workload", "viewed",
 ]  # fmt: skip
 
@@ -81,6 +89,13 @@ class TrialModule(pl.LightningModule):
     def metrics(self) -> dict[str, float]:
         """The metrics over all processes of what was evaluated since the last call; a collective call."""
         raise NotImplementedError
+
+    def flops_per_sample(self) -> float | None:
+        """Model FLOPs of a training step (forward and backward) a sample, where the module states them.
+
+        None has them counted on a small batch, which gives those of all samples where they are of one size.
+        """
+        return None
 
     def predictor(self, batch: Batch) -> tuple[nn.Module, torch.Tensor]:
         """The network as it predicts, and its input out of a batch: what `log_model=true` exports by torch.export.

@@ -134,7 +134,10 @@ class JournalFigures(JournalRun):
         return total
 
     def samples_per_sec(self) -> float | None:
-        """Samples over seconds of all windows but the first two, or where there are no more but the first.
+        return self.per_sec("samples")
+
+    def per_sec(self, *counts: str) -> float | None:
+        """What was counted over seconds of all windows but the first two, or where there are no more but the first.
 
         An epoch took as long as the rank whose windows of it sum up to most.
         """
@@ -144,7 +147,9 @@ class JournalFigures(JournalRun):
         for epoch in {window["epoch_num"] for window in steady}:
             own = [window["rank_ms"] for window in steady if window["epoch_num"] == epoch]
             milliseconds += max(math.fsum(window[rank] for window in own) for rank in range(len(own[0])))
-        return 1e3 * sum(window["samples"] for window in steady) / milliseconds if milliseconds else None
+        if not milliseconds or any(count not in window for window in steady for count in counts):
+            return None
+        return 1e3 * sum(window[count] for window in steady for count in counts) / milliseconds
 
     def samples_per_sec_per_device(self) -> float | None:
         rate, devices = self.samples_per_sec(), self.devices()
@@ -173,6 +178,9 @@ COMPUTED: dict[str, Callable[[JournalFigures], float | None]] = {
     "time/to_accuracy_train_sec": JournalFigures.to_accuracy_train_sec,
     "throughput/samples_per_sec": JournalFigures.samples_per_sec,
     "throughput/samples_per_sec_per_device": JournalFigures.samples_per_sec_per_device,
+    "throughput/tokens_per_sec": lambda run: run.per_sec("source_tokens", "target_tokens"),
+    "throughput/source_tokens_per_sec": lambda run: run.per_sec("source_tokens"),
+    "throughput/target_tokens_per_sec": lambda run: run.per_sec("target_tokens"),
     "throughput/model_flops_utilization": JournalFigures.flops_utilization,
     "cost/to_accuracy_usd": lambda run: run.usd(run.to_accuracy_sec()),
     "cost/usd": lambda run: run.usd(run.timed_sec()),

@@ -8,6 +8,8 @@ RATES = (
     "throughput/samples_per_sec",
     "throughput/samples_per_sec_per_device",
     "throughput/tokens_per_sec",
+    "throughput/source_tokens_per_sec",
+    "throughput/target_tokens_per_sec",
     "throughput/model_flops_utilization",
 )
 COSTS = ("time/", "epochs/", "cost/", "energy/", "memory/", "throughput/step_ms", "throughput/data_wait")

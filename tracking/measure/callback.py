@@ -113,7 +113,7 @@ class TrialCallback(pl.Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: dict[str, Any], batch_idx: int
     ) -> None:
-        self.meter.batch_ready(batch["num_samples"])
+        self.meter.batch_ready(batch["num_samples"], batch.get("num_tokens", ()))
 
     def on_train_batch_end(
         self,

@@ -79,11 +79,14 @@ class Meter:
         """Time steps from now on."""
         self._chunk = Chunk(self._timer.mark())
 
-    def batch_ready(self, samples: int) -> None:
-        """The batch of a step is there, with so many real samples."""
+    def batch_ready(self, samples: int, tokens: tuple[int, ...] = ()) -> None:
+        """The batch of a step is there, with so many real samples, and tokens of source and target where it is text."""
         assert self._chunk is not None
         self._chunk.ready.append(self._timer.mark())
         self._chunk.samples += samples
+        if tokens:
+            before = self._chunk.tokens or (0,) * len(tokens)
+            self._chunk.tokens = tuple(sum(pair) for pair in zip(before, tokens, strict=True))
 
     def step_done(self, loss: torch.Tensor | None, place: int) -> None:
         """A step is launched, the `place`-th of its epoch. Reads the window before the last where one is full."""
@@ -134,8 +137,8 @@ class Meter:
         if chunk is None or not chunk.done:
             return
         own = self._timer.read(chunk)
-        samples = torch.full((1, own.shape[1]), float(chunk.samples), dtype=own.dtype)
-        of_ranks = self.ranks.gather(torch.cat([own, samples]))
+        counts = torch.tensor([chunk.samples, *chunk.tokens], dtype=own.dtype)[:, None].expand(-1, own.shape[1])
+        of_ranks = self.ranks.gather(torch.cat([own, counts]))
         times, waits, losses = of_ranks[:, 0], of_ranks[:, 1], of_ranks[:, 2]
         if self._learning_rate is not None:
             self._check_losses(losses, step - len(chunk.done))
@@ -147,6 +150,7 @@ class Meter:
             tuple(waits.sum(dim=1).tolist()),
             throughput.slowest(times.tolist()),
             throughput.slowest(waits.tolist()),
+            tuple(int(count) for count in of_ranks[:, 4:, 0].sum(dim=0)),
         )
         self.samples += window.samples
         self._read_samples += window.samples
@@ -173,5 +177,6 @@ class Meter:
         self.event("throughput_window", **throughput.written(window))
         logged |= {"train/loss": loss} if math.isfinite(loss) else {}
         logged |= {"throughput/samples_per_sec": window.samples_per_sec} if window.samples else {}
+        logged |= throughput.token_rates([window])
         if logged:
             self._journal.metrics(logged, window.step)

@@ -37,6 +37,7 @@ PEAK_FLOPS: dict[str, dict[str, float]] = {
 }
 
 
+TOKENS = ("source_tokens", "target_tokens")  # keys of a window of text
 NUM_COLD = 2  # The first window is one step, the second what follows it up to the next edge.
 
 
@@ -51,6 +52,7 @@ class Window:
     rank_wait_sec: tuple[float, ...]  # In this part of it the rank's device waited for the loader.
     step_sec: tuple[float, ...]
     wait_sec: tuple[float, ...]
+    tokens: tuple[int, ...] = ()  # of source and target, of all ranks, where samples are sentences
 
     @property
     def seconds(self) -> float:
@@ -84,7 +86,8 @@ def _read(values: Mapping[str, Any]) -> Window:
             " them. Resume it with that version, or start the run anew"
         )
     times = (tuple(1e-3 * value for value in values[key]) for key in keys)
-    return Window(values["step"], values["epoch_num"], values["samples"], *times)
+    tokens = tuple(values[key] for key in TOKENS if key in values)
+    return Window(values["step"], values["epoch_num"], values["samples"], *times, tokens=tokens)
 
 
 def coarse(events: Sequence[Record]) -> list[Window]:
@@ -105,6 +108,7 @@ def written(window: Window) -> dict[str, Any]:
         "wait_ms": window.wait_sec,
     }
     numbers = {"step": window.step, "epoch_num": window.epoch_num, "samples": window.samples}
+    numbers |= dict(zip(TOKENS, window.tokens, strict=False))
     return numbers | {key: [round(1e3 * value, 4) for value in values] for key, values in times.items()}
 
 
@@ -158,6 +162,7 @@ def summarize(windows: Sequence[Window], world_size: int | None) -> dict[str, fl
     figures = {"throughput/samples_per_sec": rate}
     if world_size is not None:
         figures["throughput/samples_per_sec_per_device"] = rate / world_size
+    figures |= token_rates(counted)
     if milliseconds := [1e3 * value for window in counted for value in window.step_sec]:
         figures |= {
             "throughput/step_ms_p50": percentile(milliseconds, 50),
@@ -167,6 +172,19 @@ def summarize(windows: Sequence[Window], world_size: int | None) -> dict[str, fl
     if all(window.rank_wait_sec for window in counted):
         figures["throughput/data_wait_fraction"] = wait_fraction(counted)
     return figures
+
+
+def token_rates(windows: Sequence[Window]) -> dict[str, float]:
+    """Tokens a second of source, of target and of both; empty where samples have none. Padding is not counted."""
+    if not windows or not all(window.tokens for window in windows):
+        return {}
+    seconds = total_sec(windows)
+    source, target = (sum(window.tokens[side] for window in windows) / seconds for side in range(len(TOKENS)))
+    return {
+        "throughput/tokens_per_sec": source + target,
+        "throughput/source_tokens_per_sec": source,
+        "throughput/target_tokens_per_sec": target,
+    }
 
 
 def spread(windows: Sequence[Window]) -> dict[str, float]:

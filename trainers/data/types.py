@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from trainers.data.coco import DetectionEvaluator, IouType
 
 # A batch is a dict of tensors and one int, `num_samples`: how many real samples of this process it holds (the last
-# batch of an epoch is filled up, so that shapes never change, and what fills it has weight zero).
+# batch of an epoch is filled up, so that shapes never change, and what fills it has weight zero). One of text also has
+# `num_tokens`: how many tokens its real samples have, of source and target.
 Batch = dict[str, Any]
 
 
@@ -99,11 +100,28 @@ class Viewable(Protocol):
 
 
 @runtime_checkable
+<<<<<<< HEAD
 class Grouped(Protocol):
     """Data whose training samples come in groups that are never parted; batch sizes are multiples of a group's."""
 
     @property
     def group_size(self) -> int: ...
+=======
+class InTokens(Protocol):
+    """Data whose batches have room for so many tokens, and not for so many samples: `batch_size` counts tokens."""
+
+    @property
+    def num_train(self) -> int: ...  # samples in the training set
+
+    @property
+    def num_eval(self) -> int: ...  # and of an evaluation; 0 where nothing is evaluated
+
+    @property
+    def num_train_tokens(self) -> int: ...  # the room that the training set takes
+
+    @property
+    def longest(self) -> int: ...  # the smallest batch that can be
+>>>>>>> c2a246d (Text in batches of tokens, and the Transformer that translates it)
 
 
 @runtime_checkable

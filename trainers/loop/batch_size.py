@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from conf.schema import ConfigError, RunConfig
+<<<<<<< HEAD
 from trainers.workload import Data, Grouped, Shard
+=======
+from trainers.workload import Data, InTokens, Shard
+>>>>>>> c2a246d (Text in batches of tokens, and the Transformer that translates it)
 
 
 def checked_train_samples(data: Data, config: RunConfig, shard: Shard) -> int:
@@ -11,9 +15,16 @@ def checked_train_samples(data: Data, config: RunConfig, shard: Shard) -> int:
 
     Part of such a batch could only be filler, and warming up on a very large one takes minutes.
     """
+<<<<<<< HEAD
     # A loader's length is known without touching the data; of one process and a group a batch, it counts groups.
     group = group_size(data)
     num_samples = len(data.train_loader(group, config.seed, Shard(0, 1, shard.device))) * group
+=======
+    if isinstance(data, InTokens):
+        return _checked_tokens(data, config)
+    # A loader's length is known without touching the data; of one process and a sample a batch, it counts samples.
+    num_samples = len(data.train_loader(1, config.seed, Shard(0, 1, shard.device)))
+>>>>>>> c2a246d (Text in batches of tokens, and the Transformer that translates it)
     if config.global_batch_size() <= num_samples:
         return num_samples
     most = num_samples // shard.world_size // group * group
@@ -25,8 +36,20 @@ def checked_train_samples(data: Data, config: RunConfig, shard: Shard) -> int:
     )
 
 
+def _checked_tokens(data: InTokens, config: RunConfig) -> int:
+    if config.global_batch_size() > data.num_train_tokens:
+        raise ConfigError(
+            f"batch_size={config.device_batch_size()} on each of {config.world_size()} devices: is in tokens, and"
+            f" larger than the training set of dataset={config.dataset.name}, which has {data.num_train_tokens:,};"
+            " give a smaller one"
+        )
+    return data.num_train
+
+
 def num_eval_samples(data: Data, shard: Shard) -> int:
     """The number of samples that an evaluation goes through; 0 where nothing is evaluated."""
+    if isinstance(data, InTokens):
+        return data.num_eval
     loader = data.eval_loader(1, Shard(0, 1, shard.device))
     return 0 if loader is None else len(loader)
 

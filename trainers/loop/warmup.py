@@ -64,10 +64,12 @@ def untouched(trainer: pl.Trainer, module: TrialModule) -> Iterator[None]:
 
 
 def flops_per_sample(trainer: pl.Trainer, module: TrialModule, batch: Batch) -> float:
-    """Model FLOPs of a training step (forward and backward) a sample, counted by PyTorch's own counter.
+    """Model FLOPs of a training step (forward and backward) a sample, as the module or PyTorch's counter has it.
 
     Call it before compiling: the counter sees the operations of eager mode only.
     """
+    if (stated := module.flops_per_sample()) is not None:
+        return stated
     counter = FlopCounterMode(display=False)
     with untouched(trainer, module), counter, trainer.precision_plugin.train_step_context():
         loss = module.training_step(batch, 0)

@@ -1,0 +1,123 @@
+"""Pairs of sentences as arrays of ids: read from two files, checked line by line, and cached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from conf.schema import ConfigError
+from trainers.data.cached import Arrays, cached_arrays
+from trainers.data.text.lines import read_lines
+from trainers.data.text.vocabulary import UNKNOWN, Vocabulary
+
+FORMAT = 1  # of the cached arrays; raise it when what `_read_side` returns or refuses changes
+MOST_TOKENS = 1024  # A longer line is no sentence: it is left out of training, and refused for evaluation.
+SIDES = ("source", "target")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """N pairs. Ids are without marks; pair i has those from start[i] to start[i + 1] of each side."""
+
+    source: np.ndarray  # int32
+    source_start: np.ndarray  # int64 [N + 1]
+    target: np.ndarray  # int32
+    target_start: np.ndarray  # int64 [N + 1]
+
+    def __len__(self) -> int:
+        return len(self.source_start) - 1
+
+    def lengths(self) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens of each pair's source and target, the mark of the end included: int64 [N] each."""
+        return np.diff(self.source_start) + 1, np.diff(self.target_start) + 1
+
+    def check(self, name: str, vocabulary: Vocabulary) -> None:
+        """Raises ConfigError where an id is not one of the vocabulary."""
+        for side, ids in zip(SIDES, (self.source, self.target), strict=True):
+            if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary.size:
+                raise ConfigError(
+                    f"{name}: an id of the {side} is out of range: they run from {ids.min()} to {ids.max()}, and"
+                    f" {vocabulary.name} has {vocabulary.size}; delete the cached index ($TIMETRIAL_CACHE/text), and it"
+                    " is made anew"
+                )
+
+
+def read_corpus(
+    source: Path, target: Path, vocabulary: Vocabulary, identity: list[Path], all_known: bool, limited: bool
+) -> Corpus:
+    """The pairs of two files of as many lines, each a translation of the other's.
+
+    With `all_known` every piece must be in the vocabulary, with `limited` no line may have more than MOST_TOKENS.
+    `identity` are the files that the vocabulary is made of. The arrays are made once and cached. Raises ConfigError for
+    files that do not fit each other or the vocabulary, and for all that `read_lines` refuses.
+    """
+
+    def make() -> Arrays:
+        sides = [_read_side(path, vocabulary, all_known) for path in (source, target)]
+        _check_counts(source, target, len(sides[0][1]), len(sides[1][1]))
+        return {
+            f"{name}{part}": array
+            for name, (ids, lengths) in zip(SIDES, sides, strict=True)
+            for part, array in (("", ids), ("_start", np.concatenate(([0], lengths.cumsum()))))
+        }
+
+    files = [source, target, *identity]
+    for file in files:
+        if not file.is_file():
+            raise ConfigError(f"{file}: is missing; put the dataset's file in place")
+    corpus = Corpus(**cached_arrays("text", files, f"{all_known}", FORMAT, make))
+    corpus.check(f"{source} and {target}", vocabulary)
+    if limited:
+        _check_longest(corpus, source, target)
+    return corpus
+
+
+def _read_side(path: Path, vocabulary: Vocabulary, all_known: bool) -> tuple[np.ndarray, np.ndarray]:
+    parts = list(_encoded(path, vocabulary, all_known))
+    ids, lengths = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return ids, lengths
+
+
+def _encoded(path: Path, vocabulary: Vocabulary, all_known: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    first = 1
+    for lines in read_lines(path):
+        ids, lengths = vocabulary.encode(lines)
+        ends = lengths.cumsum()
+        unknown = np.flatnonzero(ids == UNKNOWN)
+        if all_known and len(unknown):
+            line = int(np.searchsorted(ends, unknown[0], side="right"))
+            place = int(unknown[0] - ends[line] + lengths[line])
+            raise ConfigError(
+                f"{path}, line {first + line}: its token {place + 1} is not in {vocabulary.name}; put the vocabulary in"
+                " place that the text was cut with"
+            )
+        yield ids, lengths
+        first += len(lines)
+
+
+def _check_counts(source: Path, target: Path, num_source: int, num_target: int) -> None:
+    if num_source != num_target:
+        longer, shorter = (source, target) if num_source > num_target else (target, source)
+        more, less = max(num_source, num_target), min(num_source, num_target)
+        raise ConfigError(
+            f"{longer}, line {less + 1}: has no counterpart: the file has {more:,} lines, and {shorter} has {less:,}; a"
+            " line of either must be the translation of the other's: put the original files in place"
+        )
+
+
+def _check_longest(corpus: Corpus, source: Path, target: Path) -> None:
+    for path, lengths in zip((source, target), corpus.lengths(), strict=True):
+        longest = int(lengths.argmax())
+        if lengths[longest] > MOST_TOKENS:
+            raise ConfigError(
+                f"{path}, line {longest + 1}: has {lengths[longest] - 1:,} tokens, which is no sentence; split it, or"
+                " remove it from the files of both languages"
+            )
+
+
+def plain_lines(path: Path) -> list[str]:
+    """All lines of a file that is small."""
+    return [line for lines in read_lines(path) for line in lines]

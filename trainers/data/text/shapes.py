@@ -1,0 +1,91 @@
+"""The few shapes that batches of sentences have, so that little of them is padding and each is compiled once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+ROWS = 8  # A batch of more rows has a multiple of this, which tensor cores want.
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Pairs whose lengths lie in a rectangle; `source` and `target` are the greatest there, and both are inclusive."""
+
+    least_source: int
+    source: int
+    least_target: int
+    target: int
+
+    def num_rows(self, batch_size: int) -> int:
+        """Sentences in a batch with room for `batch_size` tokens of either language."""
+        rows = batch_size // max(self.source, self.target)
+        return rows if rows <= ROWS else rows // ROWS * ROWS
+
+
+def cells(source: np.ndarray, target: np.ndarray, most: int) -> list[Cell]:
+    """Up to `most` rectangles that hold all pairs, of lengths int64 [N] each, longest first.
+
+    They begin as one. Again and again the cut that saves most padding is made, through either language's length.
+    """
+    counts = np.zeros((int(source.max()) + 1, int(target.max()) + 1), np.int64)
+    np.add.at(counts, (source, target), 1)
+    done = [_shrunk(counts, Cell(0, counts.shape[0] - 1, 0, counts.shape[1] - 1))]
+    cuts = [_best_cut(counts, done[0])]
+    while len(done) < most:
+        place = max(range(len(done)), key=lambda number: cuts[number][0])
+        saved, parts = cuts[place]
+        if saved <= 0:
+            break
+        done[place : place + 1] = parts
+        cuts[place : place + 1] = [_best_cut(counts, part) for part in parts]
+    return sorted(done, key=lambda cell: -(cell.source + cell.target))
+
+
+def cell_of(source: np.ndarray, target: np.ndarray, among: list[Cell]) -> np.ndarray:
+    """Which cell each pair lies in, int64 [N]. Cells do not overlap."""
+    table = np.full((int(source.max()) + 1, int(target.max()) + 1), -1, np.int64)
+    for number, cell in enumerate(among):
+        table[cell.least_source : cell.source + 1, cell.least_target : cell.target + 1] = number
+    places = table[source, target]
+    assert (places >= 0).all()
+    return places
+
+
+def _within(counts: np.ndarray, cell: Cell) -> np.ndarray:
+    within: np.ndarray = counts[cell.least_source : cell.source + 1, cell.least_target : cell.target + 1]
+    return within
+
+
+def _shrunk(counts: np.ndarray, cell: Cell) -> Cell:
+    """The same pairs in the least rectangle."""
+    rows, columns = np.nonzero(_within(counts, cell))
+    return Cell(
+        cell.least_source + int(rows.min()), cell.least_source + int(rows.max()),
+        cell.least_target + int(columns.min()), cell.least_target + int(columns.max()),
+    )  # fmt: skip
+
+
+def _padded(counts: np.ndarray, cell: Cell) -> int:
+    """Tokens of both languages that the cell's pairs take with their padding."""
+    return int(_within(counts, cell).sum()) * (cell.source + cell.target)
+
+
+def _best_cut(counts: np.ndarray, cell: Cell) -> tuple[int, list[Cell]]:
+    """How many padded tokens the best cut through a cell saves, and its two parts, each the least rectangle."""
+    whole = _padded(counts, cell)
+    best: tuple[int, list[Cell]] = (0, [])
+    halves = [
+        (replace(cell, source=cut), replace(cell, least_source=cut + 1))
+        for cut in range(cell.least_source, cell.source)
+    ] + [
+        (replace(cell, target=cut), replace(cell, least_target=cut + 1))
+        for cut in range(cell.least_target, cell.target)
+    ]
+    for pair in halves:
+        if all(_within(counts, half).any() for half in pair):
+            parts = [_shrunk(counts, half) for half in pair]
+            saved = whole - sum(_padded(counts, part) for part in parts)
+            best = max(best, (saved, parts), key=lambda cut: cut[0])
+    return best

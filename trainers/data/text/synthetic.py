@@ -1,0 +1,35 @@
+"""Generated sentences of about the lengths that WMT's English-German ones have, to measure the device without files."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from conf.schema import ConfigError
+from trainers.data.text.corpus import Corpus
+from trainers.data.text.data import TextData, generated
+from trainers.data.text.vocabulary import Numbered, rounded
+
+SIZE = 200_000
+NUM_TOKENS = 33_708  # of the Transformer's vocabulary in MLPerf
+# Byte-pair pieces of a German sentence, their end included: a logarithm's mean and deviation. Their mean of 28 is that
+# of MLPerf v0.7's epoch (1,213 updates of 8 GPUs with room for 13,824 tokens, of 4.5 million pairs, less padding).
+LOGARITHM = (3.13, 0.64)
+RATIO = (-0.03, 0.24)  # likewise of the English length to the German: its median is 0.97
+MOST = 256
+
+
+def synthetic(size: int = SIZE) -> TextData:
+    """`size` pairs of random ids; no accuracy, and so no evaluation. Raises ConfigError for a size below 1."""
+    if size < 1:
+        raise ConfigError(f"dataset.size={size}: must be 1 or more")
+    source, target = lengths(size)
+    corpus: Corpus = generated(source, target, rounded(NUM_TOKENS), 0)
+    return TextData("synthetic", Numbered(rounded(NUM_TOKENS)), corpus, None)
+
+
+def lengths(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens of each sentence's source and target, int64 [size] each, their ends included."""
+    rng = np.random.RandomState(0)
+    target = np.exp(rng.normal(*LOGARITHM, size))
+    source = target * np.exp(rng.normal(*RATIO, size))
+    return tuple(np.clip(side.round(), 2, MOST).astype(np.int64) for side in (source, target))  # type: ignore[return-value]

@@ -1,0 +1,117 @@
+"""Subword vocabularies: from lines of text to ids, and back to text that can be read.
+
+The first four ids are marks. Behind them come the vocabulary's own, and as many that stand for nothing as make their
+number a multiple of eight, which tensor cores want.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from conf.schema import ConfigError
+
+PAD, UNKNOWN, BEGIN, END = range(4)
+NUM_MARKS = 4
+MULTIPLE = 8
+JOIN = "@@"  # ends a piece that is no word's last one, as subword-nmt has it
+
+
+class Vocabulary(Protocol):
+    name: str  # for messages
+    size: int  # the number of ids, marks and what makes it a multiple included
+
+    def encode(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """The ids of all lines one behind the other, int32, and how many each line has, int64; without marks."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids, whatever is among them; marks are left out."""
+        ...
+
+
+def rounded(size: int) -> int:
+    return -(-size // MULTIPLE) * MULTIPLE
+
+
+class PieceList:
+    """Pieces of text that was cut before, as by subword-nmt's byte-pair encoding: words, and parts that end in "@@".
+
+    R. Sennrich et al. 2016, arXiv:1508.07909. Such text was tokenised by Moses' script, which `decode` undoes for
+    `language`.
+    """
+
+    def __init__(self, name: str, pieces: Sequence[str], language: str) -> None:
+        self.name, self.language = name, language
+        self._pieces = list(pieces)
+        self._ids = {piece: NUM_MARKS + place for place, piece in enumerate(self._pieces)}
+        self.size = rounded(NUM_MARKS + len(self._pieces))
+
+    def encode(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        pieces = [line.split() for line in lines]
+        ids = self._ids
+        flat = [ids.get(piece, UNKNOWN) for line in pieces for piece in line]
+        return np.array(flat, np.int32), np.array([len(line) for line in pieces], np.int64)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        last = NUM_MARKS + len(self._pieces)
+        pieces = [self._pieces[number - NUM_MARKS] for number in ids if NUM_MARKS <= number < last]
+        words = f"{' '.join(pieces)} ".replace(f"{JOIN} ", "").split()
+        return str(self._detokenizer.detokenize(words))
+
+    @cached_property
+    def _detokenizer(self) -> Any:
+        from sacremoses import MosesDetokenizer  # Here alone: only text that was tokenised needs it.
+
+        return MosesDetokenizer(lang=self.language)
+
+
+class SentencePiece:
+    """A model of sentencepiece, which cuts plain text: T. Kudo and J. Richardson 2018, arXiv:1808.06226.
+
+    Raises ConfigError for a file that is no such model.
+    """
+
+    def __init__(self, path: Path) -> None:
+        import sentencepiece  # Here alone: other text needs none.
+
+        self.name = str(path)
+        try:
+            self._model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+        except (OSError, RuntimeError) as error:
+            raise ConfigError(
+                f"{path}: is no model of sentencepiece ({str(error).splitlines()[0]}); put the one that belongs to the"
+                " text in place"
+            ) from error
+        self._num = self._model.get_piece_size()
+        self._unknown = self._model.unk_id()
+        self.size = rounded(NUM_MARKS + self._num)
+
+    def encode(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        encoded = self._model.encode(list(lines), num_threads=1)
+        flat = np.array([number for line in encoded for number in line], np.int32)
+        ids = np.where(flat == self._unknown, UNKNOWN, flat + NUM_MARKS).astype(np.int32)
+        return ids, np.array([len(line) for line in encoded], np.int64)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        own = [number - NUM_MARKS for number in ids if NUM_MARKS <= number < NUM_MARKS + self._num]
+        return str(self._model.decode(own))
+
+
+class Numbered:
+    """A vocabulary of generated ids, which stand for nothing."""
+
+    name = "generated ids"
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def encode(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        raise AssertionError("generated ids come of no text")
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return " ".join(map(str, ids))

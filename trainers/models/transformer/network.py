@@ -1,0 +1,212 @@
+"""The Transformer of "Attention is all you need" (A. Vaswani et al. 2017, arXiv:1706.03762), as MLPerf has it.
+
+Layers normalise what goes into them, as in tensor2tensor, and one more normalises what comes out. One matrix embeds
+both languages and gives the logits. Attention has no biases.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from trainers.data.text import PAD
+
+MOST_PLACES = 2048  # tokens that a sentence can have
+SLOWEST = 1e4  # the wave length of a position's slowest sine, in tokens, over 2 pi
+EPSILON = 1e-6  # of the normalisations, as in tensor2tensor
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """`width` of the vectors between layers, `hidden` units of a feed-forward layer."""
+
+    layers: int = 6
+    width: int = 1024
+    hidden: int = 4096
+    heads: int = 16
+    dropout: float = 0.1
+
+
+def positions(num: int, width: int) -> torch.Tensor:
+    """Sines and cosines of each place, float32 [num, width], as tensor2tensor lays them out: all sines first."""
+    rates = torch.exp(torch.arange(width // 2) * (-math.log(SLOWEST) / (width // 2 - 1)))
+    angles = torch.arange(num)[:, None] * rates
+    return torch.cat((angles.sin(), angles.cos()), dim=1)
+
+
+class Attention(nn.Module):
+    """Scaled dot products in several heads. `source` may be `inputs`' own sequence or another."""
+
+    def __init__(self, sizes: Sizes, of_itself: bool) -> None:
+        super().__init__()
+        width = sizes.width
+        self.heads, self.dropout = sizes.heads, sizes.dropout
+        self.parts = nn.Linear(width, 3 * width if of_itself else width, bias=False)
+        self.source_parts = None if of_itself else nn.Linear(width, 2 * width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+
+    def split(self, vectors: torch.Tensor, num: int) -> tuple[torch.Tensor, ...]:
+        """[n, L, num * width] to `num` of [n, heads, L, width / heads]."""
+        return tuple(part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in vectors.chunk(num, dim=2))
+
+    def of_source(self, source: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Keys and values of another sequence [n, S, width]."""
+        assert self.source_parts is not None
+        return self.split(self.source_parts(source), 2)
+
+    def forward(
+        self, inputs: torch.Tensor, mask: torch.Tensor | None, source: tuple[torch.Tensor, ...] | None = None
+    ) -> torch.Tensor:
+        """[n, L, width]; `mask`, bool [n, 1, L or 1, S], is where a token may look; `source` has keys and values."""
+        if source is None:
+            query, key, value = self.split(self.parts(inputs), 3)
+        else:
+            (query,), (key, value) = self.split(self.parts(inputs), 1), source
+        return self.attend(query, key, value, mask)
+
+    def attend(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        dropout = self.dropout if self.training else 0.0
+        seen = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+        attended: torch.Tensor = self.out(seen.transpose(1, 2).flatten(2))
+        return attended
+
+
+class Layer(nn.Module):
+    """Attention to the sequence itself, in a decoder to the source, too, and dense layers; all add to their input."""
+
+    def __init__(self, sizes: Sizes, decodes: bool) -> None:
+        super().__init__()
+        self.own_norm, self.own = nn.LayerNorm(sizes.width, EPSILON), Attention(sizes, of_itself=True)
+        if decodes:
+            self.source_norm, self.source = nn.LayerNorm(sizes.width, EPSILON), Attention(sizes, of_itself=False)
+        self.dense_norm = nn.LayerNorm(sizes.width, EPSILON)
+        self.widen, self.narrow = nn.Linear(sizes.width, sizes.hidden), nn.Linear(sizes.hidden, sizes.width)
+        self.dropout = nn.Dropout(sizes.dropout)
+
+    def dense(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.dropout(F.relu(self.widen(self.dense_norm(x))))
+        added: torch.Tensor = x + self.dropout(self.narrow(hidden))
+        return added
+
+    def forward(
+        self, x: torch.Tensor, mask: torch.Tensor, memory: torch.Tensor | None = None,
+        source_mask: torch.Tensor | None = None,
+    ) -> torch.Tensor:  # fmt: skip
+        x = x + self.dropout(self.own(self.own_norm(x), mask))
+        if memory is not None:
+            source = self.source.of_source(memory)
+            x = x + self.dropout(self.source(self.source_norm(x), source_mask, source))
+        return self.dense(x)
+
+
+class Transformer(nn.Module):
+    """Ids to logits. Sentences may stand one behind the other in a row (trainers.data.text.packing)."""
+
+    places: torch.Tensor
+
+    def __init__(self, num_tokens: int, sizes: Sizes) -> None:
+        super().__init__()
+        self.sizes = sizes
+        self.embedding = nn.Embedding(num_tokens, sizes.width)
+        self.encoder = nn.ModuleList(Layer(sizes, decodes=False) for _ in range(sizes.layers))
+        self.decoder = nn.ModuleList(Layer(sizes, decodes=True) for _ in range(sizes.layers))
+        self.encoder_norm, self.decoder_norm = nn.LayerNorm(sizes.width, EPSILON), nn.LayerNorm(sizes.width, EPSILON)
+        self.dropout = nn.Dropout(sizes.dropout)
+        self.register_buffer("places", positions(MOST_PLACES, sizes.width), persistent=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """As in tensor2tensor: embeddings normal with deviation width ** -0.5, matrices uniform after Glorot."""
+        nn.init.normal_(self.embedding.weight, std=self.sizes.width**-0.5)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                for part in module.weight.split(min(module.weight.shape[0], self.sizes.width)) if (
+                    module.bias is None
+                ) else [module.weight]:  # fmt: skip
+                    nn.init.xavier_uniform_(part)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+    def embed(self, ids: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        vectors = self.embedding(ids) * self.sizes.width**0.5 + self.places[places]
+        embedded: torch.Tensor = self.dropout(vectors)
+        return embedded
+
+    def logits(self, x: torch.Tensor) -> torch.Tensor:
+        return F.linear(self.decoder_norm(x), self.embedding.weight)
+
+    def encode(self, source: torch.Tensor, places: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
+        """What the decoder looks at, [n, S, width], of ids, their places and the numbers of their sentences, [n, S]."""
+        mask = (sentences[:, None, :, None] == sentences[:, None, None, :])  # Padding looks at padding.  # fmt: skip
+        x = self.embed(source, places)
+        for layer in self.encoder:
+            x = layer(x, mask)
+        memory: torch.Tensor = self.encoder_norm(x)
+        return memory
+
+    def forward(
+        self, source: torch.Tensor, inputs: torch.Tensor, source_place: torch.Tensor, source_sentence: torch.Tensor,
+        target_place: torch.Tensor, target_sentence: torch.Tensor,
+    ) -> torch.Tensor:  # fmt: skip
+        """Logits [n, T, tokens] of what follows each of the decoder's `inputs`."""
+        memory = self.encode(source, source_place, source_sentence)
+        own = target_sentence[:, None, :, None]
+        earlier = torch.ones(inputs.shape[1], inputs.shape[1], dtype=torch.bool, device=inputs.device).tril()
+        mask = (own == target_sentence[:, None, None, :]) & earlier
+        # Padding looks at everything: a softmax over nothing would not be a number.
+        source_mask = (own == source_sentence[:, None, None, :]) | (own == 0)
+        x = self.embed(inputs, target_place)
+        for layer in self.decoder:
+            x = layer(x, mask, memory, source_mask)
+        return self.logits(x)
+
+
+def unpacked(ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Places and sentences, int64 [n, L] each, of rows that hold one sentence and padding behind it."""
+    places = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+    return places, (ids != PAD).long()
+
+
+class Decoding:
+    """The decoder one token at a time, of `beam` hypotheses a sentence: implements trainers.ops.beam.Stepper."""
+
+    def __init__(self, network: Transformer, source: torch.Tensor, beam: int) -> None:
+        self._network, self._beam, self._place = network, beam, 0
+        places, sentences = unpacked(source)
+        memory = network.encode(source, places, sentences)
+        self._memory = [layer.source.of_source(memory) for layer in network.decoder]  # type: ignore[operator,union-attr]
+        self._mask = (sentences > 0)[:, None, None, :]
+        self._seen: list[tuple[torch.Tensor, torch.Tensor]] = []  # keys and values of each layer so far
+
+    def step(self, tokens: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """The logarithms of the probabilities of what follows, float32 [n, beam, tokens], of the last ids [n, beam]."""
+        network, num = self._network, len(tokens)
+        places = torch.full_like(tokens, self._place).view(-1, 1)
+        x = network.embed(tokens.reshape(-1, 1), places)
+        for number, layer in enumerate(network.decoder):
+            own: Attention = layer.own  # type: ignore[assignment]
+            query, key, value = own.split(own.parts(layer.own_norm(x)), 3)  # type: ignore[operator]
+            if self._place:
+                key, value = (
+                    torch.cat(pair, dim=2) for pair in zip(self._seen[number], (key, value), strict=True)
+                )  # fmt: skip
+                self._seen[number] = key, value
+            else:
+                self._seen.append((key, value))
+            x = x + own.attend(query, key, value, None)
+            # A sentence's hypotheses look at the same source: they are its queries, and nothing is copied for them.
+            looked = layer.source_norm(x).view(num, self._beam, -1)  # type: ignore[operator]
+            x = x + layer.source(looked, self._mask, self._memory[number]).view_as(x)  # type: ignore[operator]
+            x = layer.dense(x)  # type: ignore[operator]
+        self._place += 1
+        return network.logits(x).float().log_softmax(dim=-1).view(num, self._beam, -1), None
+
+    def reorder(self, rows: torch.Tensor) -> None:
+        """Go on with the hypotheses `rows`, int64 [n * beam]."""
+        self._seen = [(key.index_select(0, rows), value.index_select(0, rows)) for key, value in self._seen]
