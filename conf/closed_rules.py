@@ -14,12 +14,16 @@ CLOSED: Mapping[str, tuple[str, float | None]] = {
     "resnet50": ("imagenet", 0.001),
     "ssd": ("coco", None),
     "maskrcnn": ("coco", 0.02),
+    "transformer": ("wmt", None),
+    "gnmt": ("wmt", None),
 }
 # What makes the network that of the benchmark.
 NETWORKS: Mapping[str, Mapping[str, Any]] = {
     "resnet50": {"depth": 50},
     "ssd": {"backbone": "resnet34", "width": 1.0},
     "maskrcnn": {"backbone": "resnet50", "channels": 256},
+    "transformer": {"layers": 6, "width": 1024, "hidden": 4096, "heads": 16, "epsilon": 1e-9},
+    "gnmt": {"layers": 4, "width": 1024},
 }
 END_LEARNING_RATE = 1e-4
 BASE_WEIGHT_DECAY = 1e-4
@@ -54,6 +58,8 @@ def rules(config: RunConfig) -> list[tuple[str, Any, bool, str]]:
     hparams, hparam = config.model.hparams, "model.hparams."
     network = NETWORKS[config.model.name]
     limits = [(hparam + key, hparams.get(key), hparams.get(key) == value, str(value)) for key, value in network.items()]
+    if config.model.name in ("transformer", "gnmt"):
+        return limits
     if config.model.name == "resnet50":
         decay, end = config.model.optimizer.weight_decay, hparams.get("end_learning_rate")
         power = hparams.get("decay_power")

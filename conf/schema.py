@@ -54,7 +54,7 @@ class OptimizerConfig:
 class ModelConfig:
     name: str = REQUIRED  # what runs and reports show
     workload: str = REQUIRED  # package.module:NAME of a trainers.workload.Workload
-    batch_size: int = REQUIRED  # type: ignore[assignment]  # samples a device and step; the root's batch_size overrides
+    batch_size: int = REQUIRED  # type: ignore[assignment]  # samples, or of text tokens, a device and step
     metrics: dict[str, list[float]] = field(default_factory=dict)  # metric: [lowest, highest possible value]
     # dataset: {metric: value}, all to be reached: 0.9, or "<=3.28" where less is better. (OmegaConf cannot merge what
     # is typed deeper than this.)
@@ -68,7 +68,7 @@ class DatasetConfig:
     name: str = REQUIRED  # one of those in the model's targets
     path: str | None = None  # folder of the files, for datasets that are read from disk
     download: bool | None = None  # fetch the files into path where they are missing and the network allows
-    size: int | None = None  # number of training images or ratings, for datasets that are generated
+    size: int | None = None  # number of training samples, for datasets that are generated
     num_classes: int | None = None  # classes of synthetic data; default: 1,000 as ImageNet, 80 as COCO
     num_objects: int | None = None  # room for objects in an image of synthetic data; default: 96, COCO's most
     year: int | None = None  # 2014 or 2017, for COCO where path holds both
@@ -164,7 +164,7 @@ class RunConfig:
     target_set: str = ""  # file of conf/target_set: MLPerf's closed division; empty: the open one
     stop_at_target: bool = True  # false: train all epochs and only note when the target was reached
     max_epochs: int | None = None  # default: the length of the model's schedule
-    batch_size: int | None = None  # samples a device and step; default: the model's
+    batch_size: int | None = None  # samples, or of text tokens, a device and step; default: the model's
     limit_train_batches: int | None = None  # steps an epoch, for a quick look
     compile: bool | None = None  # torch.compile the model; default: on GPUs only
     # exchange gradients during the backward pass, not after it; default: true, but false over NVLink

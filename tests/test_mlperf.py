@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,23 @@ def test_with_a_target_set_it_is_of_the_closed_division(runs: dict[str, Launched
     assert complaints(written(tmp_path / "closed.log", reached(lines))) == []
     (complaint,) = complaints(written(tmp_path / "missed.log", lines))
     assert complaint.startswith("Failed checks for eval_accuracy")
+
+
+@pytest.mark.parametrize("model", ["transformer", "gnmt"])
+def test_the_checker_takes_translators_logs_with_a_fraction_of_bleu(
+    runs: dict[str, Launched], model: str, tmp_path: Path
+) -> None:
+    """Of the events of another run, since only the options and the metric are a translator's own."""
+    config = checks.check_run(composed([f"model={model}", "dataset=wmt", *CLOSED]), EIGHT_GPUS)
+    events = journal.events(runs["ssd"].folder / run_folder.JOURNAL)
+    for bleu, failures in ((26.5, 0), (23.9, 1)):
+        evaluated = [
+            replace(event, values={**event.values, "metrics": {"bleu": bleu}}) if event.key == "eval_accuracy" else event
+            for event in events
+        ]
+        lines = content("\n".join(mlperf.lines(config, evaluated, {})))
+        assert [line["value"] for line in lines if line["key"] == "eval_accuracy"] == [bleu / 100]
+        assert len(complaints(written(tmp_path / "translator.log", lines))) == failures
 
 
 def reached(lines: Sequence[Line]) -> list[Line]:

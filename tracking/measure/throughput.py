@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -86,8 +86,8 @@ def _read(values: Mapping[str, Any]) -> Window:
             " them. Resume it with that version, or start the run anew"
         )
     times = (tuple(1e-3 * value for value in values[key]) for key in keys)
-    tokens = tuple(values[key] for key in TOKENS if key in values)
-    return Window(values["step"], values["epoch_num"], values["samples"], *times, tokens=tokens)
+    window = Window(values["step"], values["epoch_num"], values["samples"], *times)
+    return replace(window, tokens=tuple(values[key] for key in TOKENS if key in values))
 
 
 def coarse(events: Sequence[Record]) -> list[Window]:

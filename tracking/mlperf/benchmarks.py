@@ -6,7 +6,7 @@ The keys are of mlperf_logging.mllog.constants, version 0.7 of the rules.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from conf.schema import RunConfig
@@ -17,12 +17,14 @@ Values = Mapping[str, Any]
 @dataclass(frozen=True)
 class Benchmark:
     """`hyperparameters(config, steps)` gives the keys of the closed division, of a run of so many steps an epoch, with
-    None where the configuration does not say it; `accuracy(metrics)` the value of an evaluation, or None for none.
+    None where the configuration does not say it; `accuracy(metrics)` the value of an evaluation, or None for none;
+    `metadata` what else a key says.
     """
 
     name: str
     hyperparameters: Callable[[RunConfig, int], Values]
     accuracy: Callable[[Mapping[str, float]], Any]
+    metadata: Mapping[str, Values] = field(default_factory=dict)
 
 
 def benchmark_of(config: RunConfig) -> Benchmark | None:
@@ -77,14 +79,57 @@ def _warm_up(config: RunConfig) -> dict[str, Any]:
     }
 
 
+def _transformer(config: RunConfig, steps: int) -> Values:
+    hparams = config.model.hparams
+    betas = hparams.get("betas") or [None, None]
+    return {
+        "opt_name": "adam",
+        "opt_base_learning_rate": config.learning_rate(),
+        "opt_learning_rate_warmup_steps": hparams.get("warmup_steps"),
+        "opt_adam_beta_1": betas[0],
+        "opt_adam_beta_2": betas[1],
+        "opt_adam_epsilon": hparams.get("epsilon"),
+        "max_sequence_length": hparams.get("max_length"),
+    }
+
+
+def _gnmt(config: RunConfig, steps: int) -> Values:
+    hparams = config.model.hparams
+    values: dict[str, Any] = {
+        "opt_base_learning_rate": config.learning_rate(),
+        "opt_learning_rate_alt_decay_func": True,
+        "opt_learning_rate_decay_factor": 0.5,
+        "opt_learning_rate_alt_warmup_func": True,
+        "opt_learning_rate_warmup_steps": hparams.get("warmup_steps"),
+        "max_sequence_length": hparams.get("max_length"),
+    }
+    num_decays, remain = hparams.get("num_decays"), hparams.get("remain")
+    if num_decays and remain is not None:  # as in trainers.models.gnmt.schedule
+        num_steps = hparams["epochs"] * steps
+        values |= {
+            "opt_learning_rate_decay_steps": num_decays,
+            "opt_learning_rate_remain_steps": int(num_steps * remain),
+            "opt_learning_rate_decay_interval": max(1, (num_steps - int(num_steps * remain)) // num_decays),
+        }
+    return values
+
+
+def _fraction(metrics: Mapping[str, float]) -> Any:
+    """BLEU as MLPerf has it, 0 to 1."""
+    return metrics["bleu"] / 100 if "bleu" in metrics else None
+
+
 def _boxes_and_masks(metrics: Mapping[str, float]) -> Any:
     if not {"box_map", "mask_map"} <= metrics.keys():
         return None
     return {"BBOX": metrics["box_map"], "SEGM": metrics["mask_map"]}
 
 
+LONGER = {"max_sequence_length": {"method": "discard"}}  # what becomes of longer sentences
 BENCHMARKS: Mapping[str, Benchmark] = {
     "trainers.models.resnet:WORKLOAD": Benchmark("resnet", _resnet, lambda metrics: metrics.get("accuracy")),
     "trainers.models.ssd:WORKLOAD": Benchmark("ssd", _ssd, lambda metrics: metrics.get("box_map")),
     "trainers.models.maskrcnn:WORKLOAD": Benchmark("maskrcnn", _mask_rcnn, _boxes_and_masks),
+    "trainers.models.transformer:WORKLOAD": Benchmark("transformer", _transformer, _fraction, LONGER),
+    "trainers.models.gnmt:WORKLOAD": Benchmark("gnmt", _gnmt, _fraction, LONGER),
 }

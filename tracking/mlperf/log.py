@@ -91,7 +91,7 @@ def _entries(
     hyperparameters = benchmark.hyperparameters(config, int(start.values["num_batches"]))
     for key, value in {"global_batch_size": config.global_batch_size(), "seed": config.seed, **hyperparameters}.items():
         if value is not None:
-            yield key, value, {}, start
+            yield key, value, benchmark.metadata.get(key, {}), start
     for event in until_target(events, config.targets()):
         if event.key in COUNTS:
             yield event.key, int(event.value or 0), {}, event

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -143,3 +144,13 @@ def test_utilization_is_absent_where_the_peak_is_unknown() -> None:
     assert known == pytest.approx(2.34e14 / (2 * 989.4e12))
     assert throughput.model_flops_utilization(2.34e9, 100_000, "NVIDIA GeForce 9999", 1, "bf16") is None
     assert throughput.model_flops_utilization(2.34e9, 100_000, "Tesla T4", 1, "bf16") is None
+
+
+def test_tokens_are_of_source_target_and_both_and_absent_where_samples_have_none() -> None:
+    windows = [replace(window(8, 1.0), tokens=(900, 900)), *[replace(window(8, 0.5, 0.5), tokens=(30, 20))] * 3]
+    figures = throughput.summarize(windows, 1)
+    rates = [figures[f"throughput/{side}tokens_per_sec"] for side in ("", "source_", "target_")]
+    assert rates == pytest.approx([50.0, 30.0, 20.0])
+    assert not [key for key in throughput.summarize([window(8, 1.0)] * 4, 1) if "tokens" in key]
+    record = Record("event", 0, 0.0, key="throughput_window", values=throughput.written(windows[1]))
+    assert throughput.recorded([record]) == [windows[1]]

@@ -1,0 +1,125 @@
+"""Training of GNMT: Adam with clipped gradients, an exponential warm-up and halvings at the end, smoothed labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from trainers.data.text import TextData, TextView, numbers, synthetic, wmt
+from trainers.models.gnmt.network import Decoding, Gnmt, Sizes, attend, classified_loss
+from trainers.models.gnmt.schedule import HalvingSchedule
+from trainers.models.schedule import is_count, require
+from trainers.models.translator import Translator
+from trainers.ops.beam import Scoring
+from trainers.workload import Batch, Workload
+
+
+class GnmtTranslator(Translator):
+    """`epochs` epochs of Adam; its rate is HalvingSchedule's. Raises ConfigError for sizes that cannot be.
+
+    Training pairs of up to `max_length` tokens are in batches of about one length. The norm of all gradients is at most
+    `clip_norm`.
+    """
+
+    def __init__(
+        self,
+        data: TextData,
+        learning_rate: float,
+        weight_decay: float,
+        epochs: int,
+        warmup_steps: int = 200,
+        remain: float = 0.666,
+        num_decays: int = 4,
+        max_length: int = 50,
+        layers: int = 4,
+        width: int = 1024,
+        dropout: float = 0.2,
+        label_smoothing: float = 0.1,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-8,
+        clip_norm: float = 5.0,
+        beam: int = 5,
+        alpha: float = 0.6,
+        coverage: float = 0.1,
+        extra_length: int = 50,
+    ) -> None:
+        super().__init__(data, beam, Scoring(alpha, coverage), extra_length)
+        for name, value in {"epochs": epochs, "width": width}.items():
+            require(name, value, is_count(value) and value >= 1, "a whole number, 1 or more")
+        require("layers", layers, is_count(layers) and layers >= 2, "a whole number, 2 or more")
+        for name, value in {"warmup_steps": warmup_steps, "num_decays": num_decays}.items():
+            require(name, value, is_count(value), "a whole number, 0 or more")
+        require("remain", remain, 0 <= remain <= 1, "a share of all steps, 0 to 1")
+        require("max_length", max_length, is_count(max_length) and max_length >= 2, "a whole number, 2 or more")
+        require("dropout", dropout, 0 <= dropout < 1, "from 0 to below 1")
+        require("label_smoothing", label_smoothing, 0 <= label_smoothing < 1, "from 0 to below 1")
+        require("clip_norm", clip_norm, clip_norm > 0, "a norm above 0")
+        self.learning_rate, self.weight_decay, self.max_epochs = learning_rate, weight_decay, epochs
+        self.warmup_steps, self.remain, self.num_decays = warmup_steps, remain, num_decays
+        self.label_smoothing, self.clip_norm = label_smoothing, clip_norm
+        self.betas, self.epsilon = tuple(betas), epsilon
+        self.view = TextView(max_length)
+        self.net = Gnmt(data.num_tokens, Sizes(layers, width, dropout))
+        self._loss = classified_loss
+        self._mean_lengths = data.viewed(self.view).mean_lengths()
+
+    def compile_hot_path(self) -> None:
+        """Compile attention and loss, for all shapes at once; the LSTMs are cuDNN's, at which the compiler breaks.
+
+        As CUDA graphs each of many shapes would hold memory of its own, for few kernels beside the LSTMs'.
+        """
+        self._loss = torch.compile(classified_loss, dynamic=True)
+        self.net.attention.attend = torch.compile(attend, dynamic=True)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(
+            self.parameters(), lr=self.learning_rate, betas=self.betas, eps=self.epsilon,  # type: ignore[arg-type]
+            weight_decay=self.weight_decay, fused=True,
+        )  # fmt: skip
+
+    def configure_gradient_clipping(self, optimizer: Any, gradient_clip_val: Any = None, *_: Any, **__: Any) -> None:
+        """Clip by the norm of all gradients, without the host's knowing it."""
+        norm = nn.utils.get_total_norm([p.grad for p in self.parameters() if p.grad is not None])
+        scaler = getattr(self.trainer.precision_plugin, "scaler", None)
+        if scaler is not None:  # A fused optimizer is given scaled gradients, and divides them itself.
+            norm = norm / scaler._get_scale_async()
+        nn.utils.clip_grads_with_norm_(self.parameters(), self.clip_norm, norm)
+
+    def schedule(self, num_steps: int) -> HalvingSchedule:
+        return HalvingSchedule(self.learning_rate, self.warmup_steps, self.remain, self.num_decays, num_steps)
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        num_batches = int(self.trainer.num_training_batches)
+        rate = self.schedule(self.max_epochs * num_batches).at(self.trainer.current_epoch * num_batches + batch_idx)
+        for optimizer in self.trainer.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+
+    def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
+        x = self.net(batch["source"], batch["inputs"])
+        return self._loss(self.net.classifier, x, batch["labels"], batch["weights"], self.label_smoothing)
+
+    def stepper(self, source: torch.Tensor, beam: int) -> Decoding:
+        return Decoding(self.net, source)
+
+    def flops_per_sample(self) -> float:
+        """Three times the forward pass's, of a pair's own tokens, without padding."""
+        return 3 * forward_flops(self.net.sizes, self.net.embedding.num_embeddings, self._mean_lengths)
+
+
+def forward_flops(sizes: Sizes, num_tokens: int, lengths: tuple[float, ...]) -> float:
+    """FLOPs of a pair, of means of S, T, S * S, S * T and T * T, of which it has S source and T target tokens.
+
+    A multiplication with an addition counts as two. An LSTM's step has 8 * width * (inputs + width) of them.
+    """
+    source, target, _, source_target, _ = lengths
+    width, square = sizes.width, sizes.width**2
+    of_source = (2 * 16 + 24 + 16 * (sizes.layers - 2) + 2) * square
+    of_target = (16 + 24 * (sizes.layers - 1) + 2) * square + 2 * width * num_tokens
+    return source * of_source + target * of_target + 4 * width * source_target
+
+
+DATA: Any = {"numbers": numbers, "wmt": wmt, "synthetic": synthetic}
+WORKLOAD = Workload(module=GnmtTranslator, data=DATA, unit="sentences")
