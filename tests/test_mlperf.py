@@ -99,7 +99,9 @@ def test_the_checker_takes_translators_logs_with_a_fraction_of_bleu(
     events = journal.events(runs["ssd"].folder / run_folder.JOURNAL)
     for bleu, failures in ((26.5, 0), (23.9, 1)):
         evaluated = [
-            replace(event, values={**event.values, "metrics": {"bleu": bleu}}) if event.key == "eval_accuracy" else event
+            replace(event, values={**event.values, "metrics": {"bleu": bleu}})
+            if event.key == "eval_accuracy"
+            else event
             for event in events
         ]
         lines = content("\n".join(mlperf.lines(config, evaluated, {})))

@@ -23,11 +23,8 @@ from trainers.data.types import (
     ClassificationData,
     Data,
     DetectionData,
-<<<<<<< HEAD
     Grouped,
-=======
     InTokens,
->>>>>>> c2a246d (Text in batches of tokens, and the Transformer that translates it)
     Loader,
     Shard,
     Versioned,
@@ -36,11 +33,8 @@ from trainers.data.types import (
 from trainers.ops.batchnorm import average_running_statistics
 
 __all__ = [
-<<<<<<< HEAD
-    "Batch", "ClassificationData", "Data", "DetectionData", "Grouped", "Loader", "Shard", "TrialModule", "Versioned",
-=======
-    "Batch", "ClassificationData", "Data", "DetectionData", "InTokens", "Loader", "Shard", "TrialModule", "Versioned",
->>>>>>> c2a246d (Text in batches of tokens, and the Transformer that translates it)
+    "Batch", "ClassificationData", "Data", "DetectionData", "Grouped", "InTokens", "Loader", "Shard", "TrialModule",
+    "Versioned",
     "Viewable", "Workload", "bind", "load_workload", "viewed",
 ]  # fmt: skip
 

@@ -100,13 +100,14 @@ class Viewable(Protocol):
 
 
 @runtime_checkable
-<<<<<<< HEAD
 class Grouped(Protocol):
     """Data whose training samples come in groups that are never parted; batch sizes are multiples of a group's."""
 
     @property
     def group_size(self) -> int: ...
-=======
+
+
+@runtime_checkable
 class InTokens(Protocol):
     """Data whose batches have room for so many tokens, and not for so many samples: `batch_size` counts tokens."""
 
@@ -121,7 +122,6 @@ class InTokens(Protocol):
 
     @property
     def longest(self) -> int: ...  # the smallest batch that can be
->>>>>>> c2a246d (Text in batches of tokens, and the Transformer that translates it)
 
 
 @runtime_checkable

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from conf.schema import ConfigError, RunConfig
-<<<<<<< HEAD
-from trainers.workload import Data, Grouped, Shard
-=======
-from trainers.workload import Data, InTokens, Shard
->>>>>>> c2a246d (Text in batches of tokens, and the Transformer that translates it)
+from trainers.workload import Data, Grouped, InTokens, Shard
 
 
 def checked_train_samples(data: Data, config: RunConfig, shard: Shard) -> int:
@@ -15,16 +11,11 @@ def checked_train_samples(data: Data, config: RunConfig, shard: Shard) -> int:
 
     Part of such a batch could only be filler, and warming up on a very large one takes minutes.
     """
-<<<<<<< HEAD
+    if isinstance(data, InTokens):
+        return _checked_tokens(data, config)
     # A loader's length is known without touching the data; of one process and a group a batch, it counts groups.
     group = group_size(data)
     num_samples = len(data.train_loader(group, config.seed, Shard(0, 1, shard.device))) * group
-=======
-    if isinstance(data, InTokens):
-        return _checked_tokens(data, config)
-    # A loader's length is known without touching the data; of one process and a sample a batch, it counts samples.
-    num_samples = len(data.train_loader(1, config.seed, Shard(0, 1, shard.device)))
->>>>>>> c2a246d (Text in batches of tokens, and the Transformer that translates it)
     if config.global_batch_size() <= num_samples:
         return num_samples
     most = num_samples // shard.world_size // group * group

@@ -8,12 +8,8 @@ from contextlib import contextmanager
 
 import torch
 
-<<<<<<< HEAD
 from trainers.loop.batch_size import group_size
-from trainers.workload import Data, TrialModule
-=======
 from trainers.workload import Data, InTokens, TrialModule
->>>>>>> c2a246d (Text in batches of tokens, and the Transformer that translates it)
 
 PROBE = 2  # A second try has twice as many samples, and the difference is what a sample takes.
 USABLE = 0.9  # The rest of the device's memory is the allocator's waste and what others hold.
@@ -40,22 +36,14 @@ def naming_the_batch_that_fits(
 
 def batch_that_fits(module: TrialModule, data: Data, device: torch.device, context: Callable[[], object]) -> int:
     """An estimate, from the peaks of two small training steps on this process alone; not compiled, which takes less."""
-<<<<<<< HEAD
     group = group_size(data)
-    probe = PROBE * group
-=======
-    probe = PROBE * (data.longest if isinstance(data, InTokens) else 1)
->>>>>>> c2a246d (Text in batches of tokens, and the Transformer that translates it)
+    probe = PROBE * (data.longest if isinstance(data, InTokens) else group)
     peaks = [_peak(module, data, size, device, context) for size in (probe, 2 * probe)]
     of_a_sample = (peaks[1] - peaks[0]) / probe
     total = torch.cuda.get_device_properties(device).total_memory
     fits = int((USABLE * total - (peaks[0] - probe * of_a_sample)) / max(of_a_sample, 1))
-<<<<<<< HEAD
     multiple = group * (8 if fits >= 8 * group else 1)
     return max(0, fits // multiple * multiple)
-=======
-    return max(0, fits if fits < 8 else fits // 8 * 8)
->>>>>>> c2a246d (Text in batches of tokens, and the Transformer that translates it)
 
 
 def _peak(module: TrialModule, data: Data, batch_size: int, device: torch.device, context: Callable[[], object]) -> int:

@@ -22,22 +22,14 @@ def cached_arrays(room: str, files: Sequence[Path], settings: str, version: int,
     """What `make()` returns, from the cache's folder `room`, or into it where it can be written.
 
     It is made anew where one of the files that it is made of has another size or time, or `version` of `make` changes.
-<<<<<<< HEAD
     `settings` say what else it depends on; it may depend on no file.
-=======
-    `settings` say what else it depends on.
->>>>>>> c2a246d (Text in batches of tokens, and the Transformer that translates it)
     """
     stats = [file.stat() for file in files]
     state = "-".join([str(version), *(f"{stat.st_size}-{stat.st_mtime_ns}" for stat in stats)])
     if len(files) > 1:  # or the name would be too long
         state = hashlib.sha256(state.encode()).hexdigest()[:16]
     source = hashlib.sha256("|".join([*map(str, files), settings]).encode()).hexdigest()[:16]
-<<<<<<< HEAD
     parent = cache() / room / f"{files[0].stem if files else 'made'}-{source}"
-=======
-    parent = cache() / room / f"{files[0].stem}-{source}"
->>>>>>> c2a246d (Text in batches of tokens, and the Transformer that translates it)
     if (arrays := _load(parent / state)) is not None:
         return arrays
     try:

@@ -23,11 +23,7 @@ from trainers.data.image_limit import MAX_IMAGE_PIXELS
 
 Split = Literal["train", "val"]
 
-<<<<<<< HEAD
 FORMAT = 2  # the cached arrays' version; raise it when what `read_annotations` returns or refuses changes
-=======
-FORMAT = 2  # of the cached arrays; raise it when what `read_annotations` returns or refuses changes
->>>>>>> c2a246d (Text in batches of tokens, and the Transformer that translates it)
 NUM_NAMED = 3  # missing images that an error names
 
 
