@@ -9,6 +9,7 @@ import torch
 from trainers.data.text import BEGIN, END, PAD, BleuCounter, TextData
 from trainers.models.schedule import is_count, require
 from trainers.ops.beam import Scoring, Stepper, beam_search
+from trainers.ops.distributed_sum import DistributedSum
 from trainers.workload import Batch, TrialModule
 
 
@@ -52,4 +53,6 @@ class Translator(TrialModule):
                     references.append(text)
                     hypotheses.append(self.vocabulary.decode(hypothesis))
         self._translated.clear()
-        return {"bleu": self._bleu.over_processes(hypotheses, references, self.device)}
+        total = DistributedSum()
+        total.add(self._bleu.counts(hypotheses, references).to(self.device))
+        return {"bleu": self._bleu.value(total.reduce())}

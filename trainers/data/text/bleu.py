@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 import torch
 
-from trainers.ops.distributed_sum import DistributedSum
-
 ORDER = 4
 
 
@@ -38,9 +36,3 @@ class BleuCounter:
             whole[:ORDER], whole[ORDER : 2 * ORDER], whole[-2], whole[-1], smooth_method="exp"
         )
         return float(score.score)
-
-    def over_processes(self, hypotheses: Sequence[str], references: Sequence[str], device: torch.device) -> float:
-        """BLEU of what all processes translated; a collective call."""
-        total = DistributedSum()
-        total.add(self.counts(hypotheses, references).to(device))
-        return self.value(total.reduce())
