@@ -42,7 +42,8 @@ def summarize(events: Sequence[Record], targets: Mapping[str, Target]) -> dict[s
     """The `time/*`, `resume/*`, `epochs/*` and `target_reached` metrics of a run, as far as it came.
 
     `events` are in the order they happened. There is no `time/to_accuracy*` where the target was missed or the run was
-    resumed, and no `target_reached` where the run has no target. A run that missed has `time/censored_sec`.
+    resumed, and no `target_reached` where the run has no target. A run that missed has `time/censored_sec`. Raises
+    ValueError where the clock went back.
     """
     if first(events, "run_start") is None:
         return {}
@@ -100,6 +101,8 @@ def _to_accuracy(history: Sequence[Record], hit: int) -> dict[str, float]:
     start = first(history, "run_start")
     assert start is not None
     sec = history[hit].clock_sec - start.clock_sec
+    if sec < 0:
+        raise ValueError(f"the target is reached {-sec:.3f} s before run_start: the clock went back")
     off_clock_sec = sum(_spent(history[: hit + 1], name) for name in OFF_CLOCK)
     return {"time/to_accuracy_sec": sec, "time/to_accuracy_train_sec": sec - off_clock_sec}
 

@@ -7,7 +7,7 @@ is said, a journal stays short: see `thinning`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from conf.target import Target
@@ -20,6 +20,7 @@ from tracking.run import Record, journal, stored
 EDGES = {"epoch_start": "epoch", "epoch_stop": "epoch", "eval_start": "eval", "eval_stop": "eval"}
 COUNTS = ("global_batch_size", "train_samples", "eval_samples")
 RANKS = ("number_of_ranks", "number_of_nodes", "accelerators_per_node")
+EVALUATION = "eval/"  # begins the declared keys of evaluations
 SAYS = ("submission_org", "submission_platform", "submission_benchmark", "submission_division", "submission_status")
 
 
@@ -36,9 +37,10 @@ class WallClock:
 class Account:
     """Of one program. `entry`, `found` and `record` give the records that a line adds; `end` those at its exit.
 
-    `params` and `said` hold what the log says of the run; `world_size` is None where it does not say it. The first
-    of the targets' metrics is what a single accuracy is called. Without a start of its own in the log
-    the clock starts at `began`, as (wall clock in ms, monotonic seconds), with the first thing that is said.
+    `params` and `said` hold what the log says of the run; `world_size` is None where it does not say it; `unsaid` are
+    the targets' metrics of which nothing was said. The first of the targets' metrics is what a single accuracy is
+    called. Without a start of its own in the log the clock starts at `began`, as (wall clock in ms, monotonic seconds),
+    with the first thing that is said.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Account:
     ) -> None:
         self._clock = clock
         self._name = next(iter(targets or {}), "accuracy")
+        self.unsaid = set(targets or {})
         self._began = began
         self.started = self.stopped = False
         self.own_start = False  # whether the program said when its training began
@@ -95,8 +98,24 @@ class Account:
             return self._edge(entry)
         return []
 
-    def matched(self, match: Found, time_ms: int, clock_sec: float) -> list[Record]:
-        """What a declared expression found in a line that was read at this time."""
+    def matched(self, matches: Iterable[Found], time_ms: int, clock_sec: float) -> list[Record]:
+        """What the declared expressions found in a line that was read at this time: at most one evaluation."""
+        records: list[Record] = []
+        metrics: dict[str, float] = {}
+        for match in matches:
+            if match.role == "metric" and match.key.startswith(EVALUATION):
+                metrics[match.key.removeprefix(EVALUATION)] = match.value
+            else:
+                records += self._matched(match, time_ms, clock_sec)
+        if not metrics:
+            return records
+        self._counts.pause()
+        epoch = {} if self._epoch is None else {"epoch_num": self._epoch}
+        step = self._place(EVALUATION + next(iter(metrics)))
+        return records + self._start_at_began() + self._evaluated(metrics, epoch, time_ms, clock_sec, step)
+
+    def _matched(self, match: Found, time_ms: int, clock_sec: float) -> list[Record]:
+        """What one expression found that is no evaluation."""
         if match.role == "start":
             return self._start(time_ms, clock_sec, own=True)
         if match.role == "epoch":
@@ -108,16 +127,16 @@ class Account:
         records = self._start_at_began()
         if match.role == "samples":
             return records + self._counts.counted(int(match.value), time_ms, clock_sec, int(self._epoch or 0))
-        seen = self._seen[match.key] = self._seen.get(match.key, 0) + 1
+        values = {match.key: match.value}
+        return records + self._thin.kept(
+            [Record("metrics", time_ms, clock_sec, step=self._place(match.key), values=values)]
+        )
+
+    def _place(self, key: str) -> int:
+        """Where a metric's value is drawn: over steps, samples or epochs, as far as these are said."""
+        seen = self._seen[key] = self._seen.get(key, 0) + 1
         places = (self._step, self._counts.said, self._epoch)
-        step = int(next((number for number in places if number is not None), seen))
-        kind, _, name = match.key.partition("/")
-        if kind != "eval":
-            made = [Record("metrics", time_ms, clock_sec, step=max(0, step), values={match.key: match.value})]
-            return records + self._thin.kept(made)
-        self._counts.pause()
-        epoch = {} if self._epoch is None else {"epoch_num": self._epoch}
-        return records + self._evaluated({name: match.value}, epoch, time_ms, clock_sec, max(0, step))
+        return max(0, int(next((number for number in places if number is not None), seen)))
 
     def record(self, record: Record) -> list[Record]:
         """What a line of `$TIMETRIAL_JOURNAL` adds, which `journal_lines` has read."""
@@ -193,6 +212,7 @@ class Account:
         """An evaluation, and its values as curves."""
         if self.stopped:
             return []
+        self.unsaid -= metrics.keys()
         values = {"step": step, **epoch, "metrics": metrics}
         curves = {f"eval/{name}": value for name, value in metrics.items()}
         curves |= {"epoch": float(epoch["epoch_num"])} if epoch else {}
@@ -215,7 +235,8 @@ class Account:
         if self.stopped or not self.started:
             return []
         self.stopped = True
-        return [Record("event", time_ms, clock_sec, key="run_stop", values={"status": status})]
+        end = Record("event", time_ms, clock_sec, key="run_stop", values={"status": status})
+        return [*self._thin.rest(), end]
 
 
 def _count(value: Any) -> bool:

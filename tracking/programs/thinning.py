@@ -1,7 +1,8 @@
 """A metric that is said a million times is journaled some ten thousand times.
 
 Of each metric the first `EACH` values are kept, of the next ones every second, of the next ones every fourth, and so
-on. An evaluation that is better than all before it is kept in any case, so that none is lost that reaches a target.
+on. Of those between, two are not lost: the first evaluation that reaches the target, and the best so far, which waits
+until something else is kept, since a metric may get better a million times, too.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from conf.target import Target
-from tracking.run import Record, evaluations
+from tracking.run import Record, attempts, evaluations
 
 EACH = 1_000  # values that are kept until only half as many of those that follow are
 
@@ -21,21 +22,40 @@ class Thinning:
         self._said: dict[str, int] = {}
         self._kept: dict[str, int] = {}
         self._best: dict[str, float] = {}
+        self._waiting: dict[str, list[Record]] = {}  # of each metric's best evaluation so far, where it was not kept
+        self._reached = False
         self.left_out = 0
 
     def kept(self, records: Sequence[Record]) -> list[Record]:
-        """The records of one line where they are to be kept, else none of them."""
+        """The records of one line where they are to be kept, behind those that waited for them, else none of them."""
         if not records:
             return []
         first = records[0]
-        name = first.key or " ".join(sorted(first.values))
+        name = " ".join([first.key, *sorted(first.values.get("metrics", () if first.key else first.values))])
         said = self._said[name] = self._said.get(name, 0) + 1
         kept = self._kept.get(name, 0)
-        if self._improves(first) or (said - 1) % 2 ** (kept // EACH) == 0:
+        improves = self._improves(first)
+        if self._reaches(first) or (said - 1) % 2 ** (kept // EACH) == 0:
             self._kept[name] = kept + 1
-            return list(records)
+            return [*self.rest(), *records]
         self.left_out += 1
+        if improves:
+            self._waiting.pop(name, None)  # so that they stay in the order of their times
+            self._waiting[name] = list(records)
         return []
+
+    def rest(self) -> list[Record]:
+        """The best evaluations that still wait; at the end they are to be kept."""
+        waiting, self._waiting = self._waiting, {}
+        self.left_out -= len(waiting)
+        return [record for records in waiting.values() for record in records]
+
+    def _reaches(self, record: Record) -> bool:
+        """Whether it is the first evaluation that reaches the target."""
+        if self._reached or record.key != "eval_accuracy":
+            return False
+        self._reached = attempts.reached(record.values["metrics"], self._targets)
+        return self._reached
 
     def _improves(self, record: Record) -> bool:
         """Whether it is an evaluation that is better than all before it, in any of its metrics."""

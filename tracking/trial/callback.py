@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 
+from conf.schema import ConfigError
 from tracking.environment import Collector
 from tracking.measure import Meter, Ranks, summary
 from tracking.results import UNCOUNTED_TAG
 from tracking.run import attempts, journal
 from tracking.trial.options import Seen, TrialOptions, checked, own_seed
-from tracking.trial.samples import first_dimension
+from tracking.trial.samples import decimal, first_dimension
 from tracking.trial.script_run import ScriptRun, script_folder, write_failure
 
 NAN = torch.tensor(math.nan)
@@ -57,6 +59,8 @@ class TimeTrial(pl.Callback):
         self._in_epoch = False
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        if sum(isinstance(callback, TimeTrial) for callback in trainer.callbacks) > 1:  # type: ignore[attr-defined]
+            raise ConfigError("callbacks: there are two TimeTrials, and each would be on the other's clock; give one")
         if stage == "fit" and trainer.local_rank == 0:
             self._collector = Collector(repository=script_folder())  # Its commands run while the training is set up.
 
@@ -147,10 +151,12 @@ class TimeTrial(pl.Callback):
     def _evaluated(self, trainer: pl.Trainer) -> None:
         assert self._meter is not None
         metrics = {
-            name: float(value)
+            name: decimal(value)
             for name, value in trainer.callback_metrics.items()
             if value.numel() == 1 and journal.is_key(f"eval/{name}")
         }
+        if self._run is not None:
+            self._run.heed(metrics)
         epoch, targets = self._so_far(trainer), self._options.target
         value = metrics.get(next(iter(targets or metrics), ""))
         self._meter.event("eval_accuracy", value, **epoch, step=self._meter.step, metrics=metrics)
@@ -190,7 +196,7 @@ class TimeTrial(pl.Callback):
             self._run.finish(meter, measured, without)
         elif trainer.strategy.root_device.type == "cuda":
             meter.ranks.largest(torch.cuda.max_memory_allocated())  # The first rank asks for it.
-        self._run = None
+        self._run, self._folder = None, ""
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         self._meter = None
@@ -199,7 +205,8 @@ class TimeTrial(pl.Callback):
         elif self._folder:
             write_failure(Path(self._folder), exception, trainer.global_rank)
         elif trainer.global_rank == 0 and self._collector is not None and not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            self._start_run(trainer, pl_module).fail(exception)  # It failed before the training began.
+            with suppress(ConfigError):  # What the user raised counts, and not that it cannot be noted.
+                self._start_run(trainer, pl_module).fail(exception)  # It failed before the training began.
         self._run, self._folder = None, ""
 
 

@@ -14,14 +14,16 @@ from tracking.environment import Collector
 from tracking.measure import Meter, Ranks, summary
 from tracking.run import attempts, journal
 from tracking.trial.options import Seen, TrialOptions, checked, own_seed
+from tracking.trial.samples import decimal
 from tracking.trial.script_run import ScriptRun, script_folder, write_failure
 
 
 class Trial:
     """What `time_trial` hands to the loop. Every process of a process group has one, and all call the same methods."""
 
-    def __init__(self, meter: Meter, options: TrialOptions) -> None:
+    def __init__(self, meter: Meter, options: TrialOptions, run: ScriptRun | None) -> None:
         self._meter = meter
+        self._run = run  # of the first process
         self._options = options
         self._num_steps = 0  # steps since the last evaluation
         self._evaluating = False
@@ -49,7 +51,9 @@ class Trial:
         """Note an evaluation, after `epoch` epochs if that is known. Whether the target is reached, now or before."""
         if not self._evaluating:
             self._open_evaluation()
-        values = {name: float(value) for name, value in metrics.items()}
+        values = {name: decimal(value) for name, value in metrics.items()}
+        if self._run is not None:
+            self._run.heed(values)
         self.counted = self.counted and epoch is not None
         epoch = self._num_epochs if epoch is None else epoch
         value = values.get(next(iter(self._options.target or values), ""))
@@ -114,7 +118,7 @@ def time_trial(
     first = ranks.size == 1 or dist.get_rank() == 0
     run = start_run(options, where, ranks, precision, batch_size) if first else None
     meter = Meter(where, ranks, run.journal if run else None, log_every_n_steps)
-    trial = Trial(meter, options)
+    trial = Trial(meter, options, run)
     folder = ranks.told(str(run.folder) if run else "")
     try:
         meter.start()

@@ -1,11 +1,24 @@
-"""How many samples a batch has, of which nothing else is known."""
+"""What a training hands over, as numbers: how many samples a batch has, and what a metric's value says."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
+
+NARROW = {torch.float32: np.float32, torch.float16: np.float16}
+
+
+def decimal(value: Any) -> float:
+    """A metric's value as the shortest number that stands for it: 0.95, and not the 0.949999988 of a float32.
+
+    95 right answers of 100 would else miss a target of 0.95.
+    """
+    if isinstance(value, torch.Tensor) and value.dtype in NARROW:
+        value = NARROW[value.dtype](value.item())
+    return float(str(value)) if isinstance(value, np.floating) else float(value)
 
 
 def first_dimension(batch: Any) -> int | None:

@@ -11,17 +11,18 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
 from conf import installation
-from conf.schema import RunConfig
+from conf.schema import ConfigError, RunConfig
 from conf.secrets import strip_credentials
 from tracking import server
 from tracking.environment import fingerprint, processes
 from tracking.measure import Meter, classify, summary
+from tracking.results import UNCOUNTED_TAG
 from tracking.run import Failure, Journal, Record, Result, documents, failures, headline, run_folder, run_lock
 from tracking.trial.options import Seen, TrialOptions, config_of, params
 
@@ -56,26 +57,42 @@ class ScriptJournal(Journal):
 
 
 class ScriptRun:
-    """A run folder that this process trains in; `folder`, `config` and `journal` are its parts."""
+    """A run folder that this process trains in; `folder`, `config` and `journal` are its parts.
+
+    Raises ConfigError where it cannot be made, before anything is trained.
+    """
 
     def __init__(self, options: TrialOptions, seen: Seen, facts: fingerprint.Fingerprint, tags: dict[str, str]) -> None:
         from tracking.jobs import run_setup  # Here, since it takes a while to import.
 
         self.config: RunConfig = config_of(options, seen)
         self._held = ExitStack()
+        self._unsaid = list(options.target)
+        self._tags = tags
+        self._told = False  # of a target's metric that the first evaluation lacks
         name = run_setup.run_name(self.config)
-        self.folder: Path = run_setup.make_folder(name, Path(options.runs_dir))
-        # The lock lasts until both this process and the companion are gone.
-        descriptor = self._held.enter_context(run_lock.hold(self.folder))
         uri = server.absolute_uri(options.uri) if options.uri else server.default_uri()
         values = params(options, seen, self.config)
-        run_setup.prepare(self.folder, name, self.config, sys.argv[1:], strip_credentials(uri), values=values)
-        self.journal = ScriptJournal(self.folder / run_folder.JOURNAL)
-        self.journal.event("init_start", since_command_sec=since_begin())
-        self.environment = fingerprint.record(self.folder, facts)
+        try:
+            self.folder: Path = run_setup.make_folder(name, Path(options.runs_dir))
+            # The lock lasts until both this process and the companion are gone.
+            descriptor = self._held.enter_context(run_lock.hold(self.folder))
+            run_setup.prepare(self.folder, name, self.config, sys.argv[1:], strip_credentials(uri), values=values)
+            self.journal = ScriptJournal(self.folder / run_folder.JOURNAL)
+            self.journal.event("init_start", since_command_sec=since_begin())
+            self.environment = fingerprint.record(self.folder, facts)
+        except OSError as error:
+            raise ConfigError(f"runs_dir={options.runs_dir}: {error}; give a folder with room in it") from None
         self.journal.tags(self.environment | {"script": Path(sys.argv[0]).name} | tags)
         start_companion(self.folder, descriptor)
         say(f"run folder {self.folder}")
+
+    def heed(self, metrics: Mapping[str, float]) -> None:
+        """Note which of the target's metrics an evaluation has; say so at once where the first one lacks any."""
+        self._unsaid = [name for name in self._unsaid if name not in metrics]
+        if self._unsaid and not self._told:
+            say(f"target: {', '.join(self._unsaid)} was not evaluated; there is {', '.join(metrics) or 'no metric'}")
+        self._told = True
 
     def finish(self, meter: Meter, measured: dict[str, float], without: tuple[str, ...] = ()) -> None:
         """Write the result of a training that came to its end; figures whose keys begin with one of `without` are not
@@ -84,6 +101,8 @@ class ScriptRun:
             if self.journal.lost is not None:
                 raise self.journal.lost
             self.journal.strict = True
+            if self._unsaid and self._told and UNCOUNTED_TAG not in self._tags:  # It is no miss that was measured.
+                self.journal.tags({UNCOUNTED_TAG: f"no evaluation had the target's {', '.join(self._unsaid)}"})
             summary.write(self.config, self.folder, self.journal, meter.windows, measured, "samples", without)
         except OSError as error:  # The training itself came to its end, so the script hears nothing of it.
             self.fail(error)
@@ -107,7 +126,9 @@ class ScriptRun:
         result = run_folder.read_result(self.folder)
         words = "" if result is None else result.failure.message if result.failure else headline(result)
         say(f"{words or 'ended'}; {self.folder}")
-        say(f"upload goes on without the script; what is missing: {installation.TRACKING} sync {self.folder}")
+        offline = self.config.tracking.offline
+        upload = "nothing is uploaded (offline=True)" if offline else "upload goes on without the script"
+        say(f"{upload}; what is missing: {installation.TRACKING} sync {self.folder}")
         self._held.close()
         ENDED[:] = [time.monotonic()]
 
@@ -162,7 +183,7 @@ def start_companion(folder: Path, descriptor: int) -> None:
     if not select.select([process.stdout], [], [], READY_SEC)[0] or process.stdout.readline() != b"ready\n":
         warnings.warn(f"timetrial: the companion did not start; {folder / LOG} says why", stacklevel=2)
     process.stdout.close()
-    COMPANIONS.append(process)
+    COMPANIONS[:] = [before for before in COMPANIONS if before.poll() is None] + [process]  # None stays a zombie.
 
 
 def script_folder() -> Path:

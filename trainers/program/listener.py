@@ -99,8 +99,7 @@ class Listener:
                 continue
             if is_torn(line):
                 self._note("a line of MLPerf's log cannot be read", line)
-            for match in self._words.found_in(line):
-                self._append(self.account.matched(match, *now()))
+            self._append(self.account.matched(self._words.found_in(line), *now()))
 
     def _read_journal(self) -> None:
         with suppress(FileNotFoundError), self._said.open("rb") as file:

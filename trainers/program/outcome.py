@@ -75,6 +75,8 @@ def tags(config: RunConfig, listener: Listener, size: int | None) -> dict[str, s
     asked = config.world_size()
     if size is not None and size != asked:
         values[UNCOUNTED] = f"world size {size} where {asked} was asked"
+    elif account.unsaid:  # It is no miss that was measured.
+        values[UNCOUNTED] = f"it said nothing of {', '.join(sorted(account.unsaid))}, the target's metric"
     return values
 
 

@@ -96,8 +96,7 @@ def test_boxes_and_masks_are_metrics_and_an_aborted_run_is_said_to_be() -> None:
 def spoken(words: DeclaredWords, account: Account, lines: list[tuple[float, str]]) -> list[Record]:
     records = []
     for second, line in lines:
-        for match in words.found_in(line):
-            records += account.matched(match, int(1_000_000 + 1000 * second), 100.0 + second)
+        records += account.matched(words.found_in(line), int(1_000_000 + 1000 * second), 100.0 + second)
     return records
 
 
@@ -154,6 +153,39 @@ def test_a_metric_a_million_times_is_thinned_and_no_best_value_is_lost() -> None
     assert account.left_out == 50_000 - len(kept) + 1  # with run_start
     spoken(words, account, [(1, "acc 0.1")] * 5_001)
     assert [record.key for record in spoken(words, account, [(2, "acc 0.95")])] == ["eval_accuracy", ""]
+
+
+def test_a_metric_that_gets_better_a_million_times_is_thinned_too() -> None:
+    words = DeclaredWords({"eval/acc": r"acc (\S+)", "eval/rate": r"rate (\S+)"})
+    account = Account(WallClock(*BEGAN), {"acc": 0.43}, BEGAN)
+    lines = [(1.0, f"{word} {value / 25_000}") for value in range(25_000) for word in ("acc", "rate")]
+    records = spoken(words, account, lines) + account.end(1_002_000, 102.0)
+    evaluated = [record.values["metrics"] for record in records if record.key == "eval_accuracy"]
+    assert len(evaluated) < 20_000
+    assert account.left_out == 50_000 - len(evaluated)
+    values = [row["acc"] for row in evaluated if "acc" in row]
+    assert values == sorted(values)
+    assert min(value for value in values if value >= 0.43) == 0.43  # the first that reaches the target
+    assert values[-1] == 24_999 / 25_000  # the best of all
+    assert [row["rate"] for row in evaluated if "rate" in row][-1] == values[-1]  # neither metric hides the other
+
+
+def test_what_one_line_says_of_an_evaluation_is_one() -> None:
+    targets = {"box_map": 0.3, "mask_map": 0.2}
+    account = Account(WallClock(*BEGAN), targets, BEGAN)
+    assert account.unsaid == {"box_map", "mask_map"}
+    words = DeclaredWords({f"eval/{name}": rf"{name}=(\S+)" for name in targets})
+    records = spoken(words, account, [(1, "box_map=0.31"), (2, "box_map=0.32 mask_map=0.21")])
+    assert not account.unsaid
+    figures = clock.summarize([record for record in records if record.kind == "event"], targets)
+    assert figures["time/to_accuracy_sec"] == 2
+
+
+def test_an_evaluation_before_the_start_is_no_time() -> None:
+    account = Account(WallClock(*BEGAN), {"accuracy": 0.9}, BEGAN)
+    records = mllog(account, (9, "run_start", None, {}), (4, "eval_accuracy", 0.95, {}))
+    with pytest.raises(ValueError, match=r"5\.000 s before run_start: the clock went back"):
+        clock.summarize([record for record in records if record.kind == "event"], {"accuracy": 0.9})
 
 
 def test_lines_of_a_journal_are_checked() -> None:

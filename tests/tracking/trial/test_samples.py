@@ -1,0 +1,35 @@
+"""What a training hands over, as numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tracking.trial.samples import decimal, first_dimension
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (torch.tensor(95).float() / 100, 0.95),
+        (torch.tensor([0.1], dtype=torch.float16), 0.1),
+        (torch.tensor(0.1, dtype=torch.float64), 0.1),
+        (torch.tensor(0.5, dtype=torch.bfloat16), 0.5),
+        (torch.tensor(7), 7.0),
+        (torch.tensor(float("inf")), float("inf")),
+        (np.float32(0.7), 0.7),
+        (np.float64(1 / 3), 1 / 3),
+        (1e-45, 1e-45),
+        (True, 1.0),
+    ],
+)
+def test_a_value_is_the_shortest_number_that_stands_for_it(value: Any, number: float) -> None:
+    assert decimal(value) == number
+
+
+def test_the_samples_of_a_batch_are_those_of_its_first_tensor() -> None:
+    assert first_dimension({"names": ["a", "b"], "x": [torch.tensor(1.0), torch.zeros(3, 2)]}) == 3
+    assert first_dimension([torch.tensor(1.0), "words"]) is None
