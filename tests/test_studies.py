@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from benchmarks.steps import why
 from conf import checks
+from conf.launch_options import spelled_out
 from conf.schema import ConfigError
 from tests.commands import Launched, launch
 from tests.composing import EIGHT_GPUS, ROOT, composed, jobs
@@ -57,6 +59,19 @@ def test_the_whole_grid_composes_and_passes_the_checks_on_eight_gpus(name: str, 
     seeds = [config.seed for config in configs]
     assert seeds == sorted(seeds)
     assert len(set(seeds)) >= 2
+
+
+def test_what_measures_it_on_gpus_composes_and_passes_the_checks() -> None:
+    """benchmarks/steps/why.py, on a machine of eight; all sweeps are what they say."""
+    sweeps = {name: shlex.split(words)[2:] for name, words in why.commands(list(range(8))) if "launch.py" in words}
+    num_settings = {}
+    for name, asked in sweeps.items():
+        every = [checks.check_run(composed(overrides), EIGHT_GPUS) for overrides in jobs([*map(spelled_out, asked)])]
+        num_settings[name] = {(run.precision.name, str(run.gpus), str(run.stack.env)) for run in every}
+        assert len({run.config_hash() for run in every}) == len(every)
+    assert {name: len(settings) for name, settings in num_settings.items()} == {
+        "precision": 4, "profiles": 2, "topology": 4,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", STUDIES)

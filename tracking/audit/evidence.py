@@ -170,11 +170,11 @@ class Evidence:
 
 
 def of_any_run(key: str) -> bool:
-    return key in ("time/epoch_sec", "epochs/trained") or key.startswith(("throughput/", limits.PREFIX, BEST))
+    return key in ("time/epoch_sec", "epochs/trained") or key.startswith(("throughput/", *limits.PREFIXES, BEST))
 
 
 def computable(key: str) -> bool:
-    return key in COMPUTED or key.startswith((BEST, limits.PREFIX))
+    return key in COMPUTED or key.startswith((BEST, *limits.PREFIXES))
 
 
 def rest(setting: Labels) -> Labels:

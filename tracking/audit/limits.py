@@ -9,19 +9,27 @@ from pathlib import Path
 from typing import Any
 
 PREFIX = "bottleneck/"
+PREFIXES = (PREFIX, "utilization/", "ceilings/")
+# By metric, what a sensor's name is without its GPU and unit of percent.
+UTILIZATION = {
+    "utilization/gpu_utilization_percentage": "utilization",
+    "utilization/gpu_sm_activity_percentage": "sm_activity",
+    "utilization/gpu_tensor_activity_percentage": "tensor_activity",
+    "utilization/gpu_dram_bandwidth_percentage": "dram_bandwidth",
+    "utilization/gpu_nvlink_transmit_megabytes_per_sec": "nvlink_transmit_megabytes_per_sec",
+    "utilization/gpu_pcie_transmit_megabytes_per_sec": "pcie_transmit_megabytes_per_sec",
+    "utilization/run_cpu_percentage": "run_cpu",
+    "utilization/cpu_memory_megabytes_per_sec": "cpu_memory_megabytes_per_sec",
+}
 Row = Mapping[str, Any]
 Spans = list[tuple[float, float]]
 
 
 def shares(rows: Sequence[Row], folder: Path) -> dict[str, float]:
     """By cause, each rounded as it is journaled; empty where the run has no timed window."""
-    last = max((place for place, row in enumerate(rows) if row.get("key") == "resume"), default=-1)
-    events = [row for row in rows[last + 1 :] if row["kind"] == "event"]
-    at = {row["key"]: row["clock_sec"] for row in reversed(events)}
-    if "run_start" not in at or "run_stop" not in at:
+    events, timed, total = _of_the_clock(rows)
+    if not total:
         return {}
-    begin, total = at["run_start"], at["run_stop"] - at["run_start"]
-    timed = [row for row in events if begin <= row["clock_sec"] <= begin + total]
     spans = _training(timed)
     training = sum(end - start for start, end in spans) / total
     taken = {name: _between(timed, key) / total for name, key in (("evaluation", "eval"), ("checkpoint", "checkpoint"))}
@@ -31,6 +39,37 @@ def shares(rows: Sequence[Row], folder: Path) -> dict[str, float]:
         left -= taken[name]
     taken["unknown"] = max(0.0, 1.0 - sum(taken.values()))
     return {name: round(share, 4) for name, share in taken.items()}
+
+
+def utilization(rows: Sequence[Row], folder: Path) -> dict[str, float]:
+    """By metric, the means over the training, rounded as they are journaled; and the slowest pair's copy."""
+    _, timed, total = _of_the_clock(rows)
+    said = _means(rows, _training(timed)) if total else {}
+    busy = {key: round(said[name], 2) for key, name in UTILIZATION.items() if name in said}
+    slowest = _slowest_pair(folder) if total else None
+    return busy | ({} if slowest is None else {"ceilings/slowest_pair_megabytes_per_sec": round(slowest / 1e6, 2)})
+
+
+def _slowest_pair(folder: Path) -> float | None:
+    """Bytes/s of the slowest copy between two of the GPUs that the fingerprint names as used."""
+    kept, taken = folder / "ceilings.json", folder / "fingerprint.json"
+    if not kept.exists() or not taken.exists():
+        return None
+    used = [gpu["index"] for gpu in json.loads(taken.read_text(encoding="utf-8")).get("used", []) if "index" in gpu]
+    ceilings = json.loads(kept.read_text(encoding="utf-8"))["ceilings"]
+    pairs = [f"peer/{sender}-{receiver}" for sender in used for receiver in used if sender != receiver]
+    return min(ceilings[pair]["median"] for pair in pairs) if pairs and ceilings.keys() >= set(pairs) else None
+
+
+def _of_the_clock(rows: Sequence[Row]) -> tuple[list[Row], list[Row], float]:
+    """The events of the last attempt, those within its timed window, and the length of that; 0 where there is none."""
+    last = max((place for place, row in enumerate(rows) if row.get("key") == "resume"), default=-1)
+    events = [row for row in rows[last + 1 :] if row["kind"] == "event"]
+    at = {row["key"]: row["clock_sec"] for row in reversed(events)}
+    if "run_start" not in at or "run_stop" not in at:
+        return events, [], 0.0
+    begin, end = at["run_start"], at["run_stop"]
+    return events, [row for row in events if begin <= row["clock_sec"] <= end], end - begin
 
 
 def _in_order(

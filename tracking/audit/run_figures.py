@@ -32,7 +32,14 @@ class JournalFigures(JournalRun):
             return self.best(key.removeprefix(BEST))
         if key.startswith(limits.PREFIX):
             return self.shares.get(key.removeprefix(limits.PREFIX).removesuffix("_fraction"))
+        if key.startswith(limits.PREFIXES):
+            return self.busy.get(key)
         return COMPUTED[key](self) if key in COMPUTED else None
+
+    @cached_property
+    def busy(self) -> dict[str, float]:
+        """How busy it kept its hardware, by metric."""
+        return limits.utilization(self.rows, self.folder)
 
     @cached_property
     def shares(self) -> dict[str, float]:

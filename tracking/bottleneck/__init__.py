@@ -10,5 +10,6 @@ from tracking.bottleneck import ceilings, roofline
 from tracking.bottleneck.ceilings import Ceilings
 from tracking.bottleneck.of_run import Findings, examine, explain
 from tracking.bottleneck.shares import NAMES, limit
+from tracking.bottleneck.utilization import HEADINGS as UTILIZATION
 
-__all__ = ["NAMES", "Ceilings", "Findings", "ceilings", "examine", "explain", "limit", "roofline"]
+__all__ = ["NAMES", "UTILIZATION", "Ceilings", "Findings", "ceilings", "examine", "explain", "limit", "roofline"]

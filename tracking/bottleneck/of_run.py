@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tracking.bottleneck import activity, ceilings, roofline, shares
+from tracking.bottleneck import activity, ceilings, roofline, shares, utilization
 from tracking.bottleneck.ceilings import DRAM, TENSOR, Ceilings
 from tracking.measure import clock
-from tracking.run import Journal, Record, attempts, journal, run_folder
+from tracking.run import Journal, Record, attempts, documents, journal, run_folder
 
 EXCHANGE = "gradient_exchange"  # the event that says how long it takes: tracking.measure
 GPU_EVIDENCE = (
@@ -69,6 +69,7 @@ def examine(folder: Path) -> Findings:
     }
     metrics = {f"bottleneck/{name}_fraction": round(share, 4) for name, share in divided.items()}
     metrics |= activity.traffic(records, (start.clock_sec, stop.clock_sec))
+    metrics |= utilization.figures(means, measured, _indices(folder))
     point = roofline.point(events, means, measured)
     return Findings(metrics | roofline.metrics(point), why)
 
@@ -143,6 +144,15 @@ def _tags(records: Sequence[Record]) -> dict[str, str]:
         if record.kind == "tags":
             tags |= {key: str(value) for key, value in record.values.items()}
     return tags
+
+
+def _indices(folder: Path) -> list[int]:
+    """Those of the GPUs in use, by the fingerprint."""
+    try:
+        used = documents.read_json(folder / run_folder.FINGERPRINT).get("used", [])
+        return [int(gpu["index"]) for gpu in used if "index" in gpu]
+    except (OSError, ValueError, TypeError, AttributeError):  # none was taken, or it is damaged
+        return []
 
 
 def _precision(records: Sequence[Record]) -> str:

@@ -72,7 +72,8 @@ def ceilings(arguments: argparse.Namespace) -> Answer:
 def measured(folder: Path) -> dict[str, Any]:
     """What a process of its own measures. Raises Refused with its last words where it fails."""
     command = [sys.executable, "-m", installation.module("trainers.ceilings"), str(folder.absolute())]
-    environment = os.environ | {"PYTHONPATH": str(installation.SEARCH_FOLDER)}
+    # GPUs in the order of NVML, by which their pairs are named.
+    environment = os.environ | {"PYTHONPATH": str(installation.SEARCH_FOLDER), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=LONGEST_SEC, check=False

@@ -27,6 +27,8 @@ OF_ANY_RUN = (
     "epochs/trained",
     "world_size",
     "bottleneck/",
+    "utilization/",
+    "ceilings/",
     "roofline/",
     evaluations.BEST,
 )
@@ -220,6 +222,14 @@ class Values:
                 raise ValueError(
                     f"--by {axis}: no run has such a param, tag or key of config.yaml; there are: {', '.join(shown)}"
                 )
+
+
+def with_pairs(axes: list[str], runs: Sequence[Run]) -> list[str]:
+    """The axes, with the GPUs' indices behind their number where runs chose theirs: pairs are no repeats of another."""
+    if "gpus" not in axes or "gpu_indices" in axes or not any("gpu_indices" in run.params for run in runs):
+        return axes
+    place = axes.index("gpus") + 1
+    return [*axes[:place], "gpu_indices", *axes[place:]]
 
 
 def likely_axes(runs: Sequence[Run]) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tracking.environment import sensors
+from tracking.environment import memory_traffic, sensors
 from tracking.environment.gpu_sensors import gpu_sensors
 from tracking.environment.mlflow_import import importing_mlflow
 from tracking.environment.neighbours import Neighbours
@@ -50,6 +50,8 @@ class SystemMetrics:
         if infiniband.is_dir():
             payload = partial(sensors.infiniband_megabytes, infiniband)
             self._sensors["infiniband"] = lambda: self._rates.per_sec("infiniband", payload())
+        if (traffic := memory_traffic.opened()) is not None:
+            self._sensors["memory traffic"] = lambda: self._rates.per_sec("memory", traffic.megabytes())
         for name in ("cpu", "network"):
             self._add(name, partial(sensors.mlflow_sensor, name))
         for uuid in gpu_uuids:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ABREAST = 4  # panels in a row of a figure of many
-NEVER: Mapping[str, Sequence[float]] = MappingProxyType({})
+NEVER: Mapping[str, Sequence[tuple[float, float]]] = MappingProxyType({})
 
 
 def accuracy(metric: str, by_epoch: Lines, by_time: Lines, target: float | None) -> Figure:
@@ -110,19 +110,21 @@ def bars(values: Mapping[str, Point], label: str) -> Figure:
     return figure
 
 
-def utilisation(panels: Mapping[str, Lines], evaluated: Mapping[str, Sequence[float]] = NEVER) -> Figure:
+def utilisation(panels: Mapping[str, Lines], evaluated: Mapping[str, Sequence[tuple[float, float]]] = NEVER) -> Figure:
     """A panel for each of GPU, CPU, disk, network and so on, over time, one line a setting.
 
-    `evaluated`: the seconds at which each setting's evaluations ended, which are strokes at the lower edge.
+    `evaluated`: of each setting the seconds at which an epoch and its evaluation ended, which are a stroke and a bar
+    at the lower edge.
     """
     names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
     figure, axes = panels_in_rows(len(panels), 3.1, 3.3)
     for panel, (label, lines) in zip(axes, panels.items(), strict=True):
         draw_lines(panel, {name: lines.get(name, []) for name in names}, markers=False)  # one look in all panels
         for place, name in enumerate(names):
-            at = [seconds for seconds in evaluated.get(name, ()) if name in lines]
-            colour = style_of(place)["color"]
-            panel.plot(at, [0.015] * len(at), "|", color=colour, markersize=6, transform=panel.get_xaxis_transform())
+            spans = [span for span in evaluated.get(name, ()) if name in lines]
+            look = {"color": style_of(place)["color"], "transform": panel.get_xaxis_transform()}
+            panel.plot([begin for begin, _ in spans], [0.015] * len(spans), "|", markersize=6, **look)
+            panel.hlines([0.015] * len(spans), *zip(*spans, strict=True), linewidth=3, **look) if spans else None
         panel.axvline(0, color="#555555", linewidth=1)
         panel.set_xlabel("time since the clock started (s)")
         panel.set_ylabel(label)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,9 @@ PANELS = {
     "tensor cores active (%)": rf"{NODE}gpu_\d+_tensor_activity_percentage",
     "DRAM bandwidth (%)": rf"{NODE}gpu_\d+_dram_bandwidth_percentage",
     "CPU utilisation (%)": rf"{NODE}cpu_utilization_percentage",
+    "busiest core (%)": rf"{NODE}cpu_busiest_core_percentage",
+    "CPU memory traffic (MB/s)": rf"{NODE}cpu_memory_megabytes_per_sec",
+    "page cache (MB)": rf"{NODE}page_cache_megabytes",
     "disk, read and written (MB/s)": rf"{NODE}disk_(read|write)_megabytes_per_sec",
     "network files, read and written (MB/s)": rf"{NODE}network_files_(read|write)_megabytes_per_sec",
     "network, in and out (MB/s)": rf"{NODE}network_(receive|transmit)_megabytes_per_sec",
@@ -107,6 +111,17 @@ def clock_start_ms(run: Run, rows: Sequence[tuple[int, int, float]], target: Tar
     if hits and TIME in run.metrics:
         return hits[0] - 1e3 * run.metrics[TIME]
     return run.start_ms + 1e3 * run.metrics.get("time/init_sec", 0.0)
+
+
+def clock_sec(run: Run) -> float:
+    """How long the clock ran; without end where that is not known."""
+    parts = [run.metrics.get(f"time/{name}_sec") for name in ("train", "eval", "checkpoint")]
+    return sum(part for part in parts if part is not None) if parts[0] is not None else math.inf
+
+
+def evaluation_spans(trained: Sequence[float], evaluated: Sequence[float]) -> list[tuple[float, float]]:
+    """Each evaluation from the end of its epoch, which is the last window of steps before it, to its own end."""
+    return [(max((time for time in trained if time <= end), default=end), end) for end in evaluated]
 
 
 def panels_of(run: Run, store: Runs, start_ms: float) -> Mapping[str, list[Point]]:

@@ -31,7 +31,9 @@ from tracking.report.plot_data import (
     as_version,
     bounds_of,
     by_stack,
+    clock_sec,
     clock_start_ms,
+    evaluation_spans,
     longest,
     means_of,
     middle,
@@ -66,7 +68,8 @@ class Plotter:
         self._workloads = tasks
         self._progress = progress
         self._starts_ms: dict[str, float] = {}  # when the clock of a run started, by its id
-        self._evaluated: dict[str, list[float]] = {}  # seconds of the clock at which the evaluations of a setting ended
+        # Of a setting, the seconds of the clock at which each epoch and its evaluation ended.
+        self._evaluated: dict[str, list[tuple[float, float]]] = {}
 
     def plots(self) -> Iterator[Plot]:
         """Every figure that the runs have the data for."""
@@ -95,13 +98,14 @@ class Plotter:
         by_epoch: dict[str, list[Point]] = {}
         by_time: dict[str, list[Point]] = {}
         for setting, run in self._middles(task):
-            history = self._store.history(run, [f"eval/{metric}", "epoch"])
+            history = self._store.history(run, [f"eval/{metric}", "epoch", "train/loss"])
             epochs = {step: value for step, _, value in history.get("epoch", [])}
             rows = history.get(f"eval/{metric}", [])
             start_ms = self._starts_ms[run.id] = clock_start_ms(run, rows, target)
             by_epoch[setting.name] = [Point(epochs[step], value) for step, _, value in rows if step in epochs]
             by_time[setting.name] = [Point((time_ms - start_ms) / 1e3, value) for _, time_ms, value in rows]
-            self._evaluated[setting.name] = [point.x for point in by_time[setting.name]]
+            trained = [(time_ms - start_ms) / 1e3 for _, time_ms, _ in history.get("train/loss", [])]
+            self._evaluated[setting.name] = evaluation_spans(trained, [point.x for point in by_time[setting.name]])
         if not any(by_epoch.values()):
             return None
         drawn = charts.accuracy(metric, by_epoch, by_time, None if target is None else limit(target))
@@ -185,15 +189,16 @@ class Plotter:
             start_ms = self._starts_ms.get(run.id, clock_start_ms(run, [], None))
             for label, points in panels_of(run, self._store, start_ms).items():
                 panels[label][setting.name] = points
-                timed = [point.y for point in points if point.x >= 0]  # without imports and compilation
+                # Not of imports and compilation, nor of what comes when the clock has stopped.
+                timed = [point.y for point in points if 0 <= point.x <= clock_sec(run)]
                 mean = statistics.fmean(timed or [point.y for point in points])
                 self.means.setdefault(label, {}).setdefault(task.title, []).append(mean)
         shown: dict[str, Lines] = {label: lines for label, lines in panels.items() if lines}
         if not shown:
             return None
         caption = (
-            "utilisation and traffic over time, before the clock (left of 0) and on it; strokes at the lower edge are"
-            f" ends of evaluations; {self._said(task)}"
+            "utilisation and traffic over time, before the clock (left of 0) and on it; at the lower edge a stroke is"
+            f" an epoch's end, and a bar its evaluation; {self._said(task)}"
         )
         return Plot("utilisation", caption, png(charts.utilisation(shown, self._evaluated)))
 

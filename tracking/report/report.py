@@ -15,6 +15,7 @@ from tracking.report.plot_data import COST, TIME
 from tracking.report.plots import Plot, Plotter
 from tracking.report.sentences import Sentence
 from tracking.report.tables import ReportedFigure
+from tracking.report.utilization_table import utilization_table
 from tracking.results import Run, Runs, Table, need_finished, newest_attempts
 
 
@@ -78,7 +79,7 @@ def make(
         there = sorted({key for run in runs for key in run.metrics if not key.startswith("system/")})
         raise ValueError(f"--metric {metric}: no run has it; there are: {', '.join(there)}")
     values = grouping.Values(store, runs)
-    axes = list(by) or grouping.likely_axes(runs)
+    axes = grouping.with_pairs(list(by) or grouping.likely_axes(runs), runs)
     values.check(axes, runs)
     tasks = grouping.group(runs, axes, values, with_missed)
     report = Report(
@@ -112,9 +113,10 @@ def _add_workload(report: Report, task: Task, store: Runs) -> None:
     table, figures = tables.settings_table(task, report.axes)
     report.tables.append(table)
     report.figures += figures
-    if limits := limits_table(task, report.axes):
-        report.tables.append(limits[0])
-        report.figures += limits[1]
+    for made in (limits_table(task, report.axes), utilization_table(task, report.axes)):
+        if made:
+            report.tables.append(made[0])
+            report.figures += made[1]
     pairs = estimates.compare(task, report.metric)
     report.comparisons += [(task.title, pair) for pair in pairs]
     if pairs:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from tracking.environment import gpu_counters
+from tracking.environment import gpu_counters, nvml
 from trainers.ceilings import compute, links
 
 
@@ -38,9 +38,11 @@ def main(folder: Path) -> None:
     if num_gpus:
         add("host/to_device", partial(links.host, device, True, counters))
         add("host/from_device", partial(links.host, device, False, counters))
-    for sender, receiver in permutations(range(num_gpus), 2):
+    # By the numbers that nvidia-smi shows, so that a run of a few of the GPUs finds its pairs.
+    numbers = [gpu.index for gpu in nvml.visible_gpus()] if num_gpus > 1 else []
+    for sender, receiver in permutations(range(len(numbers)), 2):
         own = gpu_counters(str(torch.cuda.get_device_properties(sender).uuid))
-        add(f"peer/{sender}-{receiver}", partial(links.peers, sender, receiver, own))
+        add(f"peer/{numbers[sender]}-{numbers[receiver]}", partial(links.peers, sender, receiver, own))
     add("disk/read", partial(links.disk, folder))
     software = {"torch": torch.__version__, "cuda": torch.version.cuda}
     print(json.dumps({"ceilings": ceilings, "missing": missing, "software": software, "num_gpus": num_gpus}))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracking.report import charts, drawing, stack_chart
+from tracking.report import charts, drawing, plot_data, stack_chart
 from tracking.report.drawing import Point
 
 LINES = {f"setting {place}": [Point(1, 1 + place), Point(2, 2 + place, 0.1)] for place in range(8)}
@@ -59,6 +59,22 @@ def test_lines_differ_in_colour_marker_and_style() -> None:
         assert look[0] != other[0]
         assert look[1] != other[1]
     assert len(drawing.LINES) == len(set(drawing.LINES)) == len(set(drawing.HATCHES)) == len(drawing.COLOURS)
+
+
+def test_epochs_and_evaluations_are_marked_in_every_panel_of_their_setting() -> None:
+    some = {"first": [Point(0, 1), Point(9, 2)], "second": [Point(0, 1)]}
+    figure = charts.utilisation({"GPU (%)": some, "disk (MB/s)": some}, {"first": [(3.0, 4.0), (7.0, 8.5)]})
+    for axes in figure.axes:
+        strokes = [line for line in axes.lines if line.get_marker() == "|" and len(line.get_xdata())]  # type: ignore[arg-type]
+        assert [list(line.get_xdata()) for line in strokes] == [[3.0, 7.0]]  # type: ignore[arg-type]
+        (bars,) = axes.collections
+        assert [[x for x, _ in path.vertices.tolist()] for path in bars.get_paths()] == [[3.0, 4.0], [7.0, 8.5]]
+
+
+def test_an_evaluation_begins_with_the_end_of_its_epoch() -> None:
+    spans = plot_data.evaluation_spans([1.0, 2.0, 3.0, 5.0, 6.0], [4.0, 6.5])
+    assert spans == [(3.0, 4.0), (6.0, 6.5)]
+    assert plot_data.evaluation_spans([], [4.0]) == [(4.0, 4.0)]
 
 
 def test_a_setting_looks_the_same_in_panels_that_lack_another() -> None:

@@ -1,0 +1,82 @@
+"""Speed beside utilisation: over precisions, and over what the links between GPUs carried and could; recomputed."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tracking.studied import Writer, config, make_run, make_sweep
+from tracking.audit.audit import audit
+from tracking.bottleneck import Ceilings, explain
+from tracking.report import report
+from tracking.results.folder_runs import FolderRuns
+from tracking.run import documents, run_folder
+
+USED = {"used": [{"index": 0}, {"index": 4}]}
+PEERS = {"peer/0-4": 50e9, "peer/4-0": 40e9, "peer/0-1": 300e9, "peer/1-0": 300e9}
+
+
+def run_of(sweep: Path, precision: str, seed: int, step_sec: float, busy: float) -> None:
+    asked = config(seed=seed, precision=precision, gpus=2)
+    folder = make_run(sweep, asked, "sqlite:///none.db", step_sec, fingerprint=USED)
+    rates = {name: {"unit": "B/s", "median": rate, "counters": {}} for name, rate in PEERS.items()}
+    documents.write_json(folder / "ceilings.json", Ceilings(ceilings=rates))
+    log = Writer(folder / run_folder.JOURNAL, 0)
+    for at in range(4, 40):  # before the clock, on it, and when it has stopped
+        values = {f"system/gpu_{gpu}_sm_activity_percentage": busy + gpu for gpu in (0, 4)}
+        values |= {f"system/gpu_{gpu}_nvlink_transmit_megabytes_per_sec": 0.0 for gpu in (0, 4)}
+        log.add("metrics", 0.1 * at + 4.0, step=at, values=values | {"system/run_cpu_percentage": 25.0})
+    explain(folder)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("precisions")
+    sweep = make_sweep(root / "runs", "precisions", "sqlite:///none.db", 4)
+    for seed in (1, 2):
+        run_of(sweep, "fp32", seed, 0.2 + 0.01 * seed, 60.0 + seed)
+        run_of(sweep, "bf16", seed, 0.1 + 0.01 * seed, 80.0 + seed)
+    return root
+
+
+@pytest.fixture(scope="module")
+def content(root: Path) -> dict[str, Any]:
+    store = FolderRuns([root / "runs"])
+    made = report.make(store, ["precisions"], store.find(["precisions"]), ["precision"])
+    return json.loads(json.dumps(made.plain()))
+
+
+def table_of(content: dict[str, Any]) -> dict[str, Any]:
+    return next(table for table in content["tables"] if table["kind"] == "utilization")
+
+
+def test_speed_up_time_to_accuracy_and_utilisation_stand_beside_each_other(content: dict[str, Any]) -> None:
+    table = table_of(content)
+    rows = {row[0]: dict(zip(table["columns"], row, strict=True)) for row in table["rows"]}
+    assert rows["fp32"]["speed-up over fp32"].startswith("1.0")
+    assert rows["bf16"]["speed-up over fp32"].startswith("1.")
+    assert rows["bf16"]["speed-up of the rate over fp32"].startswith("1.8"), "0.215 s over 0.115 s, a mean of ratios"
+    assert rows["bf16"]["time to accuracy (s)"]
+    assert rows["bf16"]["SM activity (%)"] == "83.50 ± 0.50", "81 and 82 of one GPU, 4 more of the other"
+    assert rows["bf16"]["CPU cores busy (%)"].startswith("25")
+    assert rows["bf16"]["NVLink, out of a GPU (MB/s)"].startswith("0"), "it was not used, which is seen"
+    assert rows["bf16"]["copy between the slowest pair (MB/s)"].startswith("40,000"), "of the GPUs in use, 0 and 4"
+
+
+def test_every_cell_is_recomputed_and_a_wrong_one_is_found(root: Path, content: dict[str, Any]) -> None:
+    assert audit(content, [root]).differences == []
+    place = content["tables"].index(table_of(content))
+    headings = table_of(content)["columns"]
+    for column, heading in enumerate(headings[1:], 1):
+        other = copy.deepcopy(content)
+        other["tables"][place]["rows"][1][column] = "123.4"
+        assert any(heading in words for words in audit(other, [root]).differences), heading
+    figures = [figure for figure in content["figures"] if "over fp32" in figure["figure"]]
+    assert figures
+    other = copy.deepcopy(content)
+    other["figures"][content["figures"].index(figures[-1])]["mean"] *= 1.5
+    assert audit(other, [root]).differences
