@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tracking.audit import limit_tables, missing, stacks, utilization_tables
+from tracking.audit import limit_tables, missing, stacks
 from tracking.audit.evidence import OF_TARGETS, AuditResult, Evidence, Labels, computable, name_of, rest
 from tracking.audit.run_figures import BEST, JournalFigures
 from tracking.audit.samples import (
@@ -239,7 +239,7 @@ def own_beside_published(evidence: Evidence, table: Mapping[str, Any], rows: Seq
 CHECKS: dict[str, Callable[[Evidence, Mapping[str, Any], Sequence[Row]], Claims]] = {
     "settings": settings,
     "limits": limit_tables.limited,
-    "utilization": utilization_tables.busy,
+    "utilization": limit_tables.busy,
     "pairs": pairs,
     "stacks": best_and_worst,
     "missing": missing.rows_of,
