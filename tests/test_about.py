@@ -44,8 +44,11 @@ def test_the_readme_says_the_operating_system_at_its_start() -> None:
     assert "Linux" in (ROOT / "README.md").read_text().partition("\n## ")[0]
 
 
+MODELS = ", ".join(sorted(path.stem for path in (ROOT / "conf/model").glob("*.yaml")))
+
+
 @pytest.mark.parametrize(("override", "meant"), [
-    ("model=vg", "did you mean vgg? (allowed: maskrcnn, ncf, program, resnet50, ssd, vgg)"),
+    ("model=vg", f"did you mean vgg? (allowed: {MODELS})"),
     ("dataset=digit", "did you mean digits?"),
     ("precision=xyz", "there is no such choice; allowed: bf16, fp16, fp32, tf32."),
     ("+study=scalig", "did you mean scaling?"),

@@ -69,6 +69,11 @@ def slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
+def test_every_page_is_in_the_sites_navigation() -> None:
+    named = set(re.findall(r"^ +- .+: ([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} <= named
+
+
 @pytest.mark.parametrize("path", DOCS, ids=name)
 def test_links_resolve(path: Path) -> None:
     for link in LINK.findall(prose(path)):
