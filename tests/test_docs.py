@@ -70,7 +70,8 @@ def slug(heading: str) -> str:
 
 
 def test_every_page_is_in_the_sites_navigation() -> None:
-    named = set(re.findall(r"^ +- .+: ([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    named = set(re.findall(r"^ +- .+: ([\w/.-]+\.md)$", site, re.MULTILINE))
     assert {path.name for path in (ROOT / "docs").glob("*.md")} <= named
 
 
