@@ -88,7 +88,7 @@ class PrecisionConfig:
 
 @dataclass
 class ContainerConfig:
-    engine: str | None = None  # docker | podman | apptainer | singularity | enroot
+    engine: str | None = None  # docker | podman | apptainer | singularity | enroot | pyxis
     image: str | None = None  # NAME:TAG or NAME@sha256:DIGEST; of the last three a file, or docker://NAME:TAG
     mounts: list[str] = field(default_factory=list)  # what else it sees: OUTSIDE[:INSIDE[:rw]], read-only without rw
     shm: str = "host"  # docker, podman: host = the machine's /dev/shm; or the size of one of its own: 16g

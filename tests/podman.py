@@ -13,7 +13,7 @@ import yaml
 IMAGE = "localhost/timetrial-tests:1"
 # runc, since crun wants a cgroup manager; limits that a machine without many rights may set.
 OPTIONS = ["--runtime", "runc", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"]
-# All that this Python is made of; /usr brings the C library, lscpu and git.
+# All that this Python is made of; /usr brings the C library and lscpu.
 MOUNTS = sorted({"/usr", sys.prefix, sys.base_prefix})
 
 

@@ -16,6 +16,7 @@ from tests import podman
 from tests.commands import Launched, collect, launch, start
 from tests.tracking.folders import wait_for
 from tests.tracking.stacks.fake_engine import ANSWER, IMAGE, FakeEngine
+from tracking.environment import git_state
 from tracking.run import journal, run_folder, run_lock
 
 pytestmark = pytest.mark.slow
@@ -122,7 +123,7 @@ def sweep(image: str, tmp_path_factory: pytest.TempPathFactory) -> Launched:
     podman.declare(folder, "stranger", {"user": "12345:12345"})
     podman.declare(folder, "promising", expect={"torch": "1.0"})
     podman.declare(folder, "broken", env={"PYTHONPATH": str(broken)})
-    podman.declare(folder, "boxed", env={"OMP_NUM_THREADS": "1"})
+    podman.declare(folder, "boxed", env={"OMP_NUM_THREADS": "1", "GIT_DIR": "/nowhere"})  # as if without git
     asked = ("stack=stranger,promising,broken,boxed", *VGG)
     return launch(folder, "-m", "--config-dir", str(folder), *asked, HF_TOKEN="hf_abcdefghijklmnop", NCCL_DEBUG="WARN")
 
@@ -138,6 +139,7 @@ def test_a_worker_trains_in_a_container_and_says_which_image_it_was(sweep: Launc
     assert facts["host"]["container"] == "podman"
     assert run_tags["env.stack_id"]
     assert len(run_tags["git.commit"]) == 40
+    assert facts["git"] == git_state(), "as it is outside, with what is not committed"
     assert (facts["environment"]["OMP_NUM_THREADS"], facts["environment"]["NCCL_DEBUG"]) == ("1", "WARN")
     kept = "".join(path.read_text(errors="replace") for path in folder.iterdir() if path.is_file())
     assert "hf_abcdefghijklmnop" not in kept + sweep.output

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import Launched, launch
+from tests.tracking.stacks.wheels import make_index
 from tracking.stacks import uv_environment
 
 pytestmark = pytest.mark.slow
@@ -77,6 +78,42 @@ def test_stacks_that_cannot_run_are_refused_before_any_job_and_the_others_named(
     shown = launch(tmp_path, "-m", "--config-dir", str(tmp_path), "stack=bare,native", *VGG, "dry_run=true")
     assert shown.code == 2
     assert "can run" in shown.output
+
+
+def test_a_sweep_may_run_the_others_and_its_report_says_what_is_missing(tmp_path: Path) -> None:
+    packages = {"torch": "2.6.0", "pytorch-lightning": None, "numpy": "2.0", "PyYAML": "6.0"}
+    answer = json.dumps({"python": "3.12.1", "machine": "x86_64", "cuda": None, "packages": packages})
+    (tmp_path / "lightless").write_text(f"#!/bin/sh\necho '{answer}'\n")
+    (tmp_path / "lightless").chmod(0o755)
+    index = make_index(tmp_path / "index")
+    declare(tmp_path, "lightless", f"kind: python\npython: {tmp_path}/lightless\n")
+    declare(tmp_path, "none", "kind: python\npython: /bin/true\n")
+    declare(tmp_path, "tangled", f"kind: uv\ntorch: 2.6.0\nrequirements: [extra==9.9]\nindex: {index}\n")
+    why = {
+        "lightless": ["lightless: lacks pytorch-lightning; install", "-m pip install pytorch-lightning"],
+        "none": ["/bin/true: does not answer as a Python does"],
+        "tangled": ["does not resolve (Python 3.", "torch==2.6.0", "extra==9.9", "there is no version of extra==9.9"],
+    }
+    asked = (f"stack={','.join(why)},native", *VGG, "sweep.run_others=true", "sweep.warm_up=true")
+    launched = launch(tmp_path, "-m", "--config-dir", str(tmp_path), *asked)
+    assert launched.code == 1, launched.output
+    results = {
+        folder.name.partition("stack=")[2]: json.loads((folder / "result.json").read_text())
+        for folder in launched.folders
+        if "warm-up" not in folder.name
+    }
+    assert results.pop("native")["status"] == "finished"
+    assert results.keys() == why.keys()
+    for name, words in why.items():
+        failure = results[name]["failure"]
+        assert failure["kind"] == "bad_input"
+        assert all(word in failure["message"] for word in words), failure["message"]
+    assert len(launched.folders) == len(why) + 2, "only what runs is warmed up"
+    [sweep] = (tmp_path / "runs").iterdir()
+    [missing] = [
+        table for table in json.loads((sweep / "report.json").read_text())["tables"] if table["kind"] == "missing"
+    ]
+    assert [row[0] for row in missing["rows"]] == sorted(why)
 
 
 def can_be_had(requirement: str) -> bool:

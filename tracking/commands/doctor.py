@@ -1,6 +1,9 @@
 """python -m tracking doctor: everything that a run needs, tried out before it is needed. One line each.
 
-JSON: `ok`, whether all is well; `findings`, each with `what`, `words` and `ok`.
+Below it stands the table of stacks that a dry run shows. A stack that cannot run here is nothing to be mended.
+
+JSON: `ok`, whether all is well; `findings`, each with `what`, `words` and `ok`; `stacks`, each with `stack`, `needs`,
+`found` and `error` (empty where it can run).
 """
 
 from __future__ import annotations
@@ -16,21 +19,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--experiment", default="timetrial", help="to which runs will go (%(default)s)")
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where run folders go (%(default)s)")
     parser.add_argument("--dataset-path", type=Path, help="folder of a dataset's files")
+    parser.add_argument("--config-dir", type=Path, action="append", default=[], help="where stacks of your own are")
 
 
 def run(arguments: argparse.Namespace) -> Answer:
     """Print a line for each thing that a run needs, as soon as it is known; exit code 1 where one is to be fixed."""
     from tracking import server
     from tracking.commands import examination
+    from tracking.environment import nvml
+    from tracking.stacks import declared, judge, verdict_table
 
+    stacks = declared(arguments.config_dir)
     uri = server.named(arguments.tracking_uri)
     asked = examination.Subject(uri, arguments.experiment, arguments.runs_dir, arguments.dataset_path)
     findings = []
     for finding in examination.examine(asked):
         print(finding, flush=True)
         findings.append({"what": finding.what, "words": finding.safe_words, "ok": finding.ok})
+    visible = nvml.visible_gpus()
+    verdicts = [judge(stack, visible) for stack in stacks.values()]
+    rows = [
+        {"stack": each.stack, "needs": each.needs, "found": each.facts, "error": each.error} for each in verdicts
+    ]
     all_well = all(finding["ok"] for finding in findings)
-    return Answer(WELL if all_well else WRONG, {"ok": all_well, "findings": findings})
+
+    def show() -> None:
+        from tracking.terminal import make_console
+
+        make_console().print(verdict_table(verdicts))
+
+    return Answer(WELL if all_well else WRONG, {"ok": all_well, "findings": findings, "stacks": rows}, show)
 
 
-DOCTOR = Command("doctor", "try out all that a run needs: GPUs, NCCL, server, upload, disk, data", add_arguments, run)
+DOCTOR = Command(
+    "doctor", "try out all that a run needs: GPUs, NCCL, server, upload, disk, data, stacks", add_arguments, run
+)

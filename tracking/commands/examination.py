@@ -23,7 +23,7 @@ from tracking import server
 from tracking.environment import cache, nvml
 from tracking.run import Journal, Result, RunInfo, documents, run_folder
 from tracking.server import TrackingRefused, TrackingUnavailable, connection
-from tracking.stacks import MIN_DRIVER, declared, judge
+from tracking.stacks import MIN_DRIVER
 
 NOT_STARTED = 127  # a shell's exit code for a command that is not there
 MIN_FREE_GB = 5.0
@@ -83,7 +83,6 @@ def run(command: Sequence[str], timeout_sec: float) -> tuple[int, str]:
 def examine(asked: Subject, run: CommandRunner = run, free: Callable[[Path], int] | None = None) -> Iterator[Finding]:
     """Every finding, in the order in which a run would come upon it; `run` and `free` are for tests."""
     yield from gpus(run)
-    yield from declared_stacks()
     yield from tracking_server(asked)
     for what, path in (("runs_dir", asked.runs_dir), ("cache", cache())):
         yield disk(what, path, free or (lambda place: shutil.disk_usage(place).free))
@@ -141,15 +140,6 @@ def nccl(stack: dict[str, Any]) -> Finding:
         return Finding("NCCL", "no GPU: not checked" if not stack["gpus"] else "one GPU: nothing to talk to")
     words = f"{stack['nccl']}, all-reduce over {stack['gpus']} GPUs at {stack['bus_gb_per_sec']:.1f} GB/s bus bandwidth"
     return Finding("NCCL", words)
-
-
-def declared_stacks() -> Iterator[Finding]:
-    """What each stack needs, was found, and the verdict; one that cannot run here is nothing to be mended."""
-    visible = nvml.visible_gpus()
-    for name, stack in declared().items():
-        if stack.kind != "native":
-            verdict = judge(stack, visible, resolve=False)
-            yield Finding(f"stack {name}", f"{verdict.needs}; {verdict.facts}; {verdict.words}")
 
 
 def tracking_server(asked: Subject) -> Iterator[Finding]:

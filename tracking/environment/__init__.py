@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tracking.environment import fingerprint, libraries, nvml, processes
 from tracking.environment.cache_folder import cache
-from tracking.environment.fingerprint import Collector, git_tags
+from tracking.environment.fingerprint import GIT_FILE, Collector, git_state
 from tracking.environment.fingerprint_table import format_table
 from tracking.environment.gpm import gpu_counters
 from tracking.environment.host import COMPUTING_VARIABLES
@@ -18,6 +18,7 @@ from tracking.environment.system_metrics import SystemMetricsThread
 
 __all__ = [
     "COMPUTING_VARIABLES",
+    "GIT_FILE",
     "Collector",
     "Neighbours",
     "SystemMetricsThread",
@@ -25,7 +26,7 @@ __all__ = [
     "compute_processes_of",
     "fingerprint",
     "format_table",
-    "git_tags",
+    "git_state",
     "gpu_counters",
     "importing_mlflow",
     "libraries",

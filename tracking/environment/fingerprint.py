@@ -28,6 +28,7 @@ import json
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ EXPECTABLE = ("torch", "cuda", "cudnn", "nccl", "driver", "python")
 # What makes a stack: another of any of them is another stack.
 STACK = ("driver", "cuda_driver", "cuda", "cudnn", "nccl", "libraries", "torch", "image")
 REPOSITORY = installation.CODE
+GIT_FILE = "TIMETRIAL_GIT"  # It holds the path of a file with the `git` part, as the launcher of a container sees it.
 
 
 class Collector:
@@ -94,7 +96,7 @@ class Collector:
             "topology": matrix or None,
             "software": software | {"python": platform.python_version(), "packages": host.packages()},
             "host": host.describe(text["lscpu"] or "", self._environ),
-            "git": _git(text) or None,
+            "git": _told(self._environ) or _git(text) or None,
             "environment": host.environment(self._environ),
         }
         return {name: part for name, part in parts.items() if part is not None}
@@ -162,6 +164,14 @@ def _git(outputs: Mapping[str, str | None]) -> dict[str, Any]:
     return host.parse_git(*(outputs[name] for name in host.GIT_COMMANDS))
 
 
+def _told(environ: Mapping[str, str]) -> dict[str, Any]:
+    """The `git` part that the launcher wrote for this worker; {} where there is none."""
+    with suppress(OSError, ValueError, KeyError):
+        state: dict[str, Any] = documents.read_json(Path(environ[GIT_FILE]))
+        return state
+    return {}
+
+
 def record(folder: Path, facts: Fingerprint) -> dict[str, str]:
     """Write a run's fingerprint and its packages into its folder; return the tags."""
     documents.write_json(folder / run_folder.FINGERPRINT, facts)
@@ -174,11 +184,11 @@ def _git_tags(git: Mapping[str, Any]) -> dict[str, str]:
     return ({"git.commit": git["commit"]} if git.get("commit") else {}) | dirty
 
 
-def git_tags(repository: Path = REPOSITORY) -> dict[str, str]:
-    """The tags of the code's own commit, for a worker whose image holds no git."""
+def git_state(repository: Path = REPOSITORY) -> dict[str, Any]:
+    """The `git` part of a fingerprint, for a worker whose image need not hold git: see GIT_FILE."""
     commands = {name: command for name, command in COMMANDS.items() if name in host.GIT_COMMANDS}
     outputs = {name: host.start(command, repository) for name, command in commands.items()}
-    return _git_tags(_git({name: output() for name, output in outputs.items()}))
+    return _git({name: output() for name, output in outputs.items()})
 
 
 def taken(folder: Path) -> list[Fingerprint]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -14,14 +13,15 @@ from typing import Any
 from conf.installation import LAUNCH
 from conf.schema import ConfigError, RunConfig
 from tracking.jobs import console, resume, run_setup, supervision, sweep, sweep_summary, unfinished
+from tracking.jobs.refused_stacks import RefusedStacks
 from tracking.jobs.repair import repair
 from tracking.jobs.several import node_supervision, nodes
 from tracking.jobs.several.nodes import Nodes
 from tracking.jobs.supervision import Interrupted
 from tracking.jobs.sweep import Job
-from tracking.jobs.uploads import Uploads, tracking_command
+from tracking.jobs.uploads import Uploads
 from tracking.run import Checkpoint, Failure, Result, checkpoints, failures, headline, run_folder, run_lock
-from tracking.stacks import Verdict, check_verdicts, make_all, ready, summary, verdict_table
+from tracking.stacks import Verdict, ready, summary, verdict_table
 from tracking.terminal import make_console
 
 
@@ -42,17 +42,20 @@ class Launcher:
         self._started = started
         self._console = make_console()
         self._uploads = Uploads(config.tracking, self._console)
+        self._refused = RefusedStacks(config, gpus)
         supervision.raise_on_signals()
 
     def dry_run(self, jobs: Sequence[Job], verdicts: Sequence[Verdict] = ()) -> int:
-        """Print what would be run. Raises ConfigError where a stack cannot run here."""
+        """Print what would be run. Raises ConfigError as `check_jobs` does."""
         self._console.print(verdict_table(verdicts))
-        check_verdicts(verdicts)
+        self.check_jobs([job.config for job in jobs], verdicts)
         sweep.name_jobs(jobs)
         for number, job in enumerate(jobs, 1):
             new = Path(job.config.runs_dir).resolve() / job.name
             self._console.print(f"job {number} of {len(jobs)}: {' '.join(job.overrides) or 'defaults'}", style="bold")
-            if ready(job.config.stack):
+            if why := self._refused.why.get(job.config.stack.name):
+                self._console.print(f"  refused: {why}", soft_wrap=True)
+            elif ready(job.config.stack):
                 command = self._command(job.config, job.checkpoint.folder if job.checkpoint else new)
                 self._console.print(f"  {command}", soft_wrap=True)
             else:
@@ -63,12 +66,12 @@ class Launcher:
     def make_stacks(self, configs: Sequence[RunConfig]) -> None:
         """Make the environments that the jobs need, outside every measured time. Raises ConfigError."""
         began = time.monotonic()
-        make_all((config.stack for config in configs), lambda words: self._console.print(words, soft_wrap=True))
+        self._refused.make(configs, lambda words: self._console.print(words, soft_wrap=True))
         self._started += time.monotonic() - began
 
     def check_jobs(self, configs: Sequence[RunConfig], verdicts: Sequence[Verdict]) -> None:
-        """Raise ConfigError where a job cannot be run here."""
-        check_verdicts(verdicts)
+        """Raise ConfigError where a job cannot be run here, and the sweep does not ask for the others."""
+        self._refused.judged(verdicts)
 
     def check_server(self) -> None:
         """Say so where the server does not answer. Raises ConfigError where it refuses the user."""
@@ -110,6 +113,7 @@ class Launcher:
 
     def run_sweep(self, jobs: list[Job], argv: Sequence[str], folder: Path | None = None) -> int:
         """Run the jobs that have not finished, in a new sweep or in that of `folder`."""
+        jobs = self._refused.without_warm_ups(jobs)
         resumed = folder is not None
         folder = folder or sweep.create(jobs, argv, self._uploads.uri)
         with ExitStack() as held:
@@ -137,7 +141,7 @@ class Launcher:
             folders = [folder, *(job.folder for job in jobs if job.folder is not None)]
             self._uploads.wait(folders)
             self._uploads.print_sweep(folder, folders[1:])
-            self._print_report(folder, jobs[0].config)
+            self._uploads.print_report(folder, jobs[0].config)
         return exit_code(jobs)
 
     def _run_jobs(self, jobs: Sequence[Job], folder: Path) -> None:
@@ -181,6 +185,7 @@ class Launcher:
                 self._mark(folder)
             self._uploads.start(folder)
             try:
+                self._refused.check(job.config, folder)
                 command = self._command(job.config, folder)
             except ConfigError as error:  # what was there when the sweep began is there no more
                 job.result = supervision.end(folder, Failure("bad_input", str(error)))
@@ -232,19 +237,6 @@ class Launcher:
     def _look_back(self, root: Path) -> None:
         with suppress(OSError):  # what is wrong with other runs hinders none
             self._uploads.look_back(root)
-
-    def _print_report(self, folder: Path, config: RunConfig) -> None:
-        """Where the sweep's report is, and the command that makes it again, of a study by its axes."""
-        if (folder / "report.html").exists():
-            self._console.print(f"report: {folder / 'report.html'}", soft_wrap=True)
-        words = [f"report {folder.name}"]
-        words += [f"--by {','.join(config.study.by)}"] if config.study.by else []
-        words += [f"--reference {','.join(config.study.reference)}"] if config.study.reference else []
-        if self._offline:
-            words += ["--from-folders", f"--runs-dir {os.path.relpath(folder.parent)}"]
-        elif config.tracking.uri:
-            words.append(f"--uri {shlex.quote(self._uploads.uri)}")
-        self._console.print(f"report again: {tracking_command()} {' '.join(words)}", soft_wrap=True)
 
 
 def exit_code(jobs: Sequence[Job]) -> int:

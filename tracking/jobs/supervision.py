@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from conf.schema import RunConfig
 from tracking import mlperf
 from tracking.bottleneck import explain
-from tracking.environment import Neighbours, SystemMetricsThread, git_tags, processes
+from tracking.environment import Neighbours, SystemMetricsThread, processes
 from tracking.jobs.several.nodes import NodeFailed, Nodes
 from tracking.run import Failure, Journal, Record, Result, WorkerLog, attempts, failures, journal, run_folder
 
@@ -144,8 +144,6 @@ def supervise(
         )  # fmt: skip
     sensors = None
     try:
-        if command.contained:
-            log.tags(git_tags())  # An image without git could not tell these.
         if config.tracking.system_metrics_interval_sec:
             interval_sec = config.tracking.system_metrics_interval_sec
             sensors = SystemMetricsThread(log, gpu_uuids, folder, interval_sec, "", samples, neighbours)

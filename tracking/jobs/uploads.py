@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -15,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 
 from conf.installation import CODE, PREFIX, TRACKING
-from conf.schema import ConfigError, TrackingConfig
+from conf.schema import ConfigError, RunConfig, TrackingConfig
 from conf.secrets import strip_credentials
 from tracking import server
 from tracking.jobs import supervision, sweep_view, unfinished
@@ -151,6 +152,19 @@ class Uploads:
         links["report" if report else "the sweep"] = server.run_link(self._uri, experiment, parent_id, report)
         links["all runs"] = server.experiment_link(self._uri, experiment)
         self._print_ui(links)
+
+    def print_report(self, folder: Path, config: RunConfig) -> None:
+        """Where the sweep's report is, and the command that makes it again, of a study by its axes."""
+        if (folder / "report.html").exists():
+            self._console.print(f"report: {folder / 'report.html'}", soft_wrap=True)
+        words = [f"report {folder.name}"]
+        words += [f"--by {','.join(config.study.by)}"] if config.study.by else []
+        words += [f"--reference {','.join(config.study.reference)}"] if config.study.reference else []
+        if self._config.offline:
+            words += ["--from-folders", f"--runs-dir {os.path.relpath(folder.parent)}"]
+        elif config.tracking.uri:
+            words.append(f"--uri {shlex.quote(self.uri)}")
+        self._console.print(f"report again: {tracking_command()} {' '.join(words)}", soft_wrap=True)
 
     def _print_ui(self, links: Mapping[str, str]) -> None:
         """Print links with what they show; the first is the one that most will want."""

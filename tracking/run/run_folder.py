@@ -32,6 +32,7 @@ MIRROR = "mirror.json"  # how far MLflow has the folder; never an artifact
 MODEL = "model.pt"  # the trained weights, where save_model asks for them; an artifact where it is to be one
 CHECKPOINTS = "checkpoints"  # a folder; never an artifact
 RUN_LOCK = ".owner"  # says who runs the folder; locked while somebody does (see run_lock)
+GIT = ".git.json"  # holds the code's commit and changes, for a worker whose image may have no git to tell them
 RESERVE = ".result.reserve"  # room for result.json where the disk is full; gone when there is a result
 RESERVE_BYTES = 65536
 STATUSES = ("finished", "failed", "killed")

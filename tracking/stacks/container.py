@@ -13,7 +13,7 @@ from typing import Any
 
 from conf.schema import ConfigError, ContainerConfig, StackConfig
 from tracking.stacks import images, interpreter
-from tracking.stacks.engines import Mount, Plan
+from tracking.stacks.engines import JOB, Mount, Plan
 from tracking.stacks.images import Image
 from tracking.stacks.interpreter import NEEDED, PROBE, Interpreter
 
@@ -38,6 +38,7 @@ def check_container(stack: StackConfig) -> None:
     if str(asked.image).startswith("-"):
         raise ConfigError(f"stack={stack.name}: stack.container.image={asked.image}: is no image's name")
     own, default = images.engine(stack), ContainerConfig()
+    check_job(stack)
     for key, instead in STORED_ONLY.items():
         if not own.stores and getattr(asked, key) != getattr(default, key):
             raise ConfigError(
@@ -92,13 +93,25 @@ def plan(
 
 
 def command(stack: StackConfig, planned: Plan) -> list[str]:
-    return [images.engine(stack).name, *images.engine(stack).run(planned)]
+    """Raises ConfigError where the engine would need a job of Slurm's."""
+    check_job(stack)
+    return [images.engine(stack).programs[1], *images.engine(stack).run(planned)]
+
+
+def check_job(stack: StackConfig) -> None:
+    """Raise ConfigError for an engine that is a part of Slurm outside a job, where its command would submit one."""
+    name = stack.container.engine
+    if images.engine(stack).runner == "srun" and JOB not in os.environ:
+        raise ConfigError(
+            f"stack={stack.name}: stack.container.engine={name}: runs in a job of Slurm's alone; give cluster=slurm, or"
+            " engine=enroot"
+        )
 
 
 def removal(stack: StackConfig, name: str) -> list[str]:
     """The command that ends and removes a container of this name; [] where its processes are ours to end."""
     own = images.engine(stack)
-    return [own.name, *own.remove(name)] if own.remove else []
+    return [own.programs[0], *own.remove(name)] if own.remove else []
 
 
 def variables(stack: StackConfig, planned: Plan) -> dict[str, str]:

@@ -1,17 +1,19 @@
 """How container engines differ: the commands of each. Nothing is run here.
 
 Sources: the reference of `docker run` and podman-run(1); `apptainer exec` of Apptainer's user guide, which is
-SingularityCE's too; doc/cmd/start.md, doc/image-format.md and conf/hooks/98-nvidia.sh of NVIDIA's enroot; the Container
-Device Interface's names of GPUs, nvidia.com/gpu=UUID, which `nvidia-ctk cdi generate` writes.
+SingularityCE's too; doc/cmd/start.md, doc/image-format.md and conf/hooks/98-nvidia.sh of NVIDIA's enroot; args.c of
+NVIDIA's pyxis, and srun(1); the Container Device Interface's names of GPUs, nvidia.com/gpu=UUID, which
+`nvidia-ctk cdi generate` writes.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 PREFIX = "docker://"  # marks an image that apptainer and enroot fetch from a registry
+JOB, NODE = "SLURM_JOB_ID", "SLURMD_NODENAME"  # are what Slurm tells a process in a job
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ class Engine:
     """One row of the table. The functions build command lines without the program, which stands first.
 
     `stores` says that it has a store of images, of which it is asked; without one an image is a file. `run` needs the
-    variables of `variables` in its own environment.
+    variables of `variables` in its own environment. The program has the engine's name, if `program` is empty; `runner`
+    is that of `run` where it is another one.
     """
 
     name: str
@@ -59,6 +62,14 @@ class Engine:
     reach: Callable[[str], list[str]] | None = None  # asks the registry for an image's manifest
     room: list[str] = field(default_factory=list)  # prints the folder of its store
     remove: Callable[[str], list[str]] | None = None  # ends and removes a container; None: it is a process of ours
+    program: str = ""
+    runner: str = ""
+
+    @property
+    def programs(self) -> tuple[str, str]:
+        """What is asked about images, and what runs them."""
+        own = self.program or self.name
+        return own, self.runner or own
 
 
 def docker_run(plan: Plan) -> list[str]:
@@ -116,9 +127,26 @@ def enroot_start(plan: Plan) -> list[str]:
         for mount in plan.mounts
         for word in ("--mount", f"{mount.source}:{mount.target}:x-create=auto,rbind,{'rw' if mount.writable else 'ro'}")
     ]
-    env = {**plan.env, **visible(plan), "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
-    variables = [word for name, value in env.items() for word in ("--env", f"{name}={value}")]
+    variables = [word for name, value in enroot_variables(plan).items() for word in ("--env", f"{name}={value}")]
     return ["start", *mounts, *variables, *plan.options, plan.image, *plan.command]
+
+
+def enroot_variables(plan: Plan) -> dict[str, str]:
+    return {**plan.env, **visible(plan), "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
+
+
+def pyxis_run(plan: Plan) -> list[str]:
+    """A step of the job that this process is in, on this node and beside the step that it is in.
+
+    pyxis would give the container every variable that srun exports, and have the image's own win.
+    """
+    names = ",".join(enroot_variables(plan))
+    mounts = ",".join(f"{mount.source}:{mount.target}:{'rw' if mount.writable else 'ro'}" for mount in plan.mounts)
+    here = [f"--nodelist={os.environ[NODE]}"] if NODE in os.environ else []
+    step = ["--overlap", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", *here, "--cpu-bind=none"]
+    own = ["--no-container-mount-home", "--no-container-entrypoint", f"--container-env={names}"]
+    mounted = [f"--container-mounts={mounts}"] if mounts else []
+    return [*step, f"--export={names}", *own, *mounted, *plan.options, f"--container-image={plan.image}", *plan.command]
 
 
 def visible(plan: Plan) -> dict[str, str]:
@@ -162,7 +190,8 @@ ENROOT = Engine(
     run=enroot_start,
     pull=lambda image, file: ["import", "--output", file, enroot_uri(image)],
 )
-ENGINES = {engine.name: engine for engine in (DOCKER, PODMAN, APPTAINER, SINGULARITY, ENROOT)}
+PYXIS = replace(ENROOT, name="pyxis", run=pyxis_run, variables=enroot_variables, program="enroot", runner="srun")
+ENGINES = {engine.name: engine for engine in (DOCKER, PODMAN, APPTAINER, SINGULARITY, ENROOT, PYXIS)}
 
 
 def enroot_uri(image: str) -> str:

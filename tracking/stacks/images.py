@@ -27,7 +27,7 @@ REACH_SEC = 60.0  # for a registry's answer
 ROOM_BYTES = 20 * 10**9  # an image of PyTorch with CUDA, unpacked (7 to 18 GB), and its layers meanwhile
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # Linux's name of an architecture, and that of images
 ABSENT = ("no such image", "image not known", "no such object")  # what docker and podman say of an image
-SUFFIXES = {"apptainer": "sif", "singularity": "sif", "enroot": "sqsh"}
+SUFFIXES = {"apptainer": "sif", "singularity": "sif", "enroot": "sqsh", "pyxis": "sqsh"}
 MAX_WORDS = 300  # characters of an engine's words in an error
 
 
@@ -46,18 +46,25 @@ def engine(stack: StackConfig) -> Engine:
     name = stack.container.engine
     if name not in ENGINES:
         raise ConfigError(f"stack={stack.name}: stack.container.engine={name}: allowed: {', '.join(ENGINES)}")
-    if shutil.which(name) is None:
-        there = [other for other in ENGINES if shutil.which(other)]
+    if lacking := missing(ENGINES[name]):
+        there = [other.name for other in ENGINES.values() if not missing(other)]
         other = f", or take one that is here: {', '.join(there)}" if there else ""
+        what = "" if lacking == name else f"{lacking} "
         raise ConfigError(
-            f"stack={stack.name}: stack.container.engine={name}: is not installed (not on the PATH); install it{other}"
+            f"stack={stack.name}: stack.container.engine={name}: {what}is not installed (not on the PATH); install"
+            f" it{other}"
         )
     return ENGINES[name]
 
 
+def missing(own: Engine) -> str:
+    """The first program of the engine that is not here, or nothing."""
+    return next((program for program in own.programs if shutil.which(program) is None), "")
+
+
 def ask(stack: StackConfig, words: list[str], seconds: float | None = ASK_SEC) -> subprocess.CompletedProcess[str]:
     """Run a command of the stack's engine. Raises ConfigError where it does not end."""
-    command = [engine(stack).name, *words]
+    command = [engine(stack).programs[0], *words]
     try:
         return subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=seconds, stdin=subprocess.DEVNULL

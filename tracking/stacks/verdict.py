@@ -23,12 +23,16 @@ FITTING = "stack=torch2_9"  # what an old driver runs of what is shipped
 
 @dataclass(frozen=True)
 class Verdict:
-    """A row of the table that dry_run and doctor show; `error` is empty where the stack can run."""
+    """A row of the table that dry_run and doctor show; `error` is empty where the stack can run.
+
+    `cuda` is what its torch is built for, where that is known.
+    """
 
     stack: str
     needs: str
     facts: str
     error: str = ""
+    cuda: str | None = None
 
     @property
     def words(self) -> str:
@@ -50,7 +54,7 @@ def verdict_table(verdicts: Sequence[Verdict]) -> Table:
 def judge(stack: StackConfig, gpus: Sequence[nvml.Gpu], resolve: bool = True) -> Verdict:
     """Judge a stack for a run on these GPUs ([] for the CPU); with `resolve`, ask uv or a registry if it can be had."""
     facts = f"driver {nvml.driver_version() or 'unknown'}" if gpus else "no GPU asked for"
-    needs = KINDS.get(stack.kind, stack.kind)
+    needs, cuda = KINDS.get(stack.kind, stack.kind), None
     try:
         check_keys(stack)
         needs += f" of {stack.container.engine}'s, {stack.container.image}" if stack.kind == "container" else ""
@@ -69,8 +73,8 @@ def judge(stack: StackConfig, gpus: Sequence[nvml.Gpu], resolve: bool = True) ->
             check_room(stack, images.store(stack), images.ROOM_BYTES, "remove images that nobody needs")
             facts += ", which can be" if resolve and images.check_reach(stack) else ""
     except ConfigError as error:
-        return Verdict(stack.name, needs, facts, str(error))
-    return Verdict(stack.name, needs, facts)
+        return Verdict(stack.name, needs, facts, str(error), cuda)
+    return Verdict(stack.name, needs, facts, cuda=cuda)
 
 
 KINDS = {

@@ -10,8 +10,8 @@ from typing import Any
 from conf import installation
 from conf.schema import RunConfig
 from conf.secrets import may_be_secret_name, redact
-from tracking.environment import COMPUTING_VARIABLES, cache, nvml
-from tracking.run import run_folder
+from tracking.environment import COMPUTING_VARIABLES, GIT_FILE, cache, git_state, nvml
+from tracking.run import documents, run_folder
 from tracking.stacks import Mount, container, image_of
 
 GUARD = Path(__file__).with_name("guard.py")
@@ -93,13 +93,17 @@ def wrapped(
 ) -> tuple[list[str], dict[str, str], list[str]]:  # fmt: skip
     """The command that runs `worker` in the stack's container, its own environment, and the command that ends it.
 
-    Raises ConfigError where the image is not here any more, or something cannot be mounted.
+    Raises ConfigError where the image is not here any more, or something cannot be mounted; OSError where what it is
+    told cannot be written into the run's folder.
     """
     stack, name = config.stack, name_of(run_dir)
     image = image_of(stack)
     uuids = [gpu.uuid for gpu in config.chosen(nvml.visible_gpus(environ))] if config.on_gpu() else []
     guarded = [worker[0], "-I", str(GUARD), str(run_dir.absolute()), str(Path.cwd()), *worker]
     given = {**inherited(environ), **variables(config, image.digest, uuids), **env}
+    if run_dir.exists():  # a dry run makes none
+        documents.write_json(run_dir / run_folder.GIT, git_state())
+        given[GIT_FILE] = str(run_dir.absolute() / run_folder.GIT)
     planned = container.plan(stack, image, name, guarded, given, mounts(config, run_dir, theirs), uuids)
     own = {**environ, **container.variables(stack, planned)}
     return container.command(stack, planned), own, container.removal(stack, name)

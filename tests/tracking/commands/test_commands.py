@@ -215,8 +215,15 @@ def test_sync_and_doctor_as_json(ask: CommandLine, runs: Path, tmp_path: Path, m
     assert "failed: " in answer[2]  # progress is told beside it
     monkeypatch.setattr("tracking.commands.examination.gpus", lambda run: iter(()))
     database = f"sqlite:///{tmp_path / 'none.db'}"
-    answer = ask("doctor", "--tracking-uri", database, "--dataset-path", str(tmp_path / "missing"), "--json")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # without uv, which would ask the registry about each stack
+    (tmp_path / "stack").mkdir()
+    (tmp_path / "stack/mine.yaml").write_text("kind: python\npython: /no/such/python\n")
+    own = ("--dataset-path", str(tmp_path / "missing"), "--config-dir", str(tmp_path))
+    answer = ask("doctor", "--tracking-uri", database, *own, "--json")
     content = document(answer)
+    stacks = {row["stack"]: row for row in content["stacks"]}
+    assert {"native", "torch2_6", "mine"} <= stacks.keys()
+    assert (stacks["native"]["error"], "no such file" in stacks["mine"]["error"]) == ("", True)
     assert (answer[0], content["ok"]) == (1, False)
     assert {finding["what"]: finding["ok"] for finding in content["findings"]}["dataset"] is False
 

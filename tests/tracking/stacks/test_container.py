@@ -65,6 +65,22 @@ def test_an_engine_that_is_not_installed_is_named_with_those_that_are(
     assert "take one that is here: docker, podman" in refused
 
 
+def test_an_engine_of_slurms_needs_a_job(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "trainer.sqsh").touch()
+    stack = boxed(engine="pyxis", image=str(tmp_path / "trainer.sqsh"))
+    monkeypatch.setenv("PATH", str(engine.folder))
+    assert "stack.container.engine=pyxis: enroot is not installed" in judge(stack, []).error
+    engine.install("enroot", "srun")
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert "engine=pyxis: runs in a job of Slurm's alone; give cluster=slurm" in judge(stack, []).error
+    planned = container.plan(stack, images.Image("/trainer.sqsh", None), "n", ["python3"])
+    with pytest.raises(ConfigError, match="in a job of Slurm's alone"):
+        container.command(stack, planned)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    container.check(stack)
+    assert container.command(stack, planned)[0] == "srun"
+
+
 @pytest.mark.slow
 def test_the_verdict_says_what_the_image_is_and_holds(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     verdict = judge(STACK, [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 import pytest
 
@@ -57,6 +58,20 @@ def test_without_gpus_none_is_shown() -> None:
     assert "rbind,rw" in words("enroot", GPU)
 
 
+def test_pyxis_runs_a_step_of_the_job_on_this_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURMD_NODENAME", "b")
+    names = "OMP_NUM_THREADS,NVIDIA_VISIBLE_DEVICES,NVIDIA_DRIVER_CAPABILITIES"
+    assert ENGINES["pyxis"].programs == ("enroot", "srun")
+    assert words("pyxis", CPU) == (
+        f"--overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist=b --cpu-bind=none --export={names}"
+        f" --no-container-mount-home --no-container-entrypoint --container-env={names}"
+        " --container-mounts=/code:/code:ro --container-image=sha256:1f python3 -m worker"
+    )
+    assert ENGINES["pyxis"].variables(CPU)["OMP_NUM_THREADS"] == "2", "in srun's environment, for values with commas"
+    assert ENGINES["pyxis"].variables(GPU)["NVIDIA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
+    assert "/runs:/runs:rw" in words("pyxis", GPU)
+
+
 def test_shared_memory_user_and_options_are_the_stacks() -> None:
     plan = Plan("i", "n", ["python3"], shm="16g", user="1000:100", options=["--runtime", "runc"])
     for engine in ("docker", "podman"):
@@ -64,7 +79,7 @@ def test_shared_memory_user_and_options_are_the_stacks() -> None:
         assert "--ipc" not in words(engine, plan)
     for engine in ENGINES:
         assert "--runtime runc" in words(engine, plan), "before the image, so that they are the engine's"
-        assert words(engine, plan).index("--runtime runc") < words(engine, plan).index(" i")
+        assert re.search(r"--runtime runc .*[ =]i( |$)", words(engine, plan))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +96,7 @@ def test_images_are_looked_for_and_fetched_by_name() -> None:
     asked = {name: " ".join(engine.pull("x/y:1", "/cache/file")) for name, engine in ENGINES.items()}
     assert asked["docker"] == asked["podman"] == "pull --quiet x/y:1"
     assert asked["apptainer"] == asked["singularity"] == "pull /cache/file x/y:1"
-    assert asked["enroot"] == "import --output /cache/file docker://x/y:1"
+    assert asked["enroot"] == asked["pyxis"] == "import --output /cache/file docker://x/y:1"
     for engine in (DOCKER, PODMAN):
         assert engine.reach is not None
         assert " ".join(engine.reach("x/y:1")) == "manifest inspect x/y:1"

@@ -38,6 +38,10 @@ class ClusterLauncher(Launcher):
             raise ConfigError("cluster: the jobs of a sweep are all of one kind; give one cluster")
         queue_of(configs[0]).check(configs)
 
+    def make_stacks(self, configs: Sequence[RunConfig]) -> None:
+        """Make the environments, in the cache that all nodes share. An image is fetched on each node."""
+        super().make_stacks([config for config in configs if config.stack.kind != "container"])
+
     def dry_run(self, jobs: Sequence[Job], verdicts: Sequence[Verdict] = ()) -> int:
         """Print the script of each job."""
         self.check_jobs([job.config for job in jobs], verdicts)

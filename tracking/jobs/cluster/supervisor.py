@@ -25,6 +25,7 @@ from tracking.jobs.several import node_supervision, nodes
 from tracking.jobs.several.nodes import Nodes
 from tracking.run import Failure, Journal, attempts, checkpoints, journal, run_folder, run_lock
 from tracking.run import nodes as node_names
+from tracking.stacks import check_verdicts, judge, make_all
 
 WARNED = signal.SIGUSR2  # what `#SBATCH --signal` asks for
 TAG = "cluster.job_id"
@@ -46,11 +47,15 @@ def supervise(
     config, task = run_folder.read_config(folder), SlurmTask.read()
     os.environ[node_names.NAME] = task.node
     config = dataclasses.replace(config, node_rank=task.rank)
-    uuids = [gpu.uuid for gpu in config.chosen(gpus)]
+    used = config.chosen(gpus)
+    uuids = [gpu.uuid for gpu in used]
     try:
         with ExitStack() as stack:
             held = stack.enter_context(run_lock.hold(folder)) if task.rank == 0 else -1
-            others = met(config, folder, task, gpus, stack)
+            began = time.monotonic()
+            trouble = make_stack(config, used)
+            started += time.monotonic() - began  # no part of what precedes the clock
+            others = met(config, folder, task, gpus, stack, trouble)
             if task.rank:
                 return other(folder, config, task, worker_command, uuids, others)
             return first(folder, config, task, worker_command, uuids, others, started, held)
@@ -67,12 +72,27 @@ def supervise(
         return 1
 
 
-def met(config: RunConfig, folder: Path, task: SlurmTask, gpus: Sequence[Any], stack: ExitStack) -> Nodes | None:
-    """The other nodes once all have met; None for a run on one. Raises ConfigError where a node lacks something."""
+def make_stack(config: RunConfig, gpus: Sequence[Any]) -> ConfigError | None:
+    """Make or fetch here what the run's stack needs; why it cannot run on this node, if that is so."""
+    try:
+        check_verdicts([judge(config.stack, gpus, resolve=False)])
+        make_all([config.stack], say)
+    except ConfigError as error:
+        return error
+    return None
+
+
+def met(
+    config: RunConfig, folder: Path, task: SlurmTask, gpus: Sequence[Any], stack: ExitStack, trouble: ConfigError | None
+) -> Nodes | None:
+    """The other nodes once all have met; None for a run on one. Raises ConfigError where a node lacks something, or has
+    `trouble` with its stack."""
 
     def check() -> None:
         task.check(config, len(gpus))
         check_precision(config, gpus)
+        if trouble:
+            raise trouble
 
     if config.nodes == 1:
         check()
