@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import Launched, launch
+from tests.commands import ROOT, Launched, launch
 from tests.tracking.stacks.wheels import make_index
-from tracking.stacks import uv_environment
+from tracking.audit.audit import audit
+from tracking.report import report
+from tracking.results.folder_runs import FolderRuns
+from tracking.stacks import declared, python_of, uv_environment
 
 pytestmark = pytest.mark.slow
 
@@ -110,10 +113,11 @@ def test_a_sweep_may_run_the_others_and_its_report_says_what_is_missing(tmp_path
         assert all(word in failure["message"] for word in words), failure["message"]
     assert len(launched.folders) == len(why) + 2, "only what runs is warmed up"
     [sweep] = (tmp_path / "runs").iterdir()
-    [missing] = [
-        table for table in json.loads((sweep / "report.json").read_text())["tables"] if table["kind"] == "missing"
-    ]
-    assert [row[0] for row in missing["rows"]] == sorted(why)
+    store = FolderRuns([sweep.parent])
+    made = report.make(store, [sweep.name], store.find([sweep.name]), ["stack"])
+    [missing] = [table for table in made.tables if table.kind == "missing"]
+    assert [row[0] for row in missing.rows] == sorted(why)
+    assert audit(made.plain(), [sweep.parent]).differences == []
 
 
 def can_be_had(requirement: str) -> bool:
@@ -142,3 +146,7 @@ def test_an_older_pytorch_trains_in_an_environment_of_its_own(tmp_path: Path) ->
     assert all("/stacks/" in path for path in dict(old["libraries"]).values())
     for folder in launched.folders:
         assert json.loads((folder / "result.json").read_text())["metrics"]["target_reached"] == 1
+    python = python_of(declared()["torch2_6"])
+    assert python is not None
+    names = [python.path, "-W", "ignore", str(ROOT / "tests/torch_names.py")]
+    assert subprocess.run(names, capture_output=True, text=True, check=True).stdout == "", "it lacks nothing of ours"

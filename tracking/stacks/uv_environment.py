@@ -29,6 +29,7 @@ from tracking.run import documents
 FORMAT = 1  # part of the digest: another one makes every environment anew
 # What every worker needs beside torch. What a workload needs (torchvision, Pillow) the stack declares.
 BASE = ("pytorch-lightning>=2.5", "nvidia-ml-py>=12.560", "numpy", "pyyaml")
+UNTOLD = ("setuptools",)  # what Triton up to PyTorch 2.6 imports on a GPU, and does not ask for
 ROOM_BYTES = 9 * 10**9  # PyTorch with its CUDA libraries, unpacked (5 to 7 GB measured), and the archives meanwhile
 MAX_WORDS = 600  # characters of the resolver's words in an error
 
@@ -49,11 +50,17 @@ def declared(stack: StackConfig) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "python": stack.python or f"{sys.version_info.major}.{sys.version_info.minor}",
-        "requirements": [f"torch=={stack.torch}", *BASE, *stack.requirements],
+        "requirements": [f"torch=={stack.torch}", *BASE, *untold(str(stack.torch)), *stack.requirements],
         "overrides": list(stack.overrides),
         "index": stack.index,
         "exclude_newer": stack.exclude_newer,
     }
+
+
+def untold(torch: str) -> tuple[str, ...]:
+    """What this version of torch needs beside what it asks for."""
+    match = re.match(r"(\d+)\.(\d+)", torch)
+    return UNTOLD if match and (int(match[1]), int(match[2])) <= (2, 6) else ()
 
 
 def summary(stack: StackConfig) -> str:
@@ -64,7 +71,7 @@ def summary(stack: StackConfig) -> str:
         *content["requirements"],
         *(f"override {line}" for line in content["overrides"]),
     ]
-    return ", ".join(part for part in parts if part not in BASE)
+    return ", ".join(part for part in parts if part not in (*BASE, *UNTOLD))
 
 
 def digest(stack: StackConfig) -> str:

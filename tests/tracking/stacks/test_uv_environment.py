@@ -46,6 +46,12 @@ def test_another_declaration_is_another_environment(stack: StackConfig) -> None:
     assert uv_environment.digest(replace(stack, name="renamed", env={"A": "b"})) in digests, "what is installed decides"
 
 
+def test_what_an_old_torch_needs_and_does_not_ask_for_is_installed_beside_it(stack: StackConfig) -> None:
+    old = uv_environment.declared(stack)["requirements"]
+    new = uv_environment.declared(replace(stack, torch="2.15.0"))["requirements"]
+    assert ("setuptools" in old, "setuptools" in new) == (True, False)
+
+
 def make_one(stack: StackConfig, results: multiprocessing.Queue[float]) -> None:
     results.put(uv_environment.make(stack).build_sec)
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-NAMES = ("torch", "pytorch-lightning", "nvidia-ml-py", "numpy", "pyyaml", "extra")
+NAMES = ("torch", "pytorch-lightning", "nvidia-ml-py", "numpy", "pyyaml", "setuptools", "extra")
 
 
 def make_index(root: Path, versions: dict[str, str] | None = None, needs: dict[str, str] | None = None) -> str:
     """The URL of an index that holds one version of each of NAMES; `needs` gives some a requirement."""
     given = {"torch": "2.6.0", "pytorch-lightning": "2.6.0", "nvidia-ml-py": "13.0", "numpy": "2.0", "pyyaml": "6.0"}
+    given |= {"setuptools": "80.0", "extra": "1.0"}
     for name in NAMES:
-        version = {**given, "extra": "1.0", **(versions or {})}[name]
+        version = {**given, **(versions or {})}[name]
         folder = root / name
         folder.mkdir(parents=True)
         wheel = folder / f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
