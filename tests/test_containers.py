@@ -101,6 +101,11 @@ def test_an_image_of_another_architecture_is_refused_and_the_others_named(tmp_pa
     assert refused.code == 2
     assert "built for sparc" in refused.output
     assert "Of this sweep can run: stack=native" in refused.output
+    asked = (*asked, "sweep.run_others=true", "dry_run=true")
+    others = launch(tmp_path, "-m", "--config-dir", str(tmp_path), *asked, PATH=fake.path)
+    assert others.code == 0, others.output
+    assert "  refused: stack=boxed: stack.container.image=" in others.output
+    assert others.output.count("trainers.loop.worker") == 1, "the other job's command"
 
 
 # -------------------------------------------------------------------------------------------------------------- podman

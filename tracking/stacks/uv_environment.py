@@ -126,6 +126,13 @@ def resolve(stack: StackConfig) -> str:
     return done.stdout
 
 
+def to_fetch(stack: StackConfig) -> str:
+    """Words on a Python that is not here, which uv can only try to fetch; nothing where it is here."""
+    find = [find_uv(stack), "python", "find", "--no-project", "--no-python-downloads", interpreter(stack)]
+    here = not stack.python or subprocess.run(find, capture_output=True).returncode == 0
+    return "" if here else f"; Python {stack.python} is not here, and uv has to fetch it"
+
+
 def make(stack: StackConfig) -> Environment:
     """The stack's environment, made where it is not there. Raises ConfigError; what is half made is never used."""
     from filelock import FileLock

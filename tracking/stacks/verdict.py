@@ -68,7 +68,7 @@ def judge(stack: StackConfig, gpus: Sequence[nvml.Gpu], resolve: bool = True) ->
             check_room(stack, uv_environment.root(), uv_environment.ROOM_BYTES, f"{TRACKING} stacks --remove")
             if resolve:
                 uv_environment.resolve(stack)
-                facts += ", which resolves"
+                facts += f", which resolves{uv_environment.to_fetch(stack)}"
         if stack.kind == "container" and images.find(stack) is None:
             check_room(stack, images.store(stack), images.ROOM_BYTES, "remove images that nobody needs")
             facts += ", which can be" if resolve and images.check_reach(stack) else ""

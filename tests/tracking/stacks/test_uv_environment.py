@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,6 +51,20 @@ def test_what_an_old_torch_needs_and_does_not_ask_for_is_installed_beside_it(sta
     old = uv_environment.declared(stack)["requirements"]
     new = uv_environment.declared(replace(stack, torch="2.15.0"))["requirements"]
     assert ("setuptools" in old, "setuptools" in new) == (True, False)
+
+
+def test_a_python_that_is_not_here_is_told_before_uv_tries_to_fetch_it(
+    stack: StackConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "never")
+    asked = replace(stack, python="3.99")
+    assert "Python 3.99 is not here, and uv has to fetch it" in judge(asked, []).found
+    assert (
+        "has to fetch"
+        not in judge(replace(stack, python=f"{sys.version_info.major}.{sys.version_info.minor}"), []).found
+    )
+    with pytest.raises(ConfigError, match=r"stack=mine: cannot be made \(Python 3\.99.*No interpreter found"):
+        uv_environment.make(asked)
 
 
 def make_one(stack: StackConfig, results: multiprocessing.Queue[float]) -> None:
