@@ -10,10 +10,12 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.tracking.folders import wait_for
 
@@ -167,6 +169,18 @@ class Cluster:
 
     def _process(self, pid_file: str) -> psutil.Process:
         return psutil.Process(int((self._folder / pid_file).read_text()))
+
+
+def running() -> Iterator[Cluster]:
+    """The cluster of a fixture; skips where there can be none."""
+    if reason := missing():
+        pytest.skip(reason)
+    with ExitStack() as stack:
+        try:
+            made = stack.enter_context(Cluster())
+        except Unavailable as error:
+            pytest.skip(str(error))
+        yield made
 
 
 def stepd_of(process: psutil.Process, node: str, spooled: str) -> bool:

@@ -8,16 +8,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
 import pytest
 from mlflow import MlflowClient
 
-from tests import podman, slurm_cluster
+from tests import slurm_cluster
 from tests.commands import HANGS_SEC, ROOT, TINY, Launched, collect, environment, events, launch, launched, start
-from tests.slurm_cluster import Cluster, Unavailable
+from tests.slurm_cluster import Cluster
 from tests.tracking.folders import wait_for
 from tracking.mirror import Mirror
 from tracking.run import journal, run_folder
@@ -30,14 +29,7 @@ ENDLESS = (*TINY, *ON, "max_epochs=100000", "target=1", "stop_at_target=false")
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    if reason := slurm_cluster.missing():
-        pytest.skip(reason)
-    with ExitStack() as stack:
-        try:
-            made = stack.enter_context(Cluster())
-        except Unavailable as error:
-            pytest.skip(str(error))
-        yield made
+    yield from slurm_cluster.running()
 
 
 def journal_of(cwd: Path) -> str:
@@ -237,26 +229,6 @@ def test_what_a_cluster_cannot_do_is_refused(
     assert refused.code == 2, refused.output
     assert words in refused.output
     assert not refused.folders
-
-
-def test_a_container_runs_on_a_node_and_one_that_cannot_is_refused_there(cluster: Cluster, tmp_path: Path) -> None:
-    if reason := podman.why_not():
-        pytest.skip(reason)
-    podman.declare(tmp_path, "boxed")
-    podman.declare(tmp_path, "gone", {"image": "localhost:1/none:1"})
-    few = ("dataset=digits", "target=0.05", "limit_train_batches=2", "max_epochs=1", "tracking.offline=true")
-    own = ("--config-dir", str(tmp_path), "stack=boxed,gone")
-    sweep = launch(tmp_path, "-m", *own, *ON, *few, **cluster.env)
-    assert sweep.code == 1, sweep.output
-    by_stack = {run_folder.read_config(folder).stack.name: folder for folder in sweep.folders}
-    results = {name: json.loads((folder / "result.json").read_text()) for name, folder in by_stack.items()}
-    assert results["boxed"]["status"] == "finished", sweep.output
-    facts = json.loads((by_stack["boxed"] / "fingerprint.json").read_text())
-    assert (facts["host"]["container"], len(facts["git"]["commit"])) == ("podman", 40)
-    assert results["gone"]["failure"]["kind"] == "bad_input"
-    for words in ("node ", "stack=gone: stack.container.image=localhost:1/none:1 cannot be fetched"):
-        assert words in results["gone"]["failure"]["message"]
-    assert podman.containers() == []
 
 
 def test_without_slurm_it_is_said(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import podman
+from tests import podman, slurm_cluster
 from tests.commands import Launched, collect, launch, start
+from tests.slurm_cluster import Cluster
 from tests.tracking.folders import wait_for
 from tests.tracking.stacks.fake_engine import ANSWER, IMAGE, FakeEngine
 from tracking.environment import git_state
@@ -257,4 +258,28 @@ def test_a_worker_that_is_killed_in_its_container_is_told_as_any_other(begin: Be
     subprocess.run(["podman", "exec", name, "/bin/busybox", "kill", "-9", "-1"], check=False)
     launched = collect(process, tmp_path)
     assert (launched.result["status"], launched.result["failure"]["kind"]) == ("killed", "signal:9"), launched.output
+    assert podman.containers() == []
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    yield from slurm_cluster.running()
+
+
+@pytest.mark.service
+def test_a_container_runs_on_a_node_and_one_that_cannot_is_refused_there(
+    image: str, cluster: Cluster, tmp_path: Path
+) -> None:
+    podman.declare(tmp_path, "boxed")
+    podman.declare(tmp_path, "gone", {"image": "localhost:1/none:1"})
+    own = ("--config-dir", str(tmp_path), "stack=boxed,gone", "cluster=slurm", "cluster.exclusive=false")
+    sweep = launch(tmp_path, "-m", *own, *VGG, "cluster.poll_sec=1", **cluster.env)
+    assert sweep.code == 1, sweep.output
+    boxed = of(sweep, "boxed")
+    assert json.loads((boxed / "result.json").read_text())["status"] == "finished", sweep.output
+    assert json.loads((boxed / "fingerprint.json").read_text())["host"]["container"] == "podman"
+    kind, message = failure(sweep, "gone")
+    assert kind == "bad_input"
+    for words in ("node ", "stack=gone: stack.container.image=localhost:1/none:1 cannot be fetched"):
+        assert words in message
     assert podman.containers() == []

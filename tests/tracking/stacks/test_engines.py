@@ -79,7 +79,7 @@ def test_shared_memory_user_and_options_are_the_stacks() -> None:
         assert "--ipc" not in words(engine, plan)
     for engine in ENGINES:
         assert "--runtime runc" in words(engine, plan), "before the image, so that they are the engine's"
-        assert re.search(r"--runtime runc .*[ =]i( |$)", words(engine, plan))
+        assert re.search(r"--runtime runc\b.*[ =]i( |$)", words(engine, plan))
 
 
 @pytest.mark.parametrize(
