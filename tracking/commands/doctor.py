@@ -38,9 +38,7 @@ def run(arguments: argparse.Namespace) -> Answer:
         findings.append({"what": finding.what, "words": finding.safe_words, "ok": finding.ok})
     visible = nvml.visible_gpus()
     verdicts = [judge(stack, visible) for stack in stacks.values()]
-    rows = [
-        {"stack": each.stack, "needs": each.needs, "found": each.facts, "error": each.error} for each in verdicts
-    ]
+    rows = [{"stack": each.stack, "needs": each.needs, "found": each.facts, "error": each.error} for each in verdicts]
     all_well = all(finding["ok"] for finding in findings)
 
     def show() -> None:

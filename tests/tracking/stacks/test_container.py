@@ -77,7 +77,7 @@ def test_an_engine_of_slurms_needs_a_job(engine: FakeEngine, monkeypatch: pytest
     with pytest.raises(ConfigError, match="in a job of Slurm's alone"):
         container.command(stack, planned)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    container.check(stack)
+    container.check_container(stack)
     assert container.command(stack, planned)[0] == "srun"
 
 
@@ -87,7 +87,7 @@ def test_the_verdict_says_what_the_image_is_and_holds(engine: FakeEngine, monkey
     assert verdict.error == ""
     assert verdict.needs == "an image of podman's, example.org/trainer:1: torch 2.6.0, CUDA 12.4"
     for words in ("podman 9.9.9", f"image {IMAGE['Digest']}", "Python 3.11.7", "Lightning 2.6.0"):
-        assert words in verdict.found
+        assert words in verdict.facts
     monkeypatch.setattr(nvml, "driver_version", lambda: "470.1")
     assert "CUDA 12.4 of torch 2.6.0 needs driver 525" in judge(STACK, [H100]).error
     container._known.clear()
@@ -145,7 +145,7 @@ def test_an_image_is_fetched_once_and_then_only_inspected(
 ) -> None:
     engine.tell(image=None, pull=IMAGE)
     assert not ready(STACK)
-    assert "image not fetched yet, which can be" in judge(STACK, []).found
+    assert "image not fetched yet, which can be" in judge(STACK, []).facts
     said: list[str] = []
     make_all([STACK], said.append)
     assert f"torch 2.6.0, {IMAGE['Digest']}" in said[-1]

@@ -58,10 +58,10 @@ def test_a_python_that_is_not_here_is_told_before_uv_tries_to_fetch_it(
 ) -> None:
     monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "never")
     asked = replace(stack, python="3.99")
-    assert "Python 3.99 is not here, and uv has to fetch it" in judge(asked, []).found
+    assert "Python 3.99 is not here, and uv has to fetch it" in judge(asked, []).facts
     assert (
         "has to fetch"
-        not in judge(replace(stack, python=f"{sys.version_info.major}.{sys.version_info.minor}"), []).found
+        not in judge(replace(stack, python=f"{sys.version_info.major}.{sys.version_info.minor}"), []).facts
     )
     with pytest.raises(ConfigError, match=r"stack=mine: cannot be made \(Python 3\.99.*No interpreter found"):
         uv_environment.make(asked)
