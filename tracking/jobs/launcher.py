@@ -13,7 +13,6 @@ from typing import Any
 from conf.installation import LAUNCH
 from conf.schema import ConfigError, RunConfig
 from tracking.jobs import console, resume, run_setup, supervision, sweep, sweep_summary, unfinished
-from tracking.jobs.refused_stacks import RefusedStacks
 from tracking.jobs.repair import repair
 from tracking.jobs.several import node_supervision, nodes
 from tracking.jobs.several.nodes import Nodes
@@ -21,7 +20,7 @@ from tracking.jobs.supervision import Interrupted
 from tracking.jobs.sweep import Job
 from tracking.jobs.uploads import Uploads
 from tracking.run import Checkpoint, Failure, Result, checkpoints, failures, headline, run_folder, run_lock
-from tracking.stacks import Verdict, ready, summary, verdict_table
+from tracking.stacks import RefusedStacks, Verdict, ready, summary, verdict_table
 from tracking.terminal import make_console
 
 
@@ -113,7 +112,7 @@ class Launcher:
 
     def run_sweep(self, jobs: list[Job], argv: Sequence[str], folder: Path | None = None) -> int:
         """Run the jobs that have not finished, in a new sweep or in that of `folder`."""
-        jobs = self._refused.without_warm_ups(jobs)
+        jobs = [job for job in jobs if not self._refused.is_idle(job.config)]
         resumed = folder is not None
         folder = folder or sweep.create(jobs, argv, self._uploads.uri)
         with ExitStack() as held:

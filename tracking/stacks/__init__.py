@@ -13,6 +13,7 @@ from tracking.stacks.declaration import declared
 from tracking.stacks.engines import Mount
 from tracking.stacks.expectation import expected
 from tracking.stacks.interpreter import Interpreter
+from tracking.stacks.refused import RefusedStacks
 from tracking.stacks.releases import MIN_DRIVER
 from tracking.stacks.verdict import Verdict, judge, verdict_table
 
@@ -20,6 +21,7 @@ __all__ = [
     "MIN_DRIVER",
     "Interpreter",
     "Mount",
+    "RefusedStacks",
     "Verdict",
     "check_verdicts",
     "container",

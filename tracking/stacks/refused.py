@@ -8,9 +8,9 @@ from typing import Any
 
 from conf.schema import ConfigError, RunConfig
 from tracking.environment import nvml
-from tracking.jobs.sweep import Job
 from tracking.run import Journal, run_folder
-from tracking.stacks import Verdict, check_verdicts, make_all
+from tracking.stacks.check import check_verdicts, make_all
+from tracking.stacks.verdict import Verdict
 
 
 class RefusedStacks:
@@ -44,9 +44,9 @@ class RefusedStacks:
         for name, words in self.why.items():
             say(f"stack {name} cannot run here, and its jobs fail (sweep.run_others=true): {words}")
 
-    def without_warm_ups(self, jobs: Sequence[Job]) -> list[Job]:
-        """The jobs without those that only fill the caches of a stack which cannot run here."""
-        return [job for job in jobs if not (job.config.warm_up and job.config.stack.name in self.why)]
+    def is_idle(self, config: RunConfig) -> bool:
+        """Whether a job would only fill the caches of a stack that cannot run here."""
+        return config.warm_up and config.stack.name in self.why
 
     def check(self, config: RunConfig, folder: Path) -> None:
         """Raise ConfigError for a job of a stack that cannot run here.

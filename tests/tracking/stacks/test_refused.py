@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,8 @@ from tracking.audit.audit import audit
 from tracking.environment import nvml
 from tracking.environment.nvml import Gpu
 from tracking.jobs import run_setup, supervision
-from tracking.jobs.refused_stacks import RefusedStacks
-from tracking.jobs.sweep import Job
 from tracking.run import Failure
-from tracking.stacks import Verdict, judge
+from tracking.stacks import RefusedStacks, Verdict, judge
 
 OLD, NEW = StackConfig("old", "uv", torch="2.6.0"), StackConfig("new", "uv", torch="2.15.0")
 GPU = Gpu(0, H100, "GPU-1", 80 * 2**30, 9.0)
@@ -60,10 +59,8 @@ def test_what_cannot_be_made_is_refused_like_what_cannot_run(tmp_path: Path, mon
 
 
 def test_its_caches_need_no_warm_up() -> None:
-    jobs = [Job(asked(stack), []) for stack in (OLD, NEW)]
-    for job in jobs:
-        job.config.warm_up = True
-    assert [job.config.stack.name for job in refused(OLD, NEW).without_warm_ups(jobs)] == ["old"]
+    warm_ups = [replace(asked(stack), warm_up=True) for stack in (OLD, NEW)]
+    assert [refused(OLD, NEW).is_idle(each) for each in (*warm_ups, asked(NEW))] == [False, True, False]
 
 
 def test_its_runs_are_combinations_that_a_report_misses_with_why(tmp_path: Path) -> None:
