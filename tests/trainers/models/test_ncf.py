@@ -242,14 +242,32 @@ def test_it_learns(one_thread: None) -> None:
     assert max(rates) > 0.15  # chance is 0.01, and popularity alone 0.1
 
 
-def test_a_predictor_gives_the_probability_of_a_pair() -> None:
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_it_is_exported_as_what_gives_the_probability_of_pairs() -> None:
     data = ratings(1000)
     module = ncf(data)
-    network, pairs = module.predictor(data.example_batches(40, CPU)[0])
-    probabilities = network(pairs)
-    assert pairs.shape == (8, 2)
-    logits = torch.cat([module.net(pairs[:1, 0], pairs[:1, 1:])])
-    torch.testing.assert_close(probabilities[:1], logits[:, 0].sigmoid())
+    spread(module.net)
+    network, pairs = module.predictor(data.example_batches(2, CPU)[0])
+    assert pairs.shape == (5, 2)  # a positive's group is the least that there is
+    program = torch.export.export(network.eval(), (pairs,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
+    other = torch.tensor([[0, 3], [6, 3], [0, 999]])
+    expected = [module.net(user[None], item[None, None])[0, 0].sigmoid() for user, item in other]
+    torch.testing.assert_close(program.module()(other), torch.stack(expected))
+
+
+def test_bf16_rounds_no_more_than_the_perceptron() -> None:
+    """The product and the sum of a logit stay in fp32, so that close items do not tie."""
+    data = ratings(1000)
+    module = ncf(data)
+    spread(module.net)
+    users, items = torch.zeros(1, dtype=torch.int64), torch.arange(1000)[None]
+    expected = module.net(users, items)
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = module.net(users, items)
+    assert logits.dtype == torch.float32
+    torch.testing.assert_close(logits, expected, rtol=0.1, atol=0.3)
+    assert len(logits.unique()) > 990
 
 
 @pytest.mark.parametrize(

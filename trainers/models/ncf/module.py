@@ -99,7 +99,9 @@ class Ncf(TrialModule):
         return {"hit_rate_10": hits / users, "ndcg_10": gains / users}
 
     def predictor(self, batch: Batch) -> tuple[nn.Module, torch.Tensor]:
-        return Predictor(self.net), torch.stack((batch["users"], batch["items"][:, 0]), dim=1)
+        items = batch["items"]
+        users = batch["users"][:, None].expand_as(items)
+        return Predictor(self.net), torch.stack((users.flatten(), items.flatten()), dim=1)
 
 
 def check_options(epochs: Any, factors: Any, layers: Any, betas: dict[str, Any], eps: Any) -> None:
