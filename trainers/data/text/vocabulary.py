@@ -114,4 +114,4 @@ class Numbered:
         raise AssertionError("generated ids come of no text")
 
     def decode(self, ids: Sequence[int]) -> str:
-        return " ".join(map(str, ids))
+        return " ".join(str(number) for number in ids if number >= NUM_MARKS)

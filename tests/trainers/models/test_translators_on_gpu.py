@@ -1,0 +1,54 @@
+"""Translators on a GPU: compiled steps give the loss of plain ones, in all precisions, and the host never waits."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from tests.trainers import synchronization
+from tests.trainers.models import test_gnmt, test_transformer
+from trainers.data.types import Shard
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),  # The compiler's own imports warn.
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning"),  # the compiler's advice; fp32 is meant
+    pytest.mark.filterwarnings("ignore:(?s).*Online softmax is disabled:UserWarning"),  # the compiler's own
+]
+MAKERS = {"transformer": test_transformer.module, "gnmt": test_gnmt.module}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_a_compiled_step_gives_the_loss_of_a_plain_one_without_a_wait(name: str, precision: str) -> None:
+    torch.manual_seed(0)
+    translator: Any = MAKERS[name](width=64, dropout=0.0).cuda()
+    translator._trainer = SimpleNamespace(precision_plugin=SimpleNamespace(scaler=None))
+    loader = test_transformer.text(400).viewed(translator.view).train_loader(512, 1, Shard(0, 1, translator.device))
+    batches = [dict(batch) for batch in loader][:3]
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
+    optimizer = translator.configure_optimizers()
+
+    def step(batch: dict[str, Any]) -> torch.Tensor:
+        with torch.autocast("cuda", dtype) if dtype else nullcontext():
+            loss: torch.Tensor = translator.training_step(batch, 0)
+        loss.backward()
+        translator.configure_gradient_clipping(optimizer, None, None)
+        return loss.detach().clone()
+
+    plain = [step(batch) for batch in batches]
+    translator.zero_grad()
+    translator.compile_hot_path()
+    for _ in range(3):
+        for batch in batches:
+            step(batch)
+    torch.cuda.synchronize()
+    with synchronization.refused():
+        compiled = [step(batch) for batch in batches]
+        optimizer.step()
+    torch.testing.assert_close(compiled, plain, rtol=2e-2 if dtype else 1e-3, atol=1e-3)
