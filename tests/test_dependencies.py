@@ -102,7 +102,7 @@ def test_a_plain_installation_brings_nothing_that_no_run_imports() -> None:
 
 @pytest.mark.slow
 def test_tests_benchmarks_and_pages_import_only_what_is_declared() -> None:
-    assert undeclared(imported("tests"), NEEDED | declared("dev") | WITH_MLFLOW) == {}
+    assert undeclared(imported("tests"), NEEDED | declared("dev") | declared("frameworks") | WITH_MLFLOW) == {}
     assert undeclared(imported("benchmarks"), NEEDED | declared("bench")).keys() == APART
     assert undeclared(imported("docs"), NEEDED | declared("dev") | declared("docs")) == {}
     assert undeclared(imported("hatch_build.py"), set(map(distribution, PROJECT["build-system"]["requires"]))) == {}
