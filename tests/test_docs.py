@@ -13,6 +13,7 @@ import pytest
 import deploy.native.__main__
 import tracking.__main__
 from conf import checks, program
+from conf.launch_options import spelled_out
 from docs import generate_configuration
 from tests.composing import EIGHT_GPUS, ROOT, composed, jobs
 from tests.test_imports import FILES, ROOMS, module, rooms_used
@@ -106,7 +107,7 @@ def test_launch_commands_compose_and_pass_the_checks(file: str, words: list[str]
         elif word in ("-m", "--multirun"):
             multirun = True
         elif word != "--help":
-            overrides.append(program.quoted(word))
+            overrides.append(program.quoted(spelled_out(word)))
     asked = list(jobs(overrides))
     assert len(asked) == 1 or multirun
     for job in asked:
