@@ -14,13 +14,14 @@ from tracking.environment.gpm import gpu_counters
 from tracking.environment.host import COMPUTING_VARIABLES
 from tracking.environment.mlflow_import import importing_mlflow
 from tracking.environment.neighbours import Neighbours, compute_processes_of
-from tracking.environment.system_metrics import SystemMetricsThread
+from tracking.environment.system_metrics import SystemMetrics, SystemMetricsThread
 
 __all__ = [
     "COMPUTING_VARIABLES",
     "GIT_FILE",
     "Collector",
     "Neighbours",
+    "SystemMetrics",
     "SystemMetricsThread",
     "cache",
     "compute_processes_of",

@@ -18,6 +18,7 @@ from tracking import mlperf
 from tracking.bottleneck import explain
 from tracking.environment import Neighbours, SystemMetricsThread, processes
 from tracking.jobs.several.nodes import NodeFailed, Nodes
+from tracking.report import roofline_chart
 from tracking.run import Failure, Journal, Record, Result, WorkerLog, attempts, failures, journal, run_folder
 
 POLL_SEC = 0.1
@@ -106,6 +107,8 @@ def run_job(
     result = end(folder, failure, neighbours.tag() if neighbours else "", explain(folder))
     with suppress(OSError):  # a full disk: the run has its result
         mlperf.write(folder)
+    with suppress(OSError, ValueError):  # likewise
+        roofline_chart.write_of_run(folder)
     return result
 
 

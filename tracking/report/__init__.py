@@ -6,8 +6,8 @@ code with this room.
 
 from __future__ import annotations
 
-from tracking.report import page, report
+from tracking.report import page, report, roofline_chart
 from tracking.report.drawing import COLOURS, LINES, MARKERS, png
 from tracking.report.report import Report
 
-__all__ = ["COLOURS", "LINES", "MARKERS", "Report", "page", "png", "report"]
+__all__ = ["COLOURS", "LINES", "MARKERS", "Report", "page", "png", "report", "roofline_chart"]

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracking.bottleneck import Ceilings, roofline
 from tracking.compare import Task, estimate
-from tracking.report.drawing import MOST_LINES, Point, add_legend, new_figure, plain, style_of
-from tracking.results import Run, Runs
+from tracking.report.drawing import MOST_LINES, Point, add_legend, new_figure, plain, png, style_of
+from tracking.results import FolderRuns, Run, Runs
+from tracking.run import documents
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 CEILINGS = "ceilings.json"  # in a run's folder: tracking.bottleneck
+PICTURE = "roofline.png"  # beside it
 PRECISIONS = {"bf16": "-", "fp16": "--", "tf32": "-.", "fp32": ":"}
 
 
@@ -50,6 +53,19 @@ def rooflines(store: Runs, tasks: Sequence[Task]) -> tuple[dict[str, Roofline], 
                     Point(run.metrics[roofline.INTENSITY], run.metrics[roofline.RATE] / 1e12) for run in placed
                 ]
     return panels, num_without
+
+
+def write_of_run(folder: Path) -> None:
+    """Leave the picture of one run in its folder, if it has a place under a roofline. Raises OSError."""
+    store = FolderRuns([folder])
+    (run,) = store.find([str(folder)])
+    ceilings = next(_ceilings(store, [run]), None)
+    if roofline.INTENSITY not in run.metrics or ceilings is None:
+        return
+    point = Point(run.metrics[roofline.INTENSITY], run.metrics[roofline.RATE] / 1e12)
+    panel = Roofline(ceilings, {run.name: point}, {run.name: [point]})
+    with documents.replacing(folder / PICTURE) as file:
+        file.write(png(draw({run.tags.get("env.gpu", ""): panel})))
 
 
 def draw(panels: Mapping[str, Roofline]) -> Figure:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,17 @@ import pytest
 from tests.tracking.studied import Writer, config, make_run, make_sweep
 from tracking.audit.audit import audit
 from tracking.bottleneck import Ceilings, explain
-from tracking.report import report
+from tracking.report import report, roofline_chart
 from tracking.results.folder_runs import FolderRuns
 from tracking.run import documents, run_folder
 
 USED = {"used": [{"index": 0}, {"index": 4}]}
+CEILINGS = Ceilings(
+    ceilings={
+        "copy": {"unit": "B/s", "median": 3e12, "counters": {"dram_bandwidth_percentage": 90.0}},
+        "matmul/bf16": {"unit": "FLOP/s", "median": 7e14, "counters": {}},
+    },
+)
 PEERS = {"peer/0-4": 50e9, "peer/4-0": 40e9, "peer/0-1": 300e9, "peer/1-0": 300e9}
 
 
@@ -65,6 +72,24 @@ def test_speed_up_time_to_accuracy_and_utilisation_stand_beside_each_other(conte
     assert rows["bf16"]["CPU cores busy (%)"].startswith("25")
     assert rows["bf16"]["NVLink, out of a GPU (MB/s)"].startswith("0"), "it was not used, which is seen"
     assert rows["bf16"]["copy between the slowest pair (MB/s)"].startswith("40,000"), "of the GPUs in use, 0 and 4"
+
+
+@pytest.mark.pictures
+def test_a_run_keeps_its_own_roofline(root: Path, tmp_path: Path) -> None:
+    """As an artifact, where bytes, FLOPs and ceilings are known; elsewhere there is none."""
+    without = next((root / "runs" / "precisions").glob("vgg*"))
+    roofline_chart.write_of_run(without)
+    assert not (without / "roofline.png").exists()
+    folder = shutil.copytree(without, tmp_path / "run")
+    documents.write_json(folder / "ceilings.json", CEILINGS)
+    log = Writer(folder / run_folder.JOURNAL, 0)
+    log.event("model_flops", 4.0, per_sample=1e12, num_devices=2)
+    for at in range(4, 40):
+        log.add("metrics", 0.1 * at + 4.0, step=100 + at, values={"system/gpu_0_dram_bandwidth_percentage": 40.0})
+    explain(folder)
+    roofline_chart.write_of_run(folder)
+    assert (folder / "roofline.png").read_bytes().startswith(b"\x89PNG")
+    assert folder / "roofline.png" in run_folder.artifacts(folder)
 
 
 def test_every_cell_is_recomputed_and_a_wrong_one_is_found(root: Path, content: dict[str, Any]) -> None:

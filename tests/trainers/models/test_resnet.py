@@ -12,6 +12,7 @@ import torch.nn.functional as F
 import torchvision
 import yaml
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from conf.schema import ConfigError
 from tests.trainers import synchronization
@@ -39,6 +40,15 @@ def test_number_of_parameters(depth: int, num_parameters: int) -> None:
         network = Classifier(depth, 1000, zero_init_gamma=True)
         assert network(torch.empty(2, 3, 224, 224, dtype=torch.uint8)).shape == (2, 1000)
     assert sum(parameter.numel() for parameter in network.parameters()) == num_parameters
+
+
+@pytest.mark.parametrize("depth", [18, 34, 50])
+def test_the_counted_flops_are_the_published_ones(depth: int) -> None:
+    """torchvision's count is of multiply-adds, in units of 1e9, to three digits behind the point."""
+    weights = torchvision.models.get_model_weights(f"resnet{depth}").IMAGENET1K_V1
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        Classifier(depth, 1000, zero_init_gamma=True)(torch.empty(1, 3, 224, 224, dtype=torch.uint8))
+    assert counter.get_total_flops() / 2e9 == pytest.approx(weights.meta["_ops"], abs=5e-4)
 
 
 def test_it_is_version_1_5() -> None:

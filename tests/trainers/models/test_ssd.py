@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 from torchvision.models import resnet18
 
 from tests.trainers.small_ssd import DEFAULTS, NUM_CLASSES, Recorder, made_batch, ssd
@@ -28,6 +30,23 @@ def test_number_of_parameters_and_of_outputs() -> None:
         deltas, logits = network(torch.empty(2, 3, 300, 300, dtype=torch.uint8), torch.empty(4, 2))
     assert sum(parameter.numel() for parameter in network.parameters()) == 19_972_534
     assert (deltas.shape, logits.shape) == ((2, 8732, 4), (2, 8732, 81))
+
+
+def test_the_counted_flops_are_those_of_the_layers() -> None:
+    """Two for each multiply-add. By hand the heads', of cells * boxes a cell: 38 * 38 * 4, 19 * 19 * 6 and so on, each
+    with 9 * 85 weights a channel; they compute a few logits that nobody reads, so as to fill a matrix unit."""
+    layers: list[int] = []
+    with torch.device("meta"):
+        network = Ssd300(80)
+        for layer in [*network.backbone.modules(), *network.extras.modules()]:
+            if isinstance(layer, nn.Conv2d):
+                taps = layer.in_channels * layer.kernel_size[0] * layer.kernel_size[1]
+                layer.register_forward_hook(lambda _, __, output, taps=taps: layers.append(output.numel() * taps))
+        with FlopCounterMode(display=False) as counter:
+            network(torch.empty(1, 3, 300, 300, dtype=torch.uint8))
+    cells = 5776 * 256 + 2166 * 512 + 600 * 512 + 150 * 256 + 36 * 256 + 4 * 256
+    by_hand = 2 * (sum(layers) + cells * 9 * 85)
+    assert by_hand <= counter.get_total_flops() < 1.002 * by_hand
 
 
 def test_sizes_of_the_maps() -> None:
