@@ -39,7 +39,7 @@ class ProfileConfig:
     """What is traced of a run once its clock has stopped."""
 
     steps: int = 0  # training steps that are traced; profile=true is profile.steps=20
-    seed: int | None = None  # of a sweep, trace only the runs of this seed
+    seed: int | None = None  # trace only a sweep's runs of this seed
     trace_megabytes: float = 200.0  # fewer steps are traced where those of a rank would be more than this, not packed
 
 

@@ -129,7 +129,7 @@ def sweep(image: str, tmp_path_factory: pytest.TempPathFactory) -> Launched:
     podman.declare(folder, "stranger", {"user": "12345:12345"})
     podman.declare(folder, "promising", expect={"torch": "1.0"})
     podman.declare(folder, "broken", env={"PYTHONPATH": str(broken)})
-    podman.declare(folder, "boxed", env={"OMP_NUM_THREADS": "1", "GIT_DIR": "/nowhere"})  # as if without git
+    podman.declare(folder, "boxed", env={"OMP_NUM_THREADS": "1", "GIT_DIR": "/nowhere"})  # git seems missing
     asked = ("stack=stranger,promising,broken,boxed", *VGG)
     return launch(folder, "-m", "--config-dir", str(folder), *asked, HF_TOKEN="hf_abcdefghijklmnop", NCCL_DEBUG="WARN")
 

@@ -40,7 +40,7 @@ from trainers.workload import Batch, Shard, load_workload
 
 Step = Callable[[], None]
 WARMUP = 5  # steps of a new variant
-NUM_BATCHES = 4  # that lie on the device, in turns
+NUM_BATCHES = 4  # batches that lie on the device, taken in turns
 PEERS = {"as it comes": (False, False), "fused Adam": (True, False), "fused Adam, compiled": (True, True)}
 
 

@@ -25,7 +25,7 @@ if __name__ == "__main__":
 
 from tracking.environment import nvml
 
-LIMIT_SEC = 400  # of a command
+LIMIT_SEC = 400  # a command's
 COMMON = "tracking.system_metrics_interval_sec=0.5 tracking.offline=true"
 # Generated images, and so few steps that compiling takes most of the time.
 SHORT = "model=resnet50 dataset=synthetic max_epochs=2 limit_train_batches=60 log_every_n_steps=10"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from tracking.compare.time_to_event import Times, p_sooner
 
-LEVEL = 0.05  # at which the test must be able to reject, if it shall take half of the error
+LEVEL = 0.05  # The test takes half of the error where it is able to reject at this level.
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def events_of(devices: Path) -> Iterator[tuple[int, int, int, float]]:
         cpus = [int(cpu) for cpu in re.findall(r"\d+", (device / "cpumask").read_text())]
         for name in EVENTS:
             event = device / "events" / name
-            if not event.exists():  # that of a free-running counter, which has other names
+            if not event.exists():  # A free-running counter has other names.
                 continue
             scale = float(event.with_name(f"{name}.scale").read_text())
             unit = UNITS[event.with_name(f"{name}.unit").read_text().strip()]

@@ -26,7 +26,7 @@ class Summary:
     on_gpu: bool
     num_steps: int
     step_ms: float
-    busy_ms: float  # in which any kernel ran
+    busy_ms: float  # the time in which any kernel ran
     collective_ms: float
     kernels: list[dict[str, Any]] = field(default_factory=list)
     classes: list[dict[str, Any]] = field(default_factory=list)

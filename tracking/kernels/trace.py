@@ -17,7 +17,7 @@ OPTIMIZER = re.compile(r"Optimizer\.step#")  # PyTorch's own annotation; what a 
 DEVICE = {"kernel", "gpu_memcpy", "gpu_memset"}
 HOST = {"cpu_op", "cuda_runtime", "cuda_driver", "user_annotation"}
 LAUNCHES = {"cuda_runtime", "cuda_driver"}
-GLOO = "gloo:"  # of CPUs: what is exchanged is moved by threads of its own
+GLOO = "gloo:"  # the exchange on CPUs, which threads of its own move
 REST = "rest of the step"  # what lies in no phase
 
 

@@ -26,7 +26,7 @@ class Chunk:
     done: list[object] = field(default_factory=list)  # A mark is set when the step is launched, or done.
     losses: list[torch.Tensor] = field(default_factory=list)
     samples: int = 0
-    tokens: tuple[int, ...] = ()  # of source and target
+    tokens: tuple[int, ...] = ()  # the tokens of source and target
     logged: list[Entry] = field(default_factory=list)  # The module logged it until the last of these steps.
 
 

@@ -52,7 +52,7 @@ class Window:
     rank_wait_sec: tuple[float, ...]  # In this part of it the rank's device waited for the loader.
     step_sec: tuple[float, ...]
     wait_sec: tuple[float, ...]
-    tokens: tuple[int, ...] = ()  # of source and target, of all ranks, where samples are sentences
+    tokens: tuple[int, ...] = ()  # all ranks' tokens of source and target, where samples are sentences
 
     @property
     def seconds(self) -> float:

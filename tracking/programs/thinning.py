@@ -22,7 +22,7 @@ class Thinning:
         self._said: dict[str, int] = {}
         self._kept: dict[str, int] = {}
         self._best: dict[str, float] = {}
-        self._waiting: dict[str, list[Record]] = {}  # of each metric's best evaluation so far, where it was not kept
+        self._waiting: dict[str, list[Record]] = {}  # by metric, the best evaluation, where it was not kept
         self._reached = False
         self.left_out = 0
 
@@ -40,7 +40,7 @@ class Thinning:
             return [*self.rest(), *records]
         self.left_out += 1
         if improves:
-            self._waiting.pop(name, None)  # so that they stay in the order of their times
+            self._waiting.pop(name, None)  # They stay in the order of their times.
             self._waiting[name] = list(records)
         return []
 

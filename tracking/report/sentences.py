@@ -123,7 +123,7 @@ def verdict(task: str, metric: str, pair: Comparison) -> Sentence:
         return Sentence("one run", task, values | {"few": " and of ".join(few)})
     if pair.told_apart and pair.early:
         return Sentence("told apart by shares", task, values | vars(pair.early))
-    if pair.told_apart and math.isinf(pair.factor):  # of means of 0 or less
+    if pair.told_apart and math.isinf(pair.factor):  # Means are 0 or less.
         return Sentence("told apart without a factor", task, values)
     if pair.told_apart:
         return Sentence("told apart", task, values | {"factor": pair.factor})

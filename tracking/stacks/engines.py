@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 PREFIX = "docker://"  # marks an image that apptainer and enroot fetch from a registry
-JOB, NODE = "SLURM_JOB_ID", "SLURMD_NODENAME"  # are what Slurm tells a process in a job
+JOB, NODE = "SLURM_JOB_ID", "SLURMD_NODENAME"  # Slurm tells a process in a job these.
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ class Trial:
 
     def __init__(self, meter: Meter, options: TrialOptions, run: ScriptRun | None) -> None:
         self._meter = meter
-        self._run = run  # of the first process
+        self._run = run  # the first process has it
         self._options = options
         self._num_steps = 0  # steps since the last evaluation
         self._evaluating = False

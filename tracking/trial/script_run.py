@@ -69,7 +69,7 @@ class ScriptRun:
         self._held = ExitStack()
         self._unsaid = list(options.target)
         self._tags = tags
-        self._told = False  # of a target's metric that the first evaluation lacks
+        self._told = False  # whether a target's metric that the first evaluation lacks was told of
         name = run_setup.run_name(self.config)
         uri = server.absolute_uri(options.uri) if options.uri else server.default_uri()
         values = params(options, seen, self.config)

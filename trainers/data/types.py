@@ -115,7 +115,7 @@ class InTokens(Protocol):
     def num_train(self) -> int: ...  # samples in the training set
 
     @property
-    def num_eval(self) -> int: ...  # and of an evaluation; 0 where nothing is evaluated
+    def num_eval(self) -> int: ...  # an evaluation's samples; 0 where nothing is evaluated
 
     @property
     def num_train_tokens(self) -> int: ...  # the room that the training set takes

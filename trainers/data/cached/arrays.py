@@ -26,7 +26,7 @@ def cached_arrays(room: str, files: Sequence[Path], settings: str, version: int,
     """
     stats = [file.stat() for file in files]
     state = "-".join([str(version), *(f"{stat.st_size}-{stat.st_mtime_ns}" for stat in stats)])
-    if len(files) > 1:  # or the name would be too long
+    if len(files) > 1:  # The name would be too long otherwise.
         state = hashlib.sha256(state.encode()).hexdigest()[:16]
     source = hashlib.sha256("|".join([*map(str, files), settings]).encode()).hexdigest()[:16]
     parent = cache() / room / f"{files[0].stem if files else 'made'}-{source}"
