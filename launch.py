@@ -103,7 +103,7 @@ def collect() -> None:
 
 
 def launch() -> int:
-    """Check every job before any is run, then run them one after the other."""
+    """Check every job before any is run, then run them: one after the other, side by side, or on a cluster."""
     from tracking import server
     from tracking.environment import nvml, processes
     from tracking.jobs import ClusterLauncher, Launcher, resume, sweep
@@ -123,12 +123,14 @@ def launch() -> int:
     nodes.check_single(config, multirun)
     if config.sweep.resume:
         folder, jobs = sweep.resume(config.runs_dir, config.sweep.resume, sweep.with_warm_ups(jobs, multirun), multirun)
+        config.cluster = jobs[0].config.cluster  # that of its jobs, where none is given now
     else:
         jobs = sweep.with_warm_ups(sweep.shuffled(jobs), multirun)
     configs = [job.config for job in jobs if not job.finished]
     elsewhere = config.cluster.kind != "none"
     verdicts = [] if elsewhere else judge_all(configs, gpus)
-    launcher = (ClusterLauncher if elsewhere else Launcher)(config, gpus, worker_command, processes.begun())
+    launched_by = ClusterLauncher if elsewhere or config.sweep.jobs_at_once > 1 else Launcher
+    launcher = launched_by(config, gpus, worker_command, processes.begun())
     if config.dry_run:
         return launcher.dry_run([job for job in jobs if not job.finished], verdicts)
     launcher.check_jobs(configs, verdicts)

@@ -35,6 +35,7 @@ def check_run(config: RunConfig, gpus: Sequence[VisibleGpu]) -> RunConfig:
         config,
         gpus=resolve_gpus(config.gpus, gpus, config.cpu_processes, config.cluster.kind != "none"),
         instance=resolve_price(config.instance, config.price_per_hour),
+        checkpoint_every_epochs=resolve_checkpoints(config),
     )
     check_counts(config)
     check_program(config)
@@ -90,6 +91,14 @@ def resolve_price(instance: InstanceConfig, price_per_hour: float | None) -> Ins
     if price_per_hour is None:
         return instance
     return dataclasses.replace(instance, price_per_hour=price_per_hour, region="", date="", source="price_per_hour")
+
+
+def resolve_checkpoints(config: RunConfig) -> int | None:
+    """A run that may be queued again has something to go on from, unless told otherwise."""
+    asked = config.checkpoint_every_epochs
+    if asked is not None or not config.cluster.max_requeues or config.is_program() or config.max_epochs == 1:
+        return asked
+    return 1
 
 
 def check_counts(config: RunConfig) -> None:

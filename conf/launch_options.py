@@ -68,6 +68,7 @@ class ProgramConfig:
 @dataclass
 class SweepConfig:
     resume: str | None = None  # id of a sweep: run only its jobs that have not finished
+    jobs_at_once: int = 1  # so many jobs side by side on this machine, each with its share of cores and GPUs
     # Shuffle the jobs of each seed by this number, so that a machine's drift does not look like a setting's effect
     shuffle: int | None = None
     warm_up: bool = False  # run each stack once before all others with warm_up=true

@@ -8,6 +8,7 @@ from conf.launch_options import KINDS, MIRRORS, ClusterConfig
 from conf.schema import ConfigError, RunConfig
 
 TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)|(\d+)")  # days, hours, minutes, seconds; or minutes alone
+SHARED = "sweep.jobs_at_once="  # how the tag `neighbours` of a run begins that had other jobs of its sweep beside it
 ADDRESS = re.compile(r"(?P<host>[^:\s/]+):(?P<port>\d{1,5})")
 
 
@@ -20,6 +21,11 @@ def address(rendezvous: str) -> tuple[str, int]:
             " and a port from 1024 to 65535 that is free there"
         )
     return match["host"], int(match["port"])
+
+
+def beside(config: RunConfig) -> str:
+    """What the tag `neighbours` says of the jobs that are to run beside this one; empty for none."""
+    return f"{SHARED}{config.sweep.jobs_at_once}" if config.sweep.jobs_at_once > 1 else ""
 
 
 def check_nodes(config: RunConfig) -> None:
@@ -94,7 +100,18 @@ def check_time(cluster: ClusterConfig) -> None:
 
 
 def check_single(config: RunConfig, multirun: bool) -> None:
-    """Raise ConfigError where several machines are to do what needs a list of jobs or an older folder."""
+    """Raise ConfigError where several machines are to do what needs a list of jobs or an older folder, and where one
+    run is to be several jobs."""
+    at_once = config.sweep.jobs_at_once
+    if at_once < 1:
+        raise ConfigError(f"sweep.jobs_at_once={at_once}: must be 1 or more")
+    if at_once > 1 and config.cluster.kind != "none":
+        raise ConfigError(
+            f"sweep.jobs_at_once={at_once}: shares this machine, and cluster={config.cluster.name} starts jobs"
+            " elsewhere; leave it out, or give cluster.jobs_at_once"
+        )
+    if at_once > 1 and not (multirun or config.sweep.resume):
+        raise ConfigError(f"sweep.jobs_at_once={at_once}: has no effect on a single run; add -m, or leave it out")
     asked = "-m" if multirun else f"sweep.resume={config.sweep.resume}" if config.sweep.resume else ""
     asked = asked or (f"resume={config.resume}" if config.resume else "")
     if config.nodes > 1 and config.cluster.kind == "none" and asked:

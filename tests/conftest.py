@@ -1,4 +1,4 @@
-"""What tests of several folders share: one server of a team for the whole session."""
+"""What tests of several files share: one server of a team, and one cluster, for the whole session."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests import slurm_cluster
+from tests.slurm_cluster import Cluster
 from tests.team_server import TeamServer
 
 # Tests start some hundred processes, and a machine may keep no bytecode (PYTHONDONTWRITEBYTECODE, an installer that
@@ -40,6 +42,11 @@ hypothesis.settings.load_profile("any machine")
 def team_server() -> Iterator[TeamServer]:
     with TeamServer() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    yield from slurm_cluster.running()
 
 
 # ----------------------------------------------------------------------------------------- what `make quick` leaves out

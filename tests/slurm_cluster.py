@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.slurm_accounting import Accounting
 from tests.tracking.folders import wait_for
 
 NODES = ("a", "b")
@@ -42,9 +43,9 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=1,sched_min_interval=0,batch_sched_delay=0,bf_interval=1
-AccountingStorageType=accounting_storage/none
-JobAcctGatherType=jobacct_gather/none
+{accounting}JobAcctGatherType=jobacct_gather/none
 ReturnToService=2
+SlurmdParameters=config_overrides
 SlurmdTimeout=10
 SlurmctldTimeout=10
 KillWait=5
@@ -69,9 +70,16 @@ class Unavailable(Exception):
 
 
 class Cluster:
-    """Runs from `with` on; `env` is what a command of Slurm's needs to speak to it."""
+    """Runs from `with` on; `env` is what a command of Slurm's needs to speak to it.
 
-    def __init__(self) -> None:
+    With `accounting` there is a slurmdbd, and Slurm's controller forgets a job two seconds after its end. Slurm takes
+    each node for one of `cpus`, however many there are.
+    """
+
+    def __init__(self, accounting: bool = False, cpus: int = 2) -> None:
+        self._cpus = cpus
+        self.accounting: Accounting | None = None
+        self._accounted = accounting
         self._stack = ExitStack()
         self._folder = Path()
         self.env: dict[str, str] = {}
@@ -82,17 +90,25 @@ class Cluster:
         for name in ("state", *(f"spool-{node}" for node in NODES)):
             (self._folder / name).mkdir()
         own, *ports = free_ports(1 + len(NODES))
+        if self._accounted:
+            self.accounting = Accounting(self._folder, platform.node(), *free_ports(2))
+        accounting = "AccountingStorageType=accounting_storage/none\n"
+        if self.accounting:
+            accounting = f"{self.accounting.config}MinJobAge=2\n"
         host = platform.node()
         nodes = "\n".join(
-            f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2"
+            f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={self._cpus}"
             for node, port in zip(NODES, ports, strict=True)
         )
         config = self._folder / "slurm.conf"
-        config.write_text(CONFIG.format(host=host, port=own, folder=self._folder, nodes=nodes))
+        config.write_text(CONFIG.format(host=host, port=own, folder=self._folder, nodes=nodes, accounting=accounting))
         self.env = {"SLURM_CONF": str(config)}
         self._stack.callback(self.stop)
         try:
             self._start_munge()
+            if self.accounting:
+                self.accounting.start()
+                wait_for(lambda: self.ask("sacctmgr", "--immediate", "add", "cluster", "test"))
             self.start_controller()
             for node in NODES:
                 self.start_node(node)
@@ -166,6 +182,8 @@ class Cluster:
                 process = self._process(name)
                 process.terminate()
                 process.wait(30)
+        if self.accounting:
+            self.accounting.stop()
 
     def _process(self, pid_file: str) -> psutil.Process:
         return psutil.Process(int((self._folder / pid_file).read_text()))

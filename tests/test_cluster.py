@@ -7,57 +7,19 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from mlflow import MlflowClient
 
-from tests import slurm_cluster
-from tests.commands import HANGS_SEC, ROOT, TINY, Launched, collect, environment, events, launch, launched, start
+from tests.cluster_runs import SHORT, journal_of, tags, tracking
+from tests.commands import HANGS_SEC, ROOT, TINY, Launched, environment, launch, launched
 from tests.slurm_cluster import Cluster
 from tests.tracking.folders import wait_for
 from tracking.mirror import Mirror
 from tracking.run import journal, run_folder
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
-ON = ("gpus=0", "cluster=slurm", "cluster.exclusive=false", "cluster.poll_sec=1")
-SHORT = (*TINY, *ON, "max_epochs=2", "log_every_n_steps=1", "tracking.system_metrics_interval_sec=0.3")
-ENDLESS = (*TINY, *ON, "max_epochs=100000", "target=1", "stop_at_target=false")
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    yield from slurm_cluster.running()
-
-
-def journal_of(cwd: Path) -> str:
-    return "".join(path.read_text() for path in cwd.glob("runs/**/journal.jsonl"))
-
-
-def trains(cwd: Path, process: subprocess.Popen[str], attempt: int = 1) -> None:
-    """Wait until two epochs of an attempt have begun."""
-
-    def begun() -> bool:
-        parts = journal_of(cwd).split('"init_start"')
-        return len(parts) > attempt and parts[attempt].count('"epoch_start"') > 1
-
-    wait_for(lambda: begun() or process.poll() is not None)
-    assert begun(), collect(process, cwd).output
-
-
-def tags(cwd: Path, folder: Path) -> dict[str, str]:
-    run_id = Mirror(folder).run_id
-    assert run_id
-    return dict(MlflowClient(f"sqlite:///{cwd / 'mlflow.db'}").get_run(run_id).data.tags)
-
-
-def tracking(cwd: Path, *arguments: str, **extra: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tracking", *arguments]
-    return subprocess.Popen(
-        command, cwd=cwd, env=environment(**extra), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
 
 
 def test_a_run_on_two_nodes_is_in_mlflow_with_both(cluster: Cluster, tmp_path: Path) -> None:
@@ -115,80 +77,6 @@ def test_jobs_go_on_without_a_launcher_and_are_followed_by_another(cluster: Clus
         rows = [record for record, _ in journal.read(folder / run_folder.JOURNAL) if "eval/accuracy" in record.values]
         assert len(client.get_metric_history(mirror.run_id, "eval/accuracy")) == len(rows) == 20
     assert json.loads((sweep / "result.json").read_text())["status"] == "finished"
-
-
-def test_a_requeued_job_goes_on_in_the_same_run_and_a_cancelled_one_says_so(cluster: Cluster, tmp_path: Path) -> None:
-    """The controller is away for a while before that, which the launcher says and survives."""
-    process = start(tmp_path, *ENDLESS, "cluster.max_requeues=1", "checkpoint_every_epochs=1", **cluster.env)
-    trains(tmp_path, process)
-    [folder] = [path.parent for path in tmp_path.glob("runs/*/run.json")]
-    job_id = json.loads((folder / "cluster.json").read_text())["job_id"]
-    wait_for(lambda: Mirror(folder).run_id)
-    run_id = Mirror(folder).run_id
-    cluster.stop_controller()
-    for _ in range(2):  # the launcher gets no answer meanwhile, which takes it as long as it takes here
-        assert not cluster.ask("squeue")
-    cluster.start_controller()
-    wait_for(lambda: cluster.state(job_id) == "RUNNING")
-    cluster.ask("scontrol", "requeue", job_id)
-    wait_for(lambda: cluster.state(job_id) == "PENDING")
-    cluster.ask("scontrol", "update", f"jobid={job_id}", "StartTime=now")  # it would wait for two minutes
-    trains(tmp_path, process, attempt=2)
-    cluster.ask("scancel", job_id)
-    run = collect(process, tmp_path)
-    assert run.code == 1
-    assert "Slurm does not answer" in run.output
-    assert run.result["failure"]["kind"] == "cancelled"
-    [resumed] = events(folder, "resume")
-    assert resumed.values["epoch_num"] >= 1
-    assert resumed.values["after"] == "requeued"
-    seen = tags(tmp_path, folder)
-    assert Mirror(folder).run_id == run_id
-    assert (seen["resumed"], seen["failure"]) == ("1", "cancelled")
-
-
-def kill_stepd(cluster: Cluster, job_id: str) -> None:
-    [stepd] = [
-        process for process in psutil.process_iter(["cmdline"])
-        if f"slurmstepd: [{job_id}.0]" in " ".join(process.info["cmdline"] or []) and of_node(process, "b")
-    ]  # fmt: skip
-    stepd.kill()
-
-
-def of_node(stepd: psutil.Process, node: str) -> bool:
-    return any(child.environ().get("SLURMD_NODENAME") == node for child in stepd.children())
-
-
-def kill_node(cluster: Cluster, job_id: str) -> None:
-    cluster.kill_node("b")
-
-
-@pytest.mark.parametrize("kill", [kill_stepd, kill_node])
-def test_a_job_that_loses_a_node_fails_with_its_name_and_leaves_no_process(
-    cluster: Cluster, tmp_path: Path, kill: object
-) -> None:
-    process = start(tmp_path, *ENDLESS, "nodes=2", **cluster.env)
-    trains(tmp_path, process)
-    [folder] = [path.parent for path in tmp_path.glob("runs/*/run.json")]
-    job_id = json.loads((folder / "cluster.json").read_text())["job_id"]
-    assert callable(kill)
-    kill(cluster, job_id)
-    run = collect(process, tmp_path)
-    assert run.code == 1, run.output
-    failure = run.result["failure"]
-    assert failure["kind"] in ("node_fail", "error")  # Slurm ends the job, or the other node is faster
-    assert "b" in failure["message"].replace(":", " ").split()
-    wait_for(lambda: job_id not in cluster.jobs())
-    wait_for(lambda: not [worker for worker in psutil.process_iter() if works_for(worker, folder)])
-    if kill is kill_node:
-        cluster.start_node("b")
-
-
-def works_for(process: psutil.Process, folder: Path) -> bool:
-    try:
-        return str(folder) in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
 
 
 def test_an_allocation_is_used_at_once_and_what_it_has_not_is_refused(cluster: Cluster, tmp_path: Path) -> None:

@@ -1,19 +1,26 @@
-"""Runs a node's part of a run that a scheduler has started: python -m trainers.supervisor FOLDER, under srun."""
+"""Runs a node's part of a run: python -m trainers.supervisor FOLDER, under srun, or in a share of this machine."""
 
 from __future__ import annotations
 
+import os
+import platform
 import sys
 from pathlib import Path
 
 from tracking.environment import nvml, processes
-from tracking.jobs import supervise
+from tracking.jobs import keep_to_share, supervise
 from trainers.stack import worker_command
 
 
 def main(folder: Path) -> int:
     if not folder.is_dir():
-        print(f"{folder}: is not on this node; runs_dir has to lie on a file system that all nodes share", flush=True)
+        node = os.environ.get("SLURMD_NODENAME") or platform.node()
+        print(
+            f"node {node}: there is no {folder}; runs_dir has to lie on a file system that all nodes share", flush=True
+        )
         return 1
+    if trouble := keep_to_share():
+        print(trouble, flush=True)
     return supervise(folder, nvml.visible_gpus(), worker_command, processes.begun())
 
 

@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--where", nargs="+", default=[], type=pair, metavar="PARAM=VALUE", help="only the runs with these params"
     )
+    parser.add_argument("--with-neighbours", action="store_true", help="take runs that shared their machine, too")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the verdict as Markdown")
     store_options.add_arguments(parser)
@@ -73,6 +74,7 @@ def judge(arguments: argparse.Namespace) -> gate.GateVerdict:
     question = gate.Question(
         {"baseline": arguments.baseline, "candidate": arguments.candidate},
         arguments.metric, arguments.max_slowdown, arguments.confidence, arguments.where,
+        arguments.with_neighbours,
     )  # fmt: skip
     try:
         question.check()

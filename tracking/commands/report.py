@@ -39,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--with-missed", action="store_true", help="count runs that missed the target in rates and costs, too"
     )
     parser.add_argument(
+        "--with-neighbours", action="store_true", help="count runs that shared their machine beside those that did not"
+    )
+    parser.add_argument(
         "--out",
         type=_out,
         metavar="DIR",
@@ -124,6 +127,7 @@ def _report(arguments: argparse.Namespace) -> Answer:
 
 def _make(store: Runs, arguments: argparse.Namespace) -> Report:
     """Read the runs and make the report, with progress bars."""
+    from tracking.compare import neighbours
     from tracking.report import report
 
     with _progress() as progress:
@@ -131,10 +135,13 @@ def _make(store: Runs, arguments: argparse.Namespace) -> Report:
         runs = store.find(arguments.selectors, lambda number: progress.update(reading, completed=number))
         progress.update(reading, total=len(runs), completed=len(runs))
         rest = progress.add_task("files, histories and figures", total=None)
-        return report.make(
+        runs, left_out = (runs, "") if arguments.with_neighbours else neighbours.comparable(runs)
+        made = report.make(
             store, arguments.selectors, runs, arguments.by, arguments.metric, arguments.with_missed,
             lambda: progress.advance(rest),
         )  # fmt: skip
+    made.warnings += [left_out] if left_out else []
+    return made
 
 
 def show(console: Console, made: Report) -> None:

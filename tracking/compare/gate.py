@@ -8,7 +8,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from conf.safe_text import in_markdown
-from tracking.compare import confounding
+from tracking.compare import confounding, neighbours
 from tracking.compare.grouping import LIKELY, Values, is_given_up
 from tracking.compare.metric_direction import has_slowdown
 from tracking.compare.non_inferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, GateVerdict, check_metric, decide, side_of
@@ -21,7 +21,7 @@ class Question:
     """Is the candidate slower in `metric` than the baseline by more than `max_slowdown`, a share of one?
 
     `selectors` name the runs of the baseline and of the candidate, in this order; `where` keeps those with all these
-    params.
+    params. `with_neighbours` takes runs that shared their machine for as good as others.
     """
 
     selectors: Mapping[str, Sequence[str]]
@@ -29,6 +29,7 @@ class Question:
     max_slowdown: float
     confidence: float = 0.95
     where: Sequence[tuple[str, str]] = ()
+    with_neighbours: bool = False
 
     def check(self) -> None:
         """Raise ValueError for what cannot be answered of any runs."""
@@ -49,6 +50,8 @@ def judge(store: Runs, question: Question) -> GateVerdict:
             why = f"has {wanted}" if counted else "is one that a mean counts: each is a warm-up; name others"
             raise ValueError(f"--{name} {' '.join(selectors)}: none of {len(runs)} runs {why}")
     check_sides(sides, question.metric)
+    if not question.with_neighbours:
+        neighbours.check_sides(*sides.values())
     baseline, candidate = (side_of(runs, question.metric) for runs in sides.values())
     verdict = decide(baseline, candidate, question.metric, question.max_slowdown, question.confidence)
     notes = [*verdict.notes, *confounds(store, sides)]

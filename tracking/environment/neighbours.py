@@ -28,13 +28,13 @@ class Neighbours:
     """Watches from its making on, which is to be before the run's worker starts; `tag` says what was found so far.
 
     A process that has one of `marks` among the words of its command is the run's too, with all that it has started.
-    `proc`, `launcher`, `clock` and `compute_processes` are for tests.
+    `known` is what the caller knows of them. `proc`, `launcher`, `clock` and `compute_processes` are for tests.
     """
 
     def __init__(
         self, gpu_uuids: Sequence[str], proc: Path = Path("/proc"), launcher: int | None = None,
         clock: Callable[[], float] = time.monotonic, compute_processes: ComputeProcesses | None = None,
-        marks: Sequence[str] = (),
+        marks: Sequence[str] = (), known: str = "",
     ) -> None:  # fmt: skip
         self._uuids = list(gpu_uuids)
         self._proc = proc
@@ -45,6 +45,7 @@ class Neighbours:
         self._cpus = os.sched_getaffinity(0)
         self._quota = processes.quota() if proc == Path("/proc") else math.inf
         self._marks = set(marks)
+        self._known = known
         self._marked: dict[tuple[int, int], bool] = {}  # by a process's number and start
         self._sessions: set[int] = set()  # those that the run has opened
         self._used: dict[str, float] = {}  # seconds of CPU of each foreign process, by name
@@ -92,7 +93,7 @@ class Neighbours:
 
         It may be asked while another thread samples.
         """
-        takers = []
+        takers = [self._known] if self._known else []
         have = self.cores * self._watched_sec
         share = min(1.0, (self._taken_sec + self._stolen_sec) / have) if have else 0.0
         if share > CPU_THRESHOLD:

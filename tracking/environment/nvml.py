@@ -43,10 +43,21 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[Gpu]:
     return select(machine, environ.get("CUDA_VISIBLE_DEVICES"))
 
 
+def bus_id(uuid: str) -> str:
+    """Where a device is on the PCI bus, as 00000000:3B:00.0; empty where the driver does not tell."""
+    if (pynvml := _started()) is None:
+        return ""
+    try:
+        return str(pynvml.nvmlDeviceGetPciInfo(pynvml.nvmlDeviceGetHandleByUUID(uuid)).busId)
+    except pynvml.NVMLError:
+        return ""
+    finally:
+        pynvml.nvmlShutdown()
+
+
 def driver_version() -> str | None:
     """The NVIDIA driver's version, such as 580.159.04; None where there is no driver."""
-    pynvml = _started()
-    if pynvml is None:
+    if (pynvml := _started()) is None:
         return None
     try:
         return str(pynvml.nvmlSystemGetDriverVersion())

@@ -12,6 +12,7 @@ from tracking.jobs.cluster.cluster_launcher import ClusterLauncher, follow
 from tracking.jobs.cluster.supervisor import supervise
 from tracking.jobs.launcher import Launcher
 from tracking.jobs.mirror_thread import MirrorThread
+from tracking.jobs.sharing.shares import keep_to_share
 from tracking.jobs.sync import Outcome
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "MirrorThread",
     "Outcome",
     "follow",
+    "keep_to_share",
     "resume",
     "run_setup",
     "supervise",

@@ -133,8 +133,8 @@ def reopen(folder: Path, checkpoint: Checkpoint | None, unsaid: str = "unknown")
         {
             "resumed": number,
             "resumed.after": ",".join([*(event.values["after"] for event in before), after]),
-            NOTE_TAG: f"Interrupted ({after}) and resumed after epoch {epoch_num}: no time to"
-            " accuracy of an uninterrupted run.",
+            NOTE_TAG: f"Interrupted ({after}) and resumed after epoch {epoch_num}, with epoch"
+            f" {epoch_num + 1} from its start: no time to accuracy of an uninterrupted run.",
         }
     )
     log.close()

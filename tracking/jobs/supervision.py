@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
+from conf.nodes import beside
 from conf.schema import RunConfig
 from tracking import mlperf
 from tracking.bottleneck import explain
@@ -89,8 +90,7 @@ def run_job(
     # A container's processes are children of its engine's, and another node's on this host of another supervisor; the
     # commands of both name the folder.
     marks = [str(folder.absolute())] if command.contained or others else []
-    sampled = config.tracking.system_metrics_interval_sec
-    neighbours = Neighbours(gpu_uuids, marks=marks) if sampled else None
+    neighbours = Neighbours(gpu_uuids, marks=marks, known=beside(config))
     try:
         failure = supervise(folder, config, command, gpu_uuids, on_record, started, held, neighbours, others)
         if others and failure is None and (own := run_folder.read_result(folder)) and own.failure:
@@ -104,7 +104,7 @@ def run_job(
         failure = failures.trouble(error)
     with suppress(OSError):  # a full disk: then a comparison has to do without
         record_given_up(folder, config, failure)
-    result = end(folder, failure, neighbours.tag() if neighbours else "", explain(folder))
+    result = end(folder, failure, neighbours.tag(), explain(folder))
     with suppress(OSError):  # a full disk: the run has its result
         mlperf.write(folder)
     with suppress(OSError, ValueError):  # likewise

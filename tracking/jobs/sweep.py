@@ -163,7 +163,10 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
         write_definition(folder, jobs, documents.read_json(folder / DEFINITION)["argv"])
     name_jobs(jobs)
     folders = folders_by_hash(folder)
+    elsewhere = any(word.startswith("cluster") for word in asked[0].overrides)
     for job in jobs:
+        job.config.sweep.jobs_at_once = asked[0].config.sweep.jobs_at_once
+        job.config.cluster = asked[0].config.cluster if elsewhere else job.config.cluster
         if not job.finished:
             job.checkpoint = checkpoints.newest_of(folders.get(job.config.config_hash(), []))
     return folder, jobs

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tracking.compare import QUANTITIES, Quantity, Setting, Task, estimate
+from tracking.published import nodes
 from tracking.published.studies import Reference, known_studies, reference_rows
 from tracking.published.tables import reference_tables
 from tracking.report import Report
@@ -37,6 +38,10 @@ def add_published(report: Report, names: Sequence[str]) -> None:
         tables, sentences = beside_published(report.tasks, names)
         report.tables += tables
         report.warnings += sentences
+    if nodes.STUDY in names:
+        made = [nodes.beside(task) for task in report.tasks if model_of(task) == MODEL_OF_RATIOS[nodes.STUDY]]
+        report.tables += [both[0] for both in made if both]
+        report.plots += [both[1] for both in made if both]
 
 
 def beside_published(tasks: Sequence[Task], names: Sequence[str]) -> tuple[list[Table], list[str]]:

@@ -7,7 +7,11 @@ code with this room.
 from __future__ import annotations
 
 from tracking.report import page, report, roofline_chart
-from tracking.report.drawing import COLOURS, LINES, MARKERS, png
+from tracking.report.charts import beside_lines
+from tracking.report.drawing import COLOURS, LINES, MARKERS, Point, png
+from tracking.report.plots import Plot
 from tracking.report.report import Report
 
-__all__ = ["COLOURS", "LINES", "MARKERS", "Report", "page", "png", "report", "roofline_chart"]
+__all__ = [
+    "COLOURS", "LINES", "MARKERS", "Plot", "Point", "Report", "beside_lines", "page", "png", "report", "roofline_chart",
+]  # fmt: skip

@@ -102,6 +102,21 @@ def scaling(seconds: Lines, speed_ups: Lines, unit: str) -> Figure:
     return figure
 
 
+def beside_lines(panels: Mapping[str, Lines], label: str) -> Figure:
+    """A panel a quantity over a count, whose axis is logarithmic, one line a side."""
+    figure, axes = panels_in_rows(len(panels), 3.3, 3.6)
+    for panel, (quantity, lines) in zip(axes, panels.items(), strict=True):
+        draw_lines(panel, lines)
+        counts = sorted({point.x for points in lines.values() for point in points})
+        panel.set_xscale("log", base=2)
+        panel.set_xticks(counts, [f"{count:g}" for count in counts])
+        panel.set_xlabel(label)
+        panel.set_ylabel(quantity)
+        panel.set_ylim(bottom=0)
+    add_legend(figure, axes[0])
+    return figure
+
+
 def bars(values: Mapping[str, Point], label: str) -> Figure:
     """One horizontal bar a setting, with its error."""
     shown = list(values.items())[:MOST_BARS]

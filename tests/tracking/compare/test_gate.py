@@ -28,6 +28,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
             make_run(sweep, config(seed=seed), uri, step_sec, tags=tags, fingerprint=clocks)
         if name == "same":  # its warm-up was slow, and is on no side
             make_run(sweep, config(seed=1, warm_up=True), uri, 9.0)
+    sweep = make_sweep(root / "runs", "shared", uri, 3)
+    for seed, step_sec in enumerate(FAST, 1):
+        tags = {"neighbours": "sweep.jobs_at_once=2; cpu: 30 % of 1 core"}
+        make_run(sweep, config(seed=seed), uri, step_sec, tags=tags)
     sweep = make_sweep(root / "runs", "cold", uri, 1)
     make_run(sweep, config(seed=1, warm_up=True), uri, 0.1)
     sweep = make_sweep(root / "runs", "bare", uri, 3)
@@ -89,6 +93,19 @@ def test_the_three_answers(gate: Gate) -> None:
     assert "Runs a side that would tell, with a probability of 80%" in words
     assert gate("base", "slow", margin="15%")[0] == 0
     assert gate("slow", "base")[0] == 0
+
+
+def test_runs_that_shared_a_machine_compare_with_none_that_did_not_unless_asked(gate: Gate, tmp_path: Path) -> None:
+    code, words = gate("base", "shared")
+    assert code == 2
+    assert "3 of 6 runs shared their machine" in words
+    assert "sweep.jobs_at_once=2" in words
+    assert gate("base", "shared", "--with-neighbours")[0] == 0
+    assert gate("shared", "shared")[1].count("are on both sides") == 1  # which is another refusal
+    for asked, said in ((), "left out: 3 of 6 runs, which shared"), (("--with-neighbours",), "had neighbours"):
+        code, words = gate.run("report", "base", "shared", "--out", str(tmp_path), *asked, *gate.where)
+        assert code == 0, words
+        assert said in words
 
 
 def test_a_rate_is_better_when_it_is_higher(gate: Gate) -> None:

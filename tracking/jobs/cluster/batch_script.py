@@ -69,9 +69,16 @@ def srun(config: RunConfig) -> list[str]:
     return ["srun", *options, "--cpu-bind=none", "--kill-on-bad-exit=0", "--wait=0"]
 
 
+# What a node prints that lacks the Python of who submitted the job; it is this run's reason to end.
+CHECKED = (
+    '[ -x "$1" ] || { echo "node ${SLURMD_NODENAME:-$(uname -n)}: there is no $1, the Python of who submitted it;'
+    ' the environment has to lie on a file system that all nodes share"; exit 127; }; exec "$@"'
+)
+
+
 def supervisor(folder: Path) -> list[str]:
     """The command that runs a node's part of the run."""
     code = (
         f"PYTHONPATH={os.pathsep.join(filter(None, [str(installation.SEARCH_FOLDER), os.environ.get('PYTHONPATH')]))}"
     )
-    return ["env", code, sys.executable, "-P", "-m", SUPERVISOR, str(folder)]
+    return ["env", code, "bash", "-c", CHECKED, "supervisor", sys.executable, "-P", "-m", SUPERVISOR, str(folder)]

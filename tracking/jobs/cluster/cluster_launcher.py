@@ -1,4 +1,4 @@
-"""The launcher whose jobs a scheduler runs: it makes their folders, submits them, and follows them from outside."""
+"""The launcher whose jobs others run: it makes their folders, submits them, and follows them from outside."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
+from conf.installation import LAUNCH
 from conf.schema import ConfigError, RunConfig
 from tracking.jobs import console, resume, run_setup, supervision, sweep, unfinished
 from tracking.jobs.cluster import batch_script, ticket
 from tracking.jobs.cluster.following import Following
-from tracking.jobs.cluster.queue import queue_of
+from tracking.jobs.cluster.queue import Queue, queue_of
 from tracking.jobs.launcher import Launcher, exit_code
 from tracking.jobs.repair import repair
 from tracking.jobs.supervision import Interrupted
@@ -28,15 +28,19 @@ class Detached(Exception):
 
 
 class ClusterLauncher(Launcher):
-    """Runs jobs as `cluster=` says. What runs them is trainers.supervisor, on every node of a job."""
+    """Runs jobs as `cluster=` says, or side by side here; trainers.supervisor runs them, on each node of one."""
 
     _follows = False  # whether the jobs were submitted before
+    _queue: Queue | None = None
 
     def check_jobs(self, configs: Sequence[RunConfig], verdicts: Sequence[Verdict]) -> None:
         """Raise ConfigError for what the scheduler would refuse. What a stack needs is looked at on its nodes."""
         if len({config.cluster.kind for config in configs}) > 1:
             raise ConfigError("cluster: the jobs of a sweep are all of one kind; give one cluster")
-        queue_of(configs[0]).check(configs)
+        super().check_jobs(configs, verdicts)
+        if configs:
+            self._queue = queue_of(configs[0])
+            self._queue.check(configs)
 
     def make_stacks(self, configs: Sequence[RunConfig]) -> None:
         """Make the environments, in the cache that all nodes share. An image is fetched on each node."""
@@ -45,6 +49,8 @@ class ClusterLauncher(Launcher):
     def dry_run(self, jobs: Sequence[Job], verdicts: Sequence[Verdict] = ()) -> int:
         """Print the script of each job."""
         self.check_jobs([job.config for job in jobs], verdicts)
+        if jobs and jobs[0].config.cluster.kind == "none":
+            return super().dry_run(jobs, verdicts)
         sweep.name_jobs(jobs)
         for number, job in enumerate(jobs, 1):
             self._console.print(f"job {number} of {len(jobs)}: {' '.join(job.overrides) or 'defaults'}", style="bold")
@@ -112,12 +118,16 @@ class ClusterLauncher(Launcher):
         self._console.print(f"sweep {folder.name}: {left}", style="bold")
         if not todo:
             return
-        with suppress(Interrupted):
-            self._schedule(todo, jobs[0].config.cluster.jobs_at_once, folder)
+        config = jobs[0].config
+        at_once = config.sweep.jobs_at_once if config.cluster.kind == "none" else config.cluster.jobs_at_once
+        try:
+            self._schedule(todo, at_once, folder)
+        except Interrupted:
+            self._console.print(f"continue with: {LAUNCH} sweep.resume={folder.name}")
 
     def _schedule(self, jobs: Sequence[Job], at_once: int, folder: Path) -> None:
         """Submit and follow jobs to their ends. Raises Detached, Interrupted."""
-        queue = queue_of(jobs[0].config)
+        queue = self._queue or queue_of(jobs[0].config)
         parent = folder if run_folder.read_info(folder).kind == "sweep" else None
         following = Following(
             queue, self._uploads, self._console, lambda job: self._submittable(job, folder, parent), len(jobs)

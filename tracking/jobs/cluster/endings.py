@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +16,37 @@ from tracking.jobs.cluster.task import PLACE
 from tracking.jobs.cluster.ticket import Ticket
 from tracking.run import Failure, Running, failures, files, run_folder
 
+ASK_SEC = 10.0  # how long an answer of Slurm's holds for who asks of run after run
 NODE = re.compile(r"Node failure on (\S+)")  # srun's words
+
+
+class Answers:
+    """What Slurm said of the jobs of runs that lie together: it is asked of all at once, and once in ASK_SEC."""
+
+    def __init__(self) -> None:
+        self._asked_at = float("-inf")
+        self._states: dict[str, JobState | None] = {}
+        self._away = ""
+
+    def of(self, folder: Path, job_id: str) -> JobState | None:
+        """The state of the job of the run in `folder`. Raises Away."""
+        if time.monotonic() - self._asked_at > ASK_SEC or job_id not in self._states:
+            beside = [path.parent for path in folder.parent.glob(f"*/{ticket.FILE}")]
+            made = [ticket.read(path) for path in beside if not files.exists(path / run_folder.RESULT)]
+            job_ids = dict.fromkeys([job_id, *(other.job_id for other in made if other and other.kind == "slurm")])
+            self._away, states = "", {}
+            try:
+                states = slurm.states(list(job_ids))
+            except slurm.Away as error:
+                self._away = str(error)
+            self._states = {known: states.get(known) for known in job_ids}
+            self._asked_at = time.monotonic()
+        if self._away:
+            raise slurm.Away(self._away)
+        return self._states[job_id]
+
+
+_answers = Answers()
 
 
 def unknown(job_id: str) -> Failure:
@@ -32,7 +63,8 @@ def end(folder: Path, config: RunConfig, job_id: str, state: JobState | None) ->
         if failure.kind == "node_fail" and (match := NODE.search(failure.traceback)):
             failure.message += f": {match[1]}"
         if failure.kind == "error" and words:
-            failure.message += f"; it last printed: {words[-1]}"
+            of_nodes = [line for line in words if line.startswith("node ")]
+            failure.message += f"; it last printed: {(of_nodes or words)[-1]}"
     with suppress(OSError):
         supervision.record_given_up(folder, config, failure)
     supervision.end(folder, failure)
@@ -63,7 +95,7 @@ def failure_of(folder: Path) -> Failure | None:
     if made is None or made.kind != "slurm":
         return None
     try:
-        state = slurm.states([made.job_id]).get(made.job_id)
+        state = _answers.of(folder, made.job_id)
     except slurm.Away as error:
         raise Running(f"Slurm's job {made.job_id} has it, and Slurm does not answer: {error}") from None
     if state is not None and state.active:

@@ -13,12 +13,12 @@ from rich.console import Console
 from conf.schema import ConfigError
 from tracking.jobs import console as shown
 from tracking.jobs import supervision, sweep_summary
-from tracking.jobs.cluster import endings, slurm
+from tracking.jobs.cluster import endings, slurm, ticket
 from tracking.jobs.cluster.queue import Queue
 from tracking.jobs.cluster.ticket import Ticket
 from tracking.jobs.sweep import Job
 from tracking.jobs.uploads import Uploads
-from tracking.run import Failure, headline, journal, run_folder
+from tracking.run import Failure, attempts, headline, journal, run_folder
 
 POLL_SEC = 0.5  # how often folders are looked at
 SETTLING_SEC = 10.0  # how long a shared file system may take to show what a job that has ended wrote last
@@ -126,7 +126,7 @@ class Following:
                     self._show(followed, record)
             result = run_folder.read_result(followed.folder)
             final = result is not None and (result.status == "finished" or not followed.ticket.max_requeues)
-            if final:
+            if final and ticket.has_ended(followed.folder):
                 self._ended(followed)
 
     def _show(self, followed: Followed, record: journal.Record) -> None:
@@ -134,6 +134,10 @@ class Following:
             followed.mirrored = True
             if followed.job.config.cluster.mirror == "launcher":
                 self._uploads.start(followed.folder)
+        if record.kind == "event" and record.key == attempts.RESUME:
+            epoch = record.values["epoch_num"]
+            words = f"goes on after epoch {epoch}" if epoch else "begins anew, since it has no checkpoint"
+            self._console.print(f"  {followed.job.name}: {words}; epoch {epoch + 1} from its start", soft_wrap=True)
         if self._progress is not None:
             self._progress.update(record)
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from tracking import server
+from tracking.jobs.cluster import ticket
 from tracking.jobs.mirror_thread import MirrorThread
 from tracking.run import run_folder
 
@@ -16,11 +17,11 @@ POLL_SEC = 0.5
 
 
 def main(folder: Path) -> int:
-    """Mirror until the run has a result or its supervisor is gone; then send the rest. 0 where MLflow has it all."""
+    """Mirror until the run has ended or its supervisor is gone; then send the rest. 0 where MLflow has it all."""
     config, supervisor = run_folder.read_config(folder), os.getppid()
     uri = server.absolute_uri(config.tracking.uri) if config.tracking.uri else server.default_uri()
     mirror = MirrorThread(folder, uri).start()
-    while run_folder.read_result(folder) is None and os.getppid() == supervisor:
+    while not ticket.has_ended(folder) and os.getppid() == supervisor:
         time.sleep(POLL_SEC)
     return 0 if mirror.close(config.tracking.upload_wait_sec) else 1
 

@@ -1,4 +1,4 @@
-"""The schedulers that runs are given to: sbatch's queue, and the nodes of an allocation that is there, by srun."""
+"""What runs are given to: sbatch's queue, the nodes of an allocation by srun, or shares of this machine."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tracking.jobs import supervision
 from tracking.jobs.cluster import batch_script, slurm, ticket
 from tracking.jobs.cluster.slurm import JobState
 from tracking.jobs.cluster.ticket import Ticket
+from tracking.jobs.sharing.share_queue import SharedMachine
 from tracking.run import documents
 
 
@@ -35,6 +36,8 @@ class Queue(Protocol):
 
 def queue_of(config: RunConfig) -> Queue:
     """The queue that a run's config asks for."""
+    if config.cluster.kind == "none":
+        return SharedMachine(config.sweep.jobs_at_once)
     return BatchQueue(config.cluster.poll_sec) if config.cluster.kind == "slurm" else AllocationQueue()
 
 

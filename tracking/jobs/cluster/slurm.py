@@ -41,6 +41,7 @@ class JobState:
     word: str
     reason: str = ""
     nodes: str = ""
+    what: str = "Slurm's job"
 
     @property
     def active(self) -> bool:
@@ -55,7 +56,7 @@ class JobState:
         """Why the run of an ended job has left no result itself."""
         kind, what = KINDS.get(self.word, ("error", f"it ended as {self.word} and left no result"))
         on = f" on {self.nodes}" if self.nodes else ""
-        return Failure(kind, f"Slurm's job {job_id}{on}: {what}")
+        return Failure(kind, f"{self.what} {job_id}{on}: {what}")
 
 
 def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:

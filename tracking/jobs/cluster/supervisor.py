@@ -18,11 +18,12 @@ from conf import installation
 from conf.checks import check_precision
 from conf.schema import ConfigError, RunConfig
 from tracking.jobs import resume, supervision
-from tracking.jobs.cluster import batch_script, slurm, ticket
+from tracking.jobs.cluster import batch_script, endings, slurm, ticket
 from tracking.jobs.cluster.task import SlurmTask
 from tracking.jobs.cluster.ticket import Ticket
 from tracking.jobs.several import node_supervision, nodes
 from tracking.jobs.several.nodes import Nodes
+from tracking.jobs.sharing import shares
 from tracking.run import Failure, Journal, attempts, checkpoints, journal, run_folder, run_lock
 from tracking.run import nodes as node_names
 from tracking.stacks import check_verdicts, judge, make_all
@@ -42,9 +43,12 @@ def supervise(
 
     `gpus` are those visible here; `started` is when this process began, on the monotonic clock.
     """
-    supervision.raise_on_signals(WARNED)
+    supervision.raise_on_signals()
     die_with_parent()
-    config, task = run_folder.read_config(folder), SlurmTask.read()
+    config = run_folder.read_config(folder)
+    task = SlurmTask.read() if config.cluster.kind != "none" else SlurmTask.alone()
+    heed_warning(config, task)
+    config.stack.container.options += shares.engine_options(config.stack.container.engine)
     os.environ[node_names.NAME] = task.node
     config = dataclasses.replace(config, node_rank=task.rank)
     used = config.chosen(gpus)
@@ -68,8 +72,15 @@ def supervise(
         kind = "bad_input" if isinstance(error, ConfigError) else "error"
         say(f"node {task.node}: {error}")
         if task.rank == 0:
-            supervision.end(folder, Failure(kind, f"node {task.node}: {error}"))
+            supervision.end(folder, Failure(kind, f"node {task.node}: {error}{others_words(folder, task, str(error))}"))
         return 1
+
+
+def others_words(folder: Path, task: SlurmTask, said: str) -> str:
+    """What the other nodes have printed of themselves; one that does not see the run's folder says it nowhere else."""
+    lines = endings.last_printed(folder).splitlines()
+    others = [line for line in lines if line.startswith("node ") and not line.startswith(f"node {task.node}:")]
+    return "".join(f"; {line}" for line in others if line.partition(": ")[2] not in said)
 
 
 def make_stack(config: RunConfig, gpus: Sequence[Any]) -> ConfigError | None:
@@ -107,11 +118,13 @@ def first(
     Journal(folder / run_folder.JOURNAL).close()  # a last line that lacks its newline alone is whole with it
     if begun(folder):
         resume.reopen(folder, checkpoints.newest(folder), "requeued")
-    if ticket.read(folder) is None:  # The process that submitted it was killed before it could say so.
+    if task.job_id and ticket.read(folder) is None:  # who submitted it was killed before it could say so
         ticket.write(folder, Ticket(config.cluster.kind, task.job_id, config.cluster.max_requeues))
-    log = Journal(folder / run_folder.JOURNAL)
-    log.tags({TAG: task.job_id})
-    log.close()
+    ticket.mark(folder, ended=False)
+    if task.job_id:
+        log = Journal(folder / run_folder.JOURNAL)
+        log.tags({TAG: task.job_id})
+        log.close()
     result, mirror = None, start_mirror(folder, config)
     try:
         if others:
@@ -123,6 +136,8 @@ def first(
         if others:
             others.end(result.failure if result else None)
             others.wait_for_ends()
+        with suppress(OSError):  # a full disk: who follows hears of the end from the scheduler
+            ticket.mark(folder, ended=result is not None)
         if mirror and result:
             with suppress(subprocess.TimeoutExpired):
                 mirror.wait(config.tracking.upload_wait_sec + PATIENCE_SEC)
@@ -153,6 +168,19 @@ def other(
     return 1 if failure else 0
 
 
+def heed_warning(config: RunConfig, task: SlurmTask) -> None:
+    """Stop at Slurm's warning where the run may be queued again; else it has all of its time."""
+    if may_go_on(config, task):
+        supervision.raise_on_signals(WARNED)
+    else:
+        signal.signal(WARNED, signal.SIG_IGN)
+
+
+def may_go_on(config: RunConfig, task: SlurmTask) -> bool:
+    """Whether the job may be queued again."""
+    return config.cluster.kind == "slurm" and task.restarts < config.cluster.max_requeues
+
+
 def die_with_parent() -> None:
     """Be told to stop when slurmstepd is gone: nobody else would, and no job would end."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -169,10 +197,12 @@ def stopped(error: supervision.Interrupted) -> Failure:
 
 def orphaned(folder: Path, task: SlurmTask) -> int:
     """End the job, which Slurm takes for running as long as srun waits for a slurmstepd that is gone."""
-    failure = lost(task.node)
+    failure = lost(task.node) if task.job_id else Failure(f"signal:{signal.SIGKILL}", "its launcher was killed")
     say(failure.message)
     if task.rank == 0:
         supervision.end(folder, failure)
+    if not task.job_id:
+        return 1
     deadline = time.monotonic() + PATIENCE_SEC
     while run_folder.read_result(folder) is None and time.monotonic() < deadline:  # the first node says why
         time.sleep(0.2)
@@ -201,14 +231,15 @@ def interrupted(folder: Path, config: RunConfig, task: SlurmTask, signum: int) -
     name = signal.Signals(signum).name
     if os.getppid() != LAUNCHED_BY:
         return orphaned(folder, task)
-    facts = slurm.facts(task.job_id)
-    makes_room = facts.get("PreemptTime", "None") != "None"
-    again = config.cluster.kind == "slurm" and task.restarts < config.cluster.max_requeues
-    if again and (signum == WARNED or makes_room):
+    facts = slurm.facts(task.job_id) if task.job_id else {}
+    running = facts.get("JobState") in (None, "RUNNING")
+    makes_room = running and facts.get("PreemptTime", "None") != "None"  # which a job keeps that was queued again
+    if may_go_on(config, task) and (signum == WARNED or makes_room):
         say(f"node {task.node}: stopped by {name}; the job is queued again")
         return batch_script.AGAIN
     say(f"node {task.node}: stopped by {name}")
-    by_slurm = makes_room or facts.get("JobState") not in (None, "RUNNING")
-    if task.rank == 0 and not (config.cluster.kind == "slurm" and by_slurm):
+    if task.rank == 0 and makes_room:  # Slurm would call it failed, since it goes before it is killed
+        supervision.end(folder, slurm.JobState("PREEMPTED", nodes=task.node).failure(task.job_id))
+    elif task.rank == 0 and (running or config.cluster.kind != "slurm"):
         supervision.end(folder, Failure(f"signal:{signum}", f"node {task.node}: stopped by {name}"))
     return 1

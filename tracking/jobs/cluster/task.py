@@ -39,6 +39,11 @@ class SlurmTask:
         except (KeyError, ValueError) as error:
             raise ConfigError(f"{error}: srun sets it, and has not started this process; use job.sbatch") from None
 
+    @classmethod
+    def alone(cls) -> SlurmTask:
+        """Of a run for which there is no scheduler."""
+        return cls("", "", 0, 0, 1, 1, platform.node())
+
     def check(self, config: RunConfig, num_gpus: int) -> None:
         """Raise ConfigError where there is not what the run asked for."""
         for what, given in (("tasks", self.num_tasks), ("nodes", self.num_nodes)):

@@ -1,7 +1,7 @@
 """The launchers of a run's machines see each other by files in the runs_dir that they share.
 
 Each rewrites a file of its own twice a second. A node is alive as long as its file changes, by the clock of the
-one who reads it: clock readings of different machines are never subtracted.
+one who reads it. Clock readings of different machines are subtracted only to see whether the clocks are set at all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tracking.run import Failure, documents
+from tracking.run import Failure, documents, run_folder
 
 BEAT_SEC = 0.5
 LOST_SEC = 10.0  # a file that has not changed for so long is of a launcher that is gone
@@ -29,6 +29,7 @@ class NodeState:
     asked: dict[str, Any]  # options that have to be the same on every node
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     beat: int = 0
+    time_ms: int = 0  # the node's clock at this beat
     known: list[str] = field(default_factory=list)
     folder: str = ""  # the run folder's name, once node 0 has made it
     rendezvous: str = ""  # HOST:PORT that node 0 has chosen, where nobody has given one
@@ -73,6 +74,7 @@ class OwnFile:
 
     def _write(self) -> None:
         self.state.beat += 1
+        self.state.time_ms = run_folder.now_ms()
         documents.write_json(self._path, asdict(self.state))
 
 
@@ -85,6 +87,7 @@ class Peer:
         self._first = ("", 0) if fresh else None  # what an earlier launcher may have left
         self._latest: NodeState | None = None
         self._changed = time.monotonic()
+        self.apart_sec = 0.0  # by which its clock is ahead of this machine's, with the way of its file
 
     def state(self) -> NodeState | None:
         """The latest that a launcher that lives, or lived since we look, has said; None for none."""
@@ -97,6 +100,7 @@ class Peer:
             self._first = seen
         if seen != self._first and (self._latest is None or seen != (self._latest.token, self._latest.beat)):
             self._latest, self._changed = state, time.monotonic()
+            self.apart_sec = (state.time_ms - run_folder.now_ms()) / 1e3
         return self._latest
 
     def trouble(self) -> Failure | None:

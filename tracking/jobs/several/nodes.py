@@ -19,6 +19,7 @@ from tracking.jobs.several.node_files import LOST_SEC, NodeState, OwnFile, Peer
 from tracking.run import Failure, nodes, run_folder
 
 POLL_SEC = 0.1
+MAX_APART_SEC = 120.0  # between two clocks; a file may come a minute late, where a file system caches for so long
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -141,12 +142,23 @@ class Nodes:
 
     def _complete(self) -> bool:
         own, states = self._own.state, [peer.state() for peer in self._peers]
+        self._compare_clocks()
         if self._config.node_rank:
             self._compare([state for state in states if state])
             return any(state and state.folder and own.token in state.known for state in states)
         there = [state for state in states if state is not None]
         self._compare(there)
         return len(there) == len(states)
+
+    def _compare_clocks(self) -> None:
+        for peer in self._peers:
+            state = peer.state()
+            if state and abs(peer.apart_sec) > MAX_APART_SEC:
+                where = "ahead of" if peer.apart_sec > 0 else "behind"
+                raise ConfigError(
+                    f"the clock of {state.name} is {abs(peer.apart_sec):.0f} s {where} that of {self._own.state.name};"
+                    " what they record would not lie side by side: set both (chrony or systemd-timesyncd)"
+                )
 
     def _compare(self, states: list[NodeState]) -> None:
         own = self._own.state

@@ -1,0 +1,149 @@
+"""A machine cut into shares of as many cores and GPUs each, so that jobs side by side use nothing of each other's.
+
+What they have in common all the same (caches, memory channels, power, disks) is why such runs carry a tag.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from conf.schema import ConfigError
+
+SYSTEM = Path("/sys/devices/system")
+PCI = Path("/sys/bus/pci/devices")
+CORES, MEMORY = "TIMETRIAL_CORES", "TIMETRIAL_NUMA_NODES"  # hold what a job's supervisor may use
+SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}  # of the system call, from the kernel's tables of each architecture
+MPOL_BIND = 2  # The number is from linux/mempolicy.h.
+
+
+@dataclass(frozen=True)
+class Core:
+    """A core: its NUMA node, and the numbers of its hardware threads."""
+
+    numa: int
+    threads: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one job may use: hardware threads, the NUMA nodes that they belong to, and GPUs by UUID."""
+
+    threads: tuple[int, ...]
+    numa: tuple[int, ...]
+    gpus: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        gpus = f", {len(self.gpus)} GPU{'s' * (len(self.gpus) != 1)}" if self.gpus else ""
+        return f"cores {ranges(self.threads)}, NUMA node {ranges(self.numa)}{gpus}"
+
+    def environment(self) -> dict[str, str]:
+        """What tells a supervisor of it."""
+        own = {CORES: ranges(self.threads), MEMORY: ranges(self.numa)}
+        return own | ({"CUDA_VISIBLE_DEVICES": ",".join(self.gpus)} if self.gpus else {})
+
+
+def cut(number: int, cores: Sequence[Core], gpus: Mapping[str, int | None], gpus_each: int) -> list[Share]:
+    """`number` equal shares. `gpus` are the NUMA nodes by UUID, None where that is not known.
+
+    A share's cores lie together, and its GPUs are on its own NUMA nodes as far as those have enough. Raises ConfigError
+    where there are too few.
+    """
+    asked = f"sweep.jobs_at_once={number}"
+    if len(cores) < number:
+        raise ConfigError(f"{asked}: {len(cores)} cores are there, and each job needs one of its own; give fewer")
+    if len(gpus) < number * gpus_each:
+        raise ConfigError(
+            f"{asked}: {len(gpus)} GPUs are visible, and {number} jobs of gpus={gpus_each} need {number * gpus_each};"
+            " give fewer jobs, or fewer GPUs"
+        )
+    ordered = sorted(cores, key=lambda core: (core.numa, core.threads))
+    each = len(cores) // number
+    pieces = [ordered[each * place : each * (place + 1)] for place in range(number)]
+    nodes = [tuple(sorted({core.numa for core in piece})) for piece in pieces]
+    left, chosen = dict(gpus), []
+    for near in nodes:
+        own = [uuid for uuid, numa in left.items() if numa in near][:gpus_each]
+        for uuid in own:
+            del left[uuid]
+        chosen.append(own)
+    for own in chosen:
+        while len(own) < gpus_each:
+            uuid = next(iter(left))
+            del left[uuid]
+            own.append(uuid)
+    return [
+        Share(tuple(sorted(thread for core in piece for thread in core.threads)), numa, tuple(own))
+        for piece, numa, own in zip(pieces, nodes, chosen, strict=True)
+    ]
+
+
+def cores_here(system: Path = SYSTEM, usable: set[int] | None = None) -> list[Core]:
+    """The cores that this process may use."""
+    usable = os.sched_getaffinity(0) if usable is None else usable
+    numa = {
+        thread: int(path.name.removeprefix("node"))
+        for path in system.glob("node/node[0-9]*")
+        for thread in numbers((path / "cpulist").read_text(encoding="ascii"))
+    }
+    cores = set()
+    for thread in usable:
+        siblings = [thread]
+        with suppress(OSError):  # a kernel that does not tell: each thread counts as a core
+            path = system / f"cpu/cpu{thread}/topology/thread_siblings_list"
+            siblings = numbers(path.read_text(encoding="ascii"))
+        cores.add(Core(numa.get(thread, 0), tuple(sorted(usable.intersection(siblings)))))
+    return list(cores)
+
+
+def numa_of_pci(bus_id: str, devices: Path = PCI) -> int | None:
+    """The NUMA node of a device by its bus id, 00000000:3B:00.0 as NVML has it; None where nobody knows."""
+    domain, _, rest = bus_id.lower().partition(":")
+    with suppress(OSError, ValueError):
+        node = int((devices / f"{domain[-4:]}:{rest}" / "numa_node").read_text(encoding="ascii"))
+        return node if node >= 0 else None
+    return None
+
+
+def numbers(text: str) -> list[int]:
+    """0-3,8 as the kernel writes it."""
+    parts = re.findall(r"(\d+)(?:-(\d+))?", text)
+    return [number for first, last in parts for number in range(int(first), int(last or first) + 1)]
+
+
+def ranges(values: Sequence[int]) -> str:
+    """The inverse of `numbers`."""
+    parts: list[list[int]] = []
+    for value in sorted(values):
+        if parts and value == parts[-1][1] + 1:
+            parts[-1][1] = value
+        else:
+            parts.append([value, value])
+    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in parts)
+
+
+def engine_options(engine: str | None, environ: Mapping[str, str] = os.environ) -> list[str]:
+    """What an engine is told whose containers are no children of this process, so that they keep to its share."""
+    if CORES not in environ or engine not in ("docker", "podman"):
+        return []
+    return [f"--cpuset-cpus={environ[CORES]}", f"--cpuset-mems={environ[MEMORY]}"]
+
+
+def keep_to_share(environ: Mapping[str, str] = os.environ) -> str:
+    """Keep this process and all that it starts to its share, if it has one; says what could not be done."""
+    if CORES not in environ:
+        return ""
+    os.sched_setaffinity(0, numbers(environ[CORES]))
+    nodes = numbers(environ[MEMORY])
+    mask = ctypes.c_ulong(sum(1 << node for node in nodes))
+    number = SET_MEMPOLICY.get(platform.machine())
+    libc = ctypes.CDLL(None, use_errno=True)
+    if number is None or libc.syscall(number, MPOL_BIND, ctypes.byref(mask), ctypes.c_ulong(64)) != 0:
+        return f"memory is not bound to NUMA node {environ[MEMORY]}: {os.strerror(ctypes.get_errno() or 38)}"
+    return ""
