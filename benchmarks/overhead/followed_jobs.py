@@ -33,7 +33,7 @@ LENGTH = "JOB_SEC"  # the variable that tells a stand-in how long to take
 
 def stand_in(folder: Path) -> None:
     """Be a run's supervisor and worker: write a journal, and a result."""
-    from tracking.jobs.cluster import ticket
+    from tracking.jobs import ticket
 
     log = Journal(folder / run_folder.JOURNAL)
     for key in ("init_start", "init_stop", "run_start"):
@@ -50,7 +50,7 @@ def stand_in(folder: Path) -> None:
 def launch(arguments: list[str]) -> int:
     """Be launch.py, whose jobs are stand-ins."""
     import launch as launcher
-    from tracking.jobs.cluster import batch_script
+    from tracking.jobs import batch_script
 
     batch_script.SUPERVISOR = "benchmarks.overhead.followed_jobs"
     sys.argv = ["launch.py", *arguments]

@@ -127,7 +127,7 @@ def _report(arguments: argparse.Namespace) -> Answer:
 
 def _make(store: Runs, arguments: argparse.Namespace) -> Report:
     """Read the runs and make the report, with progress bars."""
-    from tracking.compare import neighbours
+    from tracking.compare import confounding
     from tracking.report import report
 
     with _progress() as progress:
@@ -135,7 +135,7 @@ def _make(store: Runs, arguments: argparse.Namespace) -> Report:
         runs = store.find(arguments.selectors, lambda number: progress.update(reading, completed=number))
         progress.update(reading, total=len(runs), completed=len(runs))
         rest = progress.add_task("files, histories and figures", total=None)
-        runs, left_out = (runs, "") if arguments.with_neighbours else neighbours.comparable(runs)
+        runs, left_out = (runs, "") if arguments.with_neighbours else confounding.comparable(runs)
         made = report.make(
             store, arguments.selectors, runs, arguments.by, arguments.metric, arguments.with_missed,
             lambda: progress.advance(rest),

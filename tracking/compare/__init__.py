@@ -6,17 +6,7 @@ The arithmetic is pure, and has its formulas' sources beside it. It draws nothin
 
 from __future__ import annotations
 
-from tracking.compare import (
-    confounding,
-    diff,
-    estimates,
-    gate,
-    grouping,
-    kernel_diff,
-    more_often,
-    neighbours,
-    time_to_event,
-)  # fmt: skip
+from tracking.compare import confounding, diff, estimates, gate, grouping, kernel_diff, more_often, time_to_event
 from tracking.compare.best_stack import Extremes, extremes
 from tracking.compare.chosen_pair import Choice
 from tracking.compare.estimates import Comparison, Estimate, estimate, speed_up
@@ -52,7 +42,6 @@ __all__ = [
     "mean_and_standard_error",
     "missing",
     "more_often",
-    "neighbours",
     "olympic_mean",
     "share",
     "speed_up",

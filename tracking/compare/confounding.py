@@ -7,9 +7,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from conf.installation import TRACKING
+from conf.nodes import SHARED
 from tracking.compare.grouping import DEVICES, Task, Values
 from tracking.results import NONE, REPEATS, TASK, Run, Runs, words
 
+ASKED = "--with-neighbours"  # compares runs that shared a machine with others that did not
 MOST_FILES = 60  # runs whose config.yaml and fingerprint.json are read: a request each
 FIND_IT = f"`{TRACKING} sync --again FOLDER` uploads it where a run's folder has it; else repeat the run"
 IGNORED = {
@@ -177,3 +179,33 @@ def _difference(key: str, spread: Mapping[str, Sequence[str]], where: Mapping[st
 
 def _few(names: Sequence[str], between: str = ", ") -> str:
     return between.join(names[:3]) + (f"{between}and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def shared(run: Run) -> bool:
+    """Whether it was one of several jobs that ran side by side on purpose (sweep.jobs_at_once)."""
+    return run.tags.get("neighbours", "").startswith(SHARED)
+
+
+def comparable(runs: Sequence[Run]) -> tuple[list[Run], str]:
+    """The runs that may be compared in speed, and a sentence on those that are left out; "" where none is."""
+    beside = [run for run in runs if shared(run)]
+    alone = [run for run in runs if not shared(run)]
+    if not beside or not alone:
+        return list(runs), ""
+    how = ", ".join(sorted({run.tags["neighbours"].partition(";")[0] for run in beside}))
+    return alone, (
+        f"left out: {len(beside)} of {len(runs)} runs, which shared their machine ({how}), as the others did not;"
+        f" {ASKED} compares them all the same"
+    )
+
+
+def check_shared(baseline: Sequence[Run], candidate: Sequence[Run]) -> None:
+    """Raise ValueError where some runs of two sides shared their machine and others did not."""
+    everything = [*baseline, *candidate]
+    beside = [run for run in everything if shared(run)]
+    if beside and len(beside) < len(everything):
+        raise ValueError(
+            f"{len(beside)} of {len(everything)} runs shared their machine ({beside[0].name}:"
+            f" {beside[0].tags['neighbours']}), and the others did not, so that their speeds do not compare; name runs"
+            f" of one kind, or give {ASKED}"
+        )

@@ -8,7 +8,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from conf.safe_text import in_markdown
-from tracking.compare import confounding, neighbours
+from tracking.compare import confounding
 from tracking.compare.grouping import LIKELY, Values, is_given_up
 from tracking.compare.metric_direction import has_slowdown
 from tracking.compare.non_inferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, GateVerdict, check_metric, decide, side_of
@@ -51,7 +51,7 @@ def judge(store: Runs, question: Question) -> GateVerdict:
             raise ValueError(f"--{name} {' '.join(selectors)}: none of {len(runs)} runs {why}")
     check_sides(sides, question.metric)
     if not question.with_neighbours:
-        neighbours.check_sides(*sides.values())
+        confounding.check_shared(*sides.values())
     baseline, candidate = (side_of(runs, question.metric) for runs in sides.values())
     verdict = decide(baseline, candidate, question.metric, question.max_slowdown, question.confidence)
     notes = [*verdict.notes, *confounds(store, sides)]

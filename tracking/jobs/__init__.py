@@ -8,6 +8,7 @@ resumed from here.
 from __future__ import annotations
 
 from tracking.jobs import resume, run_setup, supervision, sweep, sweep_report, sync, unfinished
+from tracking.jobs.cluster import batch_script, ticket
 from tracking.jobs.cluster.cluster_launcher import ClusterLauncher, follow
 from tracking.jobs.cluster.supervisor import supervise
 from tracking.jobs.launcher import Launcher
@@ -20,6 +21,7 @@ __all__ = [
     "Launcher",
     "MirrorThread",
     "Outcome",
+    "batch_script",
     "follow",
     "keep_to_share",
     "resume",
@@ -29,5 +31,6 @@ __all__ = [
     "sweep",
     "sweep_report",
     "sync",
+    "ticket",
     "unfinished",
 ]
