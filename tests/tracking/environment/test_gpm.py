@@ -6,6 +6,7 @@ import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,6 +89,34 @@ def test_a_gpu_that_is_gone_costs_its_own_samples_alone(hopper: HopperNvml, tmp_
     hopper.broken.remove("nvmlGpmSampleGet")
     assert of_gpu(metrics.sample()) == {}
     assert of_gpu(metrics.sample(), 1)["dram_bandwidth_percentage"] == 20.0  # the other GPU was read in between
+
+
+class LosingNvml(HopperNvml):
+    """The same, of which a GPU may be lost: whatever it is asked fails."""
+
+    lost: int | None = None
+
+    def __getattribute__(self, name: str) -> Any:
+        answer = super().__getattribute__(name)
+        if not name.startswith(("nvmlDevice", "nvmlGpmSampleGet")) or name == "nvmlDeviceGetCount":
+            return answer
+
+        def asked(handle: Any, *others: Any) -> Any:
+            return self.fail() if handle == self.lost else answer(handle, *others)
+
+        return asked
+
+
+def test_a_gpu_that_falls_off_the_bus_is_absent_from_then_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake = installed(monkeypatch, LosingNvml())
+    metrics = SystemMetrics(["GPU-1", "GPU-2"], tmp_path)
+    before = {key for key in metrics.sample() if key.startswith("system/gpu_")}
+    fake.lost = 1
+    for _ in range(2):
+        after = {key for key in metrics.sample() if key.startswith("system/gpu_")}
+        assert after == {key for key in before if key.startswith("system/gpu_2_")}
+        assert len(after) == len(before) / 2
+    assert {name for name in metrics.failures if name.startswith("gpu_")} >= {"gpu_1 GPM", "gpu_1 clock"}
 
 
 def test_a_mig_device_is_read_as_a_part_of_its_gpu(hopper: HopperNvml, tmp_path: Path) -> None:
