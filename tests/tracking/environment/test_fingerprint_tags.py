@@ -39,6 +39,14 @@ def test_stack_id_and_hardware_id_change_with_what_they_stand_for() -> None:
     assert "env.stack_id" not in tags(fingerprint("h200-x4", [0, 1]))  # what torch would load is not known
 
 
+@pytest.mark.parametrize("part", ["driver", "cuda_driver", "cuda", "cudnn", "nccl", "torch", "loaded"])
+def test_stack_id_changes_with_each_of_its_parts(part: str) -> None:
+    facts = fingerprint("h200-x4", [0, 1], torch_module())
+    before = tags(facts)["env.stack_id"]
+    facts["software"][part] = "0.1"
+    assert tags(facts)["env.stack_id"] != before
+
+
 versions = st.lists(st.integers(0, 120).map(str), min_size=1, max_size=4).map(".".join)
 
 
