@@ -282,4 +282,4 @@ def test_a_container_runs_on_a_node_and_one_that_cannot_is_refused_there(
     assert kind == "bad_input"
     for words in ("node ", "stack=gone: stack.container.image=localhost:1/none:1 cannot be fetched"):
         assert words in message
-    assert podman.containers() == []
+    wait_for(lambda: podman.containers() == [])  # whoever follows the jobs has read the result before their ends
