@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -82,6 +83,9 @@ class ScriptRun:
             self.journal.event("init_start", since_command_sec=since_begin())
             self.environment = fingerprint.record(self.folder, facts)
         except OSError as error:
+            self._held.close()
+            if "folder" in vars(self):  # Nothing half-written stays.
+                shutil.rmtree(self.folder, ignore_errors=True)
             raise ConfigError(f"runs_dir={options.runs_dir}: {error}; give a folder with room in it") from None
         self.journal.tags(self.environment | {"script": Path(sys.argv[0]).name} | tags)
         start_companion(self.folder, descriptor)

@@ -2,7 +2,8 @@
 
 `trial` are arguments of TimeTrial, `trainer` of the Trainer. `slow` seconds are slept in each step, `fails` names the
 hook in which it raises, or "rank 1"; `manual` optimises by hand, `endless` streams its data, `streamed` so many of
-them, without saying how many, `validates: false` has no validation.
+them, without saying how many, `validates: false` has no validation, `sharded: true` shards its parameters over two
+processes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.strategies import ModelParallelStrategy
+from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from tracking.lightning import TimeTrial
@@ -25,8 +28,9 @@ NUM_TRAIN, NUM_VAL, BATCH = 96, 32, 8
 class Line(pl.LightningModule):
     """Learns y = x in no time."""
 
-    def __init__(self, slow: float = 0.0, fails: str = "", manual: bool = False) -> None:
+    def __init__(self, slow: float = 0.0, fails: str = "", manual: bool = False, sharded: bool = False) -> None:
         super().__init__()
+        self.sharded = sharded
         self.automatic_optimization = not manual
         self.layer = torch.nn.Linear(1, 1)
         self.slow, self.fails = slow, fails
@@ -34,6 +38,10 @@ class Line(pl.LightningModule):
     def setup(self, stage: str) -> None:
         if self.fails == "setup":
             raise RuntimeError("no such file: words.txt")
+
+    def configure_model(self) -> None:
+        if self.sharded:
+            fully_shard(self.layer, mesh=self.device_mesh["data_parallel"])
 
     def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor | None:
         time.sleep(self.slow)
@@ -84,8 +92,10 @@ def trainer(trial: TimeTrial, **options: Any) -> pl.Trainer:
 
 def main(asked: dict[str, Any]) -> None:
     pl.seed_everything(1, verbose=False)
-    module = Line(asked.get("slow", 0.0), asked.get("fails", ""), asked.get("manual", False))
-    fitting = trainer(TimeTrial(**asked["trial"]), **asked["trainer"])
+    sharded = asked.get("sharded", False)
+    module = Line(asked.get("slow", 0.0), asked.get("fails", ""), asked.get("manual", False), sharded)
+    strategy = {"strategy": ModelParallelStrategy(2, 1, process_group_backend="gloo")} if sharded else {}
+    fitting = trainer(TimeTrial(**asked["trial"]), **asked["trainer"], **strategy)
     print("fitting", flush=True)
     fitting.fit(module, *loaders(asked.get("endless", False), asked.get("validates", True)))
     print("fitted", flush=True)

@@ -123,8 +123,15 @@ def test_a_script_becomes_a_run_that_reports_and_their_check_take(
     assert main(["report", "timetrial", "--out", "out", "--check"]) == 0
 
 
-def test_two_processes_that_lightning_starts_are_one_run(tmp_path: Path) -> None:
-    finished(start(tmp_path, {"offline": True}, {"strategy": "ddp", "devices": 2}))
+@pytest.mark.parametrize(
+    ("trainer", "sharded"),
+    [({"strategy": "ddp"}, False), ({"accumulate_grad_batches": 2}, True)],
+    ids=["ddp", "fully_shard"],
+)
+def test_two_processes_that_lightning_starts_are_one_run(
+    tmp_path: Path, trainer: dict[str, Any], sharded: bool
+) -> None:
+    finished(start(tmp_path, {"offline": True}, trainer | {"devices": 2}, sharded=sharded))
     folder = only_run(tmp_path)
     metrics = result_of(folder)["metrics"]
     assert metrics["world_size"] == 2
@@ -195,6 +202,12 @@ def test_a_journal_that_cannot_grow_costs_the_training_nothing_and_is_a_failed_r
     result = result_of(only_run(tmp_path))
     assert (result["status"], result["failure"]["kind"]) == ("failed", "disk_full")
     assert "File too large" in result["failure"]["message"]
+
+
+def test_a_disk_that_is_full_from_the_start_is_refused_before_the_training(tmp_path: Path) -> None:
+    output = finished(start(tmp_path, {"offline": True}, before=["prlimit", "--fsize=1000"]), code=1)
+    assert "File too large; give a folder with room in it" in output
+    assert not list((tmp_path / "runs").iterdir())
 
 
 def test_evaluations_within_an_epoch_are_not_training(tmp_path: Path) -> None:
