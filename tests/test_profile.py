@@ -122,6 +122,6 @@ def test_a_profile_that_fails_costs_the_run_nothing(tmp_path: Path, fault: str, 
     assert (result["status"], result["failure"]) == ("finished", None)
     assert result["metrics"]["epochs/trained"] == 1
     assert words in done.output
-    assert not list(done.folder.glob("profile*"))
+    assert not [path for pattern in ("profile*", ".profile*") for path in done.folder.glob(pattern)]
     assert logged in (done.folder / run_folder.WORKER_LOG).read_text(), "it came to the profile"
     assert json.loads((done.folder / run_folder.MIRROR).read_text())["status"] == "FINISHED"

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from conf.nodes import beside
 from conf.schema import RunConfig
-from tracking import mlperf
+from tracking import kernels, mlperf
 from tracking.bottleneck import explain
 from tracking.environment import Neighbours, SystemMetricsThread, processes
 from tracking.jobs.several.nodes import NodeFailed, Nodes
@@ -107,6 +107,8 @@ def run_job(
     result = end(folder, failure, neighbours.tag(), explain(folder))
     with suppress(OSError):  # a full disk: the run has its result
         mlperf.write(folder)
+    if others is None:  # else another node's worker may still be writing there
+        kernels.remove_scratch(folder)
     with suppress(OSError, ValueError):  # likewise
         roofline_chart.write_of_run(folder)
     return result

@@ -6,11 +6,21 @@ from that document, so it holds for a GPU that is not here. On a CPU the innermo
 
 from __future__ import annotations
 
-from tracking.kernels.profile import KERNELS, PROFILE, Profile, read, slowest, trace_name, write
+from tracking.kernels.profile import (
+    KERNELS,
+    PROFILE,
+    SCRATCH,
+    Profile,
+    read,
+    remove_scratch,
+    slowest,
+    trace_name,
+    write,
+)
 from tracking.kernels.summary import Summary, summarize
 from tracking.kernels.trace import MARK, Trace, parse
 
 __all__ = [
-    "KERNELS", "MARK", "PROFILE", "Profile", "Summary", "Trace", "parse", "read", "slowest", "summarize", "trace_name",
-    "write",
+    "KERNELS", "MARK", "PROFILE", "SCRATCH", "Profile", "Summary", "Trace", "parse", "read", "remove_scratch",
+    "slowest", "summarize", "trace_name", "write",
 ]  # fmt: skip

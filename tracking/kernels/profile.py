@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from tracking.run import documents
 
 PROFILE = "profile.json"
 KERNELS = "profile_kernels.csv"
+SCRATCH = ".profile-"  # begins the name of a folder for traces as they are written; the dot keeps it from MLflow
 COLUMNS = ("name", "class", "calls", "ms", "share")
 
 
@@ -57,6 +59,12 @@ def write(folder: Path, profile: Profile) -> None:
         table.writerows([rank, *(kernel[column] for column in COLUMNS)] for kernel in summary["kernels"])
     documents.write_text(folder / KERNELS, text.getvalue())
     documents.write_json(folder / PROFILE, profile)
+
+
+def remove_scratch(folder: Path) -> None:
+    """Remove what a worker that was killed while it traced has left; a trace can be large."""
+    for path in folder.glob(f"{SCRATCH}*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def read(text: str) -> Profile:

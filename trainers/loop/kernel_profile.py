@@ -33,7 +33,6 @@ from trainers.loop.warmup import untouched
 from trainers.workload import Batch, Loader, TrialModule
 
 NUM_WARMUP = 2  # steps that are traced and dropped: the first ones pay for starting the profiler
-SCRATCH = ".profile-"  # It begins with a dot, which keeps it from MLflow.
 
 
 def profile_at_the_end(
@@ -68,7 +67,7 @@ class StepProfiler:
     def write(self, run_dir: Path) -> kernels.Profile:
         """Leave profile.json, its table and the traces in the run's folder. Raises OSError."""
         os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # It would complain of a machine without a GPU.
-        with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=run_dir) as scratch:
+        with tempfile.TemporaryDirectory(prefix=kernels.SCRATCH, dir=run_dir) as scratch:
             path = Path(scratch) / "trace.json"
             with untouched(self.trainer, self.module), closing(self._endless()) as batches:
                 self._record(1, batches, path)

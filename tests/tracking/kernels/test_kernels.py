@@ -157,6 +157,15 @@ def test_a_profile_is_read_back_and_a_damaged_one_is_refused(tmp_path: Path) -> 
             kernels.read(damaged)
 
 
+def test_what_a_killed_worker_left_of_a_trace_is_removed(tmp_path: Path) -> None:
+    left = tmp_path / f"{kernels.SCRATCH}x7"
+    left.mkdir()
+    (left / "trace.json").write_text("{")
+    (tmp_path / kernels.PROFILE).write_text("{}")
+    kernels.remove_scratch(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [kernels.PROFILE]
+
+
 def test_a_trace_without_steps_is_none() -> None:
     with pytest.raises(ValueError, match="holds no step"):
         kernels.parse({"traceEvents": [event("kernel", PRODUCT, 0, 1)]})
