@@ -19,7 +19,7 @@ def checked_train_samples(data: Data, config: RunConfig, shard: Shard) -> int:
     if config.global_batch_size() <= num_samples:
         return num_samples
     most = num_samples // shard.world_size // group * group
-    next_step = f"give up to batch_size={most}" if most else f"train on up to {num_samples} devices"
+    next_step = f"give up to batch_size={most}" if most else f"train on up to {num_samples // group} devices"
     devices = f" on each of {shard.world_size} devices" if shard.world_size > 1 else ""
     raise ConfigError(
         f"batch_size={config.device_batch_size()}{devices}: larger than the training set of dataset="

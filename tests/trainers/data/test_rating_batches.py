@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from conf.schema import ConfigError
+from tests.composing import composed
 from tests.trainers.processes import ALONE, CPU
 from trainers.data.ratings.data import RatingsData
 from trainers.data.ratings.draws import key_of, random_bits, rated_items, shuffled
@@ -16,6 +17,7 @@ from trainers.data.ratings.interactions import Interactions, leave_last_out
 from trainers.data.ratings.loader import GROUP, NUM_CANDIDATES, NUM_NEGATIVES
 from trainers.data.ratings.synthetic import SyntheticRatings
 from trainers.data.types import Shard
+from trainers.loop.batch_size import checked_train_samples
 
 USERS, ITEMS = 13, 60
 
@@ -176,6 +178,24 @@ def test_a_batch_that_would_part_a_positive_from_its_negatives_is_refused() -> N
         small().train_loader(3, 1, ALONE)
     with pytest.raises(ConfigError, match=r"dataset\.size=12: .*multiple of 5"):
         SyntheticRatings(12)
+
+
+def test_samples_are_counted_in_groups_and_a_batch_of_more_is_refused() -> None:
+    data = small()
+    num = GROUP * data.interactions.num_train
+
+    def checked(batch_size: int, num_processes: int = 1) -> int:
+        config = composed(["model=ncf", "gpus=0", f"batch_size={batch_size}", f"cpu_processes={num_processes}"])
+        return checked_train_samples(data, config, Shard(0, num_processes, CPU))
+
+    assert checked(num) == checked(GROUP) == num
+    with pytest.raises(ConfigError, match=rf"has {num:,} samples; give up to batch_size={num}$"):
+        checked(num + GROUP)
+    half = num // 2 // GROUP * GROUP
+    with pytest.raises(ConfigError, match=rf"on each of 2 devices: .*give up to batch_size={half}$"):
+        checked(half + GROUP, 2)
+    with pytest.raises(ConfigError, match=rf"train on up to {num // GROUP} devices$"):
+        checked(GROUP, num)
 
 
 def test_generated_batches_look_like_real_ones() -> None:
