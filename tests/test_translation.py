@@ -1,0 +1,60 @@
+"""A translator from the command line to BLEU and tokens a second, over two processes, on files as WMT's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands import Launched, events, launch
+from tests.trainers.data.text.files import TRAIN, TRAIN_NAME, write
+from tracking import mlperf
+
+pytestmark = pytest.mark.slow
+
+NUM_TIMES = 40
+OPTIONS = (
+    "model=transformer", "recipe=transformer_cpu", "dataset=wmt", "gpus=0", "cpu_processes=2", "max_epochs=2",
+    "batch_size=64", "model.hparams.pack_length=64", "model.hparams.width=16", "model.hparams.hidden=16",
+    "log_every_n_steps=2", "tracking.offline=true", "tracking.system_metrics_interval_sec=0",
+)  # fmt: skip
+
+
+def files(folder: Path) -> Path:
+    lines = {f"{TRAIN_NAME}.{side}".replace(".", "_"): "\n".join(text * NUM_TIMES) for side, text in TRAIN.items()}
+    return write(folder, **lines)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    cwd = tmp_path_factory.mktemp("translation")
+    return launch(cwd, *OPTIONS, f"dataset.path={files(cwd / 'wmt')}", TIMETRIAL_CACHE=str(cwd / "cache"))
+
+
+def test_it_trains_and_evaluates_on_two_processes(run: Launched) -> None:
+    assert run.code == 0, run.output
+    assert run.result["unit"] == "sentences"
+    assert [evaluation["metrics"].keys() for evaluation in run.result["evaluations"]] == [{"bleu"}] * 2
+    assert [epoch.values["samples"] for epoch in events(run.folder, "epoch_stop")] == [2 * NUM_TIMES] * 2
+    assert '"submission_benchmark", "value": "transformer"' in (run.folder / mlperf.LOG).read_text()
+
+
+def test_tokens_are_counted_by_language_without_padding(run: Launched) -> None:
+    windows = [event.values for event in events(run.folder, "throughput_window")]
+    of_an_epoch = [
+        sum(window[key] for window in windows if window["epoch_num"] == 1) for key in ("source_tokens", "target_tokens")
+    ]
+    expected = [NUM_TIMES * sum(len(line.split()) + 1 for line in TRAIN[side]) for side in ("en", "de")]
+    assert of_an_epoch == expected
+    metrics = run.result["metrics"]
+    both = metrics["throughput/source_tokens_per_sec"] + metrics["throughput/target_tokens_per_sec"]
+    assert metrics["throughput/tokens_per_sec"] == pytest.approx(both)
+
+
+def test_a_line_that_cannot_be_used_is_named_before_anything_trains(run: Launched, tmp_path: Path) -> None:
+    folder = files(tmp_path / "wmt")
+    with (folder / f"{TRAIN_NAME}.de").open("a") as file:
+        file.write("\n\n")
+    again = launch(tmp_path, *OPTIONS, f"dataset.path={folder}", TIMETRIAL_CACHE=str(tmp_path / "cache"))
+    assert again.code == 2
+    assert f"{TRAIN_NAME}.de, line {2 * NUM_TIMES + 1}: is empty" in again.result["failure"]["message"]
