@@ -39,6 +39,7 @@ QUANTITIES = {
     "samples/s": ("throughput/samples_per_sec", 1.0),
     "samples/s a device": ("throughput/samples_per_sec_per_device", 1.0),
     "tokens/s": ("throughput/tokens_per_sec", 1.0),
+    "target tokens/s": ("throughput/target_tokens_per_sec", 1.0),
     "cost to accuracy (USD)": ("cost/to_accuracy_usd", 1.0),
     "cost of a run (USD)": ("cost/usd", 1.0),
 }

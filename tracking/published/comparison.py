@@ -21,6 +21,7 @@ SHOWN = (
     OF_A_REPORT["throughput/samples_per_sec"],
     Quantity("samples/s a device", "throughput/samples_per_sec_per_device"),
     Quantity("tokens/s", "throughput/tokens_per_sec"),
+    Quantity("target tokens/s", "throughput/target_tokens_per_sec"),
     OF_A_REPORT["cost/to_accuracy_usd"],
 )
 # These studies published ratios alone, of this model, which no row of a run can stand beside: their tables are shown.

@@ -46,6 +46,7 @@ UNITS = {
     "samples/s": ("throughput/samples_per_sec", 1.0),
     "images/s/GPU": ("throughput/samples_per_sec_per_device", 1.0),
     "tokens/s": ("throughput/tokens_per_sec", 1.0),
+    "target tokens/s": ("throughput/target_tokens_per_sec", 1.0),
 }
 
 
