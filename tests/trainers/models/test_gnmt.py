@@ -16,7 +16,7 @@ from tests.trainers.processes import ALONE, CPU
 from trainers.data.text import PAD
 from trainers.models.gnmt import GnmtTranslator
 from trainers.models.gnmt.module import forward_flops
-from trainers.models.gnmt.network import Decoding, Gnmt, Sizes, classified_loss
+from trainers.models.gnmt.network import Decoding, Gnmt, Sizes, attend, classified_loss
 from trainers.models.gnmt.schedule import HalvingSchedule
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -189,3 +189,25 @@ def test_it_translates_with_coverage() -> None:
 def test_sizes_that_cannot_be_are_refused(hparams: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         module(**hparams)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings(
+    "ignore:The .grad attribute of a Tensor that is not a leaf"
+)  # the compiler's look at inputs
+def test_attention_and_loss_are_a_graph_each_of_all_shapes() -> None:
+    translator = module(
+        width=14, dropout=0.0
+    )  # no other size is equal to it, or to each other, or the graph would be of such alone
+    batch = {name: part for name, part in pair_batch().items() if isinstance(part, torch.Tensor)}
+    batches = [
+        {name: part[:rows, : width if name == "source" else width - 2] for name, part in batch.items()}
+        for rows, width in ((7, 11), (4, 6))
+    ]
+    expected = [translator.training_step(part, 0).item() for part in batches]
+    options: dict[str, Any] = {"backend": "eager", "fullgraph": True, "dynamic": True}
+    translator._loss = torch.compile(classified_loss, **options)
+    translator.net.attention.attend = torch.compile(attend, **options)
+    translator.training_step(batches[0], 0)
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        assert [translator.training_step(part, 0).item() for part in batches] == pytest.approx(expected)

@@ -255,3 +255,12 @@ def translator_data(translator: TransformerTranslator) -> TextData:
 def test_sizes_that_cannot_be_are_refused(hparams: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         module(**hparams)
+
+
+@pytest.mark.slow
+def test_the_step_is_one_graph() -> None:
+    network, batch = Transformer(TOKENS, TINY), pair_batch()
+    expected = loss_of(network, batch)
+    whole = torch.compile(training_loss, backend="eager", fullgraph=True, dynamic=False)
+    tensors = (batch["source"], batch["inputs"], batch["labels"], batch["weights"])
+    assert whole(network, *tensors, places(batch), 0.1).item() == pytest.approx(expected.item())

@@ -13,6 +13,7 @@ from trainers.models.gnmt.schedule import HalvingSchedule
 from trainers.models.schedule import is_count, require
 from trainers.models.translator import Translator
 from trainers.ops.beam import Scoring
+from trainers.ops.compiling import raise_recompile_limit
 from trainers.workload import Batch, Workload
 
 
@@ -36,6 +37,7 @@ class GnmtTranslator(Translator):
         layers: int = 4,
         width: int = 1024,
         dropout: float = 0.2,
+        initial: float = 0.1,
         label_smoothing: float = 0.1,
         betas: tuple[float, float] = (0.9, 0.999),
         epsilon: float = 1e-8,
@@ -55,13 +57,14 @@ class GnmtTranslator(Translator):
         require("max_length", max_length, is_count(max_length) and max_length >= 2, "a whole number, 2 or more")
         require("dropout", dropout, 0 <= dropout < 1, "from 0 to below 1")
         require("label_smoothing", label_smoothing, 0 <= label_smoothing < 1, "from 0 to below 1")
+        require("initial", initial, initial > 0, "a bound above 0")
         require("clip_norm", clip_norm, clip_norm > 0, "a norm above 0")
         self.learning_rate, self.weight_decay, self.max_epochs = learning_rate, weight_decay, epochs
         self.warmup_steps, self.remain, self.num_decays = warmup_steps, remain, num_decays
         self.label_smoothing, self.clip_norm = label_smoothing, clip_norm
         self.betas, self.epsilon = tuple(betas), epsilon
         self.view = TextView(max_length)
-        self.net = Gnmt(data.num_tokens, Sizes(layers, width, dropout))
+        self.net = Gnmt(data.num_tokens, Sizes(layers, width, dropout, initial))
         self._loss = classified_loss
         self._mean_lengths = data.viewed(self.view).mean_lengths()
 
@@ -70,6 +73,7 @@ class GnmtTranslator(Translator):
 
         As CUDA graphs each of many shapes would hold memory of its own, for few kernels beside the LSTMs'.
         """
+        raise_recompile_limit(64)  # Where two sizes of a shape happen to be equal, the graph is of such shapes alone.
         self._loss = torch.compile(classified_loss, dynamic=True)
         self.net.attention.attend = torch.compile(attend, dynamic=True)
 

@@ -16,18 +16,17 @@ from torch import nn
 
 from trainers.data.text import PAD
 
-INITIAL = 0.1  # Weights are uniform up to this, either way.
-
 State = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """`width` of the vectors between layers and of the LSTMs' states."""
+    """`width` of the vectors between layers and of the LSTMs' states; first weights are uniform up to `initial`."""
 
     layers: int = 4
     width: int = 1024
     dropout: float = 0.2
+    initial: float = 0.1
 
 
 def attend(
@@ -88,7 +87,7 @@ class Gnmt(nn.Module):
 
     def reset_parameters(self) -> None:
         for parameter in self.parameters():
-            nn.init.uniform_(parameter, -INITIAL, INITIAL)
+            nn.init.uniform_(parameter, -self.sizes.initial, self.sizes.initial)
         nn.init.constant_(self.attention.length, self.sizes.width**-0.5)
         nn.init.zeros_(self.attention.bias)
         with torch.no_grad():
