@@ -1,13 +1,19 @@
-"""Logs of MLPerf's submissions as runs. The logs were written here, in the formats of v0.5 and v0.7."""
+"""Logs of MLPerf's submissions as runs: some written here, in the formats of v0.5 and v0.7, and some published ones.
+
+Of the published ones tests/fixtures/mlperf-v0.7 has what the score needs, a list of lines for each of five logs, from
+github.com/mlcommons/training_results_v0.7 (NVIDIA/results/dgxa100_ngc20.06_pytorch/ssd, dgxa100_ngc20.06_mxnet/resnet).
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.commands import ROOT
 from tracking.commands import main
 from tracking.importing import LogOptions, import_log
 from tracking.results import FolderRuns
@@ -106,6 +112,30 @@ def test_what_cannot_be_imported_is_refused_with_words(
     assert main(["import", "log.txt"]) == 2
     assert words in capsys.readouterr().err
     assert not list(tmp_path.glob("runs/*"))
+
+
+@pytest.mark.parametrize("benchmark", ["ssd", "resnet"])
+def test_published_logs_give_their_times_and_mlperfs_score_of_them(
+    tmp_path: Path, benchmark: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    content = json.loads((ROOT / f"tests/fixtures/mlperf-v0.7/{benchmark}-8-a100.json").read_text())
+    scored = []
+    for number, lines in enumerate(content):
+        rows = [dict(zip(("time_ms", "key", "value", "metadata"), line, strict=True)) for line in lines]
+        Path(f"{number}.txt").write_text("".join(f":::MLLOG {json.dumps(row)}\n" for row in rows))
+        at = {row["key"]: row["time_ms"] for row in rows}  # the last evaluation is the one that reaches the target
+        scored.append((at["run_stop"] - at["run_start"]) / 1e3)
+        imported = import_log(Path(f"{number}.txt"), LogOptions(tmp_path / "runs", "sqlite:///none.db", gpus=8))
+        assert imported.note == ""
+        result = run_folder.read_result(imported.folder)
+        assert result is not None
+        assert result.metrics["time/to_accuracy_sec"] == pytest.approx((at["eval_accuracy"] - at["run_start"]) / 1e3)
+    folders = [path.name for path in Path("runs").iterdir()]
+    assert main(["mlperf", *folders, "--from-folders", "--runs-dir", "runs"]) == 0
+    said = re.search(r": ([\d,.]+) s, the olympic mean of 5 runs", capsys.readouterr().out)
+    assert said is not None
+    assert float(said[1].replace(",", "")) == pytest.approx(sum(sorted(scored)[1:4]) / 3, abs=0.005)
 
 
 @pytest.mark.slow
