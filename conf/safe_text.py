@@ -21,6 +21,11 @@ def printable(text: str) -> str:
     return visible(redact(text))
 
 
+def one_line(text: str) -> str:
+    """The text as `printable` has it, in one line: a folder's name may hold a line's end, and forge a line."""
+    return printable(text).replace("\n", "\\n")
+
+
 def in_markdown(text: str) -> str:
     """The text as one line of Markdown that shows it: without HTML, links and pictures of its own."""
     line = " ".join(visible(text).split("\n"))

@@ -15,6 +15,8 @@ from rich.text import Text
 from conf.safe_text import in_markdown, visible
 from tests.tracking.studied import START_MS, SWEEP, config, make_run, make_sweep
 from tracking.__main__ import main
+from tracking.commands import sync
+from tracking.jobs import Outcome
 from tracking.results.table import Table
 from tracking.run import Failure, run_folder
 from tracking.terminal import make_console
@@ -56,6 +58,12 @@ def test_in_markdown_it_is_words_alone(text: str) -> None:
 
 def test_words_of_ours_stay_as_they_are() -> None:
     assert in_markdown("time/to_accuracy_sec: 12.3 ± 0.4 s (n = 3)") == "time/to_accuracy_sec: 12.3 ± 0.4 s (n = 3)"
+
+
+def test_sync_says_one_line_a_folder_whatever_that_is_called(capsys: pytest.CaptureFixture[str]) -> None:
+    """Else a folder's name could say that another one is complete."""
+    sync.show(Outcome(Path("runs/a\ncomplete: runs/b"), "failed", "for\ntwo reasons"))
+    assert capsys.readouterr().out == "failed: runs/a\\ncomplete: runs/b for\\ntwo reasons\n"
 
 
 def test_the_console_lets_no_command_through(monkeypatch: pytest.MonkeyPatch) -> None:

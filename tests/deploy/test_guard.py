@@ -254,7 +254,25 @@ def test_no_client_says_where_artifacts_are_kept(shared: Shared, api: str, body:
 
 
 @pytest.mark.parametrize(
-    "path", ["", "?path=", "?path=.", "?path=/", "/", "/x.txt", "/models/x.txt", "/%2e%2e/x", "/x%2f1", "/1%2f..%2f2/x"]
+    "path",
+    [
+        "",
+        "?path=",
+        "?path=.",
+        "?path=/",
+        "/",
+        "/x.txt",
+        "/models/x.txt",
+        "/%2e%2e/x",
+        "/x%2f1",
+        "/1%2f..%2f2/x",
+        "/%201/x",
+        "/01/x",
+        "/%31/x%00",
+        "/%25201/x",
+        "?path=%201",
+        "?path=01",
+    ],
 )
 def test_the_root_of_the_artifacts_is_nobody_s(shared: Shared, path: str) -> None:
     for method in ("GET", "PUT", "DELETE"):

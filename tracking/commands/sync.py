@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from conf import secrets
 from conf.names import check_uri
-from conf.safe_text import printable
+from conf.safe_text import one_line
 from tracking.commands.command import WELL, WRONG, Answer, Command, Refused
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> Answer:
 
 
 def show(outcome: Outcome) -> None:
-    print(printable(f"{outcome.state}: {outcome.folder} {outcome.message}".strip()), flush=True)
+    print(one_line(f"{outcome.state}: {outcome.folder} {outcome.message}".strip()), flush=True)
 
 
 def plain(outcome: Outcome) -> dict[str, str]:

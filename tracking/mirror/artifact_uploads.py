@@ -8,7 +8,7 @@ from pathlib import Path
 from tracking.mirror import comparison
 from tracking.mirror.state import MirrorState, signatures
 from tracking.run import files
-from tracking.server import PatientClient, TrackingRefused, check_location
+from tracking.server import PatientClient, TrackingRefused, artifact_store
 
 
 class ArtifactUploads:
@@ -26,20 +26,20 @@ class ArtifactUploads:
         would go to a place of ours that only a stranger names.
         """
         with self._client.request() as client:
-            check_location(self._client.uri, client.get_run(run_id).info.artifact_uri)
+            store = artifact_store(self._client.uri, client.get_run(run_id).info.artifact_uri)
         for name, signature in signatures(self._folder).items():
             if state.artifacts.get(name) == signature or self._refused.get(name, ([], ""))[0] == signature:
                 continue
             try:
-                with files.lent(self._folder / name) as path, self._client.request(signature[0]) as client:
-                    client.log_artifact(run_id, str(path))
+                with files.lent(self._folder / name) as path, self._client.request(signature[0]):
+                    store.log_artifact(str(path))
             except TrackingRefused as error:  # it may be large: once is enough, for the others to get through
                 self._refused[name] = signature, f"{name} ({signature[0]:,} bytes): {error}"
                 continue
             self._refused.pop(name, None)
             state.artifacts[name] = signature
             save()
-        lacks = comparison.lacking_files(self._client, run_id, self._uploaded(state))
+        lacks = comparison.lacking_files(self._client, store, self._uploaded(state))
         for name in lacks:
             del state.artifacts[name]
         save()

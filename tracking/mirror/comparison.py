@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Metric
     from mlflow.entities import Run as MlflowRun
+    from mlflow.store.artifact.artifact_repo import ArtifactRepository
 
 Row = tuple[int, int, float]  # step, time in ms, value: MLflow calls the largest of a key the latest
 MAX_NAMED = 3
@@ -70,11 +71,9 @@ def lacking(client: PatientClient, run_id: str, wanted: Expected, status: str) -
     return [text for text in words if text]
 
 
-def lacking_files(client: PatientClient, run_id: str, signatures: dict[str, list[int]]) -> list[str]:
-    """The files of these sizes, by name, that the server does not hold in that size."""
-    with client.request() as mlflow:
-        # The client's own method looks the run up once more; this is the store that the uploads went to.
-        store = mlflow._tracking_client._get_artifact_repo(run_id)
+def lacking_files(client: PatientClient, store: ArtifactRepository, signatures: dict[str, list[int]]) -> list[str]:
+    """The files of these sizes, by name, that the server's store of artifacts does not hold in that size."""
+    with client.request():
         there = {file.path: file.file_size for file in store.list_artifacts()}
     # Some stores do not tell sizes.
     return [name for name, (size, _) in signatures.items() if there.get(name, -1) not in (size, None)]

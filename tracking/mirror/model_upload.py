@@ -16,10 +16,11 @@ from conf.schema import ConfigError
 from tracking.mirror import mlflow_run, model_files
 from tracking.mirror.state import MirrorState, signature_of
 from tracking.run import ExportedModel, exported_model, run_folder
-from tracking.server import PatientClient, TrackingRefused, check_location
+from tracking.server import PatientClient, TrackingRefused, artifact_store
 
 if TYPE_CHECKING:
     from mlflow.entities import LoggedModel
+    from mlflow.store.artifact.artifact_repo import ArtifactRepository
 
 VERSIONS_TAG = "mlflow.modelVersions"  # MLflow's pages show a logged model's registered versions by it
 
@@ -55,15 +56,14 @@ class ModelUpload:
     def _log(self, run_id: str, state: MirrorState, exported: ExportedModel) -> list[str]:
         model = self._logged(run_id, state, exported.name) or self._create(run_id, state, exported)
         state.model_id = mlflow_run.answered(model.model_id, "a logged model")
-        check_location(self._client.uri, model.artifact_location)
+        store = artifact_store(self._client.uri, model.artifact_location)
         with model_files.prepared(self._folder, exported, model) as paths:
             wanted = model_files.sizes(paths)
-            for name in self._lacking(state.model_id, wanted):
-                with self._client.request(wanted[name]) as client:
+            for name in self._lacking(store, wanted):
+                with self._client.request(wanted[name]):
                     # MLflow wants the folder's name, and None for the model's own.
-                    inner = str(Path(name).parent) if "/" in name else None
-                    client.log_model_artifact(state.model_id, str(paths[name]), inner)
-            if lacks := self._lacking(state.model_id, wanted):
+                    store.log_artifact(str(paths[name]), str(Path(name).parent) if "/" in name else None)
+            if lacks := self._lacking(store, wanted):
                 return [f"the model's file {name}" for name in lacks]
         if str(model.status) != "READY":
             with self._client.request() as client:
@@ -84,12 +84,12 @@ class ModelUpload:
         with self._client.request() as client:
             return client.create_logged_model(state.experiment_id, exported.name, run_id, params=params)
 
-    def _lacking(self, model_id: str, wanted: dict[str, int]) -> list[str]:
+    def _lacking(self, store: ArtifactRepository, wanted: dict[str, int]) -> list[str]:
         """The files that the server does not hold in their size; some stores do not tell sizes."""
         there: dict[str, int | None] = {}
         for inner in (None, model_files.DATA):
-            with self._client.request() as client:
-                there |= {file.path: file.file_size for file in client.list_logged_model_artifacts(model_id, inner)}
+            with self._client.request():
+                there |= {file.path: file.file_size for file in store.list_artifacts(inner)}
         return [name for name, size in wanted.items() if there.get(name, -1) not in (size, None)]
 
     def _link(self, run_id: str, model_id: str, step: int) -> None:

@@ -20,7 +20,7 @@ from tracking.server.links import (
 )
 from tracking.server.models import check_models
 from tracking.server.patient_client import PatientClient
-from tracking.server.stores import check_location
+from tracking.server.stores import artifact_store
 from tracking.server.uris import absolute_uri, artifact_root, default_uri, named
 
 __all__ = [
@@ -31,7 +31,7 @@ __all__ = [
     "absolute_uri",
     "answers",
     "artifact_root",
-    "check_location",
+    "artifact_store",
     "check_models",
     "check_server",
     "compare_link",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from conf.installation import TRACKING
@@ -10,6 +11,9 @@ from conf.secrets import redact, strip_credentials
 from tracking.server import recipients
 from tracking.server.failures import TrackingRefused
 from tracking.server.uris import artifact_root
+
+if TYPE_CHECKING:
+    from mlflow.store.artifact.artifact_repo import ArtifactRepository
 
 
 def check_named(uri: str) -> None:
@@ -19,6 +23,18 @@ def check_named(uri: str) -> None:
     """
     if urlsplit(uri).scheme.split("+")[0] not in ("http", "https", "sqlite") and not recipients.is_named(uri):
         raise TrackingRefused(_not_named(uri, "to reach it may take your credentials"))
+
+
+def artifact_store(uri: str, location: str) -> ArtifactRepository:
+    """Where a store has a run's or a model's artifacts. Raises TrackingRefused as `check_location` does.
+
+    It is what is to be written to: MLflow's own functions ask for the location again, and a stranger's server may
+    answer the second time with a place of ours.
+    """
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+    check_location(uri, location)
+    return get_artifact_repository(location, tracking_uri=uri)
 
 
 def check_location(uri: str, location: str) -> None:

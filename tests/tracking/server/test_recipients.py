@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import http.server
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,8 +17,10 @@ from tests.tracking.folders import end, make_folder
 from tests.tracking.mlflow_server import answering
 from tracking import server
 from tracking.commands import program
+from tracking.mirror.artifact_uploads import ArtifactUploads
 from tracking.mirror.mirror import Mirror
-from tracking.server import TrackingRefused, connection, recipients, stores
+from tracking.mirror.state import MirrorState
+from tracking.server import PatientClient, TrackingRefused, connection, recipients, stores
 
 pytestmark = [
     pytest.mark.usefixtures("mlflow_environment"),
@@ -147,6 +150,47 @@ def test_an_address_that_looks_like_the_user_s_is_another_server(uri: str, monke
     assert recipients.withheld(uri)
     assert recipients.withheld("HTTPS://me:pw@Mine.example.org:443/path") is None
     assert strip_credentials("https://evil.example.org/@mine.example.org").startswith("https://evil")
+
+
+@contextmanager
+def changing_its_mind(*locations: str) -> Iterator[str]:
+    """A server that says of a run that its artifacts are here and, when asked again, there; it takes every file."""
+    asked = iter(locations)
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"] or 0))
+            body: dict[str, object] = {}
+            if "/runs/get" in self.path:
+                info = {"run_id": "0a1b", "run_uuid": "0a1b", "experiment_id": "1", "status": "RUNNING"}
+                body = {"run": {"info": info | {"artifact_uri": next(asked)}, "data": {}}}
+            content = json.dumps(body).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST = do_PUT = answer
+
+        def log_message(self, *_: object) -> None:
+            """Keep the test's output clean."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as made:
+        threading.Thread(target=made.serve_forever, args=(0.02,), daemon=True).start()
+        yield f"http://127.0.0.1:{made.server_port}"
+        made.shutdown()
+
+
+def test_a_server_that_names_another_place_when_asked_again_gets_no_file_there(tmp_path: Path) -> None:
+    ssh = tmp_path / ".ssh"
+    ssh.mkdir()
+    with changing_its_mind("mlflow-artifacts:/1/0a1b/artifacts", *8 * [f"file://{ssh}"]) as uri:
+        folder = make_folder(tmp_path, uri)
+        (folder / "authorized_keys").write_text("ssh-ed25519 of a stranger")
+        lacks = ArtifactUploads(folder, PatientClient(uri, "")).send("0a1b", MirrorState(uri), lambda: None)
+    assert "the file authorized_keys" in lacks  # the server's list is empty
+    assert not list(ssh.iterdir())
 
 
 def test_artifacts_go_nowhere_that_a_stranger_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
