@@ -14,7 +14,18 @@ from typing import Any
 
 from tracking.audit import limit_tables, missing, sentences, stacks, tables
 from tracking.audit.evidence import OF_TARGETS, AuditResult, Evidence, computable, name_of
-from tracking.audit.samples import EXACT, Moments, close, marked, moments_of, printed, ratio, tolerance, wilson
+from tracking.audit.samples import (
+    EXACT,
+    Moments,
+    PairTest,
+    close,
+    marked,
+    moments_of,
+    printed,
+    ratio,
+    tolerance,
+    wilson,
+)
 
 TASK = ("model", "dataset", "target_metric", "target_value")
 
@@ -132,11 +143,21 @@ def _comparisons(evidence: Evidence, tally: AuditResult) -> None:
             )
             good = all(close(claim, number, near, 1) for claim, number in zip(claimed, numbers, strict=True))
             good &= pair["told_apart"] == computed.told_apart
-            good &= (pair["early"] and tuple(pair["early"].values())) == computed.shares
+            good &= _often_holds(pair["reaches_more_often"], computed)
             good &= pair["so"] == sentences.of_pair(evidence, workload, *names)[0]
             good &= names[0] == computed.better or close(computed.factor, 1.0, near, 1)
             words = f"{' is better than '.join(names)} by factor, p, corrected p {claimed}"
             tally.note(good, f"{workload}: {words}; by the journals {computed.better} is, by {numbers}")
+
+
+def _often_holds(claimed: Mapping[str, Any] | None, computed: PairTest) -> bool:
+    if claimed is None or computed.counts is None:
+        return claimed is computed.counts
+    name = "" if claimed["setting"] is None else name_of(claimed["setting"])
+    good = close(claimed["p"], computed.often_p, 1e-6, 1)
+    good &= close(claimed["p_corrected"], computed.often_corrected, 1e-6, 1)
+    counts = tuple(claimed[key] for key in ("reached", "n", "other_reached", "m"))
+    return good and name == computed.more_often and (counts == computed.counts or computed.often_p == 1)
 
 
 def _spent(evidence: Evidence, tally: AuditResult) -> None:

@@ -166,6 +166,9 @@ class Evidence:
         ranked = sorted(pair.p for pair in pairs.values() if pair.p is not None)
         for pair in pairs.values():
             pair.corrected = None if pair.p is None else corrected(ranked, pair.p)
+        ranked = sorted(pair.often_p for pair in pairs.values() if pair.often_p is not None)
+        for pair in pairs.values():
+            pair.often_corrected = None if pair.often_p is None else corrected(ranked, pair.often_p)
         return pairs
 
 

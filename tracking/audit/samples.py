@@ -22,14 +22,20 @@ Moments = tuple[int, float, float | None, float | None]
 class PairTest:
     better: str
     factor: float
-    p_of_means: float | None
     p: float | None
-    shares: shares.Table | None = None  # where they tell more than the means: reached and n of the better, of the other
     corrected: float | None = None
+    often: str = ""  # which of the two seems to reach the target more often, where runs missed it
+    counts: shares.Table | None = None  # reached and n of that one, of the other
+    often_p: float | None = None
+    often_corrected: float | None = None
 
     @property
     def told_apart(self) -> bool:
         return self.corrected is not None and self.corrected < 0.05
+
+    @property
+    def more_often(self) -> str:
+        return self.often if self.often_corrected is not None and self.often_corrected < 0.05 else ""
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,7 @@ def pair_of(key: str, first_name: str, first: Observations, second_name: str, se
         ahead = float(numpy.mean(first.numbers)) >= float(numpy.mean(second.numbers))
         means = sorted(float(numpy.mean(sample.numbers)) for sample in (first, second))
         p = t_test(first.numbers, second.numbers, step(key))
-        return PairTest(first_name if ahead else second_name, means[1] / means[0] if means[0] > 0 else math.inf, p, p)
+        return PairTest(first_name if ahead else second_name, means[1] / means[0] if means[0] > 0 else math.inf, p)
     gaps = [
         float(numpy.mean(worse.early(largest)) - numpy.mean(better.late(largest)))
         for better, worse in ((first, second), (second, first))
@@ -80,18 +86,17 @@ def pair_of(key: str, first_name: str, first: Observations, second_name: str, se
         tail = one_tail(low, high, step(key))
         coin = 0.5 ** (len(first) + len(second))  # the probability that so many runs fall so
         p = min(1.0, 4 * tail if 2 * tail > coin else 2 * coin)
-    pair = PairTest(first_name if better is first else second_name, factor, p, p)
-    return with_shares(pair, better, worse) if first.num_short + second.num_short and p is not None else pair
+    pair = PairTest(first_name if better is first else second_name, factor, p)
+    return with_shares(pair, first_name, first, second_name, second) if first.num_short + second.num_short else pair
 
 
-def with_shares(pair: PairTest, better: Observations, worse: Observations) -> PairTest:
-    """The pair's p-value by its means or by its shares, each at half the level, where the shares could tell at all."""
-    counts = shares.table(better.numbers, len(better), len(worse.numbers), len(worse), worse.bounds)
-    if pair.p is None or not shares.could_tell(counts):
+def with_shares(pair: PairTest, name: str, one: Observations, other_name: str, other: Observations) -> PairTest:
+    if min(len(one), len(other)) < 2:
         return pair
-    of_shares = shares.p_value(counts)
-    told = counts if of_shares < pair.p else None
-    return replace(pair, p=min(1.0, 2 * min(pair.p, of_shares)), shares=told)
+    sides = ((one, other), (other, one))
+    tables = [shares.table(a.numbers, len(a), len(b.numbers), len(b), b.bounds) for a, b in sides]
+    ahead, counts = shares.more(*tables)
+    return replace(pair, often=name if ahead else other_name, counts=counts, often_p=shares.p_value(counts))
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:

@@ -19,14 +19,16 @@ OF_LEADERS = {
     "ahead of the other", "ahead of all",
 }  # fmt: skip
 OF_COSTS = {"cost", "without cost"}
-VERDICTS = {"told apart", "told apart by shares", "told apart without a factor", "not told apart", "one run"}
+VERDICTS = {"told apart", "told apart without a factor", "not told apart", "one run"}
 REPEATS = "runs that would tell"
+OFTEN, BEST_OFTEN = "more often", "best more often"
 Record = Mapping[str, Any]
 
 
 def compare(evidence: Evidence, tally: AuditResult) -> None:
     """Compare every record, and whether the answer is made of one sentence of each sort a workload."""
-    answer = [record for record in evidence.report["sentences"] if record["kind"] in OF_LEADERS | OF_COSTS]
+    said = OF_LEADERS | OF_COSTS | {BEST_OFTEN}
+    answer = [record for record in evidence.report["sentences"] if record["kind"] in said]
     text = " ".join(record["text"] for record in answer)
     tally.note(text == evidence.report["answer"], "the answer is not made of the sentences of its records")
     titles = sorted({run["workload"] for run in evidence.claimed.values()})
@@ -35,22 +37,36 @@ def compare(evidence: Evidence, tally: AuditResult) -> None:
     priced = sorted(record["workload"] for record in answer if record["kind"] in OF_COSTS)
     counting = sorted(record["workload"] for record in answer if record["kind"] in OF_LEADERS - {"no run counts"})
     tally.note(priced == counting, f"the answer says what {priced} rest on, and runs of {counting} count")
+    for leader in (record for record in answer if "setting" in record["values"] and record["kind"] in OF_LEADERS):
+        than = _than(evidence, leader["workload"], leader["values"]["setting"])
+        there = sum((other["kind"], other["workload"]) == (BEST_OFTEN, leader["workload"]) for other in answer)
+        tally.note(there == bool(than), f"{leader['workload']}: the best reaches the target more often than {than}")
     for record in evidence.report["sentences"]:
         good = _rendered(record) and _holds(evidence, record)
         words = f"{record['workload']}: {record['kind']}: the journals do not say that {record['text']!r}"
         tally.note(good, words)
 
 
-def of_pair(evidence: Evidence, workload: str, better: str, worse: str) -> tuple[str, str]:
-    """The texts of a pair's verdict, and of how many runs a side would tell it; "" where there is none."""
+def of_pair(evidence: Evidence, workload: str, better: str, worse: str) -> tuple[str, str, str]:
+    """The texts of a pair's verdict, of which reaches the target more often, and of how many runs a side would tell it;
+    "" where there is none."""
     mine = [
         record
         for record in evidence.report["sentences"]
         if record["workload"] == workload
         and (record["values"].get("better"), record["values"].get("worse")) == (better, worse)
     ]
-    verdict = next((record["text"] for record in mine if record["kind"] in VERDICTS), "")
-    return verdict, next((record["text"] for record in mine if record["kind"] == REPEATS), "")
+    verdict, often, repeats = (
+        next((record["text"] for record in mine if record["kind"] in kinds), "")
+        for kinds in (VERDICTS, {OFTEN}, {REPEATS})
+    )
+    return verdict, often, repeats
+
+
+def _than(evidence: Evidence, title: str, name: str) -> set[str]:
+    """The settings than which one reaches the target more often."""
+    pairs = evidence.pairs(title) if computable(evidence.report["metric"]) else {}
+    return {other for both, pair in pairs.items() if pair.more_often == name for other in both - {name}}
 
 
 def _rendered(record: Record) -> bool:
@@ -70,6 +86,9 @@ def _holds(evidence: Evidence, record: Record) -> bool:
         return not computable(evidence.report["metric"]) or _leader(evidence, title, kind, values)
     if kind in OF_COSTS:
         return _cost(evidence, title, kind, values)
+    if kind == BEST_OFTEN:
+        than = _than(evidence, title, values["setting"])
+        return set(values["than"]) == than and values["named"] == ", ".join(values["than"])
     if kind in stacks.KINDS:
         return stacks.holds(evidence, record)
     pairs = evidence.pairs(title)
@@ -88,7 +107,7 @@ def _leader(evidence: Evidence, title: str, kind: str, values: Record) -> bool:
     pairs = {both: pair for both, pair in evidence.pairs(title).items() if name in both}
     ahead = {both for both, pair in pairs.items() if pair.told_apart and pair.better == name}
     tied = {other for both in pairs.keys() - ahead for other in both - {name}}
-    by_factor = all(pair.shares is None and math.isfinite(pair.factor) for pair in pairs.values())
+    by_factor = all(math.isfinite(pair.factor) for pair in pairs.values())
     if kind != _kind(len(pairs), len(tied), by_factor) or (values["workload"], values["metric"]) != (title, key):
         return False
     good = _is_best(evidence, title, settings, key, values)
@@ -168,6 +187,10 @@ def _pair(evidence: Evidence, title: str, pairs: Mapping[frozenset[str], PairTes
     by_name = {name_of(setting): setting for setting in evidence.settings(title)}
     if better != pair.better and pair.factor - 1 > _near(key):
         return False
+    if kind == OFTEN:
+        counts = tuple(values[name] for name in ("reached", "n", "other_reached", "m"))
+        good = counts == pair.counts and values["often"] == pair.more_often
+        return bool(good and {values["often"], values["seldom"]} == {better, worse})
     if kind == REPEATS:
         samples = [evidence.sample(title, by_name[name], key) for name in (better, worse)]
         first, second = (sample.numbers for sample in samples)
@@ -181,9 +204,6 @@ def _pair(evidence: Evidence, title: str, pairs: Mapping[frozenset[str], PairTes
         return kind == "one run" and values["few"] == " and of ".join(few)
     if not pair.told_apart:
         return bool(kind == "not told apart")
-    if pair.shares is not None:
-        claimed = tuple(values.get(name) for name in ("reached", "n", "other_reached", "m"))
-        return kind == "told apart by shares" and claimed == pair.shares
     if math.isinf(pair.factor):
         return bool(kind == "told apart without a factor")
     return kind == "told apart" and close(values["factor"], pair.factor, _near(key), 1)

@@ -22,9 +22,7 @@ def p_value(counts: Table) -> float:
     return min(1.0, 2 * ways / math.comb(n + m, total))
 
 
-def could_tell(counts: Table) -> bool:
-    """Whether the most one-sided way to deal out the successes has a p-value below 2.5 %."""
-    reached, n, other, m = counts
-    total = reached + other
-    ends = (min(total, n), n, total - min(total, n), m), (min(total, m), m, total - min(total, m), n)
-    return min(map(p_value, ends)) < 0.025
+def more(first: Table, second: Table) -> tuple[bool, Table]:
+    """Of the two ways to compare two settings, that which tells more: whether it is the first, and its counts."""
+    ahead = p_value(first) <= p_value(second)
+    return ahead, first if ahead else second

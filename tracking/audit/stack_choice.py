@@ -53,9 +53,9 @@ class StackChoice:
         return ranges.level(freedom, len(self.tested))
 
     def corrected(self, names: frozenset[str]) -> PairTest:
-        """The pair of these names, the p-value of its means corrected for its having been chosen."""
+        """The pair of these names, its p-value corrected for its having been chosen."""
         pair = self.pairs[names]
-        if (p := pair.p_of_means) is None:
+        if (p := pair.p) is None:
             return replace(pair, corrected=None)
         if self._shared():
             return replace(pair, corrected=min(1.0, p * self.num_tests))

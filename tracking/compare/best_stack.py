@@ -24,11 +24,11 @@ COST = "cost/to_accuracy_usd"
 class Extremes:
     """The pair of stacks that are furthest apart among settings whose other axes are `among`.
 
-    The pair's p-value is that of the means, whose factor it is about. It is corrected for the choice among `num_stacks`
-    that have two runs at least, and not for other GPUs: which stack is best is a question of its own on each. `bounds`
-    are those of the factor; None where a side has one run, and of whole numbers. `saved_usd` is by how much the worse
-    one's mean cost to accuracy is above the better one's, None without prices. `num_runs` a side would tell a pair that
-    is not told apart (`estimates.repeats`), which takes `num_more` than there are.
+    The pair's p-value is corrected for the choice among `num_stacks` that have two runs at least, and not for other
+    GPUs: which stack is best is a question of its own on each. `bounds` are those of the factor; None where a side has
+    one run, and of whole numbers. `saved_usd` is by how much the worse one's mean cost to accuracy is above the better
+    one's, None without prices. `num_runs` a side would tell a pair that is not told apart (`estimates.repeats`), which
+    takes `num_more` than there are.
     """
 
     among: Mapping[str, str]
@@ -67,8 +67,7 @@ def _widest(among: Mapping[str, str], members: Sequence[Comparison], metric: str
     choice = _choice(members, metric)
     pair = max(members, key=lambda pair: pair.factor)
     freedom = min(setting.times(metric).n for setting in (pair.better, pair.worse)) - 1
-    corrected = None if pair.p_of_means is None else choice.corrected(pair.p_of_means, freedom)
-    pair = replace(pair, p=pair.p_of_means, early=None, adjusted=corrected)
+    pair = replace(pair, adjusted=None if pair.p is None else choice.corrected(pair.p, freedom))
     costs = [estimate(setting.times(COST)) for setting in (pair.worse, pair.better)]
     saved = difference(*costs) if costs[0] and costs[1] else None  # type: ignore[arg-type]
     num_runs = estimates.repeats(pair, metric, choice.num_tests, lambda freedom: choice.level(freedom, ALPHA))

@@ -12,7 +12,7 @@ from statistics import fmean
 
 from tracking.compare.grouping import DEVICES, Setting, Task
 from tracking.compare.metric_direction import higher_is_better
-from tracking.compare.more_often import Early, p_better
+from tracking.compare.more_often import Often, often
 from tracking.compare.statistics import holm, mean_and_standard_error, olympic_mean, repeats_to_tell, t_test
 from tracking.compare.time_to_event import Times, lead, means, p_sooner
 
@@ -125,21 +125,26 @@ class Comparison:
     """Two settings by one metric: `better` is the one with the better mean; p-values of `statistics.t_test`.
 
     `factor` is how many times better its mean is, 1 at least; p is None where a side has one run. Where runs did not
-    get to their target, all three are as in `time_to_event`, and p is that of `more_often` as well: `early` are the
-    shares that had reached it, where these tell more than the means.
+    get to their target, all three are as in `time_to_event`, and `often` says whether one gets there more often.
     """
 
     better: Setting
     worse: Setting
     factor: float
-    p_of_means: float | None
     p: float | None
-    early: Early | None = None
     adjusted: float | None = None  # by Holm, over all pairs of the workload
+    often: Often | None = None  # its first side is `better`
 
     @property
     def told_apart(self) -> bool:
         return self.adjusted is not None and self.adjusted < ALPHA
+
+    @property
+    def more_often(self) -> Setting | None:
+        """The setting that reaches the target more often; None where that is not sure."""
+        if self.often is None or self.often.adjusted is None or self.often.adjusted >= ALPHA:
+            return None
+        return self.better if self.often.first else self.worse
 
 
 def compare(task: Task, key: str) -> list[Comparison]:
@@ -148,9 +153,17 @@ def compare(task: Task, key: str) -> list[Comparison]:
     In order of the settings.
     """
     pairs = [compared(first, second, key) for first, second in combinations(_known(task, key), 2)]
-    tested = [pair for pair in pairs if pair.p is not None]
-    adjusted = dict(zip(map(id, tested), holm([pair.p for pair in tested if pair.p is not None]), strict=True))
-    return [replace(pair, adjusted=adjusted.get(id(pair))) for pair in pairs]
+    by_means = _adjusted([pair.p for pair in pairs])
+    by_shares = _adjusted([pair.often.p if pair.often else None for pair in pairs])
+    return [
+        replace(pair, adjusted=of_means, often=pair.often and replace(pair.often, adjusted=of_shares))
+        for pair, of_means, of_shares in zip(pairs, by_means, by_shares, strict=True)
+    ]
+
+
+def _adjusted(p_values: Sequence[float | None]) -> list[float | None]:
+    adjusted = iter(holm([p for p in p_values if p is not None]))
+    return [None if p is None else next(adjusted) for p in p_values]
 
 
 def _known(task: Task, key: str) -> list[Setting]:
@@ -173,13 +186,13 @@ def compared(first: Setting, second: Setting, key: str) -> Comparison:
         )
         low, high = means(better.times(key), worse.times(key))
     factor = max(high / low, 1.0) if low > 0 else math.inf
+    sides = better.times(key), worse.times(key)
     if not first_times.num_missed + second_times.num_missed:
         p = t_test(first_times.reached, second_times.reached, resolution=resolution(key))
-        return Comparison(better, worse, factor, p, p)
-    sides = better.times(key), worse.times(key)
-    of_means = p_sooner(*sides, resolution(key))
-    of_means = None if of_means is None else min(1.0, 2 * of_means)
-    return Comparison(better, worse, factor, of_means, *p_better(*sides, resolution(key)))
+    else:
+        p = p_sooner(*sides, resolution(key))
+        p = None if p is None else min(1.0, 2 * p)
+    return Comparison(better, worse, factor, p, often=often(*sides))
 
 
 def resolution(key: str) -> float:

@@ -174,7 +174,12 @@ def answer(report: Report) -> list[Sentence]:
         pairs = [
             pair for name, pair in report.comparisons if name == task.title and leader in (pair.better, pair.worse)
         ]
-        said += [sentences.leader(task.title, report.metric, leader, pairs), _cost(task)]
+        oftener = sentences.best_more_often(task.title, leader, pairs)
+        said += [
+            sentences.leader(task.title, report.metric, leader, pairs),
+            *([oftener] if oftener else []),
+            _cost(task),
+        ]
     return said
 
 
@@ -233,12 +238,19 @@ def _plain_comparison(task: str, pair: Comparison, metric: str) -> dict[str, Any
         "better": dict(pair.better.labels),
         "worse": dict(pair.worse.labels),
         "factor": None if math.isinf(pair.factor) else pair.factor,
-        "early": None if pair.early is None else vars(pair.early),
         "p": pair.p,
         "p_corrected": pair.adjusted,
         "told_apart": pair.told_apart,
+        "reaches_more_often": None if pair.often is None else _plain_often(pair),
         "so": sentences.verdict(task, metric, pair).text,
     }
+
+
+def _plain_often(pair: Comparison) -> dict[str, Any]:
+    """Which setting does, if that is sure; and the numbers of that which seems to."""
+    assert pair.often
+    numbers = {"p": pair.often.p, "p_corrected": pair.often.adjusted, **vars(pair.often.early)}
+    return {"setting": None if pair.more_often is None else dict(pair.more_often.labels), **numbers}
 
 
 def _plain_run(run: Run, task: str) -> dict[str, Any]:

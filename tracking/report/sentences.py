@@ -34,12 +34,13 @@ TEMPLATES = {
     "{num_averaged} of {num_runs} runs, which cost {spent_usd:,.4g} USD together on the clock; " + OTHERS,
     "without cost": "In every mean are {num_averaged} of {num_runs} runs; " + OTHERS,
     "told apart": "{better} is better by a factor of {factor:.3g}",
-    "told apart by shares": "{better} reaches the target more often: {reached} of {n} runs had reached it when the "
-    "first of {worse} was given up, and {other_reached} of {m} of these ever did",
     "told apart without a factor": "{better} is better",
     "not told apart": "cannot be told apart",
     "one run": "cannot be told apart: one run of {few}; repeat it with other seeds",
     "runs that would tell": "; {num_runs} runs a side would tell",
+    "more often": "; {often} reaches the target more often: {reached} of {n} runs had when the first of {seldom} was "
+    "given up, and {other_reached} of {m} of these ever did",
+    "best more often": "{setting} reaches the target more often than {named}.",
     "gap told apart": GAP,
     "gap not told apart": "not " + GAP,
     "gap of one run": "not more than the noise (one run a side)",
@@ -95,7 +96,7 @@ def leader(task: str, metric: str, setting: Setting, pairs: Sequence[Comparison]
             return Sentence("tied with many", task, values | {"more": len(tied) - MOST_NAMED})
         return Sentence("tied", task, values)
     values |= {"num_others": len(pairs)}
-    if any(pair.early or math.isinf(pair.factor) for pair in pairs):
+    if any(math.isinf(pair.factor) for pair in pairs):
         return Sentence("ahead of all" if len(pairs) > 1 else "ahead of the other", task, values)
     values |= {"factor": min(pair.factor for pair in pairs)}
     return Sentence("better than all" if len(pairs) > 1 else "better than the other", task, values)
@@ -121,13 +122,29 @@ def verdict(task: str, metric: str, pair: Comparison) -> Sentence:
     if pair.adjusted is None:
         few = [setting.name for setting in (pair.better, pair.worse) if setting.times(metric).n < 2]
         return Sentence("one run", task, values | {"few": " and of ".join(few)})
-    if pair.told_apart and pair.early:
-        return Sentence("told apart by shares", task, values | vars(pair.early))
     if pair.told_apart and math.isinf(pair.factor):  # Means are 0 or less.
         return Sentence("told apart without a factor", task, values)
     if pair.told_apart:
         return Sentence("told apart", task, values | {"factor": pair.factor})
     return Sentence("not told apart", task, values)
+
+
+def more_often(task: str, pair: Comparison) -> Sentence | None:
+    """Which of two settings reaches the target more often; None where that is not sure."""
+    if pair.often is None or pair.more_often is None:
+        return None
+    seldom = pair.worse if pair.often.first else pair.better
+    values = {"better": pair.better.name, "worse": pair.worse.name, **vars(pair.often.early)}
+    return Sentence("more often", task, values | {"often": pair.more_often.name, "seldom": seldom.name})
+
+
+def best_more_often(task: str, setting: Setting, pairs: Sequence[Comparison]) -> Sentence | None:
+    """Than which others the best setting reaches the target more often, of all its pairs."""
+    others = [
+        (pair.worse if pair.better == setting else pair.better).name for pair in pairs if pair.more_often == setting
+    ]
+    values = {"setting": setting.name, "than": others, "named": ", ".join(others)}
+    return Sentence("best more often", task, values) if others else None
 
 
 def runs_that_would_tell(task: str, pair: Comparison, num_runs: int) -> Sentence:

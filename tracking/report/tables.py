@@ -28,7 +28,7 @@ from tracking.run import evaluations
 MOST_PAIRS = 15  # shown; every pair is in the CSV and JSON
 MISSED_TOO = "Rates, epochs trained and best values are also of runs that missed the target. "
 REACHED = "Reached: the runs that reached the target, with the 95 % interval of the true share."
-SHARES_TOO = "Where runs missed the target, also Fisher's exact test of how many had reached it. "
+SHARES_TOO = "How often settings reach the target is compared by Fisher's exact test, corrected alike. "
 WHY_GIVEN_UP = "Runs that missed the target, timed out or diverged count in figures to accuracy."
 FACTS = {"world_size": "devices", "global_batch_size": "global batch", "precision": "precision"}  # beside the axes
 
@@ -142,11 +142,13 @@ def comparison_table(task: Task, metric: str, pairs: Sequence[Comparison]) -> tu
     columns |= {"factor": "{:.3g}", "p": "{:.2g}", "p, corrected": "{:.2g}"}
     num_tested = sum(pair.p is not None for pair in pairs)
     verdicts = [sentences.verdict(task.title, metric, pair) for pair in pairs]
+    oftener = [said for pair in pairs if (said := sentences.more_often(task.title, pair))]
     repeats: list[Sentence] = []
     rows: list[list[Any]] = []
     for pair in sorted(shown, key=lambda pair: pair.factor):
         needed = estimates.repeats(pair, metric, num_tested)
-        so = sentences.verdict(task.title, metric, pair).text
+        often = sentences.more_often(task.title, pair)
+        so = sentences.verdict(task.title, metric, pair).text + (often.text if often else "")
         if needed:
             repeats.append(sentences.runs_that_would_tell(task.title, pair, needed))
             so += repeats[-1].text
@@ -155,7 +157,7 @@ def comparison_table(task: Task, metric: str, pairs: Sequence[Comparison]) -> tu
     if repeats:
         note += f" Runs a side that would tell: a difference as large as this one, in {estimates.POWER:.0%} of cases."
     table = Table(f"{task.title}: which differ", columns | {"so": ""}, rows, note, "pairs", task.title)
-    return table, [*verdicts, *repeats]
+    return table, [*verdicts, *oftener, *repeats]
 
 
 def counted(pairs: int) -> str:

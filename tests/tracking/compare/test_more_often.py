@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tracking.compare import Times, more_often
-from tracking.compare.more_often import Early, early, p_better
+from tracking.compare import Times
+from tracking.compare.more_often import Early, early, often
 from tracking.compare.time_to_event import p_sooner
 
 counts = st.integers(0, 12)
@@ -22,28 +22,19 @@ def test_it_is_fishers_exact_test(reached: int, missed: int, other_reached: int,
     assert shares.p == pytest.approx(stats.fisher_exact(table, "greater").pvalue)
 
 
-@pytest.mark.parametrize(("n", "m", "tells"), [(3, 3, False), (4, 4, False), (5, 5, True), (2, 20, True)])
-def test_so_few_runs_that_no_outcome_would_tell_take_none_of_the_error(n: int, m: int, tells: bool) -> None:
-    assert Early(n, n, 0, m).can_tell is tells
-    better, worse = Times([10.0 + place for place in range(n)]), Times([], [30.0] * m)
-    of_means = p_sooner(better, worse)
-    assert of_means is not None
-    p, _ = p_better(better, worse)
-    assert p == (
-        pytest.approx(2 * of_means) if not tells else pytest.approx(min(4 * of_means, 4 * Early(n, n, 0, m).p))
-    )
-
-
 def test_a_setting_that_misses_now_and_then_is_told_from_one_that_never_gets_there() -> None:
     """By their means this has p = 0.27: nobody knows how late the four runs would have been."""
-    better, worse = Times([60.0 + place for place in range(16)], [108.0] * 4), Times([], [108.0] * 20)
-    p, shares = p_better(better, worse)
-    assert shares == Early(16, 20, 0, 20)
-    assert p is not None
-    assert p < 1e-5
-    of_means = p_sooner(better, worse)
+    more, less = Times([60.0 + place for place in range(16)], [108.0] * 4), Times([], [108.0] * 20)
+    verdict = often(more, less)
+    assert verdict is not None
+    assert (verdict.first, verdict.early) == (True, Early(16, 20, 0, 20))
+    assert verdict.p < 1e-5
+    of_means = p_sooner(more, less)
     assert of_means is not None
     assert 2 * of_means > 0.05
+    turned = often(less, more)
+    assert turned is not None
+    assert (turned.first, turned.p) == (False, verdict.p)
 
 
 times = st.lists(st.integers(1, 100).map(float), min_size=2, max_size=12)
@@ -60,16 +51,17 @@ def test_a_miss_never_speaks_for_its_setting(
     assert early(given_up, missed).p >= early(Times(first), missed).p
 
 
-def test_equal_settings_are_told_apart_in_no_more_than_five_per_cent() -> None:
-    """Both cut at their mean, with spreads of 1 to 5: half of each side's runs miss. See benchmarks/reports."""
+def test_settings_that_reach_it_as_often_are_told_apart_in_no_more_than_five_per_cent() -> None:
+    """Both cut at their mean, with spreads of 50 and 10: half of each side's runs miss. See benchmarks/reports."""
     random, told, trials = np.random.default_rng(3), 0, 300
     for _ in range(trials):
         sides = [random.normal(100, spread, 10) for spread in (50, 10)]
         first, second = (Times(side[side <= 100].tolist(), [100.0] * int((side > 100).sum())) for side in sides)
-        told += min(p_better(*pair)[0] or 0.0 for pair in ((first, second), (second, first))) < 0.05
+        verdict = often(first, second)
+        told += verdict is not None and verdict.p < 0.05
     assert told / trials < 0.05 + 2 * np.sqrt(0.05 * 0.95 / trials)
 
 
-def test_one_run_a_side_has_no_p_value() -> None:
-    assert p_better(Times([1.0]), Times([], [2.0] * 5)) == (None, None)
-    assert more_often.LEVEL == 0.05
+def test_one_run_a_side_and_runs_that_all_get_there_are_not_compared() -> None:
+    assert often(Times([1.0]), Times([], [2.0] * 5)) is None
+    assert often(Times([1.0, 2.0]), Times([3.0, 4.0])) is None

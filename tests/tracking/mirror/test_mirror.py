@@ -102,9 +102,9 @@ def test_a_folder_follows_to_another_server_and_changed_files_are_uploaded_again
     assert not shipper.complete
     shipper.finish()
     assert shipper.complete
-    database = f"sqlite:///{server.database}"  # another way to the same runs: found again by the uid
-    Mirror(folder, database).finish()
-    assert Mirror(folder, database).run_id == run_id
+    another = server.uri.replace("127.0.0.1", "localhost")  # another way to the same runs: found again by the uid
+    Mirror(folder, another).finish()
+    assert Mirror(folder, another).run_id == run_id
     assert stored_rows(server, run_id) == expected_rows(folder)
 
 
