@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from conf.installation import TRACKING
@@ -47,6 +48,16 @@ class TrackingRefused(Exception):
     """The tracking server answers and refuses: trying again does not help until somebody changes something."""
 
 
+def _may_be_database(path: Path) -> bool:
+    """Whether a file is an SQLite database, empty, or not there yet (https://www.sqlite.org/fileformat.html, 1.3)."""
+    if not path.exists():
+        return True
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(16) in (b"", b"SQLite format 3\0")
+
+
 def check_server(uri: str, experiment: str | None = None) -> None:
     """Ask an HTTP tracking server, within seconds, whether it will take a run; of others, that no folder is there.
 
@@ -56,6 +67,8 @@ def check_server(uri: str, experiment: str | None = None) -> None:
     path = sqlite_path(uri)
     if path is not None and path.expanduser().is_dir():  # MLflow would try for minutes to open it
         raise TrackingRefused(f"{uri}: {path} is a folder; give the database's file, as in sqlite:///{path}/mlflow.db")
+    if path is not None and not _may_be_database(path.expanduser()):
+        raise TrackingRefused(f"{uri}: {path} is no SQLite database; give another file, or one that is not there yet")
     if not connection.is_http(uri):
         return
     try:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
 import socket
+import sqlite3
 import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -170,6 +172,20 @@ def num_connections(listening: socket.socket) -> int:
         except BlockingIOError:
             return number
     raise AssertionError("unreachable")
+
+
+def test_a_file_that_is_no_database_is_refused_at_once(tmp_path: Path) -> None:
+    """A run would be trained first, and then have nowhere to go."""
+    (tmp_path / "letter").write_text("Dear all, this is no database")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("letter", "pipe"):
+        with pytest.raises(server.TrackingRefused, match=f"{name} is no SQLite database; give another file"):
+            server.check_server(f"sqlite:///{tmp_path}/{name}")
+    (tmp_path / "empty").touch()
+    with closing(sqlite3.connect(tmp_path / "real")) as database:
+        database.execute("create table a (b)")
+    for name in ("empty", "real", "new"):
+        server.check_server(f"sqlite:///{tmp_path}/{name}")
 
 
 @pytest.mark.parametrize("scheme", ["sqlite", "sqlite+pysqlite"])
