@@ -40,6 +40,7 @@ MOST_LINES, MOST_LINES_OF_A_FUNCTION = 260, 45
 TORCH = {"torch", "torchvision", "torchmetrics", "pytorch_lightning", "lightning"}
 CONTROL_SIDE = {"hydra", "omegaconf", "mlflow"}  # A worker's environment need not have them.
 WITH_MLFLOW = {
+    "tracking/server/stores.py",
     "tracking/server/answer_check.py",
     "tracking/mirror/comparison.py",
     "tracking/server/database.py",

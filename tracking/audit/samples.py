@@ -90,13 +90,13 @@ def pair_of(key: str, first_name: str, first: Observations, second_name: str, se
     return with_shares(pair, first_name, first, second_name, second) if first.num_short + second.num_short else pair
 
 
-def with_shares(pair: PairTest, name: str, one: Observations, other_name: str, other: Observations) -> PairTest:
-    if min(len(one), len(other)) < 2:
+def with_shares(pair: PairTest, name: str, first: Observations, second_name: str, second: Observations) -> PairTest:
+    if min(len(first), len(second)) < 2:
         return pair
-    sides = ((one, other), (other, one))
-    tables = [shares.table(a.numbers, len(a), len(b.numbers), len(b), b.bounds) for a, b in sides]
+    sides = ((first, second), (second, first))
+    tables = [shares.table(side.numbers, len(side), len(rest.numbers), len(rest), rest.bounds) for side, rest in sides]
     ahead, counts = shares.more(*tables)
-    return replace(pair, often=name if ahead else other_name, counts=counts, often_p=shares.p_value(counts))
+    return replace(pair, often=name if ahead else second_name, counts=counts, often_p=shares.p_value(counts))
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:
