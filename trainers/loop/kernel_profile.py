@@ -104,8 +104,7 @@ class StepProfiler:
             ],
             summaries={str(rank): summaries[rank] for rank in shown},
             traces=[kernels.trace_name(rank) for rank in shown],
-            notes=[f"{num_steps} of {self.config.profile.steps} steps: {few}"]
-            * (num_steps < self.config.profile.steps),
+            notes=[few] if num_steps < asked else [],
         )
 
     def _nothing(self) -> kernels.Profile:
