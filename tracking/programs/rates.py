@@ -78,7 +78,8 @@ class Epochs:
         elif record.key == "eval_start":
             self._pause = record.clock_sec
         elif record.key == "eval_stop" and self._pause is not None:
-            self._paused += record.clock_sec - self._pause
+            # It may have begun before the epoch did, as in logs of evaluations that take place beside the training.
+            self._paused += record.clock_sec - max(self._pause, self._since or self._pause)
         elif record.key == "epoch_stop" and self._since is not None:
             seconds, self._since = record.clock_sec - self._since - self._paused, None
             return self._trained(seconds, record.values.get("epoch_num"), record.time_ms, record.clock_sec)

@@ -81,6 +81,17 @@ def test_a_blocks_epochs_are_equally_long() -> None:
     assert throughput.summarize(throughput.coarse(events), None) == {"throughput/samples_per_sec": pytest.approx(50)}
 
 
+def test_of_an_evaluation_that_began_before_the_epoch_only_the_rest_is_within_it() -> None:
+    account = Account(WallClock(*BEGAN), {"accuracy": 0.9}, BEGAN)
+    records = mllog(
+        account, (1, "train_samples", 100, {}), (1, "run_start", None, {}), (2, "eval_start", None, {}),
+        (4, "epoch_start", None, {"epoch_num": 2}), (6, "eval_stop", None, {}),
+        (14, "epoch_stop", None, {"epoch_num": 2}),
+    )  # fmt: skip
+    (window,) = [record.values for record in records if record.key == "throughput_window"]
+    assert window["rank_ms"] == [8000]
+
+
 def test_boxes_and_masks_are_metrics_and_an_aborted_run_is_said_to_be() -> None:
     account = Account(WallClock(*BEGAN), {"BBOX": 0.3, "SEGM": 0.2}, BEGAN)
     scores = {"BBOX": 0.31, "SEGM": 0.19, "note": "x"}
