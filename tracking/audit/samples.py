@@ -24,7 +24,7 @@ class PairTest:
     factor: float
     p: float | None
     corrected: float | None = None
-    often: str = ""  # which of the two seems to reach the target more often, where runs missed it
+    often: str = ""  # the one of the two that seems to reach the target more often, where runs missed it
     counts: shares.Table | None = None  # reached and n of that one, of the other
     often_p: float | None = None
     often_corrected: float | None = None

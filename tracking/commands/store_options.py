@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tracking.results import Runs
 
 
-AGAIN = "try again, or give --from-folders with --runs-dir"  # where a server does not answer
+AGAIN = "try again, or give --from-folders with --runs-dir"  # said where a server does not answer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

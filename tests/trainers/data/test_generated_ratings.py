@@ -18,7 +18,7 @@ def test_there_are_as_many_as_asked_for_each_once() -> None:
     assert held.num_train == SIZE
     assert data.num_users == round(SIZE * generated.USERS / generated.ML_20M)
     counts = np.diff(held.start)
-    assert counts.min() >= 19  # and one that is held out
+    assert counts.min() >= 19  # One more is held out.
     assert counts.max() <= data.num_items / 2
     assert counts.mean() > 1.3 * np.median(counts)  # some rate much
     users = np.repeat(np.arange(data.num_users), counts)

@@ -187,7 +187,7 @@ def test_the_held_out_item_loses_ties_and_duplicates_count_once() -> None:
 def test_what_is_not_a_number_is_no_hit() -> None:
     scores = torch.tensor([[0.1, 0.2, math.nan], [0.1, math.nan, 0.3]]).repeat_interleave(5, dim=1)
     valid, positions = torch.ones(2, 15, dtype=torch.bool), torch.full((2,), 14)
-    assert ranks(scores, valid, positions).tolist() == [15, 9]  # of the second, four tie and five are no numbers
+    assert ranks(scores, valid, positions).tolist() == [15, 9]  # Of the second, four tie and five are no numbers.
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
@@ -220,7 +220,7 @@ def test_gradients_of_two_processes_are_those_of_one() -> None:
         module.training_step(last, 0).backward()
         return torch.cat([parameter.grad.flatten() for parameter in module.parameters()])
 
-    mean = (gradient(Shard(0, 2, CPU)) + gradient(Shard(1, 2, CPU))) / 2  # as DDP has it
+    mean = (gradient(Shard(0, 2, CPU)) + gradient(Shard(1, 2, CPU))) / 2  # the mean that DDP takes
     torch.testing.assert_close(mean, gradient(ALONE), rtol=1e-4, atol=1e-7)
 
 

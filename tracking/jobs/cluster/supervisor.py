@@ -118,7 +118,7 @@ def first(
     Journal(folder / run_folder.JOURNAL).close()  # a last line that lacks its newline alone is whole with it
     if begun(folder):
         resume.reopen(folder, checkpoints.newest(folder), "requeued")
-    if task.job_id and ticket.read(folder) is None:  # who submitted it was killed before it could say so
+    if task.job_id and ticket.read(folder) is None:  # Its submitter was killed before it could say so.
         ticket.write(folder, Ticket(config.cluster.kind, task.job_id, config.cluster.max_requeues))
     ticket.mark(folder, ended=False)
     if task.job_id:
@@ -233,7 +233,7 @@ def interrupted(folder: Path, config: RunConfig, task: SlurmTask, signum: int) -
         return orphaned(folder, task)
     facts = slurm.facts(task.job_id) if task.job_id else {}
     running = facts.get("JobState") in (None, "RUNNING")
-    makes_room = running and facts.get("PreemptTime", "None") != "None"  # which a job keeps that was queued again
+    makes_room = running and facts.get("PreemptTime", "None") != "None"  # A job that was queued again keeps it.
     if may_go_on(config, task) and (signum == WARNED or makes_room):
         say(f"node {task.node}: stopped by {name}; the job is queued again")
         return batch_script.AGAIN

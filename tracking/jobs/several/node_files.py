@@ -87,7 +87,7 @@ class Peer:
         self._first = ("", 0) if fresh else None  # what an earlier launcher may have left
         self._latest: NodeState | None = None
         self._changed = time.monotonic()
-        self.apart_sec = 0.0  # by which its clock is ahead of this machine's, with the way of its file
+        self.apart_sec = 0.0  # seconds by which its clock is ahead of this machine's, with the way of its file
 
     def state(self) -> NodeState | None:
         """The latest that a launcher that lives, or lived since we look, has said; None for none."""

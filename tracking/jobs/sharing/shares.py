@@ -19,7 +19,10 @@ from conf.schema import ConfigError
 SYSTEM = Path("/sys/devices/system")
 PCI = Path("/sys/bus/pci/devices")
 CORES, MEMORY = "TIMETRIAL_CORES", "TIMETRIAL_NUMA_NODES"  # hold what a job's supervisor may use
-SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}  # of the system call, from the kernel's tables of each architecture
+SET_MEMPOLICY = {
+    "x86_64": 238,
+    "aarch64": 237,
+}  # the system call's number, from the kernel's tables of each architecture
 MPOL_BIND = 2  # The number is from linux/mempolicy.h.
 
 

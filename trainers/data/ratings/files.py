@@ -17,10 +17,10 @@ from trainers.data.cached import Arrays, cached_arrays
 from trainers.data.folder_index import resolved
 from trainers.data.ratings.interactions import Interactions, leave_last_out
 
-MIN_RATINGS = 20  # of a user
+MIN_RATINGS = 20  # a user's, at least
 MAX_ID = 2**31 - 1
 NEXT_STEP = "put the dataset's original file there"
-FORMAT = 1  # of the arrays that are kept; raise it when what is read or refused changes
+FORMAT = 1  # The format of the arrays that are kept. Raise it when what is read or refused changes
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def read_columns(file: Path) -> np.ndarray:
     width = len(layout.separator)  # "::" is read as ":" with nothing between the two
     try:
         with file.open(encoding="latin-1") as lines, warnings.catch_warnings():
-            warnings.simplefilter("error")  # of an empty file, and of numbers that are not whole
+            warnings.simplefilter("error")  # NumPy warns of an empty file, and of numbers that are not whole.
             if layout.header is not None and lines.readline().strip().lstrip("\xef\xbb\xbf") != layout.header:
                 raise ConfigError(f"{file}:1: the header must be {layout.header}; {NEXT_STEP}")
             return np.loadtxt(

@@ -21,13 +21,13 @@ from trainers.data.cached import Arrays, cached_arrays
 from trainers.data.ratings.files import MIN_RATINGS
 from trainers.data.ratings.interactions import Interactions, leave_last_out
 
-FORMAT = 1  # of what is generated; raise it when that changes
+FORMAT = 1  # The version of what is generated. Raise it when that changes.
 ML_20M, USERS, ITEMS = 19_861_770, 138_493, 26_744  # MovieLens 20M's ratings to train on, users and items
 SMALLEST, FEWEST_ITEMS = 1000, 1000
 FACTORS, STRENGTH = 8, 1.2
 POWER, FLAT = 1.0, 20  # popularity is (place + FLAT) ** -POWER
-SPREAD = 1.38  # of the logarithm of how many ratings users have beyond 20
-MOST = 1 / 3  # of the items, that a user rates
+SPREAD = 1.38  # standard deviation of the logarithm of how many ratings users have beyond 20
+MOST = 1 / 3  # share of the items that a user rates at most
 CHUNK = 256  # users that are drawn at once
 SEED = 20
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from trainers.data.types import Batch, Shard
 
 USERS, ITEMS = 138_493, 26_744  # MovieLens 20M's
-SKEW = 3.0  # of popularity: a positive's place among U users or I items is U or I times a uniform number to this power
+# A positive's place among U users or I items is U or I times a uniform number to this power.
+SKEW = 3.0
 
 
 def example_batch(batch_size: int, num_users: int, num_items: int, device: torch.device, seed: int = 0) -> Batch:

@@ -13,7 +13,7 @@ from trainers.data.cached import Arrays, cached_arrays
 from trainers.data.text.lines import read_lines
 from trainers.data.text.vocabulary import UNKNOWN, Vocabulary
 
-FORMAT = 1  # of the cached arrays; raise it when what `_read_side` returns or refuses changes
+FORMAT = 1  # The format of the cached arrays. Raise it when what `_read_side` returns or refuses changes
 MOST_TOKENS = 1024  # A longer line is no sentence: it is left out of training, and refused for evaluation.
 SIDES = ("source", "target")
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trainers.data.types import Batch, Shard
 
 MOST_SHAPES = 64
-STEPS_A_SHAPE = 16  # of one process. The last batch of each shape is filled up, so that a small dataset has few shapes.
+STEPS_A_SHAPE = 16  # One process's. The last batch of each shape is filled up, so that a small dataset has few shapes.
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Step:
 
     pairs: np.ndarray  # int64 [rows], places in the corpus
     real: np.ndarray  # bool [rows], false for what only fills up the batch
-    width: tuple[int, int]  # of source and target
+    width: tuple[int, int]  # tokens of source and target
     num_targets: int  # the global batch's real target tokens
 
 

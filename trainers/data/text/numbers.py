@@ -27,11 +27,11 @@ from trainers.data.text.data import TextData
 from trainers.data.text.wmt import SOURCE, TARGET, plain_text
 from trainers.data.version import MANIFEST
 
-VERSION = 1  # of the text; raise it when that changes
+VERSION = 1  # The version of the text. Raise it when that changes.
 SIZE = 20_000
 HELD_OUT = 500  # sentences for evaluation, and as many for the test
 PARTS = ("train", "valid", "test")
-SHARES = {"train": 0.8, "valid": 0.1, "test": 0.1}  # of the large numbers, and of the sentences that could be
+SHARES = {"train": 0.8, "valid": 0.1, "test": 0.1}  # shares of the large numbers, and of the sentences that could be
 SMALL = 1_000
 LARGE = {"train": 8_000, "valid": 600, "test": 600}  # how many large numbers a part draws from
 MOST_DIGITS = 6

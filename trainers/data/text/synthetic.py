@@ -10,7 +10,7 @@ from trainers.data.text.data import TextData, generated
 from trainers.data.text.vocabulary import Numbered, rounded
 
 SIZE = 200_000
-NUM_TOKENS = 33_708  # of the Transformer's vocabulary in MLPerf
+NUM_TOKENS = 33_708  # the Transformer's vocabulary in MLPerf
 # Byte-pair pieces of a German sentence, their end included: a logarithm's mean and deviation. Their mean of 28 is that
 # of MLPerf v0.7's epoch (1,213 updates of 8 GPUs with room for 13,824 tokens, of 4.5 million pairs, less padding).
 LOGARITHM = (3.13, 0.64)

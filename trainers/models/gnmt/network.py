@@ -59,7 +59,7 @@ class Attention(nn.Module):
         self.direction = nn.Parameter(torch.empty(width))
         self.length = nn.Parameter(torch.empty(1))
         self.bias = nn.Parameter(torch.empty(width))
-        self.attend: Callable[..., tuple[torch.Tensor, torch.Tensor]] = attend  # or what was compiled of it
+        self.attend: Callable[..., tuple[torch.Tensor, torch.Tensor]] = attend  # `attend`, or what was compiled of it
 
     def forward(
         self, asking: torch.Tensor, key: torch.Tensor, memory: torch.Tensor, there: torch.Tensor
@@ -75,7 +75,7 @@ class Gnmt(nn.Module):
         super().__init__()
         width = sizes.width
         self.sizes = sizes
-        self.embedding = nn.Embedding(num_tokens, width, padding_idx=PAD)  # of both languages
+        self.embedding = nn.Embedding(num_tokens, width, padding_idx=PAD)  # both languages'
         self.forwards, self.backwards = lstm(width, width), lstm(width, width)
         of_encoder = [lstm(2 * width, width), *(lstm(width, width) for _ in range(sizes.layers - 2))]
         self.encoder = nn.ModuleList(of_encoder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-WARMUP_START = 0.01  # of the rate
+WARMUP_START = 0.01  # share of the rate at the first step
 
 
 @dataclass(frozen=True)

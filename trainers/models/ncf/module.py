@@ -34,7 +34,7 @@ def evaluate(
 ) -> torch.Tensor:
     """Weighted sums over a batch, float32 [3]: users, hits, gains (trainers.models.ncf.ranking)."""
     valid = candidates >= 0
-    scores = net(users, candidates.clamp(min=0)).sigmoid()  # which rounds, and so ties some: as published
+    scores = net(users, candidates.clamp(min=0)).sigmoid()  # It rounds, and so ties some, as published.
     return sums(ranks(scores, valid, positions), weights)
 
 

@@ -128,7 +128,7 @@ def forward_flops(sizes: Sizes, num_tokens: int, lengths: tuple[float, ...]) -> 
     """
     source, target, source_2, source_target, target_2 = lengths
     matrix, dense = 2 * sizes.width**2, 4 * sizes.width * sizes.hidden
-    of_source = source * (4 * matrix + dense + 2 * matrix)  # also keys and values for the decoder
+    of_source = source * (4 * matrix + dense + 2 * matrix)  # keys and values for the decoder, too
     of_target = target * (6 * matrix + dense)
     attention = 4 * sizes.width * (source_2 + source_target + target_2)
     return sizes.layers * (of_source + of_target + attention) + target * 2 * sizes.width * num_tokens

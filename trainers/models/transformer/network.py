@@ -17,7 +17,7 @@ from trainers.data.text import PAD
 
 MOST_PLACES = 2048  # tokens that a sentence can have
 SLOWEST = 1e4  # the wave length of a position's slowest sine, in tokens, over 2 pi
-EPSILON = 1e-6  # of the normalisations, as in tensor2tensor
+EPSILON = 1e-6  # The normalisations' epsilon, as in tensor2tensor.
 
 
 @dataclass(frozen=True)
