@@ -19,10 +19,7 @@ from conf.schema import ConfigError
 SYSTEM = Path("/sys/devices/system")
 PCI = Path("/sys/bus/pci/devices")
 CORES, MEMORY = "TIMETRIAL_CORES", "TIMETRIAL_NUMA_NODES"  # hold what a job's supervisor may use
-SET_MEMPOLICY = {
-    "x86_64": 238,
-    "aarch64": 237,
-}  # the system call's number, from the kernel's tables of each architecture
+SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}  # The numbers are from the kernel's tables of system calls.
 MPOL_BIND = 2  # The number is from linux/mempolicy.h.
 
 
