@@ -26,6 +26,7 @@ class PairTest:
     corrected: float | None = None
     often: str = ""  # the one of the two that seems to reach the target more often, where runs missed it
     counts: shares.Table | None = None  # reached and n of that one, of the other
+    ways: tuple[shares.Table, ...] = ()  # that, and the other way to count, where it tells as much
     often_p: float | None = None
     often_corrected: float | None = None
 
@@ -96,7 +97,9 @@ def with_shares(pair: PairTest, name: str, first: Observations, second_name: str
     sides = ((first, second), (second, first))
     tables = [shares.table(side.numbers, len(side), len(rest.numbers), len(rest), rest.bounds) for side, rest in sides]
     ahead, counts = shares.more(*tables)
-    return replace(pair, often=name if ahead else second_name, counts=counts, often_p=shares.p_value(counts))
+    p = shares.p_value(counts)
+    ways = tuple(table for table in tables if shares.p_value(table) == p)
+    return replace(pair, often=name if ahead else second_name, counts=counts, ways=ways, often_p=p)
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import json
-import random
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -112,8 +111,7 @@ def test_every_number_that_is_printed_is_recomputed(
     assert kinds == {"settings", "pairs", "speed-ups", "excluded", "beside"}
     others = list(tampered(content))
     assert len(others) > 100
-    some = random.sample(others, 60)  # others in each run, since all of them take a minute
-    assert [what for what, other in some if not audit(other, [root]).differences] == []
+    assert [what for what, other in others if not audit(other, [root]).differences] == []
 
 
 def test_a_column_of_blanks_a_missing_row_and_an_unknown_table_are_found(root: Path, content: dict[str, Any]) -> None:
