@@ -105,7 +105,7 @@ def variants(model: str, asked: argparse.Namespace, device: torch.device) -> Ite
     overrides = [f"model={model}", "dataset=synthetic", f"precision={asked.precision}", "gpus=0"]
     config = composed(overrides)
     config.model.hparams |= TINY[model] if asked.tiny else {}
-    hparams, data = config.model.hparams, synthetic(2_000 if asked.tiny else 60_000)
+    hparams, data = config.model.hparams, synthetic(2_000 if asked.tiny else asked.pairs)
     batch_size = asked.batch_size or (512 if asked.tiny else config.model.batch_size)
     module: Any = make_module(load_workload(config), data, config).to(device)
 
@@ -162,6 +162,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=["transformer", "gnmt"], choices=["transformer", "gnmt"])
     parser.add_argument("--precision", default="fp32", choices=["fp32", "tf32", "bf16", "fp16"])
     parser.add_argument("--batch-size", type=int, help="room for tokens; default: the model's")
+    parser.add_argument("--pairs", type=int, default=200_000, help="generated sentences to take batches of")
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tiny", action="store_true", help="small networks, to see whether it runs")

@@ -44,6 +44,58 @@ class Regions(NamedTuple):
     gradient: torch.Tensor
 
 
+class Attended(NamedTuple):
+    """Arguments of trainers.ops.attention.attend and `spans`, and a gradient of what is seen."""
+
+    parts: torch.Tensor
+    source: torch.Tensor | None
+    queries: torch.Tensor
+    keys: torch.Tensor
+    causal: bool
+    upstream: torch.Tensor
+
+
+def sentences(lengths: list[list[int]], width: int) -> torch.Tensor:
+    """The number of each token's sentence in its row, of sentences with these lengths and padding behind them."""
+    rows = [torch.repeat_interleave(torch.arange(1, len(row) + 1), torch.tensor(row).long()) for row in lengths]
+    return torch.stack([torch.nn.functional.pad(row, (0, width - len(row))) for row in rows])
+
+
+def attended(kind: str) -> Attended:
+    """Three rows, of which one is empty; their tokens look at their `own` sentence, what is `earlier` there, or an
+    `other` one, which may be missing."""
+    torch.manual_seed(0)
+    queries = sentences([[3, 1, 17, 5], [40, 1], []], 48)
+    keys = sentences([[4, 2, 9, 33], [13], []], 56) if kind == "other" else queries
+    parts = torch.randn(queries.numel(), 1 if kind == "other" else 3, 2, 16)
+    source = torch.randn(keys.numel(), 2, 2, 16) if kind == "other" else None
+    return Attended(parts, source, queries, keys, kind == "earlier", torch.randn(queries.numel(), 2, 16))
+
+
+def attend_to(given: Attended, device: torch.device) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """What is seen, and the gradients of `parts` and `source`."""
+    from trainers.ops.attention import attend, spans
+
+    tensors = [given.parts, *([] if given.source is None else [given.source])]
+    leaves = [tensor.to(device).requires_grad_() for tensor in tensors]
+    where = spans(given.queries.to(device), given.keys.to(device), given.causal)
+    out = attend(leaves[0], leaves[1] if len(leaves) > 1 else None, where, 0.0)
+    return out.detach(), list(torch.autograd.grad(out, leaves, given.upstream.to(device)))
+
+
+def dropped() -> dict[str, torch.Tensor]:
+    """What tokens that look at 48 others alike see of ones, with 30 % dropped, and the gradient of its sum."""
+    from trainers.ops.attention import attend, spans
+
+    numbers = sentences([[48, 48]], 96)
+    parts = torch.zeros(96, 3, 2, 16)
+    parts[:, 2] = 1
+    parts.requires_grad_()
+    out = attend(parts, None, spans(numbers, numbers), 0.3)
+    (gradient,) = torch.autograd.grad(out.sum(), parts)
+    return {"dropped_out": out.detach(), "dropped_values": parts.detach()[:, 2], "dropped_gradient": gradient[:, 2]}
+
+
 def problems(num_problems: int = 2, num_boxes: int = 70, seed: int = 0) -> Problems:
     """Crowded boxes, a fifth of them not valid. Box 1 overlaps box 0 by IOU exactly, box 3 repeats box 2."""
     generator = torch.Generator().manual_seed(seed)
@@ -120,7 +172,12 @@ def compute() -> dict[str, torch.Tensor]:
     (pooled * gradient).sum().backward()
     gradients = {f"gradient{index}": feature.grad for index, feature in enumerate(features)}
     cut = crop_triton.crop_resize(*cuts())
-    return {"keep": nms_triton.keep(*problems(), IOU), "pooled": pooled.detach(), "cut": cut, **gradients}
+    seen = {}
+    for kind in ("own", "earlier", "other"):
+        seen[f"attention_{kind}"], of_inputs = attend_to(attended(kind), torch.device("cpu"))
+        seen |= {f"attention_{kind}_gradient{number}": gradient for number, gradient in enumerate(of_inputs)}
+    seen |= dropped()
+    return {**seen, "keep": nms_triton.keep(*problems(), IOU), "pooled": pooled.detach(), "cut": cut, **gradients}
 
 
 if __name__ == "__main__":

@@ -29,7 +29,8 @@ MAKERS = {"transformer": test_transformer.module, "gnmt": test_gnmt.module}
 def test_a_compiled_step_gives_the_loss_of_a_plain_one_without_a_wait(name: str, precision: str) -> None:
     torch.manual_seed(0)
     translator: Any = MAKERS[name](width=64, dropout=0.0).cuda()
-    translator._trainer = SimpleNamespace(precision_plugin=SimpleNamespace(scaler=None))
+    plugin = SimpleNamespace(scaler=None)
+    translator._trainer = SimpleNamespace(precision_plugin=plugin, gradient_clip_val=0.0, gradient_clip_algorithm=None)
     loader = test_transformer.text(400).viewed(translator.view).train_loader(512, 1, Shard(0, 1, translator.device))
     batches = [dict(batch) for batch in loader][:3]
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)

@@ -58,7 +58,7 @@ class TransformerTranslator(Translator):
         epochs: int,
         warmup_steps: int = 16_000,
         max_length: int = 256,
-        pack_length: int = 256,
+        pack_length: int = 3456,
         layers: int = 6,
         width: int = 1024,
         hidden: int = 4096,

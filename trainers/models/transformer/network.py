@@ -14,10 +14,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from trainers.data.text import PAD
+from trainers.ops.attention import Spans, attend, has_kernels, spans
 
 MOST_PLACES = 2048  # tokens that a sentence can have
 SLOWEST = 1e4  # the wave length of a position's slowest sine, in tokens, over 2 pi
 EPSILON = 1e-6  # The normalisations' epsilon, as in tensor2tensor.
+Where = torch.Tensor | Spans | None  # where tokens may look: a mask, their spans, or anywhere
 
 
 @dataclass(frozen=True)
@@ -59,14 +61,25 @@ class Attention(nn.Module):
         return self.split(self.source_parts(source), 2)
 
     def forward(
-        self, inputs: torch.Tensor, mask: torch.Tensor | None, source: tuple[torch.Tensor, ...] | None = None
+        self, inputs: torch.Tensor, where: torch.Tensor | None, source: tuple[torch.Tensor, ...] | None = None
     ) -> torch.Tensor:
-        """[n, L, width]; `mask`, bool [n, 1, L or 1, S], is where a token may look; `source` has keys and values."""
+        """[n, L, width]; `where`, bool [n, 1, L or 1, S], is where a token may look; `source` has keys and values."""
         if source is None:
             query, key, value = self.split(self.parts(inputs), 3)
         else:
             (query,), (key, value) = self.split(self.parts(inputs), 1), source
-        return self.attend(query, key, value, mask)
+        return self.attend(query, key, value, where)
+
+    def within(self, inputs: torch.Tensor, where: Spans, memory: torch.Tensor | None) -> torch.Tensor:
+        """[n, L, width], of tokens that look at theirs; a `memory` [n, S, width] gives keys and values."""
+        source = None
+        if memory is not None:
+            assert self.source_parts is not None
+            source = self.source_parts(memory).view(-1, 2, self.heads, memory.shape[2] // self.heads)
+        parts = self.parts(inputs).view(-1, 3 if memory is None else 1, self.heads, inputs.shape[2] // self.heads)
+        seen = attend(parts, source, where, self.dropout if self.training else 0.0)
+        attended: torch.Tensor = self.out(seen.view_as(inputs))
+        return attended
 
     def attend(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None
@@ -95,14 +108,20 @@ class Layer(nn.Module):
         return added
 
     def forward(
-        self, x: torch.Tensor, mask: torch.Tensor, memory: torch.Tensor | None = None,
-        source_mask: torch.Tensor | None = None,
-    ) -> torch.Tensor:  # fmt: skip
-        x = x + self.dropout(self.own(self.own_norm(x), mask))
+        self, x: torch.Tensor, where: Where, memory: torch.Tensor | None = None, source_where: Where = None
+    ) -> torch.Tensor:
+        x = x + self.dropout(look(self.own, self.own_norm(x), where))
         if memory is not None:
-            source = self.source.of_source(memory)
-            x = x + self.dropout(self.source(self.source_norm(x), source_mask, source))
+            x = x + self.dropout(look(self.source, self.source_norm(x), source_where, memory))
         return self.dense(x)
+
+
+def look(attention: Attention, inputs: torch.Tensor, where: Where, memory: torch.Tensor | None = None) -> torch.Tensor:
+    """What `inputs`, [n, L, width], see of themselves or of a `memory`, [n, S, width]."""
+    if isinstance(where, Spans):
+        return attention.within(inputs, where, memory)
+    seen: torch.Tensor = attention(inputs, where, None if memory is None else attention.of_source(memory))
+    return seen
 
 
 class Transformer(nn.Module):
@@ -141,12 +160,11 @@ class Transformer(nn.Module):
     def logits(self, x: torch.Tensor) -> torch.Tensor:
         return F.linear(self.decoder_norm(x), self.embedding.weight)
 
-    def encode(self, source: torch.Tensor, places: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
-        """What the decoder looks at, [n, S, width], of ids, their places and the numbers of their sentences, [n, S]."""
-        mask = (sentences[:, None, :, None] == sentences[:, None, None, :])  # Padding looks at padding.  # fmt: skip
+    def encode(self, source: torch.Tensor, places: torch.Tensor, where: Where) -> torch.Tensor:
+        """What the decoder looks at, [n, S, width], of ids and their places, [n, S]."""
         x = self.embed(source, places)
         for layer in self.encoder:
-            x = layer(x, mask)
+            x = layer(x, where)
         memory: torch.Tensor = self.encoder_norm(x)
         return memory
 
@@ -155,16 +173,29 @@ class Transformer(nn.Module):
         target_place: torch.Tensor, target_sentence: torch.Tensor,
     ) -> torch.Tensor:  # fmt: skip
         """Logits [n, T, tokens] of what follows each of the decoder's `inputs`."""
-        memory = self.encode(source, source_place, source_sentence)
-        own = target_sentence[:, None, :, None]
-        earlier = torch.ones(inputs.shape[1], inputs.shape[1], dtype=torch.bool, device=inputs.device).tril()
-        mask = (own == target_sentence[:, None, None, :]) & earlier
-        # Padding looks at everything: a softmax over nothing would not be a number.
-        source_mask = (own == source_sentence[:, None, None, :]) | (own == 0)
+        where: tuple[Where, ...]
+        if has_kernels(source.device, self.sizes.width // self.sizes.heads):
+            of_source, of_target = (
+                spans(source_sentence, source_sentence),
+                spans(target_sentence, target_sentence, True),
+            )
+            where = of_source, of_target, spans(target_sentence, source_sentence)
+        else:
+            where = masks(source_sentence, target_sentence)
+        memory = self.encode(source, source_place, where[0])
         x = self.embed(inputs, target_place)
         for layer in self.decoder:
-            x = layer(x, mask, memory, source_mask)
+            x = layer(x, where[1], memory, where[2])
         return self.logits(x)
+
+
+def masks(source: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Where source, target, and target in source may look, bool [n, 1, L, S], of the sentences' numbers, [n, L]."""
+    earlier = torch.ones(target.shape[1], target.shape[1], dtype=torch.bool, device=target.device).tril()
+    own = target[:, None, :, None]
+    # Padding looks at padding, and at all of the source: a softmax over nothing would not be a number.
+    of_source = source[:, None, :, None] == source[:, None, None, :]
+    return of_source, (own == target[:, None, None, :]) & earlier, (own == source[:, None, None, :]) | (own == 0)
 
 
 def unpacked(ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -179,7 +210,7 @@ class Decoding:
     def __init__(self, network: Transformer, source: torch.Tensor, beam: int) -> None:
         self._network, self._beam, self._place = network, beam, 0
         places, sentences = unpacked(source)
-        memory = network.encode(source, places, sentences)
+        memory = network.encode(source, places, masks(sentences, sentences)[0])
         self._memory = [layer.source.of_source(memory) for layer in network.decoder]  # type: ignore[operator,union-attr]
         self._mask = (sentences > 0)[:, None, None, :]
         self._seen: list[tuple[torch.Tensor, torch.Tensor]] = []  # keys and values of each layer so far

@@ -1,0 +1,71 @@
+"""Attention within each of several sentences that stand one behind the other in a row, without a mask of all pairs.
+
+A token's keys are one span of the row, so that kernels go over that span alone: the work grows with the sentences'
+lengths, and not with the row's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+HEAD_WIDTHS = (16, 32, 64, 128)  # that the kernels can hold
+
+
+def has_kernels(device: torch.device, head_width: int) -> bool:
+    return device.type == "cuda" and head_width in HEAD_WIDTHS
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Which keys each query looks at, and which queries look at each key, from the first up to the last.
+
+    `key_first` and `key_last` are int32 [queries], `query_first` and `query_last` int32 [keys]. They count over all
+    rows. Where the last is the first, there are none.
+    """
+
+    key_first: torch.Tensor
+    key_last: torch.Tensor
+    query_first: torch.Tensor
+    query_last: torch.Tensor
+
+
+def spans(queries: torch.Tensor, keys: torch.Tensor, causal: bool = False) -> Spans:
+    """The spans of tokens whose sentences in the row have these numbers, [n, T] and [n, S]: from 1 on, 0 for padding.
+
+    Numbers rise along a row, and padding is behind them; nothing looks at padding, or from it. With `causal`, where
+    queries and keys are the same tokens, none looks at those behind it.
+    """
+    key_first, key_last = _span(queries, keys)
+    query_first, query_last = _span(keys, queries)
+    if causal:
+        own = torch.arange(queries.numel(), device=queries.device, dtype=torch.int32)
+        key_last, query_first = torch.minimum(key_last, own + 1), torch.maximum(query_first, own)
+    return Spans(key_first, key_last, query_first.minimum(query_last), query_last)
+
+
+def _span(own: torch.Tensor, others: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of each token, [n, L], the first of the `others`, [n, M], that have its number, and that behind their last."""
+    rising = torch.where(others == 0, torch.iinfo(others.dtype).max, others)
+    row = (torch.arange(len(others), device=own.device, dtype=torch.int32) * others.shape[1])[:, None]
+    first = torch.searchsorted(rising, own, out_int32=True)
+    last = torch.searchsorted(rising, own, right=True, out_int32=True)
+    return (row + first).flatten(), (row + torch.where(own == 0, first, last)).flatten()
+
+
+def attend(parts: torch.Tensor, source: torch.Tensor | None, where: Spans, dropout: float) -> torch.Tensor:
+    """Scaled dot-product attention of all heads, [queries, heads, width], where they are; zeros where none look.
+
+    Args:
+        parts: [queries, 1, heads, width], what asks; or, with keys and values behind it, [queries, 3, heads, width]
+        source: keys and values, [keys, 2, heads, width], where `parts` has none
+        dropout: the share of the looks that are dropped, at random from the default generator
+    """
+    from trainers.ops import attention_triton
+
+    seed = torch.randint(2**31 - 1, (1,), device=parts.device, dtype=torch.int64) if dropout else where.key_first
+    seen: torch.Tensor = attention_triton.SpanAttention.apply(
+        parts, source, where.key_first, where.key_last, where.query_first, where.query_last, seed, dropout
+    )
+    return seen

@@ -1,0 +1,229 @@
+"""The GPU's side of trainers.ops.attention: blocks of queries go over the keys that any of them looks at, and back.
+
+The softmax is computed as it goes: T. Dao et al. 2022, arXiv:2205.14135. What is dropped follows from a seed and the
+pair's numbers, so that it is not kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+LOG2_E = 1.4426950408889634
+BLOCKS = {"QUERIES": 64, "KEYS": 32, "num_warps": 4}
+
+
+@triton.jit
+def _mixed(bits):  # type: ignore[no-untyped-def]
+    """MurmurHash3's last step: each bit of the result depends on all of uint32 `bits`."""
+    bits = (bits ^ (bits >> 16)) * 0x85EBCA6B
+    bits = (bits ^ (bits >> 13)) * 0xC2B2AE35
+    return bits ^ (bits >> 16)
+
+
+@triton.jit
+def _kept(seed, head, queries, keys, limit):  # type: ignore[no-untyped-def]
+    """Whether the looks of `queries` at `keys`, which broadcast, are kept; `limit` is the share dropped, of 2**32."""
+    own = _mixed(_mixed(queries.to(tl.uint32) * 64 + head.to(tl.uint32)) ^ seed.to(tl.uint32))
+    return _mixed(own ^ (keys.to(tl.uint32) * 0x9E3779B1)) >= limit
+
+
+@triton.jit
+def _rows(base, row_stride, head, rows, there, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+    """[rows, WIDTH] of a head; zeros where there is none."""
+    return tl.load(base + rows[:, None] * row_stride + head * WIDTH + tl.arange(0, WIDTH)[None, :], there[:, None], 0.0)
+
+
+@triton.jit
+def _write(base, row_stride, head, rows, there, values, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+    place = base + rows[:, None] * row_stride + head * WIDTH + tl.arange(0, WIDTH)[None, :]
+    tl.store(place, values.to(base.dtype.element_ty), there[:, None])
+
+
+@triton.jit
+def _span(first, last, rows, there):  # type: ignore[no-untyped-def]
+    """The rows' own spans, and the one that holds all of them."""
+    low = tl.load(first + rows, there, 0)
+    high = tl.load(last + rows, there, 0)
+    begin = tl.min(tl.where(low < high, low, 1 << 30), axis=0)
+    end = tl.max(tl.where(low < high, high, 0), axis=0)
+    return low, high, begin, end
+
+
+@triton.jit
+def _forward(  # type: ignore[no-untyped-def]
+    query, key, value, out, logs, key_first, key_last, seed, num_queries, query_stride, key_stride,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, DROPS: tl.constexpr,
+    PRECISION: tl.constexpr, SCALE: tl.constexpr, LIMIT: tl.constexpr, KEEPS: tl.constexpr, NATURAL_SCALE: tl.constexpr,
+):  # fmt: skip
+    head = tl.program_id(1)
+    rows = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)
+    there = rows < num_queries
+    low, high, begin, end = _span(key_first, key_last, rows, there)
+    asks = _rows(query, query_stride, head, rows, there, WIDTH)
+    most = tl.full([QUERIES], -1.0e30, tl.float32)
+    total = tl.zeros([QUERIES], tl.float32)
+    seen = tl.zeros([QUERIES, WIDTH], tl.float32)
+    for start in range(begin, end, KEYS):
+        columns = start + tl.arange(0, KEYS)
+        keys = _rows(key, key_stride, head, columns, columns < end, WIDTH)
+        values = _rows(value, key_stride, head, columns, columns < end, WIDTH)
+        looks = (columns[None, :] >= low[:, None]) & (columns[None, :] < high[:, None])
+        scores = tl.dot(asks, tl.trans(keys), input_precision=PRECISION) * SCALE
+        scores = tl.where(looks, scores, float("-inf"))
+        higher = tl.maximum(most, tl.max(scores, axis=1))
+        shrunk = tl.exp2(most - higher)
+        shares = tl.exp2(scores - higher[:, None])
+        total = total * shrunk + tl.sum(shares, axis=1)
+        if DROPS:
+            shares = tl.where(_kept(tl.load(seed), head, rows[:, None], columns[None, :], LIMIT), shares, 0.0)
+        seen = seen * shrunk[:, None] + tl.dot(shares.to(values.dtype), values, input_precision=PRECISION)
+        most = higher
+    looks_at_any = low < high
+    seen = seen / (tl.where(looks_at_any, total, 1.0) * KEEPS)[:, None]
+    _write(out, HEADS * WIDTH, head, rows, there, tl.where(looks_at_any[:, None], seen, 0.0), WIDTH)
+    tl.store(logs + head * num_queries + rows, tl.where(looks_at_any, most + tl.log2(total), 1.0e30), there)
+
+
+@triton.jit
+def _backward_queries(  # type: ignore[no-untyped-def]
+    query, key, value, out, logs, gradient, deltas, query_gradient, key_first, key_last, seed, num_queries,
+    query_stride, key_stride, query_gradient_stride,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, DROPS: tl.constexpr,
+    PRECISION: tl.constexpr, SCALE: tl.constexpr, LIMIT: tl.constexpr, KEEPS: tl.constexpr, NATURAL_SCALE: tl.constexpr,
+):  # fmt: skip
+    """The queries' gradient, and `deltas`, float32 [heads, queries]: the product of what was seen and its gradient."""
+    head = tl.program_id(1)
+    rows = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)
+    there = rows < num_queries
+    low, high, begin, end = _span(key_first, key_last, rows, there)
+    asks = _rows(query, query_stride, head, rows, there, WIDTH)
+    upper = _rows(gradient, HEADS * WIDTH, head, rows, there, WIDTH)
+    seen = _rows(out, HEADS * WIDTH, head, rows, there, WIDTH)
+    delta = tl.sum(upper.to(tl.float32) * seen.to(tl.float32), axis=1)
+    tl.store(deltas + head * num_queries + rows, delta, there)
+    log = tl.load(logs + head * num_queries + rows, there, 1.0e30)
+    total = tl.zeros([QUERIES, WIDTH], tl.float32)
+    for start in range(begin, end, KEYS):
+        columns = start + tl.arange(0, KEYS)
+        keys = _rows(key, key_stride, head, columns, columns < end, WIDTH)
+        values = _rows(value, key_stride, head, columns, columns < end, WIDTH)
+        looks = (columns[None, :] >= low[:, None]) & (columns[None, :] < high[:, None])
+        scores = tl.dot(asks, tl.trans(keys), input_precision=PRECISION) * SCALE
+        shares = tl.where(looks, tl.exp2(scores - log[:, None]), 0.0)
+        of_shares = tl.dot(upper, tl.trans(values), input_precision=PRECISION)
+        if DROPS:
+            kept = _kept(tl.load(seed), head, rows[:, None], columns[None, :], LIMIT)
+            of_shares = tl.where(kept, of_shares / KEEPS, 0.0)
+        of_scores = shares * (of_shares - delta[:, None])
+        total += tl.dot(of_scores.to(keys.dtype), keys, input_precision=PRECISION)
+    _write(query_gradient, query_gradient_stride, head, rows, there, total * NATURAL_SCALE, WIDTH)
+
+
+@triton.jit
+def _backward_keys(  # type: ignore[no-untyped-def]
+    query, key, value, logs, gradient, deltas, key_gradient, value_gradient, key_first, key_last, query_first,
+    query_last, seed, num_queries, num_keys, query_stride, key_stride, key_gradient_stride,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, DROPS: tl.constexpr,
+    PRECISION: tl.constexpr, SCALE: tl.constexpr, LIMIT: tl.constexpr, KEEPS: tl.constexpr, NATURAL_SCALE: tl.constexpr,
+):  # fmt: skip
+    head = tl.program_id(1)
+    columns = tl.program_id(0) * KEYS + tl.arange(0, KEYS)
+    here = columns < num_keys
+    _, _, begin, end = _span(query_first, query_last, columns, here)
+    keys = _rows(key, key_stride, head, columns, here, WIDTH)
+    values = _rows(value, key_stride, head, columns, here, WIDTH)
+    of_keys = tl.zeros([KEYS, WIDTH], tl.float32)
+    of_values = tl.zeros([KEYS, WIDTH], tl.float32)
+    for start in range(begin, end, QUERIES):
+        rows = start + tl.arange(0, QUERIES)
+        there = rows < end
+        low = tl.load(key_first + rows, there, 0)
+        high = tl.load(key_last + rows, there, 0)
+        asks = _rows(query, query_stride, head, rows, there, WIDTH)
+        upper = _rows(gradient, HEADS * WIDTH, head, rows, there, WIDTH)
+        log = tl.load(logs + head * num_queries + rows, there, 1.0e30)
+        delta = tl.load(deltas + head * num_queries + rows, there, 0.0)
+        looks = (columns[:, None] >= low[None, :]) & (columns[:, None] < high[None, :])
+        scores = tl.dot(keys, tl.trans(asks), input_precision=PRECISION) * SCALE
+        shares = tl.where(looks, tl.exp2(scores - log[None, :]), 0.0)
+        of_shares = tl.dot(values, tl.trans(upper), input_precision=PRECISION)
+        dropped = shares
+        if DROPS:
+            kept = _kept(tl.load(seed), head, rows[None, :], columns[:, None], LIMIT)
+            dropped = tl.where(kept, shares / KEEPS, 0.0)
+            of_shares = tl.where(kept, of_shares / KEEPS, 0.0)
+        of_values += tl.dot(dropped.to(upper.dtype), upper, input_precision=PRECISION)
+        of_scores = shares * (of_shares - delta[None, :])
+        of_keys += tl.dot(of_scores.to(asks.dtype), asks, input_precision=PRECISION)
+    _write(key_gradient, key_gradient_stride, head, columns, here, of_keys * NATURAL_SCALE, WIDTH)
+    _write(value_gradient, key_gradient_stride, head, columns, here, of_values, WIDTH)
+
+
+class SpanAttention(torch.autograd.Function):
+    """As trainers.ops.attention.attend."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, parts: torch.Tensor, source: torch.Tensor | None, key_first: torch.Tensor, key_last: torch.Tensor,
+        query_first: torch.Tensor, query_last: torch.Tensor, seed: torch.Tensor, dropout: float,
+    ) -> torch.Tensor:  # fmt: skip
+        parts = parts.contiguous()
+        source = None if source is None else source.contiguous()
+        num, _, heads, width = parts.shape
+        out = torch.empty((num, heads, width), dtype=parts.dtype, device=parts.device)
+        logs = torch.empty((heads, num), dtype=torch.float32, device=parts.device)
+        asks, keys, values = _split(parts, source)
+        _forward[(triton.cdiv(num, BLOCKS["QUERIES"]), heads)](
+            asks, keys, values, out, logs, key_first, key_last, seed, num, asks.stride(0), keys.stride(0),
+            **_options(parts, dropout),
+        )  # fmt: skip
+        spans = (key_first, key_last, query_first, query_last)
+        ctx.save_for_backward(parts, out, logs, seed, *spans, *(() if source is None else (source,)))
+        ctx.dropout = dropout
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+        parts, out, logs, seed, *spans = ctx.saved_tensors
+        source = spans[4] if len(spans) == 5 else None
+        num, _, heads, _ = parts.shape
+        gradient = gradient.contiguous()
+        of_parts, deltas = torch.empty_like(parts), torch.empty_like(logs)
+        of_source = None if source is None else torch.empty_like(source)
+        asks, keys, values = _split(parts, source)
+        of_asks, of_keys, of_values = _split(of_parts, of_source)
+        options = _options(parts, ctx.dropout)
+        _backward_queries[(triton.cdiv(num, BLOCKS["QUERIES"]), heads)](
+            asks, keys, values, out, logs, gradient, deltas, of_asks, *spans[:2], seed, num, asks.stride(0),
+            keys.stride(0), of_asks.stride(0), **options,
+        )  # fmt: skip
+        _backward_keys[(triton.cdiv(len(keys), BLOCKS["KEYS"]), heads)](
+            asks, keys, values, logs, gradient, deltas, of_keys, of_values, *spans[:4], seed, num, len(keys),
+            asks.stride(0), keys.stride(0), of_keys.stride(0), **options,
+        )  # fmt: skip
+        return of_parts, of_source, None, None, None, None, None, None
+
+
+def _split(parts: torch.Tensor, source: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What asks, keys and values, each [tokens, heads, width] of a larger row."""
+    keys = parts[:, 1:] if source is None else source
+    return parts[:, 0], keys[:, 0], keys[:, 1]
+
+
+def _options(parts: torch.Tensor, dropout: float) -> dict[str, Any]:
+    tf32 = torch.backends.cuda.matmul.allow_tf32
+    precision = "ieee" if parts.dtype == torch.float32 and not tf32 else "tf32"
+    heads, width = parts.shape[2:]
+    # Numbers are constants of the kernels: the compiler would pass them as float64.
+    numbers = {
+        "SCALE": width**-0.5 * LOG2_E,
+        "NATURAL_SCALE": width**-0.5,
+        "LIMIT": int(dropout * 2**32),
+        "KEEPS": 1 - dropout,
+    }
+    sizes = {"HEADS": heads, "WIDTH": width, "DROPS": dropout > 0, "PRECISION": precision}
+    return {**sizes, **numbers, **BLOCKS}
