@@ -14,8 +14,7 @@ from tracking.audit import shares
 # Step times are journaled to a tenth of a microsecond: rates computed from them are that coarse.
 EXACT, COARSE = 1e-9, 1e-4
 NUMBER = r"-?[\d,]+(?:\.\d+)?"
-# In this order: n, mean, standard error, olympic mean.
-Moments = tuple[int, float, float | None, float | None]
+Moments = tuple[int, float, float | None, float | None]  # n, mean, standard error, olympic mean
 
 
 @dataclass
@@ -66,8 +65,7 @@ class Observations:
 
 
 def pair_of(key: str, first_name: str, first: Observations, second_name: str, second: Observations) -> PairTest:
-    """Which is the better, by what factor and how surely; what stopped short counts as late as can be for the better
-    and as early as can be for the worse."""
+    """Which is the better, by what factor, how surely; what stopped short is late for the better, else early."""
     largest = max(first.largest, second.largest)
     if more_is_better(key):
         ahead = float(numpy.mean(first.numbers)) >= float(numpy.mean(second.numbers))

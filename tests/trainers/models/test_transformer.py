@@ -46,8 +46,12 @@ def module(**hparams: Any) -> TransformerTranslator:
 
 
 def pair_batch() -> dict[str, Any]:
-    """Rows of one sentence each, with padding."""
-    return next(iter(text().train_loader(128, 1, ALONE)))
+    """Eight rows of one sentence each, of all lengths from 3 on, with padding."""
+    train = text().train
+    source, target = train.lengths()
+    pairs = np.flatnonzero(np.minimum(source, target) > 2)[:8]
+    width, num_targets = (int(source[pairs].max()), int(target[pairs].max())), int(target[pairs].sum())
+    return batch_of(train, dealt(pairs, len(pairs), ALONE, width, num_targets), CPU, 1 / num_targets)
 
 
 def places(batch: dict[str, Any]) -> tuple[torch.Tensor, ...]:

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from trainers.data.types import Batch, Shard
 
-MOST_SHAPES = 64
-STEPS_A_SHAPE = 16  # One process's. The last batch of each shape is filled up, so that a small dataset has few shapes.
+MOST_SHAPES = 64  # The warm-up takes some steps of each.
 
 
 @dataclass(frozen=True)
@@ -46,14 +45,14 @@ def training_cells(corpus: Corpus, pairs: np.ndarray, batch_size: int) -> list[C
     """The shapes of the training batches, longest first; the same for every number of processes."""
     source, target = (lengths[pairs] for lengths in corpus.lengths())
     num_steps = int(np.maximum(source, target).sum()) // batch_size
-    return cells(source, target, max(1, min(MOST_SHAPES, num_steps // STEPS_A_SHAPE)))
+    return cells(source, target, max(1, min(MOST_SHAPES, num_steps)), batch_size)
 
 
 class TrainLoader:
     """One process's share of the training pairs, each of which counts exactly once an epoch over all processes.
 
     Batches are of one cell. One permutation an epoch, the same on every process, is dealt out cell by cell into global
-    batches, which are then shuffled; the last of a cell is filled up with pairs of weight zero.
+    batches, which are then shuffled. A cell's are of one size; its last is filled up with pairs of weight zero.
     """
 
     def __init__(self, corpus: Corpus, pairs: np.ndarray, batch_size: int, seed: int, shard: Shard) -> None:
@@ -64,7 +63,7 @@ class TrainLoader:
         self._cells = training_cells(corpus, pairs, batch_size)
         places = cell_of(source, target, self._cells)
         self._groups = [pairs[places == number] for number in range(len(self._cells))]
-        self._rows = [cell.num_rows(batch_size) for cell in self._cells]
+        self._rows = [cell.num_rows(batch_size, shard.world_size) for cell in self._cells]
         self.epoch = 0
 
     def __len__(self) -> int:

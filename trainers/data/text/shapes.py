@@ -11,35 +11,50 @@ ROWS = 8  # A batch of more rows has a multiple of this, which tensor cores want
 
 @dataclass(frozen=True)
 class Cell:
-    """Pairs whose lengths lie in a rectangle; `source` and `target` are the greatest there, and both are inclusive."""
+    """`pairs` whose lengths lie in a rectangle; `source` and `target` are the greatest there, both are inclusive."""
 
     least_source: int
     source: int
     least_target: int
     target: int
+    pairs: int
 
-    def num_rows(self, batch_size: int) -> int:
-        """Sentences in a batch with room for `batch_size` tokens of either language."""
-        rows = batch_size // max(self.source, self.target)
-        return rows if rows <= ROWS else rows // ROWS * ROWS
+    def num_rows(self, batch_size: int, world_size: int = 1) -> int:
+        """Sentences of a process in a batch with room for `batch_size` tokens of either language; 0 if none fits.
+
+        The cell's pairs are spread evenly over as few batches as hold them, so that none is half empty.
+        """
+        most = batch_size // max(self.source, self.target)
+        most = most if most <= ROWS else most // ROWS * ROWS
+        if most == 0:
+            return 0
+        num_batches = -(-self.pairs // (most * world_size))
+        rows = -(-self.pairs // (num_batches * world_size))
+        return rows if rows <= ROWS else -(-rows // ROWS) * ROWS
+
+    def padded(self, batch_size: int) -> int:
+        """Tokens of both languages in all batches of one process, with padding and what fills the last batch up."""
+        rows = max(1, self.num_rows(batch_size))
+        return -(-self.pairs // rows) * rows * (self.source + self.target)
 
 
-def cells(source: np.ndarray, target: np.ndarray, most: int) -> list[Cell]:
+def cells(source: np.ndarray, target: np.ndarray, most: int, batch_size: int) -> list[Cell]:
     """Up to `most` rectangles that hold all pairs, of lengths int64 [N] each, longest first.
 
-    They begin as one. Again and again the cut that saves most padding is made, through either language's length.
+    They begin as one. Again and again the cut is made, through either language's length, that saves most tokens in
+    batches with room for `batch_size`, until none saves any: a cut has less padding, but may have more to fill up.
     """
     counts = np.zeros((int(source.max()) + 1, int(target.max()) + 1), np.int64)
     np.add.at(counts, (source, target), 1)
-    done = [_shrunk(counts, Cell(0, counts.shape[0] - 1, 0, counts.shape[1] - 1))]
-    cuts = [_best_cut(counts, done[0])]
+    done = [_shrunk(counts, Cell(0, counts.shape[0] - 1, 0, counts.shape[1] - 1, len(source)))]
+    cuts = [_best_cut(counts, done[0], batch_size)]
     while len(done) < most:
         place = max(range(len(done)), key=lambda number: cuts[number][0])
         saved, parts = cuts[place]
         if saved <= 0:
             break
         done[place : place + 1] = parts
-        cuts[place : place + 1] = [_best_cut(counts, part) for part in parts]
+        cuts[place : place + 1] = [_best_cut(counts, part, batch_size) for part in parts]
     return sorted(done, key=lambda cell: -(cell.source + cell.target))
 
 
@@ -59,22 +74,18 @@ def _within(counts: np.ndarray, cell: Cell) -> np.ndarray:
 
 
 def _shrunk(counts: np.ndarray, cell: Cell) -> Cell:
-    """The same pairs in the least rectangle."""
-    rows, columns = np.nonzero(_within(counts, cell))
+    """The same pairs in the least rectangle, and how many they are."""
+    within = _within(counts, cell)
+    rows, columns = np.nonzero(within)
     return Cell(
         cell.least_source + int(rows.min()), cell.least_source + int(rows.max()),
-        cell.least_target + int(columns.min()), cell.least_target + int(columns.max()),
+        cell.least_target + int(columns.min()), cell.least_target + int(columns.max()), int(within.sum()),
     )  # fmt: skip
 
 
-def _padded(counts: np.ndarray, cell: Cell) -> int:
-    """Tokens of both languages that the cell's pairs take with their padding."""
-    return int(_within(counts, cell).sum()) * (cell.source + cell.target)
-
-
-def _best_cut(counts: np.ndarray, cell: Cell) -> tuple[int, list[Cell]]:
+def _best_cut(counts: np.ndarray, cell: Cell, batch_size: int) -> tuple[int, list[Cell]]:
     """How many padded tokens the best cut through a cell saves, and its two parts, each the least rectangle."""
-    whole = _padded(counts, cell)
+    whole = cell.padded(batch_size)
     best: tuple[int, list[Cell]] = (0, [])
     halves = [
         (replace(cell, source=cut), replace(cell, least_source=cut + 1))
@@ -86,6 +97,6 @@ def _best_cut(counts: np.ndarray, cell: Cell) -> tuple[int, list[Cell]]:
     for pair in halves:
         if all(_within(counts, half).any() for half in pair):
             parts = [_shrunk(counts, half) for half in pair]
-            saved = whole - sum(_padded(counts, part) for part in parts)
+            saved = whole - sum(part.padded(batch_size) for part in parts)
             best = max(best, (saved, parts), key=lambda cut: cut[0])
     return best

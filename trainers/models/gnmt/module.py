@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from trainers.data.text import TextData, TextView, numbers, synthetic, wmt
-from trainers.models.gnmt.network import Decoding, Gnmt, Sizes, attend, classified_loss
+from trainers.models.gnmt.network import Decoding, Gnmt, Sizes, classified_loss
 from trainers.models.gnmt.schedule import HalvingSchedule
 from trainers.models.schedule import is_count, require
 from trainers.models.translator import Translator
@@ -69,13 +69,13 @@ class GnmtTranslator(Translator):
         self._mean_lengths = data.viewed(self.view).mean_lengths()
 
     def compile_hot_path(self) -> None:
-        """Compile attention and loss, for all shapes at once; the LSTMs are cuDNN's, at which the compiler breaks.
+        """Compile all but the LSTMs, for all shapes at once.
 
         As CUDA graphs each of many shapes would hold memory of its own, for few kernels beside the LSTMs'.
         """
         raise_recompile_limit(64)  # Where two sizes of a shape happen to be equal, the graph is of such shapes alone.
         self._loss = torch.compile(classified_loss, dynamic=True)
-        self.net.attention.attend = torch.compile(attend, dynamic=True)
+        self.net.compile_between()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(

@@ -3,20 +3,23 @@
 The encoder's first layer reads in both directions. From the third layer on, encoder and decoder add a layer's input to
 its output. Attention (arXiv:1409.0473, normalised as in arXiv:1602.07868) is asked by the decoder's first layer alone,
 and its answer goes into all later ones: so every layer goes over a whole sentence in one call, which cuDNN has.
+
+Between layers tensors are [T, n, width], a token of all sentences behind another, as cuDNN reads and writes them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from trainers.data.text import PAD
-
-State = tuple[torch.Tensor, torch.Tensor]
+from trainers.models.gnmt.lstm import Lstm, State, asked_type
+from trainers.ops.additive_attention import additive_scores
 
 
 @dataclass(frozen=True)
@@ -33,23 +36,51 @@ def attend(
     query: torch.Tensor, key: torch.Tensor, memory: torch.Tensor, there: torch.Tensor, direction: torch.Tensor,
     length: torch.Tensor, bias: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """What is seen, [n, T, width], and what of the source is looked at, [n, T, S], 1 in all.
+    """What is seen, [T, n, width], and what of the source is looked at, [n, T, S], 1 in all.
 
-    `query` is [n, T, width]; `key` and `memory` are [n, S, width], of which `there`, bool [n, S], is real. The scores
+    `query` is [T, n, width]; `key` and `memory` are [S, n, width], of which `there`, bool [n, S], is real. The scores
     are `length` * v . tanh(query + key + `bias`), where v has the `direction`, [width], and length 1.
     """
-    hidden = torch.tanh(query[:, :, None, :] + key[:, None, :, :] + bias)
     vector = length * direction / direction.norm()
-    scores = (hidden * vector).sum(dim=3).float().masked_fill(~there[:, None, :], -torch.inf)
-    looked = scores.softmax(dim=2)
-    return torch.bmm(looked.to(memory.dtype), memory), looked
+    looked = additive_scores(query, key, vector, bias).masked_fill(~there[:, None, :], -torch.inf).softmax(dim=2)
+    seen = torch.bmm(looked.to(memory.dtype), memory.transpose(0, 1))
+    return seen.transpose(0, 1), looked
+
+
+def dropped(x: torch.Tensor, share: float, training: bool, dtype: torch.dtype) -> torch.Tensor:
+    return F.dropout(x.to(dtype), share, training)
+
+
+def joined(x: torch.Tensor, y: torch.Tensor, share: float, training: bool) -> torch.Tensor:
+    return F.dropout(torch.cat((x, y.to(x.dtype)), dim=2), share, training)
+
+
+def added(x: torch.Tensor, y: torch.Tensor, share: float, training: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sum, and what dropout leaves of it."""
+    total = x + y
+    return total, F.dropout(total, share, training)
+
+
+class Reordered(torch.autograd.Function):
+    """Rows x[order], of x [N, width] and an order that is its own inverse: backward it needs no additions."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, order: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        ctx.save_for_backward(order)
+        return x.index_select(0, order)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+        return gradient.index_select(0, ctx.saved_tensors[0]), None
 
 
 def reversed_within(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """Rows [n, S, width] with the first `lengths` [n] of each the other way round; the rest stays in its place."""
-    places = torch.arange(x.shape[1], device=x.device)
-    order = torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)
-    return x.gather(1, order[:, :, None].expand_as(x))
+    """x [S, n, width] with the first `lengths` [n] of each sentence the other way round; the rest stays."""
+    places = torch.arange(len(x), device=x.device)[:, None]
+    order = torch.where(places < lengths, lengths - 1 - places, places)
+    rows = order * x.shape[1] + torch.arange(x.shape[1], device=x.device)
+    reordered: torch.Tensor = Reordered.apply(x.flatten(0, 1), rows.flatten())
+    return reordered.view(x.shape)
 
 
 class Attention(nn.Module):
@@ -76,13 +107,13 @@ class Gnmt(nn.Module):
         width = sizes.width
         self.sizes = sizes
         self.embedding = nn.Embedding(num_tokens, width, padding_idx=PAD)  # both languages'
-        self.forwards, self.backwards = lstm(width, width), lstm(width, width)
-        of_encoder = [lstm(2 * width, width), *(lstm(width, width) for _ in range(sizes.layers - 2))]
+        self.forwards, self.backwards = Lstm(width, width), Lstm(width, width)
+        of_encoder = [Lstm(2 * width, width), *(Lstm(width, width) for _ in range(sizes.layers - 2))]
         self.encoder = nn.ModuleList(of_encoder)
-        self.first, self.attention = lstm(width, width), Attention(width)
-        self.decoder = nn.ModuleList(lstm(2 * width, width) for _ in range(sizes.layers - 1))
+        self.first, self.attention = Lstm(width, width), Attention(width)
+        self.decoder = nn.ModuleList(Lstm(2 * width, width) for _ in range(sizes.layers - 1))
         self.classifier = nn.Linear(width, num_tokens)
-        self.dropout = nn.Dropout(sizes.dropout)
+        self.dropped, self.joined, self.added = dropped, joined, added  # these, or what was compiled of them
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -93,15 +124,29 @@ class Gnmt(nn.Module):
         with torch.no_grad():
             self.embedding.weight[PAD] = 0
 
+    def compile_between(self) -> None:
+        """Compile what lies between the LSTMs, for all shapes at once; it would break at them."""
+        self.attention.attend = torch.compile(attend, dynamic=True)
+        self.dropped = torch.compile(dropped, dynamic=True)
+        self.joined = torch.compile(joined, dynamic=True)
+        self.added = torch.compile(added, dynamic=True)
+
+    def embedded(self, ids: torch.Tensor) -> torch.Tensor:
+        """Ids [n, T] to [T, n, width], of the type that LSTMs are given, behind dropout."""
+        x: torch.Tensor = self.embedding(ids.t())
+        return self.dropped(x, self.sizes.dropout, self.training, asked_type(x) or x.dtype)
+
     def encode(self, source: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Memory [n, S, width], its keys, and where it is real, of ids [n, S]; what lies behind an end changes none."""
+        """Memory [S, n, width], its keys, and where it is real [n, S], of ids [n, S], whose padding changes none."""
         there = source != PAD
         lengths = there.sum(dim=1)
-        x = self.dropout(self.embedding(source))
+        dropout = (self.sizes.dropout, self.training)
+        x = self.embedded(source)
         backwards = reversed_within(self.backwards(reversed_within(x, lengths))[0], lengths)
-        x = self.encoder[0](self.dropout(torch.cat((self.forwards(x)[0], backwards), dim=2)))[0]
+        x = self.encoder[0](self.joined(self.forwards(x)[0], backwards, *dropout))[0]
+        y = self.dropped(x, *dropout, x.dtype)
         for layer in self.encoder[1:]:
-            x = x + layer(self.dropout(x))[0]
+            x, y = self.added(x, layer(y)[0], *dropout)
         return x, self.attention.key(x), there
 
     def decode(
@@ -110,19 +155,19 @@ class Gnmt(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor, list[State]]:  # fmt: skip
         """Of the ids [n * beam, T]: what the classifier is given, what was looked at, and the layers' states behind it.
 
-        With one id each, a sentence's `beam` hypotheses ask its memory, [n, S, width], together.
+        With one id each, a sentence's `beam` hypotheses ask its memory, [S, n, width], together.
         """
         before: Sequence[State | None] = states or [None] * self.sizes.layers
-        x, state = self.first(self.dropout(self.embedding(inputs)), before[0])
-        after = [state]
-        asking = x if len(x) == len(memory) else x.view(len(memory), -1, x.shape[2])
+        x, state = self.first(self.embedded(inputs), before[0])
+        after, num = [state], memory.shape[1]
+        asking = x if x.shape[1] == num else x.view(num, -1, x.shape[2]).transpose(0, 1)
         seen, looked = self.attention(asking, key, memory, there)
-        seen = seen.view(x.shape)
+        seen = seen.transpose(0, 1).reshape(x.shape) if asking is not x else seen
         for number, layer in enumerate(self.decoder, 1):
-            added, state = layer(self.dropout(torch.cat((x, seen.to(x.dtype)), dim=2)), before[number])
-            x = added if number == 1 else x + added
+            y, state = layer(self.joined(x, seen, self.sizes.dropout, self.training), before[number])
+            x = y if number == 1 else x + y
             after.append(state)
-        return x, looked, after
+        return x.transpose(0, 1), looked, after
 
     def forward(self, source: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
         """What the classifier is given, [n, T, width]."""
@@ -130,17 +175,13 @@ class Gnmt(nn.Module):
         return x
 
 
-def lstm(inputs: int, width: int) -> nn.LSTM:
-    return nn.LSTM(inputs, width, batch_first=True)
-
-
 def classified_loss(
     classifier: nn.Linear, x: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor, label_smoothing: float
 ) -> torch.Tensor:
     """The weighted sum of the smoothed cross entropies of labels [n, T], a scalar."""
-    logits = classifier(x).flatten(0, 1).float()
-    losses = F.cross_entropy(logits, labels.flatten(), reduction="none", label_smoothing=label_smoothing)
-    return (losses * weights.flatten()).sum()
+    logits = classifier(x.transpose(0, 1).flatten(0, 1)).float()  # in memory a token of all is behind another
+    losses = F.cross_entropy(logits, labels.t().flatten(), reduction="none", label_smoothing=label_smoothing)
+    return (losses * weights.t().flatten()).sum()
 
 
 class Decoding:

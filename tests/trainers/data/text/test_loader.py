@@ -135,7 +135,7 @@ def test_a_batch_smaller_than_the_longest_sentence_is_refused() -> None:
 def test_little_of_a_batch_is_padding_with_the_lengths_of_wmt() -> None:
     source, target = lengths(50_000)
     assert 27 < target.mean() < 29.5
-    among = cells(source, target, 64)
+    among = cells(source, target, 64, 13824)
     places = cell_of(source, target, among)
     widths = np.array([(cell.source, cell.target) for cell in among])[places]
     assert (source <= widths[:, 0]).all()
