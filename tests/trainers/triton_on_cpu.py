@@ -34,6 +34,16 @@ class Problems(NamedTuple):
     valid: torch.Tensor
 
 
+class Scored(NamedTuple):
+    """Arguments of trainers.ops.additive_attention.additive_scores, and a gradient of what it returns."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    vector: torch.Tensor
+    bias: torch.Tensor
+    gradient: torch.Tensor
+
+
 class Regions(NamedTuple):
     """Arguments of trainers.ops.roi_align.roi_align, and a gradient of what it returns."""
 
@@ -126,6 +136,13 @@ def regions(num_channels: int = 5, copies: int = 1, seed: int = 28) -> Regions:
     return Regions(features, torch.cat((corner, corner + size), dim=1)[order], order % 2, number % 4 != 1, gradient)
 
 
+def scored(num_queries: int = 5, num_keys: int = 19, rows: int = 3, width: int = 70) -> Scored:
+    """Sizes that fill no block of the kernels."""
+    generator = torch.Generator().manual_seed(5)
+    sizes = ((num_queries, rows, width), (num_keys, rows, width), (width,), (width,), (rows, num_queries, num_keys))
+    return Scored(*(torch.randn(size, generator=generator) for size in sizes))
+
+
 def cuts() -> tuple[Decoded, torch.Tensor, torch.Tensor, torch.Tensor, tuple[int, int]]:
     """Arguments of trainers.data.crop.crop_resize: noise of several sizes, both layouts, some flipped."""
     from trainers.data.jpeg.reader import Decoded
@@ -161,7 +178,7 @@ def results() -> dict[str, torch.Tensor]:
 def compute() -> dict[str, torch.Tensor]:
     sys.modules["torchvision"] = types.ModuleType("torchvision")  # takes 7 s to import, and is not called here
     from trainers.data import crop_triton
-    from trainers.ops import nms_triton
+    from trainers.ops import additive_attention_triton, nms_triton
     from trainers.ops.roi_align import pyramid_level
     from trainers.ops.roi_align_triton import RoiAlign
 
@@ -177,6 +194,10 @@ def compute() -> dict[str, torch.Tensor]:
         seen[f"attention_{kind}"], of_inputs = attend_to(attended(kind), torch.device("cpu"))
         seen |= {f"attention_{kind}_gradient{number}": gradient for number, gradient in enumerate(of_inputs)}
     seen |= dropped()
+    *tensors, of_scores = scored()
+    gradients["scores"] = additive_attention_triton.scores(*tensors)
+    names = [f"scores_{name}" for name in Scored._fields]
+    gradients |= dict(zip(names, additive_attention_triton.gradients(of_scores, *tensors), strict=False))
     return {**seen, "keep": nms_triton.keep(*problems(), IOU), "pooled": pooled.detach(), "cut": cut, **gradients}
 
 

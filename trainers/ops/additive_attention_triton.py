@@ -108,7 +108,7 @@ def gradients(
     sums = torch.zeros(2, num_blocks, query.shape[2], dtype=torch.float32, device=query.device)
     of_query = _of_one_side(False, query, key, vector, bias, gradient, sums)
     of_key = _of_one_side(True, key, query, vector, bias, gradient, sums)
-    of_vector, of_bias = sums.sum(dim=1)
+    of_vector, of_bias = sums[0].sum(dim=0), sums[1].sum(dim=0)  # An operator's results may not share memory.
     return of_query, of_key, of_vector.to(vector.dtype), of_bias.to(bias.dtype)
 
 

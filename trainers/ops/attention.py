@@ -7,6 +7,7 @@ lengths, and not with the row's.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -62,10 +63,61 @@ def attend(parts: torch.Tensor, source: torch.Tensor | None, where: Spans, dropo
         source: keys and values, [keys, 2, heads, width], where `parts` has none
         dropout: the share of the looks that are dropped, at random from the default generator
     """
+    seed = torch.randint(2**31 - 1, (1,), device=parts.device, dtype=torch.int64)
+    tensors = (where.key_first, where.key_last, where.query_first, where.query_last)
+    seen: torch.Tensor = _attend(parts, source, *tensors, seed, dropout)[0]
+    return seen
+
+
+# Operators of PyTorch to the compiler, which moves views and buffers about where it sees the kernels themselves.
+@torch.library.custom_op("timetrial::span_attention", mutates_args=())
+def _attend(
+    parts: torch.Tensor, source: torch.Tensor | None, key_first: torch.Tensor, key_last: torch.Tensor,
+    query_first: torch.Tensor, query_last: torch.Tensor, seed: torch.Tensor, dropout: float,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     from trainers.ops import attention_triton
 
-    seed = torch.randint(2**31 - 1, (1,), device=parts.device, dtype=torch.int64) if dropout else where.key_first
-    seen: torch.Tensor = attention_triton.SpanAttention.apply(
-        parts, source, where.key_first, where.key_last, where.query_first, where.query_last, seed, dropout
+    spans = (key_first, key_last, query_first, query_last)
+    given = None if source is None else source.contiguous()
+    return attention_triton.forward(parts.contiguous(), given, spans, seed, dropout)
+
+
+@torch.library.custom_op("timetrial::span_attention_backward", mutates_args=())
+def _gradients(
+    gradient: torch.Tensor, parts: torch.Tensor, source: torch.Tensor | None, out: torch.Tensor, logs: torch.Tensor,
+    key_first: torch.Tensor, key_last: torch.Tensor, query_first: torch.Tensor, query_last: torch.Tensor,
+    seed: torch.Tensor, dropout: float,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    from trainers.ops import attention_triton
+
+    spans = (key_first, key_last, query_first, query_last)
+    given = None if source is None else source.contiguous()
+    return attention_triton.backward(
+        gradient.contiguous(), parts.contiguous(), given, out.contiguous(), logs.contiguous(), spans, seed, dropout
     )
-    return seen
+
+
+@_attend.register_fake
+def _(parts: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    num, _number, heads, width = parts.shape
+    return parts.new_empty(num, heads, width), parts.new_empty(heads, num, dtype=torch.float32)
+
+
+@_gradients.register_fake
+def _(_: Any, parts: torch.Tensor, source: torch.Tensor | None, *__: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return parts.new_empty(parts.shape), parts.new_empty(0 if source is None else source.shape)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    *tensors, dropout = inputs
+    ctx.save_for_backward(*tensors, *output)
+    ctx.dropout = dropout
+
+
+def _backward(ctx: Any, gradient: torch.Tensor, _: Any) -> tuple[torch.Tensor | None, ...]:
+    parts, source, *spans, seed, out, logs = ctx.saved_tensors
+    of_parts, of_source = _gradients(gradient, parts, source, out, logs, *spans, seed, ctx.dropout)
+    return of_parts, None if source is None else of_source, None, None, None, None, None, None
+
+
+_attend.register_autograd(_backward, setup_context=_keep)

@@ -6,6 +6,7 @@ pair's numbers, so that it is not kept.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ import triton
 import triton.language as tl
 
 LOG2_E = 1.4426950408889634
-BLOCKS = {"QUERIES": 64, "KEYS": 32, "num_warps": 4}
+QUERIES, KEYS = 64, 32  # of a block; on an H100 the quickest of 16 to 128 of either
 
 
 @triton.jit
@@ -163,49 +164,44 @@ def _backward_keys(  # type: ignore[no-untyped-def]
     _write(value_gradient, key_gradient_stride, head, columns, here, of_values, WIDTH)
 
 
-class SpanAttention(torch.autograd.Function):
-    """As trainers.ops.attention.attend."""
+def forward(
+    parts: torch.Tensor, source: torch.Tensor | None, spans: Sequence[torch.Tensor], seed: torch.Tensor, dropout: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What is seen, as trainers.ops.attention.attend has it, and logarithms that `backward` is given, [heads, queries].
 
-    @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any, parts: torch.Tensor, source: torch.Tensor | None, key_first: torch.Tensor, key_last: torch.Tensor,
-        query_first: torch.Tensor, query_last: torch.Tensor, seed: torch.Tensor, dropout: float,
-    ) -> torch.Tensor:  # fmt: skip
-        parts = parts.contiguous()
-        source = None if source is None else source.contiguous()
-        num, _, heads, width = parts.shape
-        out = torch.empty((num, heads, width), dtype=parts.dtype, device=parts.device)
-        logs = torch.empty((heads, num), dtype=torch.float32, device=parts.device)
-        asks, keys, values = _split(parts, source)
-        _forward[(triton.cdiv(num, BLOCKS["QUERIES"]), heads)](
-            asks, keys, values, out, logs, key_first, key_last, seed, num, asks.stride(0), keys.stride(0),
-            **_options(parts, dropout),
-        )  # fmt: skip
-        spans = (key_first, key_last, query_first, query_last)
-        ctx.save_for_backward(parts, out, logs, seed, *spans, *(() if source is None else (source,)))
-        ctx.dropout = dropout
-        return out
+    `spans` are the tensors of trainers.ops.attention.Spans, `seed` is int64 [1]. `parts` and `source` are contiguous.
+    """
+    num, _, heads, width = parts.shape
+    out = torch.empty((num, heads, width), dtype=parts.dtype, device=parts.device)
+    logs = torch.empty((heads, num), dtype=torch.float32, device=parts.device)
+    asks, keys, values = _split(parts, source)
+    _forward[(triton.cdiv(num, QUERIES), heads)](
+        asks, keys, values, out, logs, *spans[:2], seed, num, asks.stride(0), keys.stride(0),
+        **_options(parts, dropout), num_warps=4,
+    )  # fmt: skip
+    return out, logs
 
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
-        parts, out, logs, seed, *spans = ctx.saved_tensors
-        source = spans[4] if len(spans) == 5 else None
-        num, _, heads, _ = parts.shape
-        gradient = gradient.contiguous()
-        of_parts, deltas = torch.empty_like(parts), torch.empty_like(logs)
-        of_source = None if source is None else torch.empty_like(source)
-        asks, keys, values = _split(parts, source)
-        of_asks, of_keys, of_values = _split(of_parts, of_source)
-        options = _options(parts, ctx.dropout)
-        _backward_queries[(triton.cdiv(num, BLOCKS["QUERIES"]), heads)](
-            asks, keys, values, out, logs, gradient, deltas, of_asks, *spans[:2], seed, num, asks.stride(0),
-            keys.stride(0), of_asks.stride(0), **options,
-        )  # fmt: skip
-        _backward_keys[(triton.cdiv(len(keys), BLOCKS["KEYS"]), heads)](
-            asks, keys, values, logs, gradient, deltas, of_keys, of_values, *spans[:4], seed, num, len(keys),
-            asks.stride(0), keys.stride(0), of_keys.stride(0), **options,
-        )  # fmt: skip
-        return of_parts, of_source, None, None, None, None, None, None
+
+def backward(
+    gradient: torch.Tensor, parts: torch.Tensor, source: torch.Tensor | None, out: torch.Tensor, logs: torch.Tensor,
+    spans: Sequence[torch.Tensor], seed: torch.Tensor, dropout: float,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """The gradients of `parts` and `source`; of a source that is none, an empty tensor."""
+    num, _, heads, _ = parts.shape
+    of_parts, deltas = torch.empty_like(parts), torch.empty_like(logs)
+    of_source = None if source is None else torch.empty_like(source)
+    asks, keys, values = _split(parts, source)
+    of_asks, of_keys, of_values = _split(of_parts, of_source)
+    options = _options(parts, dropout)
+    _backward_queries[(triton.cdiv(num, QUERIES), heads)](
+        asks, keys, values, out, logs, gradient, deltas, of_asks, *spans[:2], seed, num, asks.stride(0),
+        keys.stride(0), of_asks.stride(0), **options, num_warps=4,
+    )  # fmt: skip
+    _backward_keys[(triton.cdiv(len(keys), KEYS), heads)](
+        asks, keys, values, logs, gradient, deltas, of_keys, of_values, *spans, seed, num, len(keys),
+        asks.stride(0), keys.stride(0), of_keys.stride(0), **options, num_warps=2,
+    )  # fmt: skip
+    return of_parts, parts.new_empty(0) if of_source is None else of_source
 
 
 def _split(parts: torch.Tensor, source: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -218,12 +214,8 @@ def _options(parts: torch.Tensor, dropout: float) -> dict[str, Any]:
     tf32 = torch.backends.cuda.matmul.allow_tf32
     precision = "ieee" if parts.dtype == torch.float32 and not tf32 else "tf32"
     heads, width = parts.shape[2:]
-    # Numbers are constants of the kernels: the compiler would pass them as float64.
-    numbers = {
-        "SCALE": width**-0.5 * LOG2_E,
-        "NATURAL_SCALE": width**-0.5,
-        "LIMIT": int(dropout * 2**32),
+    return {
+        "HEADS": heads, "WIDTH": width, "QUERIES": QUERIES, "KEYS": KEYS, "DROPS": dropout > 0, "PRECISION": precision,
+        "SCALE": width**-0.5 * LOG2_E, "NATURAL_SCALE": width**-0.5, "LIMIT": int(dropout * 2**32),
         "KEEPS": 1 - dropout,
-    }
-    sizes = {"HEADS": heads, "WIDTH": width, "DROPS": dropout > 0, "PRECISION": precision}
-    return {**sizes, **numbers, **BLOCKS}
+    }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,8 @@ from tests.trainers.data.text.files import random_corpus
 from tests.trainers.processes import ALONE, CPU
 from trainers.data.text import BEGIN, END, PAD, TextView
 from trainers.data.text.data import Held, TextData
+from trainers.data.text.loader import batch as batch_of
+from trainers.data.text.loader import dealt
 from trainers.data.text.vocabulary import Numbered
 from trainers.models.transformer import TransformerTranslator
 from trainers.models.transformer.module import RootSchedule, forward_flops, training_loss

@@ -14,6 +14,7 @@ from tests.trainers.data.text.files import corpus, random_corpus
 from tests.trainers.processes import ALONE, CPU
 from trainers.data.text import BEGIN, END, PAD, TextView
 from trainers.data.text.data import Held, TextData
+from trainers.data.text.loader import TrainLoader
 from trainers.data.text.shapes import cell_of, cells
 from trainers.data.text.synthetic import lengths, synthetic
 from trainers.data.text.vocabulary import Numbered
@@ -144,6 +145,19 @@ def test_little_of_a_batch_is_padding_with_the_lengths_of_wmt() -> None:
     packed = synthetic(20_000).viewed(TextView(256, pack_length=256)).train_loader(13824, 1, ALONE)
     room = len(packed) * sum(packed.width) * packed.num_rows  # type: ignore[union-attr]
     assert (sum(lengths(20_000)[0]) + sum(lengths(20_000)[1])) > 0.85 * room
+
+
+@pytest.mark.parametrize("batch_size", [8192, 98304])
+def test_little_is_padding_or_fills_a_batch_up_also_where_batches_are_few(batch_size: int) -> None:
+    text = synthetic(200_000).viewed(TextView(50))
+    for world_size in (1, 2):
+        loader = text.train_loader(batch_size, 1, Shard(0, world_size, CPU))
+        assert isinstance(loader, TrainLoader)
+        steps = list(loader.steps(0))
+        room = world_size * sum(len(step.pairs) * sum(step.width) for step in steps)
+        real = sum(int(lengths[text.pairs].sum()) for lengths in text.train.lengths())
+        assert real > 0.92 * room or (real > 0.91 * room and world_size > 1)
+        assert max(len(step.pairs) * max(step.width) for step in steps) <= batch_size
 
 
 def test_generated_text_has_no_evaluation_and_no_size_below_one() -> None:
