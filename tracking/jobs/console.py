@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -156,8 +157,8 @@ def run_table(name: str, folder: Path, result: Result) -> Table:
     for row in run_rows(result):
         table.add_row(*row)
     if (folder / run_folder.MODEL).exists():
-        table.add_row("weights", str(folder / run_folder.MODEL))
-    table.add_row("run folder", str(folder))
+        table.add_row("weights", os.path.relpath(folder / run_folder.MODEL))
+    table.add_row("run folder", os.path.relpath(folder))
     return table
 
 
