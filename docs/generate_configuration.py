@@ -43,7 +43,7 @@ A key that is not here is refused, and so is a value of another type.
 - `model`, `dataset`, `precision`, `stack`, `instance` and `cluster` are *groups*: `precision=bf16` chooses the file
   `conf/precision/bf16.yaml`, and `precision.tf32=true` then changes one key of it.
 - *Required* means that the group's YAML file has to give it.
-- A recipe is what a model does otherwise on a dataset. `recipe=NAME` takes another one.
+- A recipe is what a model does otherwise on a dataset. It is taken by itself; `recipe=NAME` takes another one.
 - `launch.py --cfg job` prints the composed configuration and runs nothing.
 - `--config-dir FOLDER` adds [YAML files of your own](adding-a-workload.md).
 """
