@@ -65,6 +65,8 @@ class RunProgress:
     def update(self, record: Record) -> None:
         if record.kind == "metrics" and "system/cpu_utilization_percentage" not in record.values:
             self._seen |= record.values
+        if words := differing(record):
+            self._console.print(f"{self._name}: {words}", soft_wrap=True)
         if record.kind != "event":
             return
         self._phase = PHASES.get(str(record.key), self._phase)
@@ -134,6 +136,13 @@ class RunProgress:
         target = f" of {text(self._targets[name])}" if name in self._targets else ""
         earlier = name in self._targets and self._best.get(name, self._seen[key]) != self._seen[key]
         return f"{name} {{:.4g}}{target}" + (f" (best {self._best[name]:.4g})" if earlier else "")
+
+
+def differing(record: Record) -> str:
+    """What a record says of nodes of one run that are not alike; empty for any other."""
+    if record.kind != "tags" or "env.differs" not in record.values:
+        return ""
+    return f"its nodes {record.values['env.nodes']} differ in {record.values['env.differs']}"
 
 
 def job_line(name: str, outcome: str, num_left: int, mean_sec: float) -> str:

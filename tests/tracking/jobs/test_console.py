@@ -93,3 +93,16 @@ def test_the_folder_of_a_run_is_shown_from_where_the_user_is(monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     table = run_table("a", tmp_path / "runs" / "a", Result(status="finished"))
     assert list(table.columns[1].cells)[-1] == "runs/a"
+
+
+def test_nodes_that_are_not_alike_are_told_before_they_train() -> None:
+    def tags(**values: str) -> Record:
+        return Record("tags", 0, 0.0, values={key.replace("_", "."): value for key, value in values.items()})
+
+    printed = io.StringIO()
+    with RunProgress(Console(file=printed, width=200), "a-run") as progress:
+        progress.update(tags(env_nodes="a,b"))
+        assert not printed.getvalue()
+        progress.update(tags(env_nodes="a,b", env_differs="env.driver"))
+        progress.update(START)
+    assert printed.getvalue().splitlines() == ["a-run: its nodes a,b differ in env.driver"]
