@@ -71,7 +71,7 @@ def test_two_nodes_train_as_one_of_as_many_processes(two: Launched, tmp_path: Pa
     assert losses(two) == pytest.approx(losses(single), rel=1e-5)
     for key in ("world_size", "best/accuracy"):
         assert two.result["metrics"].get(key) == pytest.approx(single.result["metrics"].get(key)), key
-    assert samples(two) == samples(single)
+    assert samples(two) == samples(single) != []
 
 
 def test_every_row_of_every_node_is_in_one_run_of_mlflow(two: Launched) -> None:

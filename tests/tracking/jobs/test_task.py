@@ -44,7 +44,7 @@ def test_less_than_was_asked_ends_the_run_with_both_numbers(given: dict[str, str
 
 
 def test_who_was_not_started_by_srun_is_told_so() -> None:
-    with pytest.raises(ConfigError, match="SLURM_PROCID.*srun sets it"):
+    with pytest.raises(ConfigError, match=r"SLURM_PROCID.*srun sets it"):
         SlurmTask.read({name: value for name, value in OF_SRUN.items() if name != "SLURM_PROCID"})
 
 
