@@ -41,18 +41,24 @@ QUERY_CREDENTIAL = re.compile(r"user|pass|token", re.IGNORECASE)  # a URI's quer
 
 def redact(text: str, environ: Mapping[str, str] = os.environ) -> str:
     """The text with *** in place of every secret."""
-    values = any_of(known(environ))
-    text = values.sub(REDACTED, text) if values else text
-    return hide(text)
+    return _without(text, any_of(known(environ)))
 
 
 def redacted(value: Any) -> Any:
     """A plain value, of dicts, lists and strings, with all of its strings redacted."""
+    return _redacted(value, any_of(known()))
+
+
+def _redacted(value: Any, values: re.Pattern[str] | None) -> Any:
     if isinstance(value, str):
-        return redact(value)
+        return _without(value, values)
     if isinstance(value, dict):
-        return {redacted(key): redacted(inner) for key, inner in value.items()}
-    return [redacted(inner) for inner in value] if isinstance(value, list | tuple) else value
+        return {_redacted(key, values): _redacted(inner, values) for key, inner in value.items()}
+    return [_redacted(inner, values) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def _without(text: str, values: re.Pattern[str] | None) -> str:
+    return hide(values.sub(REDACTED, text) if values else text)
 
 
 def is_credential(key: str) -> bool:

@@ -30,22 +30,22 @@ GROUPS = (
     "study",
 )  # those with YAML files to choose from
 
+# Keys of those that a reader looks up in the file itself.
+IN_THE_FILE = ("name", "defaults", "workload", "requirements", "exclude_newer", "source")
+
 HEADER = """\
 <!-- Written by `python -m docs.generate_configuration` from conf/schema.py; change it there. -->
 # Configuration
 
-Every option of `launch.py`. Give it on the command line as `key=value`; `-m` and commas make a sweep
-([sweeps](sweeps.md)). A key that is not here is refused, and so is a value of another type.
+Every option of `launch.py`. Give it on the command line as `key=value`; `-m` and commas make a [sweep](sweeps.md).
+A key that is not here is refused, and so is a value of another type.
 
 - `model`, `dataset`, `precision`, `stack`, `instance` and `cluster` are *groups*: `precision=bf16` chooses the file
   `conf/precision/bf16.yaml`, and `precision.tf32=true` then changes one key of it.
 - *Required* means that the group's YAML file has to give it.
-- What a model does otherwise on a dataset is in `conf/recipe/<model>_<dataset>.yaml`, which is taken where it is there;
-  the command line overrides it. `recipe=<model>_<dataset>` takes another one.
-- `launch.py --cfg job` prints the composed configuration and runs nothing; `dry_run=true` also checks it and prints the
-  commands.
-- `--config-dir FOLDER` adds a folder of your own YAML files to choose from ([your own
-  workload](adding-a-workload.md)).
+- A recipe is what a model does otherwise on a dataset. It is taken by itself; `recipe=NAME` takes another one.
+- `launch.py --cfg job` prints the composed configuration and runs nothing.
+- `--config-dir FOLDER` adds [YAML files of your own](adding-a-workload.md).
 """
 
 
@@ -118,11 +118,11 @@ def choices(group: str) -> str:
     for path in sorted((ROOT / "conf" / group).glob("*.yaml")):
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
         sets = [
-            f"`{key}`" if isinstance(value, dict) else f"`{key}: {plain(value)}`"
+            f"`{key}: {plain(value)}`"
             for key, value in content.items()
-            if key not in ("name", "defaults")
+            if key not in IN_THE_FILE and not isinstance(value, dict)
         ]
-        lines.append(row(f"{group}={path.stem}", path, chosen_along(content) + sets))
+        lines.append(row(f"{group}={path.stem}", path, [", ".join(chosen_along(content) + sets)]))
     return "\n".join(lines) + "\n"
 
 
@@ -130,24 +130,13 @@ def recipes() -> str:
     """What models do otherwise on some datasets, after both of which the file is named, or where it is asked for."""
     datasets = [path.stem for path in (ROOT / "conf" / "dataset").glob("*.yaml")]
     models = [path.stem for path in (ROOT / "conf" / "model").glob("*.yaml")]
-    lines = ["| with | the model sets | meaning |", "|---|---|---|"]
+    lines = ["| recipe | meaning |", "|---|---|"]
     for path in sorted((ROOT / "conf" / "recipe").glob("*.yaml")):
         model = max((name for name in models if path.stem.startswith(f"{name}_")), key=len)
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        sets = [f"`{key}: {plain(value)}`" for key, value in leaves(content)]
         dataset = path.stem.removeprefix(f"{model}_")
         other = f"dataset={dataset}" if dataset in datasets else f"recipe={path.stem}"
-        lines.append(row(f"model={model} {other}", path, sets))
+        lines.append(row(f"model={model} {other}", path, []))
     return "\n".join(lines) + "\n"
-
-
-def leaves(content: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and values."""
-    for key, value in content.items():
-        if isinstance(value, dict):
-            yield from leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def chosen_along(content: dict[str, Any]) -> list[str]:
@@ -157,14 +146,14 @@ def chosen_along(content: dict[str, Any]) -> list[str]:
     return [f"`{match[1]}={value}` where none is given" for match, value in chosen if match]
 
 
-def row(choice: str, path: Path, sets: list[str]) -> str:
-    """A line of a table of files; its meaning is the comment at the file's head, less what only Hydra reads."""
+def row(choice: str, path: Path, cells: list[str]) -> str:
+    """A line of a table of files; its last cell is the comment at the file's head, less what only Hydra reads."""
     head = re.match(r"(#[^\n]*\n)*", path.read_text(encoding="utf-8"))
     said = [line.lstrip("# ") for line in head[0].splitlines()] if head else []
     meaning = " ".join(line for line in said if not line.startswith("@package"))
     meaning = re.sub(r"[<*]", r"\\\g<0>", meaning)  # Markdown would take them for its own.
     link = f"[`{choice}`](../{path.relative_to(ROOT).as_posix()})"
-    return f"| {link} | {escape(', '.join(sets))} | {escape(meaning)} |"
+    return f"| {' | '.join([link, *map(escape, [*cells, meaning])])} |"
 
 
 def escape(cell: str) -> str:

@@ -1,4 +1,4 @@
-"""Takes the pictures of docs/mlflow_ui.md: python -m docs.mlflow_screenshots --runs-dir runs --sweep maskrcnn.
+"""Takes the pictures of docs/mlflow_ui.md: python -m docs.mlflow_screenshots --runs-dir runs --sweep vgg.
 
 A copy of the runs goes, with a report of each sweep, to an MLflow server that is started for it, and its pages are seen
 with Chromium. The tests open the same pages by the same functions, and look at what is there.
@@ -101,8 +101,9 @@ def take(page: Page, path: Path, height: int) -> None:
 
 
 def write(picture: Image.Image, path: Path) -> None:
-    """Write a picture in few colors."""
-    picture.convert("RGB").quantize(COLORS, dither=Image.Dither.NONE).save(path, optimize=True)
+    """Write a picture in few colors, of which the rare ones, those of thin lines, are kept."""
+    few = picture.convert("RGB").quantize(COLORS, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
+    few.save(path, optimize=True)
 
 
 def main() -> None:

@@ -48,7 +48,7 @@ class Accounting:
         self.config = (
             "AccountingStorageType=accounting_storage/slurmdbd\n"
             f"AccountingStorageHost=127.0.0.1\nAccountingStoragePort={port}\n"
-            f"AccountingStoragePass={folder}/munge.sock\n"
+            f"AccountingStoragePass={folder}/munge.sock\nAccountingStorageEnforce=associations,qos\n"
         )
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""How a job has ended that Slurm's controller has forgotten: sacct says it where there is accounting."""
+"""Slurm with accounting: sacct says how a job has ended that the controller has forgotten, and accounts have names."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from conf.launch_options import ClusterConfig
+from conf.schema import ConfigError
 from tests import slurm_accounting, slurm_cluster
 from tests.slurm_cluster import Cluster, Unavailable
 from tests.tracking.folders import wait_for
 from tests.tracking.studied import config, make_run, make_sweep
 from tracking.jobs.cluster import endings, slurm, ticket
+from tracking.jobs.cluster.queue import BatchQueue
 from tracking.jobs.cluster.ticket import Ticket
 from tracking.jobs.sync import sync
 from tracking.run import Failure, run_folder
@@ -36,6 +39,10 @@ def test_a_forgotten_job_is_ended_by_sacct_and_without_it_nobody_knows(
     try:
         with Cluster(accounting=True) as cluster:
             monkeypatch.setenv("SLURM_CONF", cluster.env["SLURM_CONF"])
+            for option, words in (("account", "Invalid account"), ("qos", "Invalid qos")):
+                given = ClusterConfig(kind="slurm", exclusive=False, **{option: "nobody"})
+                with pytest.raises(ConfigError, match=f"Slurm refuses such a job: .*{words}"):
+                    BatchQueue(10).check([config(gpus=0, cluster=given)])
             options = ["--parsable", "--output=/dev/null", f"--chdir={tmp_path}"]
             cancelled, failed = (
                 slurm.run(["sbatch", *options, f"--wrap={command}"]).strip() for command in ("sleep 1000", "exit 3")

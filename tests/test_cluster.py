@@ -98,6 +98,10 @@ def test_an_allocation_is_used_at_once_and_what_it_has_not_is_refused(cluster: C
     [
         (["cluster.partition=nowhere"], "invalid partition"),
         (["nodes=3"], "cluster=slurm: Slurm refuses such a job"),
+        (["cluster.constraint=nowhere"], "Invalid feature specification"),
+        (["cluster.mem=999T"], "Requested node configuration is not available"),
+        (["cluster.cpus_per_node=99"], "Requested node configuration is not available"),
+        (["gpus=2", 'cluster.gpus_option="--gres=gpu:{gpus}"'], "Invalid generic resource"),
         (["gpus=auto"], "gpus=auto"),
         (["nodes=2", "rendezvous=10.0.0.1:29500"], "rendezvous=10.0.0.1:29500"),
         (["cluster=here"], "cluster=here: this is no allocation"),

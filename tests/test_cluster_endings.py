@@ -48,6 +48,25 @@ def test_a_requeued_job_goes_on_in_the_same_run_and_a_cancelled_one_says_so(clus
     assert (seen["resumed"], seen["failure"]) == ("1", "cancelled")
 
 
+def test_a_sweep_goes_on_without_a_job_that_was_cancelled_and_its_table_says_which(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    asked = [word for word in ENDLESS if not word.startswith("max_epochs=")]
+    process = start(tmp_path, "-m", *asked, "max_epochs=100000,1", "cluster.jobs_at_once=1", **cluster.env)
+    trains(tmp_path, process)
+    [folder] = [path.parent for path in tmp_path.glob("runs/*/*/cluster.json")]
+    cluster.ask("scancel", json.loads((folder / "cluster.json").read_text())["job_id"])
+    run = collect(process, tmp_path)
+    assert run.code == 1, run.output
+    failures = {
+        path.parent: json.loads(path.read_text()).get("failure") for path in tmp_path.glob("runs/*/*/result.json")
+    }
+    assert failures.pop(folder)["kind"] == "cancelled"
+    assert list(failures.values()) == [None]
+    assert "it was cancelled; 1 of 2 left" in run.output
+    assert "failed: cancelled" in run.output
+
+
 def test_a_job_that_makes_room_goes_on_and_one_that_may_not_was_preempted(cluster: Cluster, tmp_path: Path) -> None:
     process = start(tmp_path, *ENDLESS, "cluster.max_requeues=1", "cluster.partition=all", **cluster.env)
     trains(tmp_path, process)

@@ -44,6 +44,7 @@ WITH_MLFLOW = {
     "tracking/server/answer_check.py",
     "tracking/mirror/comparison.py",
     "tracking/server/database.py",
+    "tracking/server/empty_database.py",
     "tracking/mirror/description.py",
     "tracking/mirror/row_uploads.py",
     "tracking/mirror/mirror.py",

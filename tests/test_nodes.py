@@ -55,9 +55,9 @@ def samples(launched: Launched) -> list[int]:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    """Two nodes of one process each; the second has to end well, too."""
+    """Two nodes of two processes each; the second has to end well, too."""
     cwd = tmp_path_factory.mktemp("two")
-    first, second = start_nodes(cwd, *SHORT)
+    first, second = start_nodes(cwd, *SHORT, "cpu_processes=2")
     ended = collect(second, cwd)
     assert ended.code == 0, ended.output
     return collect(first, cwd)
@@ -65,13 +65,13 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Launched:
 
 def test_two_nodes_train_as_one_of_as_many_processes(two: Launched, tmp_path: Path) -> None:
     assert two.code == 0, two.output
-    single = launch(tmp_path, *SHORT, "cpu_processes=2")
+    single = launch(tmp_path, *SHORT, "cpu_processes=4")
     assert single.code == 0, single.output
     assert losses(two)
-    assert losses(two) == pytest.approx(losses(single), rel=1e-4)
+    assert losses(two) == pytest.approx(losses(single), rel=1e-5)
     for key in ("world_size", "best/accuracy"):
         assert two.result["metrics"].get(key) == pytest.approx(single.result["metrics"].get(key)), key
-    assert samples(two) == samples(single)
+    assert samples(two) == samples(single) != []
 
 
 def test_every_row_of_every_node_is_in_one_run_of_mlflow(two: Launched) -> None:

@@ -114,6 +114,18 @@ def reference(ours: MaskRcnn, hparams: dict[str, Any], num_classes: int) -> Mask
     return net
 
 
+def load(pictures: Pictures, batch_size: int, shuffle: bool) -> torch.utils.data.DataLoader[Sample]:
+    """Batches as torchvision's detection models take them: a tuple of images, and one of their objects."""
+    num_workers = len(os.sched_getaffinity(0))  # the cores that are this process's
+    return torch.utils.data.DataLoader(
+        pictures,
+        batch_size,
+        shuffle,
+        num_workers=num_workers,
+        collate_fn=lambda samples: tuple(zip(*samples, strict=True)),
+    )
+
+
 def train_epoch(
     net: MaskRCNN, loader: Any, optimizer: torch.optim.Optimizer, ours: MaskRcnn, epoch: int, config: RunConfig
 ) -> float:
@@ -197,15 +209,9 @@ def main() -> None:
         net.parameters(), ours.schedule.learning_rate, ours.momentum, weight_decay=ours.weight_decay
     )
     root = data.train.folder.parent  # type: ignore[attr-defined]
-    common: Any = {
-        "collate_fn": lambda samples: tuple(zip(*samples, strict=True)),
-        "num_workers": len(os.sched_getaffinity(0)),  # the cores that are this process's
-    }
     pictures = Pictures(root, "val", train=False)
-    train_loader = torch.utils.data.DataLoader(
-        Pictures(root, "train", train=True), config.device_batch_size(), shuffle=True, **common
-    )
-    eval_loader = torch.utils.data.DataLoader(pictures, 8, **common)
+    train_loader = load(Pictures(root, "train", train=True), config.device_batch_size(), shuffle=True)
+    eval_loader = load(pictures, 8, shuffle=False)
     our_loader = viewed(data, ours).eval_loader(config.device_batch_size(), shard)
     rows: list[dict[str, Any]] = []
     for epoch in range(config.max_epochs or ours.max_epochs):

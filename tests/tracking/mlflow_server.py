@@ -15,6 +15,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from tracking.server import empty_database
+
 START_TIMEOUT_SEC = 600  # a start takes 5 to 20 s, and longer where others keep the cores busy
 
 
@@ -47,6 +49,8 @@ class MlflowServer:
         }
         if self.prefix:
             options["--static-prefix"] = self.prefix
+        if self._store == f"sqlite:///{self.database}" and not self.database.exists():
+            empty_database.copy(self.database)  # Else MLflow makes its tables, which takes most of the time.
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "PYTEST_"))}
         # The job runner is seven more processes that a tracking server does without.
         environ |= {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}

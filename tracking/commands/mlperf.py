@@ -16,6 +16,7 @@ from tracking.commands.command import WELL, WRONG, Answer, Command, Refused
 
 if TYPE_CHECKING:
     from tracking.mlperf import Score
+    from tracking.results import Run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,14 +29,14 @@ def run(arguments: argparse.Namespace) -> Answer:
     from tracking import mlperf
     from tracking.server import TrackingUnavailable
 
-    logs: list[tuple[str, str]] = []
+    logs: list[tuple[str, str, dict[str, str]]] = []
     without: list[str] = []
     try:
         store = store_options.open_runs(arguments)
         for each in store.find(arguments.runs):
             try:
                 if not each.uncounted:
-                    logs.append((each.name, store.text(each, mlperf.LOG)))
+                    logs.append((each.name, store.text(each, mlperf.LOG), known(each)))
             except FileNotFoundError:
                 without.append(each.name)
     except TrackingUnavailable as error:
@@ -49,6 +50,13 @@ def run(arguments: argparse.Namespace) -> Answer:
     code = WELL if all(score.seconds is not None for score in scores) else WRONG
     document = {"scores": [plain(score) for score in scores], "without_log": without}
     return Answer(code, document, lambda: show(scores, without))
+
+
+def known(run: Run) -> dict[str, str]:
+    """Of an imported log what it may not say: its benchmark, and on how many devices it ran."""
+    if "import.sha256" not in run.tags:
+        return {}
+    return {"submission_benchmark": run.tags.get("program.benchmark", ""), "gpus": str(run.params.get("gpus", ""))}
 
 
 def show(scores: Sequence[Score], without: Sequence[str]) -> None:

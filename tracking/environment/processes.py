@@ -81,6 +81,21 @@ def quota(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgro
     return math.inf
 
 
+def oom_kills(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+    """How many processes of this one's cgroup the kernel has killed for want of memory; 0 where it does not say.
+
+    cgroup v2 counts them in memory.events, v1 in memory.oom_control. A container may see its own cgroup as the root.
+    """
+    with suppress(OSError, ValueError):
+        paths = dict(line.split(":", 2)[1:] for line in own.read_text().splitlines())
+        for kind, folder, name in (("memory", root / "memory", "memory.oom_control"), ("", root, "memory.events")):
+            path = paths.get(kind, "/").lstrip("/")
+            for file in (folder / path / name, folder / name):
+                if file.exists():
+                    return int(dict(line.split() for line in file.read_text().splitlines()).get("oom_kill", 0))
+    return 0
+
+
 def running(proc: Path = Path("/proc")) -> dict[int, Process]:
     """The processes that can be seen, by their numbers."""
     by_pid = {}

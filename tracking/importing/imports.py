@@ -111,7 +111,7 @@ def _params(config: RunConfig, log: PublishedLog) -> dict[str, journal.Scalar]:
 def _tags(path: Path, log: PublishedLog, digest: str) -> dict[str, str]:
     said = {f"program.{key.removeprefix('submission_')}": value for key, value in log.account.said.items()}
     status = {} if log.status == "success" else {"program.status": log.status}
-    return {"import.file": path.name, "import.sha256": digest} | said | status
+    return {"import.file": path.name, "import.sha256": digest, "program.benchmark": log.name} | said | status
 
 
 def _note(log: PublishedLog) -> str:

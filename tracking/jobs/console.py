@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -64,6 +65,8 @@ class RunProgress:
     def update(self, record: Record) -> None:
         if record.kind == "metrics" and "system/cpu_utilization_percentage" not in record.values:
             self._seen |= record.values
+        if words := differing(record):
+            self._console.print(f"{self._name}: {words}", soft_wrap=True)
         if record.kind != "event":
             return
         self._phase = PHASES.get(str(record.key), self._phase)
@@ -135,6 +138,13 @@ class RunProgress:
         return f"{name} {{:.4g}}{target}" + (f" (best {self._best[name]:.4g})" if earlier else "")
 
 
+def differing(record: Record) -> str:
+    """What a record says of nodes of one run that are not alike; empty for any other."""
+    if record.kind != "tags" or "env.differs" not in record.values:
+        return ""
+    return f"its nodes {record.values['env.nodes']} differ in {record.values['env.differs']}"
+
+
 def job_line(name: str, outcome: str, num_left: int, mean_sec: float) -> str:
     """What became of a job of a sweep, and how many are left, which take as long as those so far on average."""
     left = f"{num_left} job{'s' if num_left > 1 else ''} left, about {duration(num_left * mean_sec)}"
@@ -156,8 +166,8 @@ def run_table(name: str, folder: Path, result: Result) -> Table:
     for row in run_rows(result):
         table.add_row(*row)
     if (folder / run_folder.MODEL).exists():
-        table.add_row("weights", str(folder / run_folder.MODEL))
-    table.add_row("run folder", str(folder))
+        table.add_row("weights", os.path.relpath(folder / run_folder.MODEL))
+    table.add_row("run folder", os.path.relpath(folder))
     return table
 
 

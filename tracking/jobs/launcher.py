@@ -134,7 +134,7 @@ class Launcher:
             except OSError as error:
                 self._console.print(f"the sweep's summary is not written: {error}", soft_wrap=True)
             self._console.print(sweep_summary.table(folder.name, jobs))
-            self._console.print(f"sweep folder: {folder}", soft_wrap=True)
+            self._console.print(f"sweep folder: {os.path.relpath(folder)}", soft_wrap=True)
             if (usd := sweep_summary.spent_usd(folder)) is not None:
                 self._console.print(f"cost of the sweep: {usd:,.2f} USD, of every job from its start to its end")
             folders = [folder, *(job.folder for job in jobs if job.folder is not None)]

@@ -12,6 +12,7 @@ from tracking.run import run_folder
 from tracking.server import TrackingRefused, TrackingUnavailable
 
 INTERVAL_SEC = 1.0
+EACH_INTERVAL = 5  # mirrors of a process that send together in an interval; of more, each sends less often
 MAX_BACKOFF_SEC = 30.0
 MAX_RETRY_AFTER_SEC = 600.0  # the longest that a server's Retry-After is heeded
 
@@ -19,14 +20,19 @@ MAX_RETRY_AFTER_SEC = 600.0  # the longest that a server's Retry-After is heeded
 class MirrorThread:
     """Mirrors one folder while its worker trains; no failure of the server reaches the caller.
 
-    `status` says in one sentence what is wrong now; it is empty while all is well.
+    `status` says in one sentence what is wrong now; it is empty while all is well. `num_mirrors` counts those of this
+    process that mirror a training now, which share what it may compute.
     """
 
-    def __init__(self, folder: Path, tracking_uri: str | None = None, interval_sec: float = INTERVAL_SEC) -> None:
+    def __init__(
+        self, folder: Path, tracking_uri: str | None = None, interval_sec: float = INTERVAL_SEC,
+        num_mirrors: Callable[[], int] = lambda: 1,
+    ) -> None:  # fmt: skip
         self.mirror = Mirror(folder, tracking_uri)
         self.status = ""
         self.num_rows = 0
         self._interval_sec = interval_sec
+        self._num_mirrors = num_mirrors
         self._backoff_sec = INTERVAL_SEC
         self._not_before = 0.0  # monotonic seconds; until when the server has asked to be left alone
         self._refused = False
@@ -34,6 +40,11 @@ class MirrorThread:
         self._wake = threading.Event()
         self._deadline = float("inf")  # monotonic seconds
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
+
+    @property
+    def mirrors_training(self) -> bool:
+        """Whether the run goes on, as far as this thread was told."""
+        return not self._closing.is_set()
 
     def start(self) -> MirrorThread:
         self._thread.start()
@@ -92,7 +103,7 @@ class MirrorThread:
         except OSError as error:  # a full disk takes no mirror.json; what was sent is sent again
             return self._back_off(f"{type(error).__name__}: {error}")
         self.status, self._backoff_sec = "", INTERVAL_SEC
-        return self._interval_sec
+        return self._interval_sec * max(1.0, self._num_mirrors() / EACH_INTERVAL)
 
     def _back_off(self, status: str) -> float:
         self.status = status

@@ -91,6 +91,7 @@ def run_job(
     # commands of both name the folder.
     marks = [str(folder.absolute())] if command.contained or others else []
     neighbours = Neighbours(gpu_uuids, marks=marks, known=beside(config))
+    kills = processes.oom_kills()
     try:
         failure = supervise(folder, config, command, gpu_uuids, on_record, started, held, neighbours, others)
         if others and failure is None and (own := run_folder.read_result(folder)) and own.failure:
@@ -102,6 +103,8 @@ def run_job(
         failure = Failure("timeout", str(error))
     except Exception as error:  # a full disk, a bug of ours: what comes after this job can still go
         failure = failures.trouble(error)
+    if processes.oom_kills() > kills:
+        failure = failures.short_of_memory(folder, failure)
     with suppress(OSError):  # a full disk: then a comparison has to do without
         record_given_up(folder, config, failure)
     result = end(folder, failure, neighbours.tag(), explain(folder))

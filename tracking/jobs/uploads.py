@@ -63,7 +63,10 @@ class Uploads:
     def start(self, folder: Path) -> None:
         """Mirror a folder from now on."""
         if not self._config.offline:
-            self._threads[folder] = MirrorThread(folder, self._uri).start()
+            self._threads[folder] = MirrorThread(folder, self._uri, num_mirrors=self._num_trainings).start()
+
+    def _num_trainings(self) -> int:
+        return sum(thread.mirrors_training for thread in list(self._threads.values()))
 
     def ended(self, folder: Path) -> None:
         """Upload the rest of a folder, in the background."""

@@ -21,6 +21,7 @@ MLLOG = ":::MLLOG "
 MLL = re.compile(r":::MLL (\d+(?:\.\d+)?) ([\w.]+): *(\{.*)")
 MLP = re.compile(r":::MLP(v0\.5\.\d+) (\S+) (\d+(?:\.\d+)?) \([^)]*\) ([\w.]+)(?:: *(.*))?")
 MOST_MS = 10**14  # a time behind the year 5138 is none
+SUBMISSION = "submission_"
 # Names of v0.5 and what they became.
 RENAMED = {"preproc_num_train_examples": "train_samples"}
 
@@ -43,9 +44,10 @@ def entry_in(line: str) -> Entry | None:
         entry = _mllog(line) or _mll(line) or _mlp(line)
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    if entry is None or not isinstance(entry.key, str) or not 0 < entry.time_ms < MOST_MS:
+    if entry is None or not isinstance(entry.key, str) or not 0 <= entry.time_ms < MOST_MS:
         return None
-    return entry
+    # Some submissions have added who submits what afterwards, at no time.
+    return entry if entry.time_ms or entry.key.startswith(SUBMISSION) else None
 
 
 def benchmark_in(line: str) -> str:
@@ -72,7 +74,11 @@ def _mll(line: str) -> Entry | None:
     if match is None:
         return None
     read, _ = json.JSONDecoder().raw_decode(match[3])
-    return Entry(match[2], read.get("value"), _mapping(read.get("metadata")), 1e3 * float(match[1]))
+    value = read.get("value")
+    if match[2] == "eval_accuracy":  # NVIDIA's Mask R-CNN has a mapping in a mapping, its Transformer a text
+        value = value["accuracy"] if isinstance(value, dict) and value.keys() == {"accuracy"} else value
+        value = float(value) if isinstance(value, str) else value
+    return Entry(match[2], value, _mapping(read.get("metadata")), 1e3 * float(match[1]))
 
 
 def _mlp(line: str) -> Entry | None:

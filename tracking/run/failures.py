@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from tracking.run.stored import checked
 LAST_WORDS_BYTES = 4000
 # Kinds of failure that a rank has by itself, whatever befell the others.
 OWN_FAILURES = ("oom", "nan", "bad_input", "disk_full")
+NO_MEMORY = "the kernel had no main memory left for it"
 SIGNALLED = 128  # a container's exit code of who died of signal N is 128 + N
 # Exit codes of a container that a worker's own is none of: docker's and podman's, and that of trainers/stack/guard.py.
 OF_CONTAINERS = {
@@ -41,6 +43,16 @@ def unexplained(folder: Path, process: subprocess.Popen[bytes], contained: bool 
         return killed(folder, -code, f"the worker was killed by {signal.Signals(-code).name}")
     message = f"the worker ended with exit code {code} and no result"
     return recorded(folder) or Failure("error", message, last_words(folder))
+
+
+def short_of_memory(folder: Path, failure: Failure | None) -> Failure | None:
+    """The failure, or that in the run's result where it is None, of a run that the kernel has taken a process from for
+    want of memory meanwhile; None for none. What was killed then was killed for that."""
+    result = run_folder.read_result(folder)
+    told = failure or (result.failure if result else None)
+    if told is None or told.kind != f"signal:{signal.SIGKILL}":
+        return failure
+    return dataclasses.replace(told, kind="oom", message=f"{told.message}: {NO_MEMORY}")
 
 
 def last_line(folder: Path) -> str:

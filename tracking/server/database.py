@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from tracking.environment import importing_mlflow
 from tracking.run import run_lock
+from tracking.server import empty_database
 from tracking.server.uris import sqlite_path
 
 if TYPE_CHECKING:
@@ -85,12 +86,9 @@ def _locked(path: Path) -> Iterator[bool]:
 
 def _make(path: Path) -> None:
     """Make a database under another name, and give it its own when it is whole, unless somebody was faster."""
-    from mlflow.tracking._tracking_service.utils import _get_sqlalchemy_store
-
     new = path.with_name(f".{path.name}.making-{secrets.token_hex(4)}")
     try:
-        # What MLflow would do with the database itself: its tables, and the experiment that each has.
-        _get_sqlalchemy_store(f"sqlite:///{new}", None).engine.dispose()
+        empty_database.make(new)
         try:
             os.link(new, path)
         except FileExistsError:

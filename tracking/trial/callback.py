@@ -17,7 +17,7 @@ from tracking.measure import Meter, Ranks, summary
 from tracking.results import UNCOUNTED_TAG
 from tracking.run import attempts, journal
 from tracking.trial.options import Seen, TrialOptions, checked, own_seed
-from tracking.trial.samples import decimal, first_dimension
+from tracking.trial.samples import count, decimal, first_dimension, sharing
 from tracking.trial.script_run import ScriptRun, script_folder, write_failure
 
 NAN = torch.tensor(math.nan)
@@ -83,7 +83,9 @@ class TimeTrial(pl.Callback):
         collector, self._collector = self._collector, None
         assert collector is not None
         facts = collector.finish(torch, indices)
-        tags = {"clock": "script", "samples": "given" if self._samples else "first dimension of the batch"}
+        once = "" if seen.sharing == 1 else f", once for {seen.sharing} processes that share it"
+        counted = "given" if self._samples else "first dimension of the batch"
+        tags = {"clock": "script", "samples": counted + once}
         if trainer.global_step:  # Its time to accuracy would be that of a part.
             tags[UNCOUNTED_TAG] = "goes on from an earlier fit or a checkpoint"
         return ScriptRun(self._options, seen, facts, tags)
@@ -104,7 +106,8 @@ class TimeTrial(pl.Callback):
             self._meter.open()
         num = first_dimension(batch) if self._samples is None else self._samples(batch)
         self._counted = self._counted and num is not None
-        self._meter.batch_ready(num or 0)
+        shared = trainer.global_rank % sharing(trainer.strategy, trainer.world_size)  # Another one counts this batch.
+        self._meter.batch_ready(0 if num is None or shared else count(num, "what samples= returned for a batch"))
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -226,6 +229,8 @@ def seen_of(trainer: pl.Trainer, pl_module: pl.LightningModule) -> Seen:
         optimizer=type(optimizers[0]).__name__.lower() if optimizers else None,
         learning_rate=float(optimizers[0].param_groups[0]["lr"]) if optimizers else None,
         seed=own_seed(),
+        strategy=type(trainer.strategy).__name__,
+        sharing=sharing(trainer.strategy, trainer.world_size),
     )
 
 

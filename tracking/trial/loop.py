@@ -14,7 +14,7 @@ from tracking.environment import Collector
 from tracking.measure import Meter, Ranks, summary
 from tracking.run import attempts, journal
 from tracking.trial.options import Seen, TrialOptions, checked, own_seed
-from tracking.trial.samples import decimal
+from tracking.trial.samples import count, decimal
 from tracking.trial.script_run import ScriptRun, script_folder, write_failure
 
 
@@ -33,10 +33,11 @@ class Trial:
 
     def step(self, num_samples: int, loss: torch.Tensor | float | None = None) -> None:
         """A training step of so many samples of this process is launched; the device is not waited for."""
+        num = count(num_samples, "trial.step(num_samples)")
         if not self._meter.is_open:
             self._begin()
         self._num_steps += 1
-        self._meter.batch_ready(num_samples)
+        self._meter.batch_ready(num)
         self._meter.step_done(torch.as_tensor(loss) if loss is not None else None, self._num_steps)
 
     @contextmanager

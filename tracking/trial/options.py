@@ -66,6 +66,8 @@ class Seen:
     optimizer: str | None = None
     learning_rate: float | None = None
     seed: int | None = None
+    strategy: str | None = None  # Lightning's: DDPStrategy
+    sharing: int = 1  # so many processes train on the same batch
 
 
 def checked(options: TrialOptions) -> TrialOptions:
@@ -124,7 +126,7 @@ def config_of(options: TrialOptions, seen: Seen) -> RunConfig:
 def params(options: TrialOptions, seen: Seen, config: RunConfig) -> dict[str, journal.Scalar]:
     """What MLflow shows as params; the user's own come last, and name nothing that is measured."""
     world_size = config.world_size()
-    of_batch = None if seen.batch_size is None else seen.batch_size * world_size * seen.accumulate
+    of_batch = None if seen.batch_size is None else seen.batch_size * (world_size // seen.sharing) * seen.accumulate
     values: dict[str, journal.Scalar] = {
         "model": config.model.name,
         "dataset": config.dataset.name,
@@ -139,6 +141,7 @@ def params(options: TrialOptions, seen: Seen, config: RunConfig) -> dict[str, jo
         "batch_size": seen.batch_size,
         "global_batch_size": of_batch,
         "accumulate_grad_batches": seen.accumulate if seen.accumulate > 1 else None,
+        "strategy": seen.strategy,
         "max_epochs": seen.max_epochs,
         "optimizer/name": seen.optimizer,
         "optimizer/learning_rate": seen.learning_rate,

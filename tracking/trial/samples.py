@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
+
+from conf.schema import ConfigError
 
 NARROW = {torch.float32: np.float32, torch.float16: np.float16}
 
@@ -30,3 +33,23 @@ def first_dimension(batch: Any) -> int | None:
         return batch.shape[0] if batch.ndim else None
     parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (list, tuple)) else ()
     return next((size for part in parts if (size := first_dimension(part)) is not None), None)
+
+
+def count(value: Any, said_by: str) -> int:
+    """A number of samples as `said_by` has given it. Raises ConfigError where it is no whole number from 0 on."""
+    try:
+        number = int(value) if isinstance(value, float) and value.is_integer() else operator.index(value)
+    except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor of several numbers
+        number = -1
+    if number < 0:
+        raise ConfigError(f"{said_by}: {value!r} is no number of samples; give a whole number, 0 or more")
+    return number
+
+
+def sharing(strategy: Any, world_size: int) -> int:
+    """How many processes train on the same batch, as those of tensor parallelism do; 1 where each has its own.
+
+    A strategy says by its sampler's arguments into how many parts it divides the data.
+    """
+    sampler = getattr(strategy, "distributed_sampler_kwargs", None) or {}
+    return max(1, world_size // int(sampler.get("num_replicas") or world_size))

@@ -67,12 +67,7 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
 
     if log:
         checkpoints.remove(run_dir)
-        if config.save_model != "none":
-            with dispensable("model"):  # The run has its result by now.
-                save(config, run_dir, log, module, best, environment)
-        if config.log_model:
-            with dispensable("logged model"):
-                export_model.export(config, run_dir, log, module, data, best)
+        keep_model(config, run_dir, log, module, data, best, environment)
     dist.destroy_process_group()
 
 
@@ -86,6 +81,19 @@ def write_result(
     spread = node_spread.by_node(meter.windows, meter.ranks.words(nodes.name()))
     if log:
         summary.write(config, run_dir, log, meter.windows, measured | unclocked.test_metrics, unit, by_node=spread)
+
+
+def keep_model(
+    config: RunConfig, run_dir: Path, log: Journal, module: TrialModule, data: Data, best: BestWeights | None,
+    environment: Mapping[str, str],
+) -> None:  # fmt: skip
+    """Leave what was trained in the run's folder, as asked; the run has its result by now, so no error here ends it."""
+    if config.save_model != "none":
+        with dispensable("model"):
+            save(config, run_dir, log, module, best, environment)
+    if config.log_model:
+        with dispensable("logged model"):
+            export_model.export(config, run_dir, log, module, data, best)
 
 
 def build(workload: Workload, config: RunConfig, shard: Shard, log: Journal | None) -> tuple[TrialModule, Data]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -25,3 +26,19 @@ def test_nothing_takes_a_duration_from_the_wall_clock_at_which_a_process_was_cre
     """psutil's create_time() is one: a clock that was set between made time/init_sec an hour."""
     sources = [path for room in ("tracking", "trainers", "timetrial") for path in (ROOT / room).rglob("*.py")]
     assert not [path for path in [ROOT / "launch.py", *sources] if "create_time()" in path.read_text()]
+
+
+def test_what_the_kernel_killed_for_want_of_memory_is_counted_in_either_version_of_cgroups(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.write_text("4:memory:/job/step\n0::/slice\n")
+    assert processes.oom_kills(tmp_path, own) == 0
+    (tmp_path / "slice").mkdir()
+    (tmp_path / "slice/memory.events").write_text("low 0\nmax 7\noom 3\noom_kill 2\noom_group_kill 0\n")
+    assert processes.oom_kills(tmp_path, own) == 2
+    (tmp_path / "memory/job/step").mkdir(parents=True)
+    (tmp_path / "memory/job/step/memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
+    assert processes.oom_kills(tmp_path, own) == 1  # version 1 has the memory
+    own.write_text("0::/seen/from/outside\n")  # a container, whose own cgroup lies at the root
+    (tmp_path / "memory.events").write_text("oom_kill 5\n")
+    assert processes.oom_kills(tmp_path, own) == 5
+    assert processes.oom_kills(tmp_path, tmp_path / "absent") == 0

@@ -2,6 +2,8 @@
 
 Of the published ones tests/fixtures/mlperf-v0.7 has what the score needs, a list of lines for each of five logs, from
 github.com/mlcommons/training_results_v0.7 (NVIDIA/results/dgxa100_ngc20.06_pytorch/ssd, dgxa100_ngc20.06_mxnet/resnet).
+tests/fixtures/mlperf-published has lines of those of other rounds, as docs/results/2026-11-25-published-logs.md names
+them, a paragraph a log.
 """
 
 from __future__ import annotations
@@ -157,3 +159,51 @@ def test_a_report_has_the_published_speed_up_and_the_audit_agrees(
     assert f"{40.2 / 25.2:.6f}"[:-1] in page
     assert main(["mlperf", *runs, *folders]) == 0
     assert "2,412.00 s, the olympic mean of 5 runs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("submission", "gpus", "published", "digits"),
+    [
+        ("v0.6-resnet-1536-v100", 1536, 80, 0),
+        ("v0.6-transformer-2048-tpu", 2048, 51, 0),
+        ("v3.0-maskrcnn-8-h100", 8, 60 * 19.180, 2),
+        ("v3.0-ssd-8-h100", 8, 60 * 37.009, 2),
+        ("v0.5-ssd-8-v100", 8, None, 0),
+        ("v0.6-maskrcnn-8-v100", 8, None, 0),
+    ],
+)
+def test_logs_of_every_format_give_the_published_times(
+    tmp_path: Path, submission: str, gpus: int, published: float | None, digits: int,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """In seconds, or in minutes to three digits; of two no published figure is known here."""
+    monkeypatch.chdir(tmp_path)
+    logs = (ROOT / f"tests/fixtures/mlperf-published/{submission}.txt").read_text().split("\n\n")
+    asked = LogOptions(tmp_path / "runs", "sqlite:///none.db", gpus=gpus)
+    for number, text in enumerate(logs):
+        Path(f"{number}.txt").write_text(text)
+        imported = import_log(Path(f"{number}.txt"), asked)
+        result = run_folder.read_result(imported.folder)
+        assert result is not None
+        aborted = '"aborted"' in text
+        assert result.metrics["target_reached"] == (not aborted), imported.note
+        assert len(result.evaluations) == 3
+        assert imported.note == ""
+    folders = [path.name for path in Path("runs").iterdir()]
+    assert main(["mlperf", *folders, "--from-folders", "--runs-dir", "runs", "--json"]) == 0
+    (score,) = json.loads(capsys.readouterr().out)["scores"]
+    assert (score["num_missing"], len(score["runs"])) == (0, len(logs))
+    if published is not None:
+        assert score["seconds"] == pytest.approx(published, abs=0.5 if not digits else 0.03)
+
+
+def test_retinanet_under_ssds_name_has_its_own_target_and_no_count_of_batches(tmp_path: Path) -> None:
+    text = (ROOT / "tests/fixtures/mlperf-published/v3.0-ssd-8-h100.txt").read_text().partition("\n\n")[0]
+    (tmp_path / "log").write_text(text)
+    folder = import_log(tmp_path / "log", LogOptions(tmp_path / "runs", "sqlite:///none.db", gpus=8)).folder
+    result = run_folder.read_result(folder)
+    assert result is not None
+    assert result.targets == {"box_map": 0.34}
+    (run,) = FolderRuns([folder]).find([str(folder)])
+    assert (run.params["model"], run.params["dataset"]) == ("retinanet", "openimages")
+    assert "train_samples" not in run.params

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import Console
 
-from tracking.jobs.console import RunProgress, job_line
+from tracking.jobs.console import RunProgress, job_line, run_table
+from tracking.run import Result
 from tracking.run.journal import Record
 
 
@@ -84,3 +87,22 @@ def test_a_job_that_ended_is_a_line_with_what_is_left() -> None:
     assert job_line("a", "x", 3, 50.0) == "  a: x; 3 jobs left, about 2:30"
     assert job_line("a", "x", 1, 3600.0) == "  a: x; 1 job left, about 1:00:00"
     assert job_line("a", "x", 0, 50.0) == "  a: x"
+
+
+def test_the_folder_of_a_run_is_shown_from_where_the_user_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    table = run_table("a", tmp_path / "runs" / "a", Result(status="finished"))
+    assert list(table.columns[1].cells)[-1] == "runs/a"
+
+
+def test_nodes_that_are_not_alike_are_told_before_they_train() -> None:
+    def tags(**values: str) -> Record:
+        return Record("tags", 0, 0.0, values={key.replace("_", "."): value for key, value in values.items()})
+
+    printed = io.StringIO()
+    with RunProgress(Console(file=printed, width=200), "a-run") as progress:
+        progress.update(tags(env_nodes="a,b"))
+        assert not printed.getvalue()
+        progress.update(tags(env_nodes="a,b", env_differs="env.driver"))
+        progress.update(START)
+    assert printed.getvalue().splitlines() == ["a-run: its nodes a,b differ in env.driver"]

@@ -20,7 +20,7 @@ def log(seconds: float, seed: int, benchmark: str = "resnet", status: str = "suc
 
 
 def scored(*logs: str) -> list[mlperf.Score]:
-    return mlperf.scores((f"run{number}", text) for number, text in enumerate(logs))
+    return mlperf.scores((f"run{number}", text, {}) for number, text in enumerate(logs))
 
 
 def test_it_is_the_mean_without_the_fastest_and_the_slowest_of_five_vision_runs() -> None:
@@ -62,3 +62,12 @@ def test_other_settings_are_scored_apart() -> None:
 def test_what_is_no_log_is_named(text: str) -> None:
     with pytest.raises(ValueError, match=r"run0: .*MLPerf log"):
         scored(text)
+
+
+def test_a_log_of_v0_5_that_says_no_status_is_judged_by_its_target() -> None:
+    line = ":::MLPv0.5.0 resnet 154172038{}.5 (train.py:49) {}\n"
+    said = {1: "eval_target: 0.749", 2: "run_start", 8: 'eval_accuracy: {"epoch": 3, "value": %s}', 9: "run_stop"}
+    text = "".join(line.format(second, words) for second, words in said.items())
+    for value, reached in (("0.7491", True), ("0.7489", False)):
+        (score,) = scored(text % value)
+        assert (score.counted[0].reached, score.counted[0].seconds) == (reached, 7)

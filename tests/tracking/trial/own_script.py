@@ -2,8 +2,8 @@
 
 `trial` are arguments of TimeTrial, `trainer` of the Trainer. `slow` seconds are slept in each step, `fails` names the
 hook in which it raises, or "rank 1"; `manual` optimises by hand, `endless` streams its data, `streamed` so many of
-them, without saying how many, `validates: false` has no validation, `sharded: true` shards its parameters over two
-processes.
+them, without saying how many, `validates: false` has no validation. `meshed: [d, t]` divides the data over d groups of
+t processes each, which see the same batches; the parameters are sharded over the groups.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
@@ -28,9 +28,9 @@ NUM_TRAIN, NUM_VAL, BATCH = 96, 32, 8
 class Line(pl.LightningModule):
     """Learns y = x in no time."""
 
-    def __init__(self, slow: float = 0.0, fails: str = "", manual: bool = False, sharded: bool = False) -> None:
+    def __init__(self, slow: float = 0.0, fails: str = "", manual: bool = False, meshed: Sequence[int] = ()) -> None:
         super().__init__()
-        self.sharded = sharded
+        self.meshed = meshed
         self.automatic_optimization = not manual
         self.layer = torch.nn.Linear(1, 1)
         self.slow, self.fails = slow, fails
@@ -40,7 +40,7 @@ class Line(pl.LightningModule):
             raise RuntimeError("no such file: words.txt")
 
     def configure_model(self) -> None:
-        if self.sharded:
+        if self.meshed:
             fully_shard(self.layer, mesh=self.device_mesh["data_parallel"])
 
     def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor | None:
@@ -87,14 +87,14 @@ def loaders(endless: bool = False, validates: bool = True, streamed: int = 0) ->
 
 def trainer(trial: TimeTrial, **options: Any) -> pl.Trainer:
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
-    return pl.Trainer(accelerator="cpu", logger=False, callbacks=[trial], **quiet | options)
+    return pl.Trainer(logger=False, callbacks=[trial], **{"accelerator": "cpu"} | quiet | options)
 
 
 def main(asked: dict[str, Any]) -> None:
     pl.seed_everything(1, verbose=False)
-    sharded = asked.get("sharded", False)
-    module = Line(asked.get("slow", 0.0), asked.get("fails", ""), asked.get("manual", False), sharded)
-    strategy = {"strategy": ModelParallelStrategy(2, 1, process_group_backend="gloo")} if sharded else {}
+    meshed = asked.get("meshed", ())
+    module = Line(asked.get("slow", 0.0), asked.get("fails", ""), asked.get("manual", False), meshed)
+    strategy = {"strategy": ModelParallelStrategy(*meshed, process_group_backend="gloo")} if meshed else {}
     fitting = trainer(TimeTrial(**asked["trial"]), **asked["trainer"], **strategy)
     print("fitting", flush=True)
     fitting.fit(module, *loaders(asked.get("endless", False), asked.get("validates", True)))

@@ -84,9 +84,13 @@ def events(folder: Path) -> list[Record]:
     return journal.events(folder / run_folder.JOURNAL)
 
 
-def tags(folder: Path) -> dict[str, Any]:
-    rows = [record for record, _ in journal.read(folder / run_folder.JOURNAL) if record.kind == "tags"]
+def merged(folder: Path, kind: str) -> dict[str, Any]:
+    rows = [record for record, _ in journal.read(folder / run_folder.JOURNAL) if record.kind == kind]
     return {key: value for row in rows for key, value in row.values.items()}
+
+
+def tags(folder: Path) -> dict[str, Any]:
+    return merged(folder, "tags")
 
 
 def fitted(tmp_path: Path, trial: dict[str, Any], trainer: dict[str, Any] | None = None, **asked: Any) -> list[Path]:
@@ -124,20 +128,25 @@ def test_a_script_becomes_a_run_that_reports_and_their_check_take(
 
 
 @pytest.mark.parametrize(
-    ("trainer", "sharded"),
-    [({"strategy": "ddp"}, False), ({"accumulate_grad_batches": 2}, True)],
-    ids=["ddp", "fully_shard"],
+    ("trainer", "meshed"),
+    [({"strategy": "ddp"}, ()), ({"accumulate_grad_batches": 2}, (2, 1)), ({}, (1, 2))],
+    ids=["ddp", "fully_shard", "two that share a batch"],
 )
 def test_two_processes_that_lightning_starts_are_one_run(
-    tmp_path: Path, trainer: dict[str, Any], sharded: bool
+    tmp_path: Path, trainer: dict[str, Any], meshed: Sequence[int]
 ) -> None:
-    finished(start(tmp_path, {"offline": True}, trainer | {"devices": 2}, sharded=sharded))
+    finished(start(tmp_path, {"offline": True}, trainer | {"devices": 2}, meshed=meshed))
     folder = only_run(tmp_path)
     metrics = result_of(folder)["metrics"]
     assert metrics["world_size"] == 2
     assert [row.values["samples"] for row in events(folder) if row.key == "epoch_stop"] == [NUM_TRAIN] * 3
     windows = [row for row in events(folder) if row.key == "throughput_window"]
     assert {len(row.values["rank_ms"]) for row in windows} == {2}
+    shares = meshed == (1, 2)
+    assert ("once for 2 processes that share it" in tags(folder)["samples"]) == shares
+    params = merged(folder, "params")
+    assert params["strategy"] == ("ModelParallelStrategy" if meshed else "DDPStrategy")
+    assert params["global_batch_size"] == BATCH * (1 if shares else 2) * trainer.get("accumulate_grad_batches", 1)
 
 
 @pytest.mark.parametrize(

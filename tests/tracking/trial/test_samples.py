@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from tracking.trial.samples import decimal, first_dimension
+from conf.schema import ConfigError
+from tracking.trial.samples import count, decimal, first_dimension
 
 
 @pytest.mark.parametrize(
@@ -33,3 +34,14 @@ def test_a_value_is_the_shortest_number_that_stands_for_it(value: Any, number: f
 def test_the_samples_of_a_batch_are_those_of_its_first_tensor() -> None:
     assert first_dimension({"names": ["a", "b"], "x": [torch.tensor(1.0), torch.zeros(3, 2)]}) == 3
     assert first_dimension([torch.tensor(1.0), "words"]) is None
+
+
+@pytest.mark.parametrize("value", [8, 8.0, np.int64(8), torch.tensor(8)])
+def test_a_number_of_samples_may_be_of_any_whole_kind(value: Any) -> None:
+    assert count(value, "samples") == 8
+
+
+@pytest.mark.parametrize("value", ["8", None, 0.5, -1, float("nan"), torch.zeros(2), [8]])
+def test_what_is_no_number_of_samples_is_named(value: Any) -> None:
+    with pytest.raises(ConfigError, match=r"trial\.step\(num_samples\): .* is no number of samples; give a whole"):
+        count(value, "trial.step(num_samples)")

@@ -6,6 +6,7 @@ import re
 import shutil
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from conf.schema import ConfigError, RunConfig
@@ -18,6 +19,8 @@ from tracking.run import Failure, Running, failures, files, run_folder
 
 ASK_SEC = 10.0  # how long an answer of Slurm's holds for who asks of run after run
 NODE = re.compile(r"Node failure on (\S+)")  # srun's words
+# Slurm's words of a step; the job itself has then FAILED, since its script ends with the step's exit code.
+OUT_OF_MEMORY = re.compile(r"oom-kill event|exceeded memory limit|: Out Of Memory")
 
 
 class Answers:
@@ -53,18 +56,25 @@ def unknown(job_id: str) -> Failure:
     return Failure("error", f"Slurm has job {job_id} no more, and nothing says how it ended (there is no accounting)")
 
 
+def explained(folder: Path, job_id: str, state: JobState | None) -> Failure:
+    """Why the run of an ended job has no result, by Slurm's state of the job and by what was printed in it."""
+    printed = last_printed(folder)
+    if state and state.word == "FAILED" and OUT_OF_MEMORY.search(printed):
+        state = replace(state, word="OUT_OF_MEMORY")
+    failure = state.failure(job_id) if state else unknown(job_id)
+    failure.traceback = printed or failures.last_words(folder)
+    words = failure.traceback.strip().splitlines()
+    if failure.kind == "node_fail" and (match := NODE.search(failure.traceback)):
+        failure.message += f": {match[1]}"
+    if failure.kind == "error" and words:
+        of_nodes = [line for line in words if line.startswith("node ")]
+        failure.message += f"; it last printed: {(of_nodes or words)[-1]}"
+    return failure
+
+
 def end(folder: Path, config: RunConfig, job_id: str, state: JobState | None) -> None:
     """Give the run its result where its nodes have left none."""
-    failure = None
-    if run_folder.read_result(folder) is None:
-        failure = state.failure(job_id) if state else unknown(job_id)
-        failure.traceback = last_printed(folder) or failures.last_words(folder)
-        words = failure.traceback.strip().splitlines()
-        if failure.kind == "node_fail" and (match := NODE.search(failure.traceback)):
-            failure.message += f": {match[1]}"
-        if failure.kind == "error" and words:
-            of_nodes = [line for line in words if line.startswith("node ")]
-            failure.message += f"; it last printed: {(of_nodes or words)[-1]}"
+    failure = None if run_folder.read_result(folder) else explained(folder, job_id, state)
     with suppress(OSError):
         supervision.record_given_up(folder, config, failure)
     supervision.end(folder, failure)
@@ -100,7 +110,7 @@ def failure_of(folder: Path) -> Failure | None:
         raise Running(f"Slurm's job {made.job_id} has it, and Slurm does not answer: {error}") from None
     if state is not None and state.active:
         raise Running(f"Slurm's job {made.job_id} has it, and {state}", certain=True)
-    return state.failure(made.job_id) if state else unknown(made.job_id)
+    return explained(folder, made.job_id, state)
 
 
 def last_printed(folder: Path) -> str:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from conf.schema import RunConfig
-from tracking.environment import SystemMetricsThread
+from tracking.environment import SystemMetricsThread, processes
 from tracking.jobs import supervision
 from tracking.jobs.several.nodes import NodeFailed, Nodes
 from tracking.run import Failure, Journal, WorkerLog, documents, failures, files, nodes, run_folder
@@ -27,8 +27,11 @@ def run_node(
 
     Node 0 is told either way, and `why` where this one is told to stop. Raises Interrupted when no process is left.
     """
+    kills = processes.oom_kills()
     try:
         failure = supervise(folder, config, command, gpu_uuids, others)
+        if failure and processes.oom_kills() > kills:
+            failure = failures.short_of_memory(folder, failure)
     except NodeFailed as error:
         others.end(None)  # the first to fail has said it
         return error.failure

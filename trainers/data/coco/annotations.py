@@ -11,6 +11,7 @@ from trainers.data.coco.fields import Items, is_number, read_json
 from trainers.data.coco.outlines import FARTHEST, OutlineError, outline_edges
 from trainers.data.image_limit import above_limit
 
+PARTS = ("images", "annotations", "categories")
 MAX_SIDE = 65_535  # pixels, what a JPEG file can have; the pixels of an image are then below 2**32, as its masks need
 MAX_AREA = 1e10  # pixels², where COCO's protocol ends
 
@@ -24,8 +25,7 @@ def read_annotations(path: Path, masks: bool, max_image_pixels: int) -> dict[str
     COCO's, also where only an evaluation would come upon it.
     """
     content = read_json(path)
-    parts = ("images", "annotations", "categories")
-    images, annotations, categories = (Items.of(path, content, part) for part in parts)
+    images, annotations, categories = (Items.of(path, content, part) for part in PARTS)
     class_ids, image_ids = categories.ids(), images.ids()
     image_order, class_order = np.argsort(image_ids), np.argsort(class_ids)
     image_ids, class_ids = image_ids[image_order], class_ids[class_order]
@@ -40,9 +40,7 @@ def read_annotations(path: Path, masks: bool, max_image_pixels: int) -> dict[str
     outlined = crowd | (np.diff(edge_starts) > 0) if masks else np.ones(len(crowd), bool)
     order = np.argsort(image, kind="stable")
     order = order[(usable & outlined)[order]]
-    num_edges = np.diff(edge_starts)[order]
-    edge_start = _starts(num_edges)
-    edge_of = np.arange(edge_start[-1]) + np.repeat(edge_starts[order] - edge_start[:-1], num_edges)
+    edge_start, edges = _edges_of(order, edges, edge_starts)
     return {
         "image_ids": image_ids,
         "file_names": np.array(images.strings("file_name"))[image_order],
@@ -52,7 +50,7 @@ def read_annotations(path: Path, masks: bool, max_image_pixels: int) -> dict[str
         "labels": labels[order] + 1,
         "crowd": crowd[order],
         "edge_start": edge_start,
-        "edges": edges[edge_of],
+        "edges": edges,
         "class_names": np.array(categories.strings("name"))[class_order],
         "class_ids": class_ids,
         "notes": _notes(int((~usable).sum()), int((usable & ~outlined).sum())),
@@ -131,6 +129,13 @@ def _edges(annotations: Items, crowd: np.ndarray, sizes: np.ndarray, masks: bool
         return outline_edges(outlines, sizes, crowd)
     except OutlineError as error:
         annotations.refuse(error.position, f"has as its segmentation {error}")
+
+
+def _edges_of(objects: np.ndarray, edges: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where the edges of each of `objects` start, int64 [n + 1], and these edges one object after the other."""
+    counts = np.diff(starts)[objects]
+    own_starts = _starts(counts)
+    return own_starts, edges[np.arange(own_starts[-1]) + np.repeat(starts[objects] - own_starts[:-1], counts)]
 
 
 def _starts(counts: np.ndarray) -> np.ndarray:

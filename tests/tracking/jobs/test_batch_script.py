@@ -1,0 +1,47 @@
+"""Each option of a cluster reaches sbatch, and what was not given does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conf.launch_options import ClusterConfig
+from tests.tracking.studied import config
+from tracking.jobs.cluster import batch_script
+
+
+@pytest.mark.parametrize(
+    ("asked", "option"),
+    [
+        ({"partition": "gpu"}, "--partition=gpu"),
+        ({"account": "research"}, "--account=research"),
+        ({"qos": "high"}, "--qos=high"),
+        ({"constraint": "a100&ib"}, "--constraint=a100&ib"),
+        ({"time": "4:00:00"}, "--time=4:00:00"),
+        ({"mem": "200G"}, "--mem=200G"),
+        ({"cpus_per_node": 32}, "--cpus-per-task=32"),
+        ({"gpus_option": "--gres=gpu:h100:{gpus}"}, "--gres=gpu:h100:4"),
+        ({"exclusive": True}, "--exclusive"),
+        ({"lines": ["--mail-type=FAIL"]}, "--mail-type=FAIL"),
+        ({"max_requeues": 2, "warn_sec": 60}, "--signal=USR2@60"),
+        ({"max_requeues": 2}, "--requeue"),
+        ({"max_requeues": 0}, "--no-requeue"),
+    ],
+)
+def test_an_option_of_the_cluster_is_a_line_of_the_script(asked: dict[str, object], option: str) -> None:
+    cluster = ClusterConfig(kind="slurm", **{"exclusive": False, **asked})
+    own, plain = (script(cluster), script(ClusterConfig(kind="slurm", exclusive=False, max_requeues=1)))
+    assert f"#SBATCH {option}" in own
+    if "max_requeues" not in asked or option == "--no-requeue":
+        assert f"#SBATCH {option}" not in plain
+
+
+def test_srun_is_told_of_the_cores_that_sbatch_was_asked_for() -> None:
+    """It takes nothing from --cpus-per-task of its job (since Slurm 22.05)."""
+    assert "--cpus-per-task=32" in batch_script.srun(config(cluster=ClusterConfig(kind="slurm", cpus_per_node=32)))
+    assert not [word for word in batch_script.srun(config(cluster=ClusterConfig(kind="slurm"))) if "cpus" in word]
+
+
+def script(cluster: ClusterConfig) -> list[str]:
+    return batch_script.text(config(gpus=4, cluster=cluster), Path("/runs/run"), "run").splitlines()

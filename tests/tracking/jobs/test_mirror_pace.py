@@ -1,0 +1,27 @@
+"""How often a launcher sends that mirrors many runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.tracking.studied import config, make_run
+from tracking.jobs.mirror_thread import MirrorThread
+
+
+@pytest.mark.parametrize(("num_mirrors", "pause_sec"), [(1, 1), (5, 1), (50, 10), (200, 40)])
+def test_many_mirrors_of_a_launcher_share_what_it_may_compute(
+    num_mirrors: int, pause_sec: float, tmp_path: Path
+) -> None:
+    """Each send costs about 10 ms of a core: 200 mirrors that sent every second would need two."""
+    folder = make_run(tmp_path, config(), f"sqlite:///{tmp_path / 'mlflow.db'}")
+    thread = MirrorThread(folder, num_mirrors=lambda: num_mirrors)
+    assert thread._attempt(lambda: 0) == pause_sec
+
+
+def test_a_mirror_counts_until_its_run_has_ended(tmp_path: Path) -> None:
+    thread = MirrorThread(make_run(tmp_path, config(), f"sqlite:///{tmp_path / 'mlflow.db'}"))
+    assert thread.mirrors_training
+    thread.ended()
+    assert not thread.mirrors_training
