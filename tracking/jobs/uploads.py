@@ -159,7 +159,7 @@ class Uploads:
     def print_report(self, folder: Path, config: RunConfig) -> None:
         """Where the sweep's report is, and the command that makes it again, of a study by its axes."""
         if (folder / "report.html").exists():
-            self._console.print(f"report: {folder / 'report.html'}", soft_wrap=True)
+            self._console.print(f"report: {os.path.relpath(folder / 'report.html')}", soft_wrap=True)
         words = [f"report {folder.name}"]
         words += [f"--by {','.join(config.study.by)}"] if config.study.by else []
         words += [f"--reference {','.join(config.study.reference)}"] if config.study.reference else []
