@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from tracking.audit import ranges
 from tracking.audit.evidence import Evidence, Labels, name_of
 from tracking.audit.samples import Observations, PairTest, step
+from tracking.audit.standing import stands_first
 
 SHORT = {"topology": "env.topology", "hardware": "env.gpu", "driver": "env.driver", "cuda": "env.cuda"}
 SOFTWARE = {
@@ -60,6 +61,13 @@ class StackChoice:
         if self._shared():
             return replace(pair, corrected=min(1.0, p * self.num_tests))
         return replace(pair, corrected=ranges.corrected(p, self.freedom(names), len(self.tested)))
+
+    def leads(self, pair: PairTest, name: str, of_all: Mapping[frozenset[str], PairTest], near: float) -> bool:
+        """Whether no other stack stands before it among all settings, and this pair is the widest that it leads."""
+        stacks = {of for names in self.pairs for of in names}
+        ahead = [other.factor for names, other in self.pairs.items() if name in names and other.better == name]
+        widest = max(ahead or [other.factor for other in self.pairs.values()])
+        return stands_first(name, stacks, of_all) and pair.factor >= widest * (1 - near)
 
     def freedom(self, names: frozenset[str]) -> int:
         return min(len(self.samples[name]) for name in names) - 1
