@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tracking.audit import ranges
 from tracking.audit.evidence import Evidence, Labels, name_of
 from tracking.audit.samples import Observations, PairTest, step
-from tracking.audit.standing import stands_first
 
 SHORT = {"topology": "env.topology", "hardware": "env.gpu", "driver": "env.driver", "cuda": "env.cuda"}
 SOFTWARE = {
     "stack", "stack.name", "env.stack_id", "env.image", "env.driver", "env.cuda", "env.cudnn", "env.nccl", "env.torch",
     "env.python",
 }  # fmt: skip
+EQUAL = 1e-12  # means are, whose factor exceeds one by less
 
 
 def is_stack(axis: str) -> bool:
@@ -87,3 +87,17 @@ def choice_of(evidence: Evidence, workload: str, name: str) -> StackChoice:
     key = evidence.report["metric"]
     samples = {name_of(setting): evidence.sample(workload, setting, key) for setting in settings}
     return StackChoice(pairs, samples, step(key))
+
+
+def stands_first(name: str, names: Iterable[str], pairs: Mapping[frozenset[str], PairTest]) -> bool:
+    """Whether no other of these settings is surely the better one in more of the pairs, or in as many and called so in
+    more; of equals either may be called so."""
+
+    def sure(of: str) -> int:
+        return sum(pair.better == of and pair.factor - 1 > EQUAL for both, pair in pairs.items() if of in both)
+
+    def called(of: str, nearly: float = -1.0) -> int:
+        return sum(pair.better == of or pair.factor - 1 <= nearly for both, pair in pairs.items() if of in both)
+
+    own = sure(name), called(name, EQUAL)
+    return all((sure(other), called(other)) <= own for other in names if other != name)
