@@ -77,7 +77,8 @@ def why(evidence: Evidence, workload: str, labels: Labels) -> str:
     reasons = list(dict.fromkeys(reason(members[run_id]) for run_id in order)) or ["not run"]
     driver, cuda = tag_of(evidence, workload, labels, "env.driver"), tag_of(evidence, workload, labels, "env.cuda")
     branch, major = (text.split(".")[0] for text in (driver, cuda))
-    if branch.isdecimal() and int(branch) < OLDEST_DRIVERS.get(major, 0):
+    told = any("needs driver" in words for words in reasons)  # by a run that was refused for it
+    if branch.isdecimal() and int(branch) < OLDEST_DRIVERS.get(major, 0) and not told:
         reasons.append(f"CUDA {cuda} needs driver {OLDEST_DRIVERS[major]} or later, and this is {driver}")
     return "; ".join(reasons)
 

@@ -11,6 +11,7 @@ from tracking.audit import stacks
 from tracking.audit.evidence import OF_TARGETS, AuditResult, Evidence, Labels, computable, name_of
 from tracking.audit.power import would_tell
 from tracking.audit.samples import PairTest, close, marked, moments_of, printed, step, tolerance
+from tracking.audit.stack_choice import stands_first
 
 MOST_NAMED = 3  # tied settings; a sentence only counts the others
 COST = "cost/to_accuracy_usd"
@@ -142,7 +143,7 @@ def _known(evidence: Evidence, title: str, key: str) -> list[Labels]:
 
 
 def _is_best(evidence: Evidence, title: str, settings: Sequence[Labels], key: str, values: Record) -> bool:
-    """Whether no other setting is the better one of more pairs, and its numbers are those of its record."""
+    """Whether no other setting stands before it, and its numbers are those of its record."""
     by_name = {name_of(setting): setting for setting in settings}
     if values["setting"] not in by_name:
         return False
@@ -151,18 +152,12 @@ def _is_best(evidence: Evidence, title: str, settings: Sequence[Labels], key: st
     if numbers is None:
         return False
     pairs = evidence.pairs(title, key)
-    wins = {name: sum(_wins(pair, name, key) for both, pair in pairs.items() if name in both) for name in by_name}
     claimed = [values[name] for name in ("n", "mean", "standard_error", "olympic_mean")]
     near = tolerance(key)
     good = all(close(claim, number, near, numbers[1]) for claim, number in zip(claimed, numbers, strict=True))
     share = evidence.share(title, by_name[values["setting"]]) if key in OF_TARGETS else ""
     good = good and values["reached"] == (f"; reached by {share}" if share else "") and marked(values["figure"], sample)
-    return good and wins[values["setting"]] == max(wins.values()) and printed(values["figure"], numbers[1:], near)
-
-
-def _wins(pair: PairTest, name: str, key: str) -> bool:
-    """Whether a setting is the better one of a pair, or as good as the other."""
-    return pair.better == name or pair.factor - 1 <= 1e-12
+    return good and stands_first(values["setting"], by_name, pairs) and printed(values["figure"], numbers[1:], near)
 
 
 def _cost(evidence: Evidence, title: str, kind: str, values: Record) -> bool:

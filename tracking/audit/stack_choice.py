@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tracking.audit import ranges
@@ -15,6 +15,7 @@ SOFTWARE = {
     "stack", "stack.name", "env.stack_id", "env.image", "env.driver", "env.cuda", "env.cudnn", "env.nccl", "env.torch",
     "env.python",
 }  # fmt: skip
+EQUAL = 1e-12  # means are, whose factor exceeds one by less
 
 
 def is_stack(axis: str) -> bool:
@@ -61,6 +62,13 @@ class StackChoice:
             return replace(pair, corrected=min(1.0, p * self.num_tests))
         return replace(pair, corrected=ranges.corrected(p, self.freedom(names), len(self.tested)))
 
+    def leads(self, pair: PairTest, name: str, of_all: Mapping[frozenset[str], PairTest], near: float) -> bool:
+        """Whether no other stack stands before it among all settings, and this pair is the widest that it leads."""
+        stacks = {of for names in self.pairs for of in names}
+        ahead = [other.factor for names, other in self.pairs.items() if name in names and other.better == name]
+        widest = max(ahead or [other.factor for other in self.pairs.values()])
+        return stands_first(name, stacks, of_all) and pair.factor >= widest * (1 - near)
+
     def freedom(self, names: frozenset[str]) -> int:
         return min(len(self.samples[name]) for name in names) - 1
 
@@ -79,3 +87,17 @@ def choice_of(evidence: Evidence, workload: str, name: str) -> StackChoice:
     key = evidence.report["metric"]
     samples = {name_of(setting): evidence.sample(workload, setting, key) for setting in settings}
     return StackChoice(pairs, samples, step(key))
+
+
+def stands_first(name: str, names: Iterable[str], pairs: Mapping[frozenset[str], PairTest]) -> bool:
+    """Whether no other of these settings is surely the better one in more of the pairs, or in as many and called so in
+    more; of equals either may be called so."""
+
+    def sure(of: str) -> int:
+        return sum(pair.better == of and pair.factor - 1 > EQUAL for both, pair in pairs.items() if of in both)
+
+    def called(of: str, nearly: float = -1.0) -> int:
+        return sum(pair.better == of or pair.factor - 1 <= nearly for both, pair in pairs.items() if of in both)
+
+    own = sure(name), called(name, EQUAL)
+    return all((sure(other), called(other)) <= own for other in names if other != name)

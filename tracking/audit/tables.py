@@ -161,14 +161,14 @@ def best_and_worst(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[
         good = row["n"] == str(len(sample)) and (marked(row[key], sample) if numbers else not row[key])
         good = good and row.get("reached", "") == (evidence.share(workload, by_name[name]) if key in OF_TARGETS else "")
         yield f"{row['']} stack", row[key], good and printed(row[key], (numbers or ())[1:], tolerance(key))
-    every = choice_of(evidence, workload, best["stack"]).pairs
-    pair = every.get(frozenset((best["stack"], worst["stack"])))
+    choice = choice_of(evidence, workload, best["stack"])
+    pair = choice.pairs.get(frozenset((best["stack"], worst["stack"])))
     if pair is None:
         yield "gap", f"{best['stack']} and {worst['stack']}", False
         return
     near = max(tolerance(key), 1e-6)
-    widest = max(other.factor for other in every.values())
-    yield "best stack", best["stack"], _is_better(pair, best["stack"]) and pair.factor >= widest * (1 - near)
+    leads = choice.leads(pair, best["stack"], evidence.pairs(workload), near)
+    yield "best stack", best["stack"], _is_better(pair, best["stack"]) and leads
     # The tolerance is relative to the factor, and the gap is only what that exceeds one by.
     off = near * pair.factor / (pair.factor - 1) if pair.factor > 1 else near
     yield "gap", gap["stack"], printed(gap["stack"], [100 * (pair.factor - 1)], off)

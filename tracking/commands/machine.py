@@ -91,7 +91,8 @@ def show(known: Ceilings, path: Path | None) -> None:
 
     from tracking.terminal import make_console
 
-    table = Table(title=f"ceilings of {known.environment.get('env.gpu', 'none')}, {known.environment.get('env.cpu')}")
+    parts = [known.environment.get(tag, "none") for tag in ("env.gpu", "env.cpu")]
+    table = Table(title=f"ceilings of {', '.join(part for part in parts if part != 'none')}")
     for column in ("ceiling", "median", "lowest to highest", "n"):
         table.add_column(column, justify="left" if column == "ceiling" else "right")
     for name, row in known.ceilings.items():

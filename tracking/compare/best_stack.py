@@ -22,7 +22,7 @@ COST = "cost/to_accuracy_usd"
 
 @dataclass(frozen=True)
 class Extremes:
-    """The pair of stacks that are furthest apart among settings whose other axes are `among`.
+    """The best stack among settings whose other axes are `among`, and the one that is furthest behind it.
 
     The pair's p-value is corrected for the choice among `num_stacks` that have two runs at least, and not for other
     GPUs: which stack is best is a question of its own on each. `bounds` are those of the factor; None where a side has
@@ -41,10 +41,14 @@ class Extremes:
 
 
 def extremes(task: Task, metric: str, pairs: Sequence[Comparison]) -> list[Extremes]:
-    """The widest of the pairs that differ in their stack alone, for each value of the other axes, in their order.
+    """The best and the worst of stacks where nothing else differs, for each value of the other axes, in their order.
 
-    `pairs` are all of the workload. Where a mean has no factor to another, since it is not above 0, there are none.
+    `pairs` are all of the workload, by which the best stack leads as the best of all settings does (`estimates.best`):
+    it has the best mean where every run got to its target. Where a mean has no factor to another, since it is not
+    above 0, there are none.
     """
+    standing = estimates.standing(pairs)
+    order = {setting.name: (*standing.get(setting.name, (0, 0)), -place) for place, setting in enumerate(task.settings)}
     families: dict[tuple[tuple[str, str], ...], list[Comparison]] = {}
     for setting in task.settings:
         families.setdefault(tuple(other_axes(setting).items()), [])
@@ -53,7 +57,7 @@ def extremes(task: Task, metric: str, pairs: Sequence[Comparison]) -> list[Extre
         if both[0] == both[1]:
             families[both[0]].append(pair)
     return [
-        _widest(dict(among), members, metric)
+        _widest(dict(among), members, metric, order)
         for among, members in families.items()
         if members and all(map(has_factor, members))
     ]
@@ -63,9 +67,14 @@ def has_factor(pair: Comparison) -> bool:
     return math.isfinite(pair.factor)
 
 
-def _widest(among: Mapping[str, str], members: Sequence[Comparison], metric: str) -> Extremes:
+def _widest(
+    among: Mapping[str, str], members: Sequence[Comparison], metric: str, order: Mapping[str, tuple[int, int, int]]
+) -> Extremes:
     choice = _choice(members, metric)
-    pair = max(members, key=lambda pair: pair.factor)
+    stacks = dict.fromkeys(setting.name for pair in members for setting in (pair.better, pair.worse))
+    best = max(stacks, key=lambda name: order[name])
+    ahead = [pair for pair in members if pair.better.name == best]
+    pair = max(ahead or members, key=lambda pair: pair.factor)
     freedom = min(setting.times(metric).n for setting in (pair.better, pair.worse)) - 1
     pair = replace(pair, adjusted=None if pair.p is None else choice.corrected(pair.p, freedom))
     costs = [estimate(setting.times(COST)) for setting in (pair.worse, pair.better)]

@@ -17,6 +17,7 @@ from tracking.compare.statistics import holm, mean_and_standard_error, olympic_m
 from tracking.compare.time_to_event import Times, lead, means, p_sooner
 
 ALPHA = 0.05
+EQUAL = 1e-12  # means are, whose factor exceeds one by less
 POWER = 0.8
 OLYMPIC_FROM = 5  # runs, as in MLPerf's vision benchmarks
 
@@ -221,11 +222,19 @@ def repeats(pair: Comparison, key: str, num_pairs: int, level: Callable[[int], f
 def best(task: Task, key: str) -> Setting | None:
     """The setting with the best mean of this metric; whether it can be told from the next is another question.
 
-    Where runs did not get to their target, it is the one that is the better one of most pairs.
+    Where runs did not get to their target, it is the one that leads most others (`standing`).
     """
     there = _known(task, key)
-    wins = Counter(id(compared(first, second, key).better) for first, second in combinations(there, 2))
-    return max(there, key=lambda setting: wins[id(setting)], default=None)
+    order = standing([compared(first, second, key) for first, second in combinations(there, 2)])
+    return max(there, key=lambda setting: order.get(setting.name, (0, 0)), default=None)
+
+
+def standing(pairs: Sequence[Comparison]) -> dict[str, tuple[int, int]]:
+    """By a setting's name, in how many of the pairs its mean is the better one whatever the runs that did not get to
+    their target would have come to, and in how many it is called the better one. The larger leads."""
+    sure = Counter(pair.better.name for pair in pairs if pair.factor - 1 > EQUAL)
+    called = Counter(pair.better.name for pair in pairs)
+    return {name: (sure[name], number) for name, number in called.items()}
 
 
 def main_metric(tasks: Sequence[Task]) -> str:

@@ -18,6 +18,7 @@ from tracking.stacks import MIN_DRIVER
 DRIVER, CUDA = "env.driver", "env.cuda"
 MACHINE = {"instance", "env.gpu", "env.gpu_count", "env.node", "env.cpu", "env.topology", "env.hardware_id"}
 NOT_RUN = "not run"
+NEEDS_DRIVER = "needs driver"  # in the message of a run that was refused for it
 LONGEST = 200  # characters of a failure's message
 
 
@@ -57,7 +58,8 @@ def _values(task: Task, part: Sequence[str]) -> list[tuple[tuple[str, str], ...]
 def _why(task: Task, labels: Mapping[str, str], setting: Setting | None, store: Runs) -> str:
     excluded = [(run, why) for run, name, why in task.excluded if setting is not None and name == setting.name]
     reasons = list(dict.fromkeys(f"{why}{_message(run, store)}" for run, why in excluded))
-    return "; ".join(filter(None, [*(reasons or [NOT_RUN]), _too_old(task, labels)]))
+    too_old = "" if any(NEEDS_DRIVER in why for why in reasons) else _too_old(task, labels)
+    return "; ".join(filter(None, [*(reasons or [NOT_RUN]), too_old]))
 
 
 def _message(run: Run, store: Runs) -> str:
@@ -77,7 +79,7 @@ def _too_old(task: Task, labels: Mapping[str, str]) -> str:
     least = MIN_DRIVER.get(_branch(cuda)) if cuda else None
     if driver is None or least is None or not 0 < _branch(driver) < least:
         return ""
-    return f"CUDA {cuda} needs driver {least} or later, and this is {driver}"
+    return f"CUDA {cuda} {NEEDS_DRIVER} {least} or later, and this is {driver}"
 
 
 def _only(task: Task, labels: Mapping[str, str], key: str) -> str | None:

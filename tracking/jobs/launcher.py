@@ -59,6 +59,7 @@ class Launcher:
                 self._console.print(f"  {command}", soft_wrap=True)
             else:
                 self._console.print(f"  after {summary(job.config.stack)}", soft_wrap=True)
+        self._uploads.say_server(self._log_model, self._register)
         self._console.print(f"{len(jobs)} checked; nothing was trained (dry_run=true)")
         return 0
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from rich.console import Console
 
@@ -42,23 +43,29 @@ class Uploads:
         self.elsewhere: set[Path] = set()  # folders that another process mirrors
         self._earlier: list[Path] = []  # folders of runs that were cut off, to be uploaded too
 
-    def check_server(self, log_model: bool, register: bool) -> None:
-        """Say so where the server does not answer. Raises ConfigError where it refuses the user, or the models that are
-        to be logged and registered there."""
+    def check_server(self, log_model: bool, register: bool) -> bool:
+        """Whether the server takes runs; say so where it does not answer. Raises ConfigError where it refuses the user,
+        or the models that are to be logged and registered there."""
         if self._config.offline:
-            return
+            return False
         try:
             server.check_server(self._uri, self._config.experiment)
         except TrackingRefused as error:
             raise ConfigError(f"tracking.uri: {error}") from error
         except TrackingUnavailable as error:
             self._console.print(f"note: {error}. The run trains all the same and is uploaded when it answers.")
-            return
+            return False
         if log_model:
             try:
                 server.check_models(self._uri, register)
             except TrackingRefused as error:
                 raise ConfigError(str(error)) from error
+        return True
+
+    def say_server(self, log_model: bool, register: bool) -> None:
+        """The same before nothing is run (a dry run), and say so where the server answers, too."""
+        if self.check_server(log_model, register) and urlsplit(self.uri).scheme in ("http", "https"):
+            self._console.print(f"tracking server: {self.uri} answers and takes runs", soft_wrap=True)
 
     def start(self, folder: Path) -> None:
         """Mirror a folder from now on."""
@@ -159,7 +166,7 @@ class Uploads:
     def print_report(self, folder: Path, config: RunConfig) -> None:
         """Where the sweep's report is, and the command that makes it again, of a study by its axes."""
         if (folder / "report.html").exists():
-            self._console.print(f"report: {folder / 'report.html'}", soft_wrap=True)
+            self._console.print(f"report: {os.path.relpath(folder / 'report.html')}", soft_wrap=True)
         words = [f"report {folder.name}"]
         words += [f"--by {','.join(config.study.by)}"] if config.study.by else []
         words += [f"--reference {','.join(config.study.reference)}"] if config.study.reference else []

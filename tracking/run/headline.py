@@ -30,9 +30,12 @@ def _reached(result: Result) -> str:
 
 
 def _best(result: Result) -> dict[str, float]:
-    """The best value of each target metric, or of the first metric where there is no target."""
+    """The best value of each target metric, or of the first metric where there is no target.
+
+    A script's evaluation also has what it logged of its training: of that only where there is nothing else.
+    """
     rows = [row["metrics"] for row in result.evaluations]
-    names = list(result.targets) or [name for row in rows[:1] for name in row][:1]
+    names = list(result.targets) or sorted((name for row in rows[:1] for name in row), key=_of_training)[:1]
     return {
         key.removeprefix(evaluations.BEST): value
         for key, value in evaluations.best(rows, names, result.targets).items()
@@ -42,3 +45,8 @@ def _best(result: Result) -> dict[str, float]:
 def _named(values: dict[str, float]) -> str:
     """Metrics by name with their values: `box_map 0.23, mask_map 0.21`."""
     return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+
+
+def _of_training(name: str) -> bool:
+    """Whether a metric's name says that it is of the training: `train_loss`, `train/acc`."""
+    return name.lower().startswith("train")

@@ -12,6 +12,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from tracking.server import connection, recipients
+from tracking.server.answer_size import bounded
 
 if TYPE_CHECKING:
     from requests import Response
@@ -48,7 +49,8 @@ def _is_object(content: bytes) -> bool:
 
 def have_mlflow_check() -> None:
     """Have MLflow's client in this process check each answer of a tracking server, give nobody else's the user's
-    credentials (see recipients), and wait no longer for an answer that comes byte by byte; it has no hook for that.
+    credentials (see recipients), wait no longer for an answer that comes byte by byte, and read none that is too large;
+    it has no hook for that.
 
     What it raises then is its own exception with our words, as for a connection that broke.
     """
@@ -62,11 +64,18 @@ def have_mlflow_check() -> None:
     def send_and_check(method: str, url: str, *arguments: Any, **options: Any) -> Response:
         url, options = recipients.guarded(url, options)
         limit_sec = options.get("timeout")
+        if FILES in url and method == "GET":  # It is read into a file, and may be as large as it is.
+            return send(method, url, *arguments, **options)  # type: ignore[no-any-return]
+        options["stream"] = True
+
+        def ask() -> Response:
+            return bounded(send(method, url, *arguments, **options))
+
         retries = arguments[0] if arguments else options.get("max_retries")
         if FILES in url or retries or not isinstance(limit_sec, int | float):  # a file takes as long as it is large
-            response: Response = send(method, url, *arguments, **options)
+            response = ask()
         else:
-            response = connection.within(WHOLE_ANSWER * limit_sec, lambda: send(method, url, *arguments, **options))
+            response = connection.within(WHOLE_ANSWER * limit_sec, ask)
         check_answer(response, method)
         return response
 

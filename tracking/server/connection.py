@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from tracking.server import recipients
+from tracking.server.answer_size import bounded
 
 if TYPE_CHECKING:
     from requests import Response
@@ -78,9 +79,9 @@ def request(uri: str, method: str, path: str, **options: Any) -> Response:
     certificate = os.environ.get(CERTIFICATE)
     options |= {"headers": authorization(), "cert": os.environ.get("MLFLOW_TRACKING_CLIENT_CERT_PATH")}
     url, options = recipients.guarded(f"{uri.rstrip('/')}/{path}", options)
-    options |= {"timeout": TIMEOUT_SEC, "verify": not insecure and (certificate or True)}
+    options |= {"timeout": TIMEOUT_SEC, "verify": not insecure and (certificate or True), "stream": True}
     try:
-        response = within(TIMEOUT_SEC, lambda: requests.request(method, url, **options))
+        response = within(TIMEOUT_SEC, lambda: bounded(requests.request(method, url, **options)))
     except OSError as error:  # requests' own errors, and a plain OSError for a certificate's path
         if words := tls_problem(str(error)):
             raise Misconfigured(words) from None

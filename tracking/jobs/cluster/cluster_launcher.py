@@ -56,6 +56,7 @@ class ClusterLauncher(Launcher):
             self._console.print(f"job {number} of {len(jobs)}: {' '.join(job.overrides) or 'defaults'}", style="bold")
             folder = Path(job.config.runs_dir).resolve() / job.name
             self._console.print(batch_script.text(job.config, folder, job.name), soft_wrap=True, markup=False)
+        self._uploads.say_server(self._log_model, self._register)
         self._console.print(f"{len(jobs)} checked; nothing was submitted (dry_run=true)")
         return 0
 
