@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from conf.target import Target, text
+from tracking.kernels import KERNELS
 from tracking.run import Record, Result, evaluations, run_folder
 
 BAR_WIDTH = 20  # characters
@@ -165,8 +166,9 @@ def run_table(name: str, folder: Path, result: Result) -> Table:
     table.add_column()
     for row in run_rows(result):
         table.add_row(*row)
-    if (folder / run_folder.MODEL).exists():
-        table.add_row("weights", os.path.relpath(folder / run_folder.MODEL))
+    for label, file in (("weights", run_folder.MODEL), ("kernels", KERNELS)):
+        if (folder / file).exists():
+            table.add_row(label, os.path.relpath(folder / file))
     table.add_row("run folder", os.path.relpath(folder))
     return table
 

@@ -89,10 +89,15 @@ def test_a_job_that_ended_is_a_line_with_what_is_left() -> None:
     assert job_line("a", "x", 0, 50.0) == "  a: x"
 
 
-def test_the_folder_of_a_run_is_shown_from_where_the_user_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_folder_of_a_run_and_its_kernels_are_shown_from_where_the_user_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
-    table = run_table("a", tmp_path / "runs" / "a", Result(status="finished"))
-    assert list(table.columns[1].cells)[-1] == "runs/a"
+    folder = tmp_path / "runs" / "a"
+    folder.mkdir(parents=True)
+    (folder / "profile_kernels.csv").touch()
+    table = run_table("a", folder, Result(status="finished"))
+    assert list(table.columns[1].cells)[-2:] == ["runs/a/profile_kernels.csv", "runs/a"]
 
 
 def test_nodes_that_are_not_alike_are_told_before_they_train() -> None:
