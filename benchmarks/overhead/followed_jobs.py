@@ -1,9 +1,9 @@
 """What a launcher costs that follows many jobs of Slurm's, and whether one that is killed loses anything.
 
-    python -m benchmarks.overhead.followed_jobs --jobs 200 --sec 120      # starts a Slurm of two nodes on this host
+    python -m benchmarks.overhead.followed_jobs --jobs 200 --sec 480      # starts a Slurm of two nodes on this host
 
 The jobs are stand-ins: processes that Slurm runs as it runs a supervisor, and which write the journal of a run, one
-row every few seconds. All else is the product's: submission, queue, following, mirror to a database, report. The
+row every ten seconds. All else is the product's: submission, queue, following, mirror to a database, report. The
 launcher is killed once half of the jobs have ended, and `python -m tracking follow` goes on. CPU seconds are of the
 launcher with the commands of Slurm's that it starts, from /proc.
 """
@@ -27,7 +27,7 @@ import psutil
 from tracking.run import Journal, Result, run_folder
 
 ROOT = Path(__file__).resolve().parents[2]
-NUM_ROWS = 30  # of each job
+NUM_ROWS = 48  # of each job
 LENGTH = "JOB_SEC"  # the variable that tells a stand-in how long to take
 
 
@@ -143,7 +143,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=200)
-    parser.add_argument("--sec", type=float, default=120, help="how long each job takes")
+    parser.add_argument("--sec", type=float, default=480, help="how long each job takes")
     parser.add_argument("--out", type=Path, help="a JSON file for the figures")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, Cluster(cpus=arguments.jobs) as cluster:
