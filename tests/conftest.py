@@ -49,6 +49,15 @@ def cluster() -> Iterator[Cluster]:
     yield from slurm_cluster.running()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from tests.scheduling import TogetherByServer
+
+    return TogetherByServer(config, log)
+
+
 # ----------------------------------------------------------------------------------------- what `make quick` leaves out
 
 # Fixtures of several files that start a process, or take seconds.

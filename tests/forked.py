@@ -1,7 +1,7 @@
 """Runs launch.py in a fork of a process that has its imports behind it: the same code, without 20 s of start per run.
 
-What a start of Python itself decides (a variable that its libraries read as they load, a limit, a signal to a whole
-group) is left to real processes: `commands.start`, and the tests of stops, kills and resumes.
+What a start of Python itself decides (a variable that its libraries read as they load, a signal to a whole group) is
+left to real processes: `commands.start`, with which tests/test_launch.py stops and kills runs.
 """
 
 from __future__ import annotations
@@ -9,11 +9,15 @@ from __future__ import annotations
 import inspect
 import multiprocessing
 import os
+import resource
 import runpy
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -29,7 +33,7 @@ IMPORTS = [
     "trainers.loop.train", "torch.distributed.launcher.api",
 ]  # fmt: skip
 starting = threading.Lock()
-WORKER = ["-P", "-m", "trainers.loop.worker"]
+MODULES = ("trainers.loop.worker", "trainers.supervisor")
 # Libraries read these as they load. Several processes then share the cores as torchrun's do.
 LOADED_WITH = {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "100000", "MLFLOW_LOGGING_LEVEL": "CRITICAL"}
 
@@ -39,18 +43,49 @@ def possible() -> bool:
     return not Path("/dev/nvidiactl").exists()
 
 
-def run(arguments: list[str], cwd: Path, environ: dict[str, str], output: Path, timeout_sec: float) -> int:
-    """launch.py's exit code; what it and its workers print goes to `output`. Raises subprocess.TimeoutExpired."""
-    with starting:
-        process = server().Process(target=enter, args=(arguments, str(cwd), environ, str(output)))
-        process.start()
-    process.join(timeout_sec)
-    if process.exitcode is None:
-        process.kill()
-        raise subprocess.TimeoutExpired(arguments, timeout_sec, output.read_bytes())
-    code = process.exitcode
-    process.close()
-    return code
+class Forked:
+    """launch.py under way, with what tests use of a subprocess.Popen. With `max_file_bytes` its files cannot grow."""
+
+    def __init__(
+        self, arguments: Sequence[str], cwd: Path, environ: Mapping[str, str], max_file_bytes: int = 0
+    ) -> None:
+        descriptor, name = tempfile.mkstemp()
+        os.close(descriptor)
+        self._output = Path(name)
+        weakref.finalize(self, self._output.unlink, missing_ok=True)
+        asked = (list(arguments), str(cwd), dict(environ), name, max_file_bytes)
+        with starting:
+            self._process = server().Process(target=enter, args=asked)
+            self._process.start()
+        assert self._process.pid
+        self.args, self.pid = asked[0], self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            with suppress(ProcessLookupError):  # It has ended meanwhile.
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code. Raises subprocess.TimeoutExpired."""
+        self._process.join(timeout)
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0, self._output.read_bytes())
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """What it and its workers have printed."""
+        self.wait(timeout)
+        return self._output.read_text(), ""
 
 
 @cache
@@ -70,8 +105,10 @@ def server() -> ForkServerContext:
     return context
 
 
-def enter(arguments: list[str], cwd: str, environ: dict[str, str], output: str) -> None:
+def enter(arguments: list[str], cwd: str, environ: dict[str, str], output: str, max_file_bytes: int) -> None:
     """The fork's whole life."""
+    if max_file_bytes:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (max_file_bytes, max_file_bytes))
     become(environ, os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), cwd)
     subprocess.Popen = ForkedWorker  # type: ignore[assignment,misc]
     sys.argv = [str(ROOT / "launch.py"), *arguments]
@@ -91,7 +128,9 @@ def become(environ: Mapping[str, str], output: int, cwd: str, keep: Sequence[int
     for descriptor in {int(name.name) for name in Path("/proc/self/fd").iterdir()} - {0, 1, 2, *keep}:
         with suppress(OSError):
             os.close(descriptor)
-    sys.stdin, sys.stdout, sys.stderr = (os.fdopen(number, "rw"[number > 0], closefd=False) for number in range(3))
+    sys.stdin = os.fdopen(0, "r", closefd=False)
+    # A process that is killed has printed whole lines, as Python's own stderr does.
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, closefd=False) for number in (1, 2))
 
 
 def leave(main: Callable[[], object]) -> None:
@@ -113,13 +152,13 @@ def leave(main: Callable[[], object]) -> None:
 
 
 class ForkedWorker(subprocess.Popen):  # type: ignore[type-arg]
-    """A Popen that forks where the command is a training's worker; every other command is a process of its own."""
+    """A Popen that forks where the command is a worker or a supervisor; any other is a process of its own."""
 
     def _execute_child(self, *arguments: Any) -> None:
         start = super()._execute_child  # type: ignore[misc]
         asked = inspect.signature(start).bind(*arguments).arguments
         command = list(asked["args"]) if not isinstance(asked["args"], str) else [asked["args"]]
-        if command[:4] != [sys.executable, *WORKER]:
+        if command[:3] != [sys.executable, "-P", "-m"] or command[3] not in MODULES:
             start(*arguments)
             return
         self.pid = os.fork()
@@ -129,4 +168,4 @@ class ForkedWorker(subprocess.Popen):  # type: ignore[type-arg]
         os.setsid()
         become(asked["env"], asked["c2pwrite"], str(Path.cwd()), keep=asked["pass_fds"])
         sys.argv = ["worker", *command[4:]]
-        leave(lambda: runpy.run_module(WORKER[-1], run_name="__main__", alter_sys=True))
+        leave(lambda: runpy.run_module(command[3], run_name="__main__", alter_sys=True))

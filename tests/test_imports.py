@@ -7,7 +7,7 @@ import importlib
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -111,8 +111,7 @@ def rooms_used(path: Path) -> Iterator[tuple[str, str, str]]:
             yield room(whole), whole, what
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
-def test_a_file_imports_only_what_it_may(path: Path) -> None:
+def imports_only_what_it_may(path: Path) -> None:
     packages, at_module_level = tops(path), tops(path, module_level_only=True)
     layer = name(path).partition("/")[0]
     if layer in LAYERS:
@@ -126,8 +125,7 @@ def test_a_file_imports_only_what_it_may(path: Path) -> None:
         assert packages <= {*sys.stdlib_module_names, "yaml", "conf"}
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if name(path).partition("/")[0] in ROOMS], ids=name)
-def test_imports_go_down_the_house(path: Path) -> None:
+def imports_lower_rooms(path: Path) -> None:
     own = room(module(path))
     layer, _, own_name = own.partition(".")
     if not own_name:  # the layer's own __init__
@@ -140,13 +138,12 @@ def test_imports_go_down_the_house(path: Path) -> None:
         assert not used
 
 
-@pytest.mark.parametrize("path", FILES + OUTSIDE, ids=name)
-def test_others_see_a_rooms_face_alone(path: Path) -> None:
+def sees_a_rooms_face_alone(path: Path) -> None:
     """What `__init__` exports; a room's modules are its own, unless the room is open."""
     for used, imported, what in rooms_used(path):
         if used == room(module(path)) or used in OPEN or not (ROOT / used.replace(".", "/")).is_dir():
             continue
-        assert imported == used, f"{name(path)}: from {used} import {what}, not from {imported}"
+        assert imported == used, f"from {used} import {what}, not from {imported}"
         whole_face = f"{used.partition('.')[0]}.{what}" == used  # Such is `from tracking import server`.
         assert whole_face or what in importlib.import_module(used).__all__
 
@@ -178,8 +175,7 @@ def test_no_folder_is_a_corridor() -> None:
         assert len(list(folder.glob("*.py"))) <= 16, f"{folder}: are there rooms in it?"
 
 
-@pytest.mark.parametrize("path", FILES + OUTSIDE, ids=name)
-def test_files_and_functions_are_short(path: Path) -> None:
+def is_short(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= MOST_LINES, "are there two purposes in it?"
     for node in ast.walk(tree_of(path)):
@@ -209,10 +205,34 @@ def variables(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.arg
 
 
-@pytest.mark.parametrize("path", FILES + OUTSIDE + TESTS, ids=name)
-def test_a_variables_name_says_what_it_holds(path: Path) -> None:
+def has_names_that_say_something(path: Path) -> None:
     vague = [f"line {line}: {word}" for line, word in variables(path) if word in {"one", "found"}]
-    assert not vague, f"{name(path)}: {', '.join(vague)}: a noun says what it is (a run, a match, a row)"
+    assert not vague, f"{', '.join(vague)}: a noun says what it is (a run, a match, a row)"
+
+
+IN_ROOMS = [path for path in FILES if name(path).partition("/")[0] in ROOMS]
+
+
+@pytest.mark.parametrize(
+    ("holds", "paths"),
+    [
+        (imports_only_what_it_may, FILES),
+        (imports_lower_rooms, IN_ROOMS),
+        (sees_a_rooms_face_alone, FILES + OUTSIDE),
+        (is_short, FILES + OUTSIDE),
+        (has_names_that_say_something, FILES + OUTSIDE + TESTS),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_of_every_file(holds: Callable[[Path], None], paths: list[Path]) -> None:
+    """One test for all files, which would else be two thousand, each longer at being set up than at running."""
+    wrong = {}
+    for path in paths:
+        try:
+            holds(path)
+        except AssertionError as error:
+            wrong[name(path)] = str(error)
+    assert not wrong, "\n".join(f"{path}: {words}" for path, words in wrong.items())
 
 
 def imported_by(command: list[str], cwd: Path) -> tuple[int, set[str]]:
@@ -262,7 +282,7 @@ def test_a_module_of_ours_is_named_through_its_installation() -> None:
     for path in FILES:
         if name(path) == "conf/installation.py":
             continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = tree_of(path)
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
         asked = {id(argument) for call in calls if ast.unparse(call.func).endswith("module") for argument in call.args}
         named = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value in modules]

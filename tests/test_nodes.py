@@ -13,7 +13,8 @@ import psutil
 import pytest
 from mlflow import MlflowClient
 
-from tests.commands import TINY, Launched, collect, events, launch, processes_of, start
+from tests.commands import TINY, Launched, begin, collect, events, launch, processes_of
+from tests.forked import Forked
 from tests.tracking.folders import wait_for
 from tracking.mirror.mirror import Mirror
 from tracking.run import journal, nodes, run_folder
@@ -28,13 +29,13 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-def start_nodes(cwd: Path, *arguments: str) -> list[subprocess.Popen[str]]:
+def start_nodes(cwd: Path, *arguments: str) -> list[Forked | subprocess.Popen[str]]:
     # So long a busy machine may take to start two launchers.
     asked = (*arguments, "nodes=2", f"rendezvous=127.0.0.1:{free_port()}", "rendezvous_timeout_sec=600")
-    return [start(cwd, *asked, f"node_rank={rank}", TIMETRIAL_NODE_NAME=name) for rank, name in enumerate(["a", "b"])]
+    return [begin(cwd, *asked, f"node_rank={rank}", TIMETRIAL_NODE_NAME=name) for rank, name in enumerate(["a", "b"])]
 
 
-def wait_for_training(cwd: Path, first: subprocess.Popen[str]) -> None:
+def wait_for_training(cwd: Path, first: Forked | subprocess.Popen[str]) -> None:
     """Wait until an epoch has begun, or the first node's launcher has ended without one."""
 
     def begun() -> bool:
@@ -128,8 +129,8 @@ def test_a_dead_first_node_ends_the_second(tmp_path: Path) -> None:
 
 def test_nodes_that_do_not_fit_are_refused_before_a_run_is_made(tmp_path: Path) -> None:
     asked = (*SHORT, "nodes=2", f"rendezvous=127.0.0.1:{free_port()}", "rendezvous_timeout_sec=600")
-    first = start(tmp_path, *asked, TIMETRIAL_NODE_NAME="a")
-    second = start(tmp_path, *asked, "node_rank=1", "cpu_processes=3", TIMETRIAL_NODE_NAME="b")
+    first = begin(tmp_path, *asked, TIMETRIAL_NODE_NAME="a")
+    second = begin(tmp_path, *asked, "node_rank=1", "cpu_processes=3", TIMETRIAL_NODE_NAME="b")
     for process in (first, second):
         ended = collect(process, tmp_path)
         assert ended.code == 2, ended.output

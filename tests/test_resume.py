@@ -16,7 +16,8 @@ import pytest
 import torch
 from mlflow import MlflowClient
 
-from tests.commands import HANGS_SEC, Launched, collect, events, launch, start
+from tests.commands import HANGS_SEC, Launched, begin, collect, events, launch
+from tests.forked import Forked
 from tests.tracking.folders import wait_for
 from tracking.mirror.mirror import Mirror
 from tracking.run import attempts, checkpoints, documents, journal, run_folder
@@ -33,13 +34,13 @@ SMALL = (
 CPU = ("gpus=0", "tracking.system_metrics_interval_sec=1")
 IN_EPOCH_4, IN_EPOCH_6 = {"PAUSE_AT_STEP": "15"}, {"PAUSE_AT_STEP": "23"}
 Pair = tuple[Launched, Launched, dict[str, Any]]  # uninterrupted, resumed, and what was looked at in between
-running: list[subprocess.Popen[str]] = []
+running: list[Forked | subprocess.Popen[str]] = []
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # else several runs at once fight for the cores
 
 
-def paused(cwd: Path, *arguments: str, **env: str) -> subprocess.Popen[str]:
+def paused(cwd: Path, *arguments: str, **env: str) -> Forked | subprocess.Popen[str]:
     """A run that has come to the step at which it stands still."""
-    process = start(cwd, *arguments, **env, **ONE_THREAD)
+    process = begin(cwd, *arguments, **env, **ONE_THREAD)
     running.append(process)
     epoch = -(-int(env["PAUSE_AT_STEP"]) // STEPS)
     deadline = time.monotonic() + HANGS_SEC
@@ -57,7 +58,7 @@ def epochs_under_way(cwd: Path) -> set[int]:
     return {event.values["epoch_num"] for attempt in newest for event in attempt if event.key == "epoch_start"}
 
 
-def kill_everything(process: subprocess.Popen[str]) -> None:
+def kill_everything(process: Forked | subprocess.Popen[str]) -> None:
     """What a power cut does to the launcher, the worker and all its processes."""
     victims = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
     assert len(victims) >= 3
@@ -80,7 +81,7 @@ def interrupted_twice(cwd: Path, reference: Path) -> Pair:
 
     The uninterrupted run is one whose checkpoints, of 20 MB, find no room; its other files are smaller than that.
     """
-    alone = start(reference, *CPU, *SMALL, "tracking.offline=true", max_file_bytes=2**20, **ONE_THREAD)
+    alone = begin(reference, *CPU, *SMALL, "tracking.offline=true", max_file_bytes=2**20, **ONE_THREAD)
     running.append(alone)
     uninterrupted = collect(alone, reference)
     first = paused(cwd, *CPU, *SMALL, **IN_EPOCH_4)

@@ -146,12 +146,18 @@ def study_of(launched: Launched) -> str:
 
 @pytest.fixture(scope="module")
 def cut_down() -> dict[str, list[str]]:
-    """The commands of docs/studies.md that go on two CPU cores, by study: what comes behind `launch.py`."""
+    """The commands of docs/studies.md that go on two CPU cores, by study: what comes behind `launch.py`.
+
+    Where only the report is of another kind, the training is as short as that of the precisions.
+    """
     section = (ROOT / "docs/studies.md").read_text().split("On two CPU cores")[1]
     block = re.search(r"```bash\n(.*?)```", section, re.DOTALL)
     assert block
     commands = [shlex.split(line)[2:] for line in block[1].splitlines()]
-    return {command[1].removeprefix("+study="): command for command in commands}
+    by_study = {command[1].removeprefix("+study="): command for command in commands}
+    for name in ("scaling", "stacks"):
+        by_study[name] += ["limit_train_batches=4", "target=0.1"]
+    return by_study
 
 
 # One trains on a cluster (tests/test_cluster.py), and one on two processes; their reports are of no kind of their own.

@@ -10,7 +10,7 @@ import yaml
 from mlflow import MlflowClient
 
 import tracking.__main__
-from tests.commands import TINY, Launched, collect, events, launch, start
+from tests.commands import TINY, Launched, begin, collect, events, launch
 from tests.composing import composed
 from tests.tracking.folders import wait_for
 from tracking.jobs import sweep, sweep_summary
@@ -99,7 +99,7 @@ def repeated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Launched, Launch
     """A sweep of two seeds, of which the first fails and what broke it is mended then; and the same sweep resumed."""
     cwd = tmp_path_factory.mktemp("repeated")
     broken = ("model.hparams.fault=error", f"model.hparams.marker={cwd / 'mended'}")
-    process = start(cwd, "-m", *TINY, *broken, "seed=1,2", "tracking.offline=true")
+    process = begin(cwd, "-m", *TINY, *broken, "seed=1,2", "tracking.offline=true")
     wait_for(lambda: process.poll() is not None or list(cwd.rglob("*-seed1/result.json")))
     (cwd / "mended").touch()
     swept = collect(process, cwd)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from mlflow import MlflowClient
 
-from tests.commands import ROOT, TINY, Launched, collect, events, launch, start
+from tests.commands import ROOT, TINY, Launched, begin, collect, events, launch
 from tracking.mirror.mirror import Mirror
 from tracking.run import exported_model, run_folder
 from trainers.loop.load_model import load_model
@@ -114,7 +114,7 @@ def test_without_room_for_it_the_run_has_its_result(tmp_path: Path) -> None:
         "log_model=true",
         "tracking.offline=true",
     )
-    launched = collect(start(tmp_path, *small, max_file_bytes=2**20), tmp_path)
+    launched = collect(begin(tmp_path, *small, max_file_bytes=2**20), tmp_path)
     assert launched.code == 0, launched.output
     assert launched.result["status"] == "finished"
     assert "the weights were not saved: [Errno 27] File too large" in launched.output

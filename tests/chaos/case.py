@@ -29,7 +29,7 @@ GONE_SEC = 30.0  # after a launcher's end, what it started must be gone
 TELLING = {"PYTHONFAULTHANDLER": "1"}
 REAL = (
     *TINY, "gpus=0", "cpu_processes=2", "log_every_n_steps=2", "tracking.upload_wait_sec=5",
-    "tracking.system_metrics_interval_sec=1", "model.hparams.work=5",
+    "tracking.system_metrics_interval_sec=1", "model.hparams.rest_sec=0.02",
 )  # fmt: skip
 
 

@@ -35,9 +35,10 @@ class Logits(nn.Module):
 
 
 class Tiny(TrialModule):
-    """Logistic regression. `fault` strikes at step 5 of the training, on the last rank; `work` makes a step longer.
+    """Logistic regression. `fault` strikes at step 5 of the training, on the last rank.
 
-    A file `until` ends the training with the epoch in which it appears.
+    `work` makes a step longer, and so does `rest_sec`, while others compute. A file `until` ends the training with the
+    epoch in which it appears.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Tiny(TrialModule):
         fault: str = "none",
         marker: str = "",
         work: int = 0,
+        rest_sec: float = 0.0,
         until: str = "",
     ) -> None:
         super().__init__()
@@ -56,6 +58,7 @@ class Tiny(TrialModule):
         self.net = nn.Linear(data.image_size[0] * data.image_size[1], data.num_classes)
         self.register_buffer("counts", torch.zeros(2, dtype=torch.int64), persistent=False)
         self.fault, self.marker, self.work, self.until = fault, marker, work, until
+        self.rest_sec = rest_sec
         self.steps = 0
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -69,6 +72,7 @@ class Tiny(TrialModule):
         loss = (losses * batch["weights"]).sum()
         for _ in range(self.work):
             torch.mm(torch.ones(512, 512), torch.ones(512, 512))
+        time.sleep(self.rest_sec)
         if self.trainer.global_step == 4 and dist.get_rank() == dist.get_world_size() - 1:
             loss = loss * self.strike()
         return loss

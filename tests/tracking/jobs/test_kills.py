@@ -15,8 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.commands import HANGS_SEC, TINY, environment, events, processes_of
-from tests.commands import start as launch_py
+from tests.commands import HANGS_SEC, TINY, begin, collect, environment, events, processes_of
 from tests.tracking.faulty_proxy import FaultyProxy
 from tests.tracking.folders import wait_for
 from tests.tracking.mlflow_server import MlflowServer
@@ -175,22 +174,22 @@ def test_killed_ranks_and_workers_fail_their_job_alone_and_take_all_of_it_with_t
         ("worker", signal.SIGINT),
     ]
     settings = ("model.hparams.fault=hang", "cpu_processes=2", "seed=1,2,3,4", f"tracking.uri={server.uri}")
-    process = launch_py(tmp_path, "-m", *TINY, *settings)
+    process = begin(tmp_path, "-m", *TINY, *settings)
     for number, (who, signum) in enumerate(told):
         wait_for(lambda number=number: len(started(tmp_path)) > number)
         time.sleep(random.uniform(0, 0.5))
         [worker] = [
             process_there
             for process_there in processes_of(tmp_path)
-            if process_there.ppid() == process.pid and "-P" in process_there.cmdline()
+            if process_there.ppid() == process.pid and os.getsid(process_there.pid) == process_there.pid
         ]
         ranks = sorted(worker.children(), key=lambda rank: rank.create_time())
         assert len(ranks) == 2
         (worker if who == "worker" else ranks[0]).send_signal(signum)
         _, alive = psutil.wait_procs([worker, *ranks], timeout=HANGS_SEC)
         assert not alive
-    code, output = finished(process)
-    assert code == 1, output
+    launched = collect(process, tmp_path)
+    assert launched.code == 1, launched.output
     for folder, (who, signum) in zip(started(tmp_path), told, strict=True):
         tags = tags_of(server, Mirror(folder).run_id)
         assert (run_of(server, folder)[0], tags["failure"]) == ("KILLED", f"signal:{int(signum)}")

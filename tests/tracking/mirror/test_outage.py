@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import TINY, collect, environment, events, start
+from tests.commands import TINY, begin, collect, environment, events
 from tests.tracking.faulty_proxy import FaultyProxy
 from tests.tracking.folders import wait_for
 from tests.tracking.mlflow_server import MlflowServer
@@ -24,7 +24,13 @@ pytestmark = [
 
 FAULTS = ("hang", "status 500", "drop answer", "status 429")  # "refuse" comes at the start and at the end.
 WINDOWS = 5  # windows of three steps that the training goes on for in the face of every fault
-SETTINGS = ("model.hparams.work=5", "max_epochs=100000", "stop_at_target=false", "batch_size=32", "timeout_sec=7200")
+SETTINGS = (
+    "model.hparams.rest_sec=0.02",
+    "max_epochs=100000",
+    "stop_at_target=false",
+    "batch_size=32",
+    "timeout_sec=7200",
+)
 # No request is given up while its server hangs: a step that waited for an answer would wait until this test's limit.
 PATIENT = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "7200"}
 
@@ -34,7 +40,7 @@ def test_training_is_not_delayed_and_nothing_is_lost(server: MlflowServer, proxy
     places = (f"tracking.uri={proxy.uri}", "tracking.upload_wait_sec=2", "tracking.experiment=tests")
     proxy.fault = "refuse"  # Nobody is there when it starts.
     enough = tmp_path / "enough"
-    process = start(
+    process = begin(
         tmp_path, *TINY, *SETTINGS, *places, f"model.hparams.until={enough}",
         "log_every_n_steps=3", "tracking.system_metrics_interval_sec=0.5", **PATIENT,
     )  # fmt: skip
