@@ -94,6 +94,14 @@ open("pids", "w").write(f"{daemon.pid}")
 while True:
     print("x" * 1000)
 """
+# It trains until it is ended.
+ENDLESS = """
+import time
+
+while True:
+    print("loss 0.5", flush=True)
+    time.sleep(0.001)
+"""
 
 
 def run(cwd: Path, source: str, arguments: str = "", *options: str) -> Launched:
@@ -192,3 +200,13 @@ def test_nothing_is_left_of_a_program_that_ignores_sigterm(tmp_path: Path, how: 
     assert not psutil.pid_exists(daemon) or psutil.Process(daemon).status() == psutil.STATUS_ZOMBIE
     if how == "stop":
         assert launched.result["failure"]["kind"] == "signal:15"
+
+
+def test_a_full_disk_ends_the_program_and_is_what_the_run_says(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(ENDLESS)
+    metrics = r"+program.metrics={train/loss: 'loss (\S+)'}"
+    # The reserve for the result fits, and the journal of a thousand losses does not.
+    launched = collect(start(tmp_path, *asked(), metrics, max_file_bytes=70_000), tmp_path)
+    assert launched.code == 1, launched.output
+    assert (launched.result["status"], launched.result["failure"]["kind"]) == ("failed", "disk_full")
+    assert not processes_of(tmp_path)
