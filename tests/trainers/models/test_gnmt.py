@@ -181,6 +181,7 @@ def test_it_translates_with_coverage() -> None:
     ("hparams", "message"),
     [
         ({"layers": 1}, r"model.hparams.layers=1: give a whole number, 2 or more"),
+        ({"num_shapes": 0}, r"model.hparams.num_shapes=0: give a whole number, 1 or more"),
         ({"remain": 1.5}, r"model.hparams.remain=1.5: give a share of all steps"),
         ({"clip_norm": 0}, r"model.hparams.clip_norm=0: give a norm above 0"),
         ({"warmup_steps": -1}, r"model.hparams.warmup_steps=-1: give a whole number, 0 or more"),

@@ -30,11 +30,12 @@ class TextView:
 
     Training pairs of which a side has more than `max_length` tokens, its end included, are left out. With `pack_length`
     several are packed into rows of so many tokens (trainers.data.text.packing); without, a batch is of sentences of
-    about one length.
+    about one length, in one of up to `num_shapes` shapes.
     """
 
     max_length: int = MOST_TOKENS
     pack_length: int | None = None
+    num_shapes: int = 64
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class TextData:
         if self.view.pack_length:
             return [self._packed_example(self.view.pack_length, batch_size, device)]
         examples = []
-        for number, cell in enumerate(training_cells(self.train, self.pairs, batch_size)):
+        for number, cell in enumerate(training_cells(self.train, self.pairs, batch_size, self.view.num_shapes)):
             rows = max(1, cell.num_rows(batch_size))
             corpus = generated(np.full(rows, cell.source), np.full(rows, cell.target), self.num_tokens, number)
             width = (cell.source, cell.target)
@@ -135,7 +136,7 @@ class TextData:
     def train_loader(self, batch_size: int, seed: int, shard: Shard) -> TrainLoader | PackedLoader:
         if self.view.pack_length:
             return PackedLoader(self.train, self.pairs, self.view.pack_length, batch_size, seed, shard)
-        return TrainLoader(self.train, self.pairs, batch_size, seed, shard)
+        return TrainLoader(self.train, self.pairs, batch_size, seed, shard, self.view.num_shapes)
 
     def eval_loader(self, batch_size: int, shard: Shard) -> EvalLoader | None:
         return _held_loader(self.evaluation, batch_size, shard)

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from trainers.data.types import Batch, Shard
 
-MOST_SHAPES = 64  # The warm-up takes some steps of each.
-
 
 @dataclass(frozen=True)
 class Step:
@@ -41,11 +39,11 @@ def check_room(batch_size: int, longest: int, what: str = "the longest sentence 
         )
 
 
-def training_cells(corpus: Corpus, pairs: np.ndarray, batch_size: int) -> list[Cell]:
-    """The shapes of the training batches, longest first; the same for every number of processes."""
+def training_cells(corpus: Corpus, pairs: np.ndarray, batch_size: int, most: int) -> list[Cell]:
+    """Up to `most` shapes of the training batches, longest first; the same for every number of processes."""
     source, target = (lengths[pairs] for lengths in corpus.lengths())
     num_steps = int(np.maximum(source, target).sum()) // batch_size
-    return cells(source, target, max(1, min(MOST_SHAPES, num_steps)), batch_size)
+    return cells(source, target, max(1, min(most, num_steps)), batch_size)
 
 
 class TrainLoader:
@@ -55,12 +53,14 @@ class TrainLoader:
     batches, which are then shuffled. A cell's are of one size; its last is filled up with pairs of weight zero.
     """
 
-    def __init__(self, corpus: Corpus, pairs: np.ndarray, batch_size: int, seed: int, shard: Shard) -> None:
+    def __init__(
+        self, corpus: Corpus, pairs: np.ndarray, batch_size: int, seed: int, shard: Shard, most_shapes: int
+    ) -> None:
         self.corpus, self.seed, self.shard = corpus, seed, shard
         self._lengths = corpus.lengths()
         source, target = (lengths[pairs] for lengths in self._lengths)
         check_room(batch_size, int(max(source.max(), target.max())))
-        self._cells = training_cells(corpus, pairs, batch_size)
+        self._cells = training_cells(corpus, pairs, batch_size, most_shapes)
         places = cell_of(source, target, self._cells)
         self._groups = [pairs[places == number] for number in range(len(self._cells))]
         self._rows = [cell.num_rows(batch_size, shard.world_size) for cell in self._cells]

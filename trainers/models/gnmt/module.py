@@ -34,6 +34,7 @@ class GnmtTranslator(Translator):
         remain: float = 0.666,
         num_decays: int = 4,
         max_length: int = 50,
+        num_shapes: int = 64,
         layers: int = 4,
         width: int = 1024,
         dropout: float = 0.2,
@@ -48,7 +49,7 @@ class GnmtTranslator(Translator):
         extra_length: int = 50,
     ) -> None:
         super().__init__(data, beam, Scoring(alpha, coverage), extra_length)
-        for name, value in {"epochs": epochs, "width": width}.items():
+        for name, value in {"epochs": epochs, "width": width, "num_shapes": num_shapes}.items():
             require(name, value, is_count(value) and value >= 1, "a whole number, 1 or more")
         require("layers", layers, is_count(layers) and layers >= 2, "a whole number, 2 or more")
         for name, value in {"warmup_steps": warmup_steps, "num_decays": num_decays}.items():
@@ -63,7 +64,7 @@ class GnmtTranslator(Translator):
         self.warmup_steps, self.remain, self.num_decays = warmup_steps, remain, num_decays
         self.label_smoothing, self.clip_norm = label_smoothing, clip_norm
         self.betas, self.epsilon = tuple(betas), epsilon
-        self.view = TextView(max_length)
+        self.view = TextView(max_length, num_shapes=num_shapes)
         self.net = Gnmt(data.num_tokens, Sizes(layers, width, dropout, initial))
         self._loss = classified_loss
         self._mean_lengths = data.viewed(self.view).mean_lengths()
