@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks.steps import why
+from benchmarks.steps import scaling, why
 from conf import checks
 from conf.launch_options import spelled_out
 from conf.schema import ConfigError
@@ -72,6 +72,24 @@ def test_what_measures_it_on_gpus_composes_and_passes_the_checks() -> None:
     assert {name: len(settings) for name, settings in num_settings.items()} == {
         "precision": 4, "profiles": 2, "topology": 4,
     }  # fmt: skip
+
+
+def test_what_measures_scaling_composes_and_passes_the_checks(tmp_path: Path) -> None:
+    """benchmarks/steps/scaling.py, on a machine of eight: each workload on each number of GPUs, three times."""
+    num_runs = {}
+    for name, overrides in scaling.sweeps(8):
+        asked = scaling.command(name, overrides, tmp_path)[3:]
+        every = [checks.check_run(composed(each), EIGHT_GPUS) for each in jobs(asked)]
+        num_runs[name] = len(every)
+        assert len({run.config_hash() for run in every}) == len(every)
+        assert {run.seed for run in every} == {1, 2, 3}
+    models = [path.stem for path in sorted((ROOT / "conf/model").glob("*.yaml")) if path.stem != "program"]
+    assert sorted(scaling.MODELS) == models
+    rates = {f"rate-{model}": 12 for model in models if model != "vgg"}
+    assert num_runs == {**rates, **{f"accuracy-{model}": 12 for model in models}, "links": 18}
+    # Where a call was cut short the next one resumes what it began.
+    (tmp_path / "links.txt").write_text("stopped by SIGTERM; continue with: launch.py sweep.resume=20261125-a\n")
+    assert scaling.command("links", "", tmp_path)[2:] == ["sweep.resume=20261125-a", "runs_dir=runs-links"]
 
 
 @pytest.mark.parametrize("name", STUDIES)
