@@ -58,14 +58,9 @@ def roi_align(
 
 
 def as_a_graph(
-    features: Sequence[torch.Tensor],
-    rois: torch.Tensor,
-    image: torch.Tensor,
-    valid: torch.Tensor,
-    level: torch.Tensor,
-    size: int,
-    first_stride: int,
-) -> torch.Tensor:
+    features: Sequence[torch.Tensor], rois: torch.Tensor, image: torch.Tensor, valid: torch.Tensor,
+    level: torch.Tensor, size: int, first_stride: int,
+) -> torch.Tensor:  # fmt: skip
     """`roi_align` in PyTorch's own operators, for a program that has to run without torchvision.
 
     The pixels of all levels lie behind each other, and each sample is the mean of four of them, weighed by how near

@@ -40,14 +40,10 @@ class GnmtTranslator(Translator):
         dropout: float = 0.2,
         initial: float = 0.1,
         label_smoothing: float = 0.1,
-        betas: tuple[float, float] = (0.9, 0.999),
-        epsilon: float = 1e-8,
+        betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8,
         clip_norm: float = 5.0,
-        beam: int = 5,
-        alpha: float = 0.6,
-        coverage: float = 0.1,
-        extra_length: int = 50,
-    ) -> None:
+        beam: int = 5, alpha: float = 0.6, coverage: float = 0.1, extra_length: int = 50,
+    ) -> None:  # fmt: skip
         super().__init__(data, beam, Scoring(alpha, coverage), extra_length)
         for name, value in {"epochs": epochs, "width": width, "num_shapes": num_shapes}.items():
             require(name, value, is_count(value) and value >= 1, "a whole number, 1 or more")
