@@ -33,6 +33,7 @@ TAG = "cluster.job_id"
 MIRROR = installation.module("tracking.jobs.cluster.mirror_process")
 PR_SET_PDEATHSIG = 1  # The number is from linux/prctl.h.
 PATIENCE_SEC = 30.0  # By then the first node has ended all that it runs.
+GONE_SEC = 1.0  # By then a process that was killed is gone, of which the kernel tells its children earlier.
 LAUNCHED_BY = os.getppid()
 
 
@@ -192,7 +193,15 @@ def lost(node: str) -> Failure:
 
 def stopped(error: supervision.Interrupted) -> Failure:
     """What a node but the first tells the others when it was told to stop."""
-    return node_supervision.stopped(error) if os.getppid() == LAUNCHED_BY else lost(node_names.name())
+    return lost(node_names.name()) if launcher_is_gone() else node_supervision.stopped(error)
+
+
+def launcher_is_gone() -> bool:
+    """Whether who started this process has ended, asked by one who was told to stop, perhaps for that reason."""
+    until = time.monotonic() + GONE_SEC
+    while os.getppid() == LAUNCHED_BY and time.monotonic() < until:
+        time.sleep(0.02)
+    return os.getppid() != LAUNCHED_BY
 
 
 def orphaned(folder: Path, task: SlurmTask) -> int:
@@ -229,7 +238,7 @@ def interrupted(folder: Path, config: RunConfig, task: SlurmTask, signum: int) -
     Where Slurm ends or moves the job, its state tells why when it has ended: then who follows says it.
     """
     name = signal.Signals(signum).name
-    if os.getppid() != LAUNCHED_BY:
+    if os.getppid() != LAUNCHED_BY or (signum == signal.SIGTERM and launcher_is_gone()):
         return orphaned(folder, task)
     facts = slurm.facts(task.job_id) if task.job_id else {}
     running = facts.get("JobState") in (None, "RUNNING")
