@@ -10,7 +10,7 @@ check:  ## everything that has to pass before a change goes in
 	uv run mypy
 	uv run pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-quick:  ## an answer in two to three minutes: all that needs no process, server, training or compiler; mypy runs beside it
+quick:  ## an answer in two minutes: all that needs no process, server, training or compiler; mypy runs beside it
 	uv run ruff check
 	uv run ruff format --check
 	uv run mypy & uv run --no-sync pytest -q -n $(WORKERS) --dist worksteal \
