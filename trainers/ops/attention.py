@@ -47,12 +47,15 @@ def spans(queries: torch.Tensor, keys: torch.Tensor, causal: bool = False) -> Sp
 
 
 def _span(own: torch.Tensor, others: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of each token, [n, L], the first of the `others`, [n, M], that have its number, and that behind their last."""
+    """Of each token, [n, L], the first of the `others`, [n, M], that have its number, and that behind their last.
+
+    No other has padding's number, 0, here, so that its span is empty.
+    """
     rising = torch.where(others == 0, torch.iinfo(others.dtype).max, others)
     row = (torch.arange(len(others), device=own.device, dtype=torch.int32) * others.shape[1])[:, None]
     first = torch.searchsorted(rising, own, out_int32=True)
     last = torch.searchsorted(rising, own, right=True, out_int32=True)
-    return (row + first).flatten(), (row + torch.where(own == 0, first, last)).flatten()
+    return (row + first).flatten(), (row + last).flatten()
 
 
 def attend(parts: torch.Tensor, source: torch.Tensor | None, where: Spans, dropout: float) -> torch.Tensor:

@@ -99,6 +99,13 @@ def test_example_batches_have_the_shapes_of_real_ones_and_move_no_random_number(
     assert all(float(batch["weights"].sum()) == pytest.approx(1) for batch in examples)
 
 
+def test_a_view_says_how_many_shapes_there_are_at_most() -> None:
+    assert len(data(2000, TextView(64)).example_batches(256, CPU)) > 3
+    few = data(2000, TextView(64, num_shapes=3))
+    assert len(few.example_batches(256, CPU)) == 3
+    assert len({batch["source"].shape[1] for batch in few.train_loader(256, 1, ALONE)}) <= 3
+
+
 @pytest.mark.parametrize("world_size", [1, 2, 5])
 def test_an_evaluation_has_every_sentence_once_with_its_reference(world_size: int) -> None:
     text = data()
