@@ -6,6 +6,22 @@ from collections.abc import Iterator
 
 import pytest
 
+COMPILER_WARNINGS = (
+    "ignore::DeprecationWarning:torch",  # of its own imports
+    "ignore:The .grad attribute of a Tensor that is not a leaf",  # its looking at inputs
+    "ignore:The CUDA Graph is empty",  # when it sets its graphs up
+    "ignore:TensorFloat32 tensor cores",  # its advice, where fp32 is meant
+    "ignore:(?s).*Online softmax is disabled",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What PyTorch's compiler says on a GPU is no failure of ours."""
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            for warning in COMPILER_WARNINGS:
+                item.add_marker(pytest.mark.filterwarnings(warning))
+
 
 @pytest.fixture(scope="module")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:

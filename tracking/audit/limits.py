@@ -87,9 +87,9 @@ def _in_order(
     waited = min(training, max(waits, default=0.0) / 1e3 / total)
     if "engine_activity" in said:
         yield "host", training * (1 - said["engine_activity"] / 100) - waited
-    work = {"dram": "dram_bandwidth", "tensor": "tensor_activity"}
+    work = {"dram": "dram_bandwidth", "tensor": "tensor_activity", "fp32": "fp32_activity"}
     reached = _reached(rows, folder)
-    parts = {name: training * said[key] / reached[name] for name, key in work.items() if key in said}
+    parts = {name: training * said[work[name]] / most for name, most in reached.items() if work[name] in said}
     yield from sorted(parts.items(), key=lambda part: -part[1])
     if "sm_clock" in said:
         held = max(said.get("power_throttled", 0.0), said.get("thermal_throttled", 0.0))
@@ -147,8 +147,10 @@ def _reached(rows: Sequence[Row], folder: Path) -> dict[str, float]:
     path = folder / "ceilings.json"
     kept = json.loads(path.read_text(encoding="utf-8"))["ceilings"] if path.exists() else {}
     precision = next((row["values"]["precision"] for row in rows if "precision" in row["values"]), "")
+    copied, multiplied = (kept.get(name, {}).get("counters", {}) for name in ("copy", f"matmul/{precision}"))
     counters = {
-        "dram": kept.get("copy", {}).get("counters", {}).get("dram_bandwidth_percentage"),
-        "tensor": kept.get(f"matmul/{precision}", {}).get("counters", {}).get("tensor_activity_percentage"),
-    }
+        "dram": copied.get("dram_bandwidth_percentage"), "tensor": multiplied.get("tensor_activity_percentage"),
+    }  # fmt: skip
+    if precision == "fp32":
+        counters["fp32"] = multiplied.get("fp32_activity_percentage")
     return {name: value or 100.0 for name, value in counters.items()}

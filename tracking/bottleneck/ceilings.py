@@ -14,7 +14,7 @@ from tracking.run import documents, stored
 FOLDER = "ceilings"
 NAME = "ceilings.json"  # in a run's folder
 KEYS = ("env.gpu", "env.cpu")  # tags of the hardware that ceilings are of
-DRAM, TENSOR = "dram_bandwidth_percentage", "tensor_activity_percentage"
+DRAM = "dram_bandwidth_percentage"
 
 
 @dataclass

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from tracking.bottleneck import activity, ceilings, roofline, shares, utilization
-from tracking.bottleneck.ceilings import DRAM, TENSOR, Ceilings
+from tracking.bottleneck.ceilings import Ceilings
 from tracking.measure import clock
 from tracking.run import Journal, Record, attempts, documents, journal, run_folder
 
 EXCHANGE = "gradient_exchange"  # the event that says how long it takes: tracking.measure
 GPU_EVIDENCE = (
-    "engine_activity", "sm_activity", "tensor_activity", "dram_bandwidth", "power_throttled", "thermal_throttled",
-    "sm_clock",
+    "engine_activity", "sm_activity", "tensor_activity", "fp32_activity", "dram_bandwidth", "power_throttled",
+    "thermal_throttled", "sm_clock",
 )  # fmt: skip
 
 
@@ -57,8 +57,7 @@ def examine(folder: Path) -> Findings:
     tags = _tags(records)
     measured = ceilings.kept_in(folder)
     spent, means = _clock(events, start, stop), activity.means(records, training_spans(events))
-    dram, tensor = _ceiling_shares(measured, str(_precision(records)))
-    divided = shares.divide(spent, means, dram, tensor)
+    divided = shares.divide(spent, means, _ceiling_shares(measured, str(_precision(records))))
     words = shares.words(divided)
     why = {
         "cause": shares.limit(divided),
@@ -106,12 +105,12 @@ def _clock(events: Sequence[Record], start: Record, stop: Record) -> shares.Cloc
     )
 
 
-def _ceiling_shares(measured: Ceilings | None, precision: str) -> tuple[float, float]:
-    """Percentages of the counters at the ceilings; all of them where no ceilings were measured."""
-    if measured is None:
-        return 100.0, 100.0
-    dram, tensor = measured.counter("copy", DRAM), measured.counter(f"matmul/{precision}", TENSOR)
-    return dram or 100.0, tensor or 100.0
+def _ceiling_shares(measured: Ceilings | None, precision: str) -> dict[str, float]:
+    """What each counter reaches at its ceiling, in percent: 100 where none was measured."""
+    product = f"matmul/{precision}"
+    work = {"dram": "copy", "tensor": product} | ({"fp32": product} if precision == "fp32" else {})
+    counters = {cause: shares.COUNTERS[cause].removeprefix("gpu_") for cause in work}
+    return {cause: (measured and measured.counter(work[cause], counters[cause])) or 100.0 for cause in work}
 
 
 def _evidence(means: Mapping[str, float]) -> dict[str, float]:

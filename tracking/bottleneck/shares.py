@@ -6,11 +6,13 @@ left of the training is divided by the GPU's counters, in this order, each as fa
     host     the GPU had no work: 1 - engine activity, less the waits, in which it has none either
     dram     the time that the traffic of the GPU's memory takes at the rate of a copy
     tensor   the time that the tensor cores' work takes at the rate of a matrix product
+    fp32     of runs in fp32: the same of the cores that compute in fp32
     power    clock cycles that were missing while power or heat kept the clock down
     unknown  the rest: kernels that reach neither ceiling
 
-The larger of `dram` and `tensor` goes first, since they overlap. On CPUs `processor` is what the run's processes kept
-of the cores.
+The largest of `dram`, `tensor` and `fp32` goes first, since they overlap. In other precisions the fp32 cores work
+beside the memory or the tensor cores, so their share says nothing there. On CPUs `processor` is what the run's
+processes kept of the cores.
 """
 
 from __future__ import annotations
@@ -27,9 +29,15 @@ NAMES = {
     "checkpoint": "checkpoints",
     "dram": "traffic of the GPU's memory",
     "tensor": "tensor cores",
+    "fp32": "cores for fp32",
     "power": "a clock that power or heat kept down",
     "processor": "the cores of the CPU",
     "unknown": "not known",
+}
+COUNTERS = {
+    "dram": "gpu_dram_bandwidth_percentage",
+    "tensor": "gpu_tensor_activity_percentage",
+    "fp32": "gpu_fp32_activity_percentage",
 }
 
 
@@ -45,11 +53,11 @@ class Clock:
     exchange: float | None
 
 
-def divide(clock: Clock, means: Mapping[str, float], dram_ceiling: float, tensor_ceiling: float) -> dict[str, float]:
+def divide(clock: Clock, means: Mapping[str, float], ceilings: Mapping[str, float]) -> dict[str, float]:
     """The share of each cause that was measured, and `unknown`.
 
-    `means` are those of `activity.means` within the training; ceilings are the percentages that the counters reach in a
-    copy and in a matrix product.
+    `means` are those of `activity.means` within the training; `ceilings` are, for each of COUNTERS that is to count,
+    the percentage that it reaches in a copy or in a matrix product.
     """
     shares = {"evaluation": clock.evaluation / clock.total, "checkpoint": clock.checkpoint / clock.total}
     left = training = clock.training / clock.total
@@ -57,7 +65,7 @@ def divide(clock: Clock, means: Mapping[str, float], dram_ceiling: float, tensor
         if seconds is not None:
             shares[name] = min(left, seconds / clock.total)
             left -= shares[name]
-    for name, share in _busy(means, training, shares.get("data", 0.0), dram_ceiling, tensor_ceiling):
+    for name, share in _busy(means, training, shares.get("data", 0.0), ceilings):
         shares[name] = min(left, share)
         left -= shares[name]
     shares = {name: min(1.0, max(0.0, share)) for name, share in shares.items()}
@@ -65,16 +73,15 @@ def divide(clock: Clock, means: Mapping[str, float], dram_ceiling: float, tensor
 
 
 def _busy(
-    means: Mapping[str, float], training: float, waited: float, dram_ceiling: float, tensor_ceiling: float
+    means: Mapping[str, float], training: float, waited: float, ceilings: Mapping[str, float]
 ) -> list[tuple[str, float]]:
     """What the counters say of the training, in the order in which it is taken."""
     parts: list[tuple[str, float]] = []
     if "gpu_engine_activity_percentage" in means:
         idle = training * (1.0 - means["gpu_engine_activity_percentage"] / 100.0)
         parts.append(("host", max(0.0, idle - waited)))
-    ceilings = {"dram": ("gpu_dram_bandwidth_percentage", dram_ceiling)}
-    ceilings["tensor"] = ("gpu_tensor_activity_percentage", tensor_ceiling)
-    work = [(name, training * means[key] / most) for name, (key, most) in ceilings.items() if key in means]
+    counted = [(name, COUNTERS[name], most) for name, most in ceilings.items() if COUNTERS[name] in means]
+    work = [(name, training * means[counter] / most) for name, counter, most in counted]
     parts += sorted(work, key=lambda part: -part[1])
     if "gpu_sm_clock_percentage" in means:
         throttled = max(means.get(f"gpu_{cause}_throttled_percentage", 0.0) for cause in ("power", "thermal"))

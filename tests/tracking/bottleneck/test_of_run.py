@@ -16,8 +16,12 @@ MEASURED = Ceilings(
     ceilings={
         "copy": {"unit": "B/s", "median": 3e12, "counters": {"dram_bandwidth_percentage": 90.0}},
         "matmul/bf16": {"unit": "FLOP/s", "median": 7e14, "counters": {"tensor_activity_percentage": 90.0}},
+        "matmul/fp32": {
+            "unit": "FLOP/s", "median": 5e13,
+            "counters": {"tensor_activity_percentage": 0.0, "fp32_activity_percentage": 75.0},
+        },
     },
-)
+)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -42,10 +46,10 @@ def window(at: float) -> Record:
     return event(at, "throughput_window", samples=800, **each)
 
 
-def folder_of(tmp_path: Path, tags: dict[str, str], *samples: Record) -> Path:
+def folder_of(tmp_path: Path, tags: dict[str, str], *samples: Record, precision: str = "bf16") -> Path:
     """A run of 100 s of the clock's, with one epoch of 80 s and an evaluation of 20 s behind it."""
     records = [
-        Record("tags", 0, 0.0, values=tags), Record("params", 0, 0.0, values={"precision": "bf16"}),
+        Record("tags", 0, 0.0, values=tags), Record("params", 0, 0.0, values={"precision": precision}),
         event(90, "model_flops", per_sample=1e12, num_devices=2), event(100, "run_start"), event(100, "epoch_start"),
         *(window(at) for at in range(104, 184, 4)), event(180, "epoch_stop"), event(180, "eval_start"),
         event(200, "eval_stop"), event(200, "run_stop"), event(201, "gradient_exchange", mean_ms=2.0), *samples,
@@ -91,6 +95,25 @@ def test_the_shares_are_of_the_samples_in_the_training(tmp_path: Path) -> None:
     assert metrics["roofline/flops_per_byte"] == pytest.approx(1e14 / 1.5e12)
     assert metrics["traffic/nvlink_transmit_peak_megabytes_per_sec"] == 200.0  # both links' sum
     assert metrics["traffic/nvlink_transmit_total_megabytes"] == pytest.approx(80 * 200 + 20 * 20)
+
+
+def test_the_cores_for_fp32_are_a_limit_of_runs_in_fp32_alone(tmp_path: Path) -> None:
+    ceilings.save(MEASURED)
+    busy = BUSY | {
+        "dram_bandwidth_percentage": 22.5,
+        "tensor_activity_percentage": 0.0,
+        "fp32_activity_percentage": 30.0,
+    }
+    said = {}
+    for precision in ("fp32", "bf16"):
+        (tmp_path / precision).mkdir()
+        samples = [sample(at, **busy) for at in range(90, 181, 10)]
+        said[precision] = explain(folder_of(tmp_path / precision, GPU, *samples, precision=precision))
+    # 30 of the 75 % that a matrix product in fp32 reaches, of 80 s; the memory has 22.5 of 90 % of them
+    assert said["fp32"]["shares"] | {"fp32": 0.32, "dram": 0.2} == said["fp32"]["shares"]
+    assert said["fp32"]["cause"] == "fp32"
+    assert said["fp32"]["evidence"]["gpu_fp32_activity_percentage"] == 30.0
+    assert "fp32" not in said["bf16"]["shares"]
 
 
 def test_without_ceilings_the_counters_count_against_all_there_is_and_it_says_so(tmp_path: Path) -> None:

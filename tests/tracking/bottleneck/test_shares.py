@@ -12,8 +12,8 @@ from tracking.bottleneck.shares import Clock, divide, limit, words
 percent = st.floats(0, 100)
 SENSORS = (
     "gpu_engine_activity_percentage", "gpu_dram_bandwidth_percentage", "gpu_tensor_activity_percentage",
-    "gpu_sm_clock_percentage", "gpu_power_throttled_percentage", "gpu_thermal_throttled_percentage",
-    "run_cpu_percentage",
+    "gpu_fp32_activity_percentage", "gpu_sm_clock_percentage", "gpu_power_throttled_percentage",
+    "gpu_thermal_throttled_percentage", "run_cpu_percentage",
 )  # fmt: skip
 CLOCK = Clock(total=100.0, evaluation=10.0, checkpoint=0.0, training=90.0, data=9.0, exchange=None)
 
@@ -26,11 +26,14 @@ def clocks(draw: st.DrawFn) -> Clock:
     return Clock(total, evaluation, checkpoint, training, data, exchange)
 
 
-@given(clocks(), st.dictionaries(st.sampled_from(SENSORS), percent), st.floats(10, 100), st.floats(10, 100))
+@given(
+    clocks(), st.dictionaries(st.sampled_from(SENSORS), percent),
+    st.dictionaries(st.sampled_from(list(shares.COUNTERS)), st.floats(10, 100)),
+)  # fmt: skip
 def test_the_shares_add_up_whatever_was_measured(
-    clock: Clock, means: dict[str, float], dram: float, tensor: float
+    clock: Clock, means: dict[str, float], ceilings: dict[str, float]
 ) -> None:
-    divided = divide(clock, means, dram, tensor)
+    divided = divide(clock, means, ceilings)
     assert sum(divided.values()) == pytest.approx(1.0)
     assert all(0.0 <= share <= 1.0 for share in divided.values())
     assert ("exchange" in divided) == (clock.exchange is not None)
@@ -45,7 +48,7 @@ def test_a_step_that_the_memory_holds_up() -> None:
         "gpu_tensor_activity_percentage": 22.5, "gpu_sm_clock_percentage": 80.0,
         "gpu_power_throttled_percentage": 50.0, "gpu_thermal_throttled_percentage": 0.0,
     }  # fmt: skip
-    divided = divide(CLOCK, means, dram_ceiling=90.0, tensor_ceiling=90.0)
+    divided = divide(CLOCK, means, {"dram": 90.0, "tensor": 90.0})
     # The GPU is idle for 9 % of the time on the clock, while it waits for data.
     assert divided == pytest.approx(
         {"evaluation": 0.1, "checkpoint": 0.0, "data": 0.09, "host": 0.0, "dram": 0.6, "tensor": 0.21, "power": 0.0,
@@ -59,7 +62,7 @@ def test_a_step_that_the_memory_holds_up() -> None:
 
 
 def test_a_gpu_without_work_waits_for_the_host_but_for_what_waits_for_data() -> None:
-    divided = divide(CLOCK, {"gpu_engine_activity_percentage": 20.0}, 100.0, 100.0)
+    divided = divide(CLOCK, {"gpu_engine_activity_percentage": 20.0}, {})
     assert divided["host"] == pytest.approx(0.9 * 0.8 - 0.09)
     assert limit(divided) == "host"
 
@@ -68,7 +71,7 @@ def test_cycles_that_power_took_count_by_how_far_the_clock_was_down() -> None:
     means = {
         "gpu_engine_activity_percentage": 100.0, "gpu_sm_clock_percentage": 75.0, "gpu_power_throttled_percentage": 80.0
     }  # fmt: skip
-    assert divide(CLOCK, means, 100.0, 100.0)["power"] == pytest.approx(0.9 * 0.8 * 0.25)
+    assert divide(CLOCK, means, {})["power"] == pytest.approx(0.9 * 0.8 * 0.25)
 
 
 @pytest.mark.parametrize(
@@ -85,4 +88,5 @@ def test_a_limit_is_named_where_it_is_large_enough(divided: dict[str, float], na
 
 
 def test_every_cause_has_a_name() -> None:
-    assert set(divide(CLOCK, dict.fromkeys(SENSORS, 1.0), 100.0, 100.0)) <= shares.NAMES.keys()
+    everything = divide(CLOCK, dict.fromkeys(SENSORS, 1.0), dict.fromkeys(shares.COUNTERS, 100.0))
+    assert everything.keys() | {"exchange", "processor"} == shares.NAMES.keys()

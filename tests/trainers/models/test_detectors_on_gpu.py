@@ -18,11 +18,6 @@ from trainers.workload import Batch, load_workload
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),  # The compiler's own imports warn.
-    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),  # its looking at inputs
-    pytest.mark.filterwarnings("ignore:The CUDA Graph is empty"),  # PyTorch's own, when it sets its graphs up
-    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning"),  # the compiler's advice; fp32 is meant
-    pytest.mark.filterwarnings("ignore:(?s).*Online softmax is disabled:UserWarning"),  # the compiler's own
 ]
 DEVICE = torch.device("cuda")
 OPTIONS = ["dataset=synthetic", "dataset.num_classes=3", "dataset.num_objects=8", "batch_size=2", "gpus=1"]

@@ -165,8 +165,6 @@ def test_autocast_changes_nothing(device: str) -> None:
 
 @pytest.mark.gpu
 @needs_gpu
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # The compiler's own imports warn.
-@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")  # not wanted here
 def test_compiles_and_waits_for_nothing() -> None:
     edges, owner, boxes = (x.cuda() for x in batch([[star(np.random.default_rng(s))] for s in range(20)]))
     instance = torch.arange(20, device="cuda")

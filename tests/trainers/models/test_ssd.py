@@ -175,9 +175,6 @@ def test_nothing_between_the_images_and_the_loss_keeps_them_from_being_compiled_
 
 @pytest.mark.gpu
 @needs_gpu
-@pytest.mark.filterwarnings("ignore:(?s).*Online softmax is disabled:UserWarning")  # what the compiler does is its own
-@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")  # PyTorch's own, when it sets its graphs up
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 def test_compiled_on_a_gpu_it_is_what_it_is_on_the_cpu() -> None:
     recorder = Recorder()
     module, batch = ssd(recorder), made_batch(2)

@@ -16,10 +16,6 @@ from trainers.data.types import Shard
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),  # The compiler's own imports warn.
-    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),  # its looking at inputs
-    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning"),  # the compiler's advice; fp32 is meant
-    pytest.mark.filterwarnings("ignore:(?s).*Online softmax is disabled:UserWarning"),  # the compiler's own
 ]
 MAKERS = {"transformer": test_transformer.module, "gnmt": test_gnmt.module}
 

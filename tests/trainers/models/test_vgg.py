@@ -263,8 +263,6 @@ def test_learns_the_digits() -> None:
 
 @pytest.mark.gpu
 @needs_gpu
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # The compiler's own imports warn.
-@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")  # PyTorch's own, when it sets its graphs up
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_step_never_waits_for_the_gpu(compiled: bool) -> None:
     device = torch.device("cuda")

@@ -71,9 +71,6 @@ def test_the_kernels_give_the_same_on_a_gpu(
 
 @pytest.mark.gpu
 @needs_gpu
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # The compiler's own imports warn.
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # its looking at inputs
-@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")  # the compiler's advice; fp32 is meant
 def test_the_compiler_takes_it_as_one_operator_for_all_shapes() -> None:
     moved = [part.cuda().requires_grad_() for part in scored()[:4]]
     torch.library.opcheck(torch.ops.timetrial.additive_scores.default, tuple(moved))
