@@ -12,8 +12,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import tomllib
-
 PREFIX = __name__.removesuffix("conf.installation")  # `timetrial.` where it is installed, empty in a clone
 CODE = Path(__file__).resolve().parents[1]  # It holds conf, tracking and trainers; a worker reads nothing outside.
 # With this folder on its path another Python finds our packages, and nothing else. A clone is one. Beside an installed
@@ -37,6 +35,8 @@ def built_from() -> dict[str, Any]:
 
 def version() -> str:
     """The version that pyproject.toml says."""
+    import tomllib  # Only here: the Python of a worker may be 3.10, which lacks it.
+
     return str(tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["version"])
 
 

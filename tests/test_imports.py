@@ -19,9 +19,9 @@ LAYERS = {"conf": {"conf"}, "tracking": {"conf", "tracking"}, "trainers": {"conf
 # From the ground up, as docs/architecture.md draws them: a room imports only those that stand before it.
 ROOMS = {
     "tracking": (
-        "terminal", "run", "programs", "kernels", "environment", "stacks", "measure", "bottleneck", "server", "mirror",
-        "results", "compare", "report", "published", "mlperf", "audit", "jobs", "importing", "commands", "companion",
-        "trial", "lightning", "__main__",
+        "terminal", "run", "programs", "kernels", "environment", "usage", "stacks", "measure", "bottleneck", "server",
+        "mirror", "results", "statistics", "compare", "report", "published", "mlperf", "audit", "jobs", "importing",
+        "commands", "companion", "trial", "lightning", "__main__",
     ),
     "trainers": ("ops", "data", "workload", "models", "stack", "program", "loop", "ceilings", "supervisor"),
 }  # fmt: skip
@@ -51,8 +51,8 @@ WITH_MLFLOW = {
     "tracking/mirror/model_files.py",
     "tracking/mirror/model_upload.py",
     "tracking/server/failures.py",
-    "tracking/environment/gpu_sensors.py",
-    "tracking/environment/sensors.py",
+    "tracking/usage/gpu_sensors.py",
+    "tracking/usage/sensors.py",
 }
 WITH_TORCH = {
     "tracking.measure",
@@ -117,6 +117,7 @@ def imports_only_what_it_may(path: Path) -> None:
     if layer in LAYERS:
         assert packages & {*LAYERS, "launch", "timetrial"} <= LAYERS[layer]
         assert not packages & {"hydra", "omegaconf"}
+        assert "tomllib" not in at_module_level  # A worker's Python may be 3.10, which lacks it.
     if name(path) not in WITH_MLFLOW:
         assert "mlflow" not in packages
     if room(module(path)) not in WITH_TORCH:

@@ -10,8 +10,9 @@ import torch
 
 from tests.commands import launch
 from tests.test_programs import tags
-from tracking.environment import compute_processes_of, nvml
+from tracking.environment import nvml
 from tracking.run import documents, run_folder
+from tracking.usage import compute_processes_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 

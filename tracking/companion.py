@@ -18,9 +18,9 @@ import psutil
 from conf.schema import RunConfig
 from tracking import server
 from tracking.bottleneck import explain
-from tracking.environment import Neighbours, SystemMetricsThread
 from tracking.jobs import MirrorThread, supervision, unfinished
 from tracking.run import Journal, documents, failures, run_folder
+from tracking.usage import Neighbours, SystemMetricsThread
 
 POLL_SEC = 0.2
 NICENESS = 10  # MLflow's import takes seconds, and must not take them from the training

@@ -32,7 +32,7 @@ class EightGpus(HopperNvml):
 def main() -> None:
     from mlflow.system_metrics.metrics import gpu_monitor
 
-    from tracking.environment import Neighbours, SystemMetrics
+    from tracking.usage import Neighbours, SystemMetrics
 
     sys.modules["pynvml"] = EightGpus()
     gpu_monitor.pynvml = sys.modules["pynvml"]

@@ -27,7 +27,7 @@ from torch import nn
 SAMPLER = """
 import json, sys, time
 from pathlib import Path
-from tracking.environment import Neighbours, SystemMetricsThread
+from tracking.usage import Neighbours, SystemMetricsThread
 from tracking.run import Journal
 
 folder, uuid = Path(sys.argv[1]), sys.argv[2]

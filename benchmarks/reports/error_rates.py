@@ -34,7 +34,7 @@ sys.path.insert(0, str(ROOT))
 import numpy as np
 from scipy import stats
 
-from tracking.compare import Choice, Times, t_test, time_to_event
+from tracking.statistics import Choice, Times, p_sooner, t_test
 
 SIZES = [(2, 2), (2, 5), (2, 20), (3, 3), (3, 10), (5, 5), (5, 20), (20, 20)]
 SPREADS = [0.2, 1.0, 5.0]
@@ -95,7 +95,7 @@ def observed(random: np.random.Generator, times: np.ndarray, end: float, divergi
 
 def told(first: Times, second: Times, with_log_rank: bool) -> dict[str, bool]:
     """By each of TESTS, whether two settings are told apart."""
-    p = [time_to_event.p_sooner(first, second) or 0.0, time_to_event.p_sooner(second, first) or 0.0]
+    p = [p_sooner(first, second) or 0.0, p_sooner(second, first) or 0.0]
     latest = max(first.latest, second.latest)
     tau = min([*first.given_up, *second.given_up], default=latest)
     first_times, second_times = ([min(value, tau) for value in side.at_least(latest)] for side in (first, second))

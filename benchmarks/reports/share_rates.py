@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 import numpy as np
 from scipy import stats
 
-from tracking.compare import Times, more_often
+from tracking.statistics import Times, often
 
 SIZES = [(2, 2), (2, 20), (3, 3), (3, 20), (4, 4), (5, 5), (5, 20), (10, 10), (20, 20)]
 MISSING = (0.2, 0.4, 0.6)
@@ -42,7 +42,7 @@ def told(random: np.random.Generator, n: int, m: int, case: str, missing: float,
     diverging = missing if case == "diverge" else 0.0
     first = observed(random.normal(100, 10, n), first_limits, random.random(n) < diverging)
     second = observed(random.normal(100 + later, 10, m), np.full(m, second_end), random.random(m) < diverging)
-    verdict = more_often.often(first, second)
+    verdict = often(first, second)
     return verdict is not None and verdict.p < LEVEL
 
 

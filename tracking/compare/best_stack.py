@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from tracking.compare import estimates
-from tracking.compare.chosen_pair import Choice
 from tracking.compare.estimates import ALPHA, Comparison, Estimate, estimate
 from tracking.compare.grouping import Setting, Task, is_stack
 from tracking.compare.metric_direction import higher_is_better
-from tracking.compare.time_to_event import ratio_bounds
+from tracking.statistics import Choice, ratio_bounds
 
 COST = "cost/to_accuracy_usd"
 

@@ -12,9 +12,19 @@ from statistics import fmean
 
 from tracking.compare.grouping import DEVICES, Setting, Task
 from tracking.compare.metric_direction import higher_is_better
-from tracking.compare.more_often import Often, often
-from tracking.compare.statistics import holm, mean_and_standard_error, olympic_mean, repeats_to_tell, t_test
-from tracking.compare.time_to_event import Times, lead, means, p_sooner
+from tracking.statistics import (
+    Often,
+    Times,
+    holm,
+    lead,
+    mean_and_standard_error,
+    means,
+    often,
+    olympic_mean,
+    p_sooner,
+    repeats_to_tell,
+    t_test,
+)  # fmt: skip
 
 ALPHA = 0.05
 EQUAL = 1e-12  # means are, whose factor exceeds one by less

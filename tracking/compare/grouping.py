@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from tracking.compare.statistics import finite
-from tracking.compare.time_to_event import UNTIL_GIVEN_UP, Share, Times, given_up_at, share
+from tracking.compare.given_up import UNTIL_GIVEN_UP, given_up_at
 from tracking.results import NONE, REPEATS, TASK, Run, Runs, words
 from tracking.run import evaluations
+from tracking.statistics import Share, Times, finite, share
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML was built with it
 DEVICES = ("gpus", "nodes", "cpu_processes")

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tracking.compare.estimates import Estimate, estimate, ratio
+from tracking.compare.given_up import UNTIL_GIVEN_UP
 from tracking.compare.grouping import Setting, is_given_up
 from tracking.compare.metric_direction import COSTS, RATES, has_slowdown, higher_is_better
-from tracking.compare.statistics import repeats_to_tell
-from tracking.compare.time_to_event import UNTIL_GIVEN_UP, Times, exceeds, falls_below, ratio_bounds, share
 from tracking.results import Cell, Run, Table
+from tracking.statistics import Times, exceeds, falls_below, ratio_bounds, repeats_to_tell, share
 
 NOT_SLOWER, SLOWER, CANNOT_TELL = 0, 1, 2
 WORDS = {NOT_SLOWER: "not slower", SLOWER: "slower", CANNOT_TELL: "cannot tell"}

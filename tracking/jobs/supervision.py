@@ -17,10 +17,11 @@ from conf.nodes import beside
 from conf.schema import RunConfig
 from tracking import kernels, mlperf
 from tracking.bottleneck import explain
-from tracking.environment import Neighbours, SystemMetricsThread, processes
+from tracking.environment import processes
 from tracking.jobs.several.nodes import NodeFailed, Nodes
 from tracking.report import roofline_chart
 from tracking.run import Failure, Journal, Record, Result, WorkerLog, attempts, failures, journal, run_folder
+from tracking.usage import Neighbours, SystemMetricsThread
 
 POLL_SEC = 0.1
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

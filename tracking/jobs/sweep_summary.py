@@ -15,7 +15,7 @@ from rich.table import Table
 
 from conf.safe_text import in_markdown
 from conf.schema import NOT_MEASURED, RunConfig
-from tracking.compare import Estimate, Setting, estimate, grouping, time_to_event
+from tracking.compare import Estimate, Setting, estimate, given_up, grouping
 from tracking.jobs.run_setup import IN_RUN_NAME
 from tracking.results import Run, words
 from tracking.run import Result, documents, evaluations, files, journal, run_folder
@@ -134,7 +134,7 @@ def run_of(job: Job) -> Run:
     metrics = dict(result.metrics)
     if job.folder is not None and result.failure is not None:
         for record, _ in journal.read(job.folder / run_folder.JOURNAL):
-            metrics |= record.values if time_to_event.CENSORED in record.values else {}
+            metrics |= record.values if given_up.CENSORED in record.values else {}
     status = {"finished": "FINISHED", "not run": "RUNNING"}.get(result.status, "FAILED")
     tags = {"failure": result.failure.kind} if result.failure else {}
     tags |= {"resumed": "1"} if result.resumes else {}

@@ -12,8 +12,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tracking.compare import olympic_mean
 from tracking.programs import Entry, benchmark_in, entry_in, is_torn
+from tracking.statistics import olympic_mean
 
 NUM_RUNS = {"resnet": 5, "ssd": 5, "maskrcnn": 5, "ncf": 100}  # NCF's are those of v0.5, the last rules that have it
 NUM_OTHER = 10

@@ -8,10 +8,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from conf.target import Target, is_met, parse
-from tracking.compare import Estimate, Setting, Task, Times, estimate, grouping, is_stack
+from tracking.compare import Estimate, Setting, Task, estimate, grouping, is_stack
 from tracking.report.drawing import MOST_BARS, MOST_LINES, Point
 from tracking.results import NONE, Run, Runs
 from tracking.run import evaluations
+from tracking.statistics import Times
 
 TIME, RATE, COST = "time/to_accuracy_sec", "throughput/samples_per_sec", "cost/to_accuracy_usd"
 # A stack's axes in the words of its field.

@@ -8,18 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from conf.target import limit
-from tracking.compare import (
-    DEVICES,
-    Estimate,
-    Setting,
-    Task,
-    estimate,
-    estimates,
-    is_stack,
-    mean_and_standard_error,
-    speed_up,
-    time_to_event,
-)
+from tracking.compare import DEVICES, Estimate, Setting, Task, estimate, estimates, is_stack, speed_up
 from tracking.report import charts, roofline_chart, stack_chart
 from tracking.report.drawing import MOST_BARS, MOST_LINES, Lines, Point, png
 from tracking.report.plot_data import (
@@ -44,6 +33,7 @@ from tracking.report.plot_data import (
     target_of,
 )
 from tracking.results import Run, Runs
+from tracking.statistics import mean_and_standard_error, reached_by
 
 
 @dataclass(frozen=True)
@@ -119,7 +109,7 @@ class Plotter:
         crosses: dict[str, list[Point]] = {}
         for setting in there:
             times, name = setting.times(TIME), f"{setting.name}: {share_of(setting)}"
-            steps[name] = [Point(*step) for step in time_to_event.reached_by(times)]
+            steps[name] = [Point(*step) for step in reached_by(times)]
             crosses[name] = [
                 Point(sec, max((point.y for point in steps[name] if point.x <= sec), default=0.0))
                 for sec in times.given_up

@@ -10,9 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from conf.schema import RunConfig
-from tracking.environment import compute_processes_of, libraries, nvml
+from tracking.environment import libraries, nvml
 from tracking.programs import Account, DeclaredWords, Lines, WallClock, entry_in, is_torn, record_in
 from tracking.run import Journal, Record
+from tracking.usage import compute_processes_of
 
 # Of output, that worker.log holds from its beginning on; of what follows, the end alone. The launcher looks for secrets
 # in each line, which takes about a second a megabyte, and a program that prints more must not wait for it.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tracking.compare import estimates
 from tracking.compare.best_stack import extremes
 from tracking.compare.grouping import Setting, Task
-from tracking.compare.time_to_event import Times
+from tracking.statistics import Times
 
 TIME = "time/to_accuracy_sec"
 

@@ -10,7 +10,7 @@ import pytest
 
 from tracking.compare.metric_direction import higher_is_better
 from tracking.compare.non_inferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, GateVerdict, Side, compared, decide
-from tracking.compare.time_to_event import Times
+from tracking.statistics import Times
 
 TIME, RATE = "time/to_accuracy_sec", "throughput/samples_per_sec"
 DRAWS = 2000

@@ -12,7 +12,7 @@ import pytest
 
 from tests.tracking.environment.fake_nvml import FakeNvml, HopperNvml
 from tracking.environment import gpm
-from tracking.environment.system_metrics import SystemMetrics
+from tracking.usage.system_metrics import SystemMetrics
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 ACTIVITY = {

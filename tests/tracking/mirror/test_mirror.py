@@ -119,7 +119,7 @@ def test_artifacts_of_a_database_lie_beside_it_nothing_is_printed_and_the_ui_ser
     write_rows(folder, range(1))
     end(folder)
     code = (
-        "import sys, tracking.mirror.mirror, tracking.jobs.sync, tracking.environment.system_metrics, pathlib\n"
+        "import sys, tracking.mirror.mirror, tracking.jobs.sync, tracking.usage.system_metrics, pathlib\n"
         "assert 'mlflow' not in sys.modules and 'requests' not in sys.modules\n"
         "assert tracking.jobs.sync.sync([pathlib.Path(sys.argv[1])])[0].state == 'complete'"
     )

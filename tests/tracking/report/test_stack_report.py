@@ -13,12 +13,12 @@ from tests.tracking.stack_study import A100, BY, H100, STUDY, report_of, write_s
 from tests.tracking.studied import CLOCKS, config, make_run, make_sweep, to_accuracy
 from tracking.__main__ import main
 from tracking.audit.audit import audit
-from tracking.compare import t_test
 from tracking.jobs import sync
 from tracking.report import page, report
 from tracking.report.report import Report
 from tracking.results.mlflow_runs import MlflowRuns
 from tracking.results.table import Table
+from tracking.statistics import t_test
 
 # The H100's stacks can be told apart, and the A100's cannot.
 SPREADS = {H100: 0.005, A100: 0.2}

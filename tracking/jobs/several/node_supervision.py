@@ -9,10 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from conf.schema import RunConfig
-from tracking.environment import SystemMetricsThread, processes
+from tracking.environment import processes
 from tracking.jobs import supervision
 from tracking.jobs.several.nodes import NodeFailed, Nodes
 from tracking.run import Failure, Journal, WorkerLog, documents, failures, files, nodes, run_folder
+from tracking.usage import SystemMetricsThread
 
 
 def stopped(error: supervision.Interrupted) -> Failure:

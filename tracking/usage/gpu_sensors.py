@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracking.environment import gpm, nvml
-from tracking.environment.sensors import Rates, Sensor, sampled
+from tracking.usage.sensors import Rates, Sensor, sampled
 
 ALL_LINKS = 0xFFFFFFFF  # scope of an NVLink field that sums the links (nvml.h, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX)
 # What slows a GPU's clock, by NVML's bit for each reason (nvml.h, nvmlClocksEventReason*).

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tracking.environment import memory_traffic
-from tracking.environment.memory_traffic import MemoryTraffic, events_of, opened
+from tracking.usage import memory_traffic
+from tracking.usage.memory_traffic import MemoryTraffic, events_of, opened
 
 
 def controller(root: Path, number: int, bits: str = "config:8-15") -> None:

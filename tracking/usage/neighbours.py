@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from tracking.environment import nvml, processes
-from tracking.environment.processes import Process
 
+Process = processes.Process
 CPU_THRESHOLD = 0.10  # share of the cores that the run could have had; below it, a desktop or a monitor
 NAMED = 3  # processes that are named
 NAMED_CORES = 0.05  # mean use of those, at least

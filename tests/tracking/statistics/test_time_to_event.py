@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tracking.compare.estimates import Estimate, estimate, ratio
+from tracking.compare.given_up import given_up_at
 from tracking.compare.grouping import Setting, is_given_up
-from tracking.compare.statistics import t_test
-from tracking.compare.time_to_event import Times, given_up_at, p_sooner, share
 from tracking.results import Run, newest_attempts
+from tracking.statistics import Times, p_sooner, share, t_test
 
 TIME = "time/to_accuracy_sec"
 seconds = st.lists(st.integers(1, 1000).map(float), min_size=2, max_size=8)

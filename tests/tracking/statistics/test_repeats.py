@@ -11,8 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tracking.compare.statistics import holm, mean_and_standard_error, olympic_mean, repeats_to_tell, t_test
-from tracking.compare.time_to_event import Times, exceeds, falls_below, ratio_bounds
+from tracking.statistics.repeats import holm, mean_and_standard_error, olympic_mean, repeats_to_tell, t_test
+from tracking.statistics.time_to_event import Times, exceeds, falls_below, ratio_bounds
 
 values = st.floats(-1e6, 1e6)
 positive = st.lists(st.integers(1, 10_000).map(float), min_size=2, max_size=8)

@@ -12,9 +12,9 @@ import pytest
 from tests.commands import environment
 from tests.tracking.environment.fake_nvml import FakeNvml
 from tests.tracking.folders import wait_for
-from tracking.environment.sensors import Rates
-from tracking.environment.system_metrics import SystemMetrics, SystemMetricsThread
 from tracking.run.journal import Journal, read
+from tracking.usage.sensors import Rates
+from tracking.usage.system_metrics import SystemMetrics, SystemMetricsThread
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -184,7 +184,7 @@ class Watch:
             time.sleep(1)  # as long as the mirror needs to get there, too
 
 sys.meta_path.insert(0, Watch())
-from tracking.environment import SystemMetricsThread
+from tracking.usage import SystemMetricsThread
 from tracking.server.patient_client import PatientClient
 from tracking.run import Journal
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.tracking.folders import wait_for
-from tracking.environment import neighbours as module
 from tracking.environment import processes
-from tracking.environment.neighbours import Neighbours
 from tracking.environment.processes import TICKS_PER_SEC, parse_cpu_sec, parse_quota, parse_stat
+from tracking.usage import Neighbours
+from tracking.usage import neighbours as module
 
 STAT = (
     "4242 (tmux: (srv) x) S 1 4200 4200 0 -1 4194560 397 0 0 0 250 50 700 100 20 0 1 0 1768624 3133440 397 "

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tracking.compare.time_to_event import Times
+from tracking.statistics.time_to_event import Times
 
 
 @dataclass(frozen=True)

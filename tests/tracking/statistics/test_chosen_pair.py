@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from tracking.audit import ranges
-from tracking.compare import Choice
+from tracking.statistics import Choice
 
 # Upper 5 % points of the studentized range, as tables print them: number of means, degrees of freedom, q.
 # Harter 1960, Annals of Mathematical Statistics 31, 1122-1147.

@@ -17,21 +17,12 @@ shows how often it errs, and what a test of means that are cut off at a common t
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tracking.compare.statistics import ratio_between, t_test
+from tracking.statistics.repeats import ratio_between, t_test
 
 PENALTY = 2  # times the latest time known
-# The metrics that only a run has that reached its target: what says of another how far it came without.
-UNTIL_GIVEN_UP: Mapping[str, Sequence[str]] = {
-    "time/to_accuracy_sec": ("time/train_sec", "time/eval_sec", "time/checkpoint_sec"),
-    "time/to_accuracy_train_sec": ("time/train_sec",),
-    "epochs/to_accuracy": ("epoch",),
-    "cost/to_accuracy_usd": ("cost/usd",),
-    "energy/to_accuracy_joules": ("energy/joules",),
-}
-CENSORED = "time/censored_sec"  # runs of older versions lack it: then the sum of what was timed is less, and as true
 
 
 @dataclass(frozen=True)
@@ -69,17 +60,6 @@ class Times:
     def with_penalty(self, latest: float) -> list[float]:
         """A value a run, with PENALTY times `latest` for each that did not get there."""
         return [*self.reached, *[PENALTY * latest] * self.num_missed]
-
-
-def given_up_at(key: str, metrics: Mapping[str, float]) -> float | None:
-    """What a figure to accuracy (a key of UNTIL_GIVEN_UP) is at least, of a run that did not get there.
-
-    None where its metrics do not say.
-    """
-    if key == "time/to_accuracy_sec" and CENSORED in metrics:
-        return metrics[CENSORED]
-    there = [metrics[name] for name in UNTIL_GIVEN_UP[key] if name in metrics]
-    return sum(there) if UNTIL_GIVEN_UP[key][0] in metrics else None
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tracking.environment import memory_traffic, sensors
-from tracking.environment.gpu_sensors import gpu_sensors
-from tracking.environment.mlflow_import import importing_mlflow
-from tracking.environment.neighbours import Neighbours
+from tracking.environment import importing_mlflow
 from tracking.run import Journal
+from tracking.usage import memory_traffic, sensors
+from tracking.usage.gpu_sensors import gpu_sensors
+from tracking.usage.neighbours import Neighbours
 
 INFINIBAND = Path("/sys/class/infiniband")
 MOUNTSTATS = Path("/proc/self/mountstats")

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tracking.compare import Times
-from tracking.compare.more_often import Early, early, often
-from tracking.compare.time_to_event import p_sooner
+from tracking.statistics import Times
+from tracking.statistics.more_often import Early, early, often
+from tracking.statistics.time_to_event import p_sooner
 
 counts = st.integers(0, 12)
 
