@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.cluster_runs import ENDLESS, tags, trains
-from tests.commands import collect, events, start
+from tests.commands import begin, collect, events
 from tests.slurm_cluster import Cluster
 from tests.tracking.folders import wait_for
 from tracking.mirror import Mirror
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.service, pytest.mark.slow]
 
 def test_a_requeued_job_goes_on_in_the_same_run_and_a_cancelled_one_says_so(cluster: Cluster, tmp_path: Path) -> None:
     """The controller is away for a while before that, which the launcher says and survives."""
-    process = start(tmp_path, *ENDLESS, "cluster.max_requeues=1", "checkpoint_every_epochs=1", **cluster.env)
+    process = begin(tmp_path, *ENDLESS, "cluster.max_requeues=1", "checkpoint_every_epochs=1", **cluster.env)
     trains(tmp_path, process)
     [folder] = [path.parent for path in tmp_path.glob("runs/*/run.json")]
     job_id = json.loads((folder / "cluster.json").read_text())["job_id"]
@@ -52,7 +52,7 @@ def test_a_sweep_goes_on_without_a_job_that_was_cancelled_and_its_table_says_whi
     cluster: Cluster, tmp_path: Path
 ) -> None:
     asked = [word for word in ENDLESS if not word.startswith("max_epochs=")]
-    process = start(tmp_path, "-m", *asked, "max_epochs=100000,1", "cluster.jobs_at_once=1", **cluster.env)
+    process = begin(tmp_path, "-m", *asked, "max_epochs=100000,1", "cluster.jobs_at_once=1", **cluster.env)
     trains(tmp_path, process)
     [folder] = [path.parent for path in tmp_path.glob("runs/*/*/cluster.json")]
     cluster.ask("scancel", json.loads((folder / "cluster.json").read_text())["job_id"])
@@ -68,7 +68,7 @@ def test_a_sweep_goes_on_without_a_job_that_was_cancelled_and_its_table_says_whi
 
 
 def test_a_job_that_makes_room_goes_on_and_one_that_may_not_was_preempted(cluster: Cluster, tmp_path: Path) -> None:
-    process = start(tmp_path, *ENDLESS, "cluster.max_requeues=1", "cluster.partition=all", **cluster.env)
+    process = begin(tmp_path, *ENDLESS, "cluster.max_requeues=1", "cluster.partition=all", **cluster.env)
     trains(tmp_path, process)
     [folder] = [path.parent for path in tmp_path.glob("runs/*/run.json")]
     job_id = json.loads((folder / "cluster.json").read_text())["job_id"]
@@ -120,7 +120,7 @@ def environ_of(process: psutil.Process) -> dict[str, str]:
 def test_a_job_that_loses_a_node_fails_with_its_name_and_leaves_no_process(
     cluster: Cluster, tmp_path: Path, kill: object
 ) -> None:
-    process = start(tmp_path, *ENDLESS, "nodes=2", **cluster.env)
+    process = begin(tmp_path, *ENDLESS, "nodes=2", **cluster.env)
     trains(tmp_path, process)
     [folder] = [path.parent for path in tmp_path.glob("runs/*/run.json")]
     job_id = json.loads((folder / "cluster.json").read_text())["job_id"]

@@ -21,6 +21,8 @@ from tracking.run import journal, nodes, run_folder
 
 pytestmark = pytest.mark.slow
 SHORT = (*TINY, "gpus=0", "max_epochs=2", "log_every_n_steps=1", "tracking.system_metrics_interval_sec=0.3")
+# Its steps rest: whoever waits for the run, or ends it, has the cores.
+ENDLESS = (*TINY, "gpus=0", "max_epochs=100000", "target=1", "stop_at_target=false", "model.hparams.rest_sec=0.02")
 
 
 def free_port() -> int:
@@ -94,7 +96,7 @@ def test_every_row_of_every_node_is_in_one_run_of_mlflow(two: Launched) -> None:
 
 @pytest.mark.parametrize("victim", ["rank", "launcher", "interrupt"])
 def test_a_dead_second_node_ends_the_first_which_names_it(victim: str, tmp_path: Path) -> None:
-    first, second = start_nodes(tmp_path, *SHORT[:-3], "max_epochs=100000", "target=1", "stop_at_target=false")
+    first, second = start_nodes(tmp_path, *ENDLESS)
     try:
         wait_for_training(tmp_path, first)
         if victim == "rank":
@@ -113,7 +115,7 @@ def test_a_dead_second_node_ends_the_first_which_names_it(victim: str, tmp_path:
 
 
 def test_a_dead_first_node_ends_the_second(tmp_path: Path) -> None:
-    first, second = start_nodes(tmp_path, *SHORT[:-3], "max_epochs=100000", "target=1", "stop_at_target=false")
+    first, second = start_nodes(tmp_path, *ENDLESS)
     try:
         wait_for_training(tmp_path, first)
         first.kill()

@@ -35,8 +35,8 @@ def test_jobs_side_by_side_have_cores_of_their_own_and_say_that_they_were(tmp_pa
 
 @pytest.mark.skipif(CORES < 2, reason="it takes two cores to be side by side")
 def test_a_killed_launcher_leaves_no_job_behind(tmp_path: Path) -> None:
-    endless = ("max_epochs=100000", "target=1", "stop_at_target=false", "seed=1,2", "sweep.jobs_at_once=2")
-    process = begin(tmp_path, "-m", *TINY, "gpus=0", *endless)
+    endless = ("max_epochs=100000", "target=1", "stop_at_target=false", "model.hparams.rest_sec=0.02")
+    process = begin(tmp_path, "-m", *TINY, "gpus=0", *endless, "seed=1,2", "sweep.jobs_at_once=2")
     journals = lambda: [path.read_text() for path in tmp_path.glob("runs/*/*/journal.jsonl")]  # noqa: E731
     wait_for(lambda: sum('"epoch_start"' in text for text in journals()) == 2 or process.poll() is not None)
     process.kill()

@@ -17,6 +17,7 @@ private names, and these habits that rest on no promise, are relied on; each has
     torch.compiler.config.cache_key_tag, and its
     variable for the compiler's processes            trainers.loop.precision: test_precision.py
     TORCH_ELASTIC_SHUTDOWN_TIMEOUT                   trainers.loop.worker
+    dynamic_rendezvous.get_method_name               trainers.loop.worker: test_worker.py
 """
 
 from __future__ import annotations
