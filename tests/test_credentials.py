@@ -171,7 +171,20 @@ def run(planted: Planted) -> Path:
 
 @pytest.mark.service
 def test_no_secret_is_written_printed_or_uploaded(planted: Planted, run: Path, team_server: TeamServer) -> None:
-    # The run did what would give them away, and it all arrived.
+    on_server = content(team_server)
+    it_all_arrived_without_secrets(planted, run, on_server)
+    read_and_make_mistakes(planted, run)
+    for folder in (planted.repository / "runs", team_server.home / "logs", team_server.home / "artifacts"):
+        for path in folder.rglob("*"):
+            assert not path.is_file() or not planted.leaked(path.read_bytes()), path
+    assert not planted.leaked(repr({**on_server, "artifacts": {}}).encode())
+    assert any("trainers.loop.worker" in words for words in planted.command_lines)
+    for text in (*planted.printed, *planted.command_lines):
+        assert not planted.leaked(text.encode()), text
+
+
+def it_all_arrived_without_secrets(planted: Planted, run: Path, on_server: dict[str, Any]) -> None:
+    """The run did what would give its secrets away, and all of that is in its folder and on the server."""
     log = (run / run_folder.WORKER_LOG).read_text()
     for words in (
         "HF_TOKEN=***", "'PGPASSWORD': '***'", "http://***@127.0.0.1:9/", "mlflow_tracking_password = ***",
@@ -187,11 +200,12 @@ def test_no_secret_is_written_printed_or_uploaded(planted: Planted, run: Path, t
     assert "+TEAM_API_KEY=***\n+client_secret=***" in git["diff"]
     assert "MLflow UI: https://localhost" in planted.printed[0]
     assert Mirror(run).complete
-    on_server = content(team_server)
     assert any(b"does not take ***" in file for file in on_server["artifacts"].values())
     assert any("does not take ***" in row for row in on_server["tracking.tags"])
 
-    # Now all of it is searched, and so are reports and the answers to what goes wrong.
+
+def read_and_make_mistakes(planted: Planted, run: Path) -> None:
+    """Read the runs, give options with secrets in them, and upload as somebody else: all of it is printed."""
     for words in (["report", run.parent.name, "--out", "runs/report"], ["diff", *map(str, run.parent.glob("*fault*"))]):
         told = planted.run("-m", "tracking", *words)
         assert told.returncode == 0, told.stdout + told.stderr
@@ -203,9 +217,8 @@ def test_no_secret_is_written_printed_or_uploaded(planted: Planted, run: Path, t
         asked = subprocess.run(command, cwd=planted.repository, env=planted.environ, capture_output=True, text=True)
         assert asked.returncode == 2
         planted.printed += [asked.stdout, asked.stderr]
-    assert "stack.env.HF_TOKEN=***: speaks of a secret, which run folders would keep; export" in "".join(
-        planted.printed
-    )
+    refusal = "stack.env.HF_TOKEN=***: speaks of a secret, which run folders would keep; export"
+    assert refusal in "".join(planted.printed)
     wrong = planted.environ["MLFLOW_TRACKING_URI"].replace("heidi", "nobody")
     (run / run_folder.MIRROR).unlink()
     synced = planted.run("-m", "tracking", "sync", str(run), MLFLOW_TRACKING_URI=wrong)
@@ -215,10 +228,3 @@ def test_no_secret_is_written_printed_or_uploaded(planted: Planted, run: Path, t
     assert (refused.returncode, "password of nobody is wrong" in refused.stderr) == (2, True)
     synced = planted.run("-m", "tracking", "sync", str(run))
     assert synced.stdout.startswith("complete"), synced.stdout + synced.stderr
-    for folder in (planted.repository / "runs", team_server.home / "logs", team_server.home / "artifacts"):
-        for path in folder.rglob("*"):
-            assert not path.is_file() or not planted.leaked(path.read_bytes()), path
-    assert not planted.leaked(repr({**on_server, "artifacts": {}}).encode())
-    assert any("trainers.loop.worker" in words for words in planted.command_lines)
-    for text in (*planted.printed, *planted.command_lines):
-        assert not planted.leaked(text.encode()), text

@@ -132,6 +132,7 @@ def imports_lower_rooms(path: Path) -> None:
     if not own_name:  # the layer's own __init__
         assert not list(imports(path))
         return
+    assert own_name in ROOMS[layer], f"{own} is no room: move it into a room of ROOMS, or give it its place there"
     below = {f"{layer}.{lower}" for lower in ROOMS[layer][: ROOMS[layer].index(own_name)]}
     used = {room_used for room_used, _, _ in rooms_used(path)} - {own}
     assert {room_used for room_used in used if room_used.startswith(f"{layer}.")} <= below
