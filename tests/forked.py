@@ -158,6 +158,8 @@ class ForkedWorker(subprocess.Popen):  # type: ignore[type-arg]
         start = super()._execute_child  # type: ignore[misc]
         asked = inspect.signature(start).bind(*arguments).arguments
         command = list(asked["args"]) if not isinstance(asked["args"], str) else [asked["args"]]
+        # A supervisor's Python stands behind a shell that looks whether it is there.
+        command = command[command.index(sys.executable) :] if sys.executable in command else []
         if command[:3] != [sys.executable, "-P", "-m"] or command[3] not in MODULES:
             start(*arguments)
             return
