@@ -13,10 +13,10 @@ from tests import slurm_accounting, slurm_cluster
 from tests.slurm_cluster import Cluster, Unavailable
 from tests.tracking.folders import wait_for
 from tests.tracking.studied import config, make_run, make_sweep
-from tracking.jobs.cluster import endings, slurm, ticket
 from tracking.jobs.cluster.queue import BatchQueue
-from tracking.jobs.cluster.ticket import Ticket
 from tracking.jobs.sync import sync
+from tracking.node import endings, slurm, ticket
+from tracking.node.ticket import Ticket
 from tracking.run import Failure, run_folder
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]

@@ -20,8 +20,8 @@ LAYERS = {"conf": {"conf"}, "tracking": {"conf", "tracking"}, "trainers": {"conf
 ROOMS = {
     "tracking": (
         "terminal", "run", "programs", "kernels", "environment", "usage", "stacks", "measure", "bottleneck", "server",
-        "mirror", "results", "statistics", "compare", "report", "published", "mlperf", "audit", "jobs", "importing",
-        "commands", "companion", "trial", "lightning", "__main__",
+        "mirror", "results", "statistics", "compare", "report", "published", "mlperf", "audit", "node", "jobs",
+        "importing", "commands", "companion", "trial", "lightning", "__main__",
     ),
     "trainers": ("ops", "data", "workload", "models", "stack", "program", "loop", "ceilings", "supervisor"),
 }  # fmt: skip
@@ -276,6 +276,13 @@ def test_the_worker_needs_nothing_of_the_control_side(tmp_path: Path) -> None:
     assert returned == 0
     assert "torch" in packages
     assert not packages & CONTROL_SIDE
+
+
+@pytest.mark.slow
+def test_a_node_starts_its_worker_without_what_shows_and_reports(tmp_path: Path) -> None:
+    returned, packages = imported_by(["-c", "import trainers.supervisor"], tmp_path)
+    assert returned == 0
+    assert not packages & {*TORCH, *CONTROL_SIDE, "rich", "matplotlib"}
 
 
 def test_a_module_of_ours_is_named_through_its_installation() -> None:

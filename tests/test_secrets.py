@@ -62,8 +62,8 @@ def test_nobody_is_asked_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     from conf import checks
     from tests.composing import composed
     from tracking import server
-    from tracking.jobs import supervision
     from tracking.jobs.launcher import Launcher
+    from tracking.node import supervision
     from trainers.stack.command import worker_command
 
     monkeypatch.setattr(supervision, "raise_on_signals", lambda: None)

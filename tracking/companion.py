@@ -18,7 +18,8 @@ import psutil
 from conf.schema import RunConfig
 from tracking import server
 from tracking.bottleneck import explain
-from tracking.jobs import MirrorThread, supervision, unfinished
+from tracking.jobs import MirrorThread, unfinished
+from tracking.node import supervision
 from tracking.run import Journal, documents, failures, run_folder
 from tracking.usage import Neighbours, SystemMetricsThread
 

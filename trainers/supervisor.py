@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tracking.environment import nvml, processes
-from tracking.jobs import keep_to_share, supervise
+from tracking.node import keep_to_share, supervise
 from trainers.stack import worker_command
 
 

@@ -33,7 +33,7 @@ LENGTH = "JOB_SEC"  # the variable that tells a stand-in how long to take
 
 def stand_in(folder: Path) -> None:
     """Be a run's supervisor and worker: write a journal, and a result."""
-    from tracking.jobs import ticket
+    from tracking.node import ticket
 
     log = Journal(folder / run_folder.JOURNAL)
     for key in ("init_start", "init_stop", "run_start"):

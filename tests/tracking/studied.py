@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from conf.schema import InstanceConfig, ModelConfig, RunConfig
-from tracking.jobs import run_setup, supervision
+from tracking.jobs import run_setup
 from tracking.measure import clock, throughput
+from tracking.node import supervision
 from tracking.run import documents, evaluations, journal, run_folder
 from tracking.run.journal import Record
 from tracking.run.run_folder import Failure, Result, RunInfo

@@ -19,7 +19,8 @@ def run(arguments: argparse.Namespace) -> Answer:
     """Show the jobs as launch.py does, submit those that still wait for room, and mirror them to MLflow."""
     import time
 
-    from tracking.jobs import follow, supervision
+    from tracking.jobs import follow
+    from tracking.node import supervision
     from tracking.run import files, run_folder
 
     folder = arguments.folder.resolve()

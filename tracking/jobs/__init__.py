@@ -7,13 +7,11 @@ resumed from here.
 
 from __future__ import annotations
 
-from tracking.jobs import resume, run_setup, supervision, sweep, sweep_report, sync, unfinished
-from tracking.jobs.cluster import batch_script, ticket
+from tracking.jobs import resume, run_setup, sweep, sweep_report, sync, unfinished
+from tracking.jobs.cluster import batch_script
 from tracking.jobs.cluster.cluster_launcher import ClusterLauncher, follow
-from tracking.jobs.cluster.supervisor import supervise
 from tracking.jobs.launcher import Launcher
 from tracking.jobs.mirror_thread import MirrorThread
-from tracking.jobs.sharing.shares import keep_to_share
 from tracking.jobs.sync import Outcome
 
 __all__ = [
@@ -23,14 +21,10 @@ __all__ = [
     "Outcome",
     "batch_script",
     "follow",
-    "keep_to_share",
     "resume",
     "run_setup",
-    "supervise",
-    "supervision",
     "sweep",
     "sweep_report",
     "sync",
-    "ticket",
     "unfinished",
 ]

@@ -12,13 +12,11 @@ from typing import Any
 
 from conf.installation import LAUNCH
 from conf.schema import ConfigError, RunConfig
-from tracking.jobs import console, resume, run_setup, supervision, sweep, sweep_summary, unfinished
+from tracking.jobs import console, run_setup, sweep, sweep_summary, unfinished
 from tracking.jobs.repair import repair
-from tracking.jobs.several import node_supervision, nodes
-from tracking.jobs.several.nodes import Nodes
-from tracking.jobs.supervision import Interrupted
 from tracking.jobs.sweep import Job
 from tracking.jobs.uploads import Uploads
+from tracking.node import Interrupted, Nodes, node_supervision, nodes, reopen, supervision
 from tracking.run import Checkpoint, Failure, Result, checkpoints, failures, headline, run_folder, run_lock
 from tracking.stacks import RefusedStacks, Verdict, ready, summary, verdict_table
 from tracking.terminal import make_console
@@ -225,7 +223,7 @@ class Launcher:
         except run_lock.Running as error:  # somebody took it up since it was looked at
             raise ConfigError(f"{folder}: {error}; wait for its end") from error
         damaged = [other.path.name for other in checkpoints.in_folder(folder) if other.epoch_num > checkpoint.epoch_num]
-        resume.reopen(folder, checkpoint)
+        reopen(folder, checkpoint)
         note = f" ({', '.join(damaged)}: damaged)" if damaged else ""
         self._console.print(f"{folder.name}: continues after epoch {checkpoint.epoch_num}{note}", soft_wrap=True)
         return descriptor

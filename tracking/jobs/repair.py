@@ -9,8 +9,8 @@ from pathlib import Path
 
 from conf.installation import LAUNCH
 from tracking import mlperf
-from tracking.jobs import supervision, sweep
-from tracking.jobs.cluster import endings
+from tracking.jobs import sweep
+from tracking.node import endings, supervision
 from tracking.run import Failure, Journal, failures, files, journal, run_folder, run_lock
 
 NUM_RETRIES, RETRY_SEC = 4, 0.25  # another `sync` holds a folder for as long as it takes to end it

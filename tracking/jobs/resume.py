@@ -13,8 +13,7 @@ from conf.secrets import strip_credentials
 from tracking import server
 from tracking.jobs import ownership
 from tracking.jobs.sweep import DEFINITION, Job
-from tracking.mirror import NOTE_TAG
-from tracking.run import Checkpoint, Journal, Record, attempts, checkpoints, files, journal, run_folder, run_lock
+from tracking.run import Checkpoint, checkpoints, files, journal, run_folder, run_lock
 
 # What may be given beside `resume`; the rest is that of the run's folder.
 ALLOWED = (
@@ -99,42 +98,3 @@ def take_over(config: RunConfig, asked: RunConfig, key: str) -> None:
     for group in groups:
         section, asked_section = getattr(section, group), getattr(asked_section, group)
     setattr(section, name, getattr(asked_section, name))
-
-
-def reopen(folder: Path, checkpoint: Checkpoint | None, unsaid: str = "unknown") -> None:
-    """Set the earlier attempt's files aside, and journal that and from where the run goes on.
-
-    Without a checkpoint it begins its first epoch again. `unsaid` is what ended an attempt that left no result.
-
-    The caller holds the folder, whose run has a result. What the journal, and MLflow, have beyond the checkpoint stays
-    there: rows of an earlier time than the `resume` event, at steps above its `from_step`. Raises OSError.
-    """
-    events = journal.events(folder / run_folder.JOURNAL)
-    before = [event for event in events if event.key == attempts.RESUME]
-    number = len(before) + 1
-    result = run_folder.read_result(folder)
-    after = result.failure.kind if result is not None and result.failure else unsaid
-    epoch_num = checkpoint.epoch_num if checkpoint else 0
-    run_folder.reserve(folder)
-    checkpoints.prune(folder)
-    run_folder.keep_attempt(folder, number)
-    here = Record("event", 0, 0.0, attempts.RESUME, values={"epoch_num": epoch_num})
-    from_step = attempts.last_step([events[place] for place in attempts.surviving([*events, here])])
-    log = Journal(folder / run_folder.JOURNAL)
-    log.event(
-        attempts.RESUME,
-        epoch_num=epoch_num,
-        from_step=from_step,
-        checkpoint=str(checkpoint.path.relative_to(folder)) if checkpoint else "",
-        after=after,
-    )
-    log.metrics({"resume/count": number}, from_step)
-    log.tags(
-        {
-            "resumed": number,
-            "resumed.after": ",".join([*(event.values["after"] for event in before), after]),
-            NOTE_TAG: f"Interrupted ({after}) and resumed after epoch {epoch_num}, with epoch"
-            f" {epoch_num + 1} from its start: no time to accuracy of an uninterrupted run.",
-        }
-    )
-    log.close()

@@ -18,8 +18,19 @@ from conf.safe_text import in_markdown
 from conf.schema import NOT_MEASURED, ConfigError, RunConfig
 from tracking.jobs import ownership, sweep_summary, sweep_view
 from tracking.jobs.run_setup import run_name
-from tracking.mirror import NOTE_TAG, shortened
-from tracking.run import Checkpoint, Failure, Journal, Result, RunInfo, checkpoints, documents, files, run_folder
+from tracking.mirror import shortened
+from tracking.run import (
+    NOTE_TAG,
+    Checkpoint,
+    Failure,
+    Journal,
+    Result,
+    RunInfo,
+    checkpoints,
+    documents,
+    files,
+    run_folder,
+)
 
 DEFINITION = "sweep.json"
 MAX_TITLE = 120  # characters

@@ -8,11 +8,10 @@ from pathlib import Path
 
 from conf.safe_text import in_markdown
 from conf.schema import StudyConfig
-from tracking.mirror import NOTE_TAG
 from tracking.published import comparison
 from tracking.report import Report, page, report
 from tracking.results import FolderRuns, MlflowRuns
-from tracking.run import documents
+from tracking.run import NOTE_TAG, documents
 
 WHY_NONE = "report.failed.txt"  # among the sweep's files where a report could not be made
 BETWEEN = "\n\n---\n\n"  # the answer and what the note was before

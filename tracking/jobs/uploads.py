@@ -20,11 +20,11 @@ from conf.installation import CODE, PREFIX, TRACKING
 from conf.schema import ConfigError, RunConfig, TrackingConfig
 from conf.secrets import strip_credentials
 from tracking import server
-from tracking.jobs import supervision, sweep_view, unfinished
+from tracking.jobs import sweep_view, unfinished
 from tracking.jobs.mirror_thread import MirrorThread
 from tracking.jobs.repair import repair
-from tracking.jobs.supervision import Interrupted
 from tracking.mirror import Mirror
+from tracking.node import Interrupted, supervision
 from tracking.run import run_folder
 from tracking.server import TrackingRefused, TrackingUnavailable
 

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 from conf.safe_text import in_markdown
 from tracking.mirror import mlflow_run
 from tracking.mirror.log_batches import MAX_TAG_CHARS, shortened
-from tracking.run import Failure, Result, headline, journal, run_folder
+from tracking.run import NOTE_TAG, Failure, Result, headline, journal, run_folder
 
 if TYPE_CHECKING:
     from mlflow.entities import DatasetInput
 
-NOTE_TAG = "mlflow.note.content"
 LAST_WORDS_CHARS = 4000
 # mllog's keys for the number of samples in a dataset's parts; MLflow's name for what a part is for, and what is added
 # to the dataset's name.

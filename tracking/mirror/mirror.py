@@ -16,12 +16,11 @@ from pathlib import Path
 from conf.secrets import strip_credentials
 from tracking.mirror import claim, comparison, description, mlflow_run, row_uploads, state
 from tracking.mirror.artifact_uploads import ArtifactUploads
-from tracking.mirror.description import NOTE_TAG
 from tracking.mirror.log_batches import log_batches
 from tracking.mirror.mlflow_run import UID_TAG, VIEW_TAG
 from tracking.mirror.model_upload import ModelUpload
 from tracking.mirror.state import STATUS, MirrorState
-from tracking.run import Result, documents, files, nodes, run_folder
+from tracking.run import NOTE_TAG, Result, documents, files, nodes, run_folder
 from tracking.server import ENVIRONMENT, PatientClient, TrackingRefused, TrackingUnavailable, absolute_uri
 
 LOCK = ".mirror.lock"

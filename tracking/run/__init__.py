@@ -23,12 +23,13 @@ from tracking.run import (
 from tracking.run.checkpoints import Checkpoint
 from tracking.run.exported_model import ExportedModel
 from tracking.run.headline import headline
-from tracking.run.journal import Journal, Record
+from tracking.run.journal import NOTE_TAG, Journal, Record
 from tracking.run.run_folder import Failure, Result, RunInfo
 from tracking.run.run_lock import Running
 from tracking.run.worker_log import WorkerLog
 
 __all__ = [
+    "NOTE_TAG",
     "Checkpoint",
     "ExportedModel",
     "Failure",

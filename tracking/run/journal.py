@@ -33,6 +33,7 @@ Scalar = str | int | float | bool | None
 # A record starts like this, and nothing within a string does: there its quotes are escaped.
 RECORD_START = re.compile(r'\{"kind": "')
 
+NOTE_TAG = "mlflow.note.content"  # the tag of a run's description, by the name under which MLflow shows it
 KINDS = ("event", "metrics", "params", "tags")
 
 

@@ -14,6 +14,7 @@ from tests.composing import composed
 from tracking.jobs import resume, run_setup, sweep
 from tracking.jobs.sweep import Job
 from tracking.measure import throughput
+from tracking.node import reopen
 from tracking.run import checkpoints, journal, run_folder, run_lock
 from tracking.run.journal import Journal
 from tracking.run.run_folder import Failure, Result
@@ -171,7 +172,7 @@ def test_reopening_sets_the_files_aside_and_says_where_it_goes_on(tmp_path: Path
             (folder / name).write_text(f"of attempt {number}")
         checkpoint = asked(folder).checkpoint
         assert checkpoint
-        resume.reopen(folder, checkpoint)
+        reopen(folder, checkpoint)
         for name in (f"worker.{number}.log", f"fingerprint.{number}.json", f"failure.{number}.rank0.json"):
             assert (folder / name).read_text() == f"of attempt {number}"
         assert not (folder / "failure.rank0.json").exists()
@@ -226,6 +227,6 @@ def test_the_note_says_that_it_is_no_uninterrupted_run(tmp_path: Path) -> None:
     folder = interrupted(tmp_path / "runs")
     checkpoint = asked(folder).checkpoint
     assert checkpoint
-    resume.reopen(folder, checkpoint)
+    reopen(folder, checkpoint)
     note = "resumed after epoch 4, with epoch 5 from its start: no time to accuracy"
     assert note in (folder / run_folder.JOURNAL).read_text()

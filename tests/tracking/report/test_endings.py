@@ -14,8 +14,9 @@ import pytest
 from tests.tracking import studied
 from tests.tracking.studied import START_MS, SWEEP, Writer, config, make_run, make_sweep
 from tracking.__main__ import main
-from tracking.jobs import resume, supervision, sync
+from tracking.jobs import sync
 from tracking.mirror import Mirror
+from tracking.node import reopen, supervision
 from tracking.results import FolderRuns, MlflowRuns, Run
 from tracking.run import Checkpoint, Failure, Result, checkpoints, run_folder
 
@@ -59,7 +60,7 @@ class Sweep:
         """A run that MLflow had as a killed one, and that was resumed after its first epoch."""
         folder = self.add(seed, failure="signal:15")
         mirrored(folder)
-        resume.reopen(folder, Checkpoint(checkpoints.path_of(folder, 1), 1))
+        reopen(folder, Checkpoint(checkpoints.path_of(folder, 1), 1))
         Mirror(folder).step()
         studied.go_on(folder, config(seed=seed, price=3.6), START_MS + 60_000, failure, **options)
         return folder

@@ -13,7 +13,8 @@ from tests.tracking.studied import CLOCKS, config, make_run, make_sweep
 from tracking.audit.audit import audit
 from tracking.environment import nvml
 from tracking.environment.nvml import Gpu
-from tracking.jobs import run_setup, supervision
+from tracking.jobs import run_setup
+from tracking.node import supervision
 from tracking.run import Failure
 from tracking.stacks import RefusedStacks, Verdict, judge
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from conf import installation
 from conf.launch_options import ClusterConfig
 from conf.schema import RunConfig
-from tracking.jobs.cluster import ticket
+from tracking.node import AGAIN, ticket
 
-AGAIN = 75  # the supervisor's exit code where the run is to be queued again; sysexits.h calls it EX_TEMPFAIL
 SUPERVISOR = installation.module("trainers.supervisor")
 
 

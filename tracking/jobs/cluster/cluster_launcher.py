@@ -10,15 +10,15 @@ from pathlib import Path
 
 from conf.installation import LAUNCH
 from conf.schema import ConfigError, RunConfig
-from tracking.jobs import console, resume, run_setup, supervision, sweep, unfinished
-from tracking.jobs.cluster import batch_script, ticket
+from tracking.jobs import console, run_setup, sweep, unfinished
+from tracking.jobs.cluster import batch_script
 from tracking.jobs.cluster.following import Following
 from tracking.jobs.cluster.queue import Queue, queue_of
 from tracking.jobs.launcher import Launcher, exit_code
 from tracking.jobs.repair import repair
-from tracking.jobs.supervision import Interrupted
 from tracking.jobs.sweep import Job
 from tracking.jobs.uploads import tracking_command
+from tracking.node import Interrupted, reopen, supervision, ticket
 from tracking.run import run_folder, run_lock
 from tracking.stacks import Verdict
 
@@ -162,7 +162,7 @@ class ClusterLauncher(Launcher):
         if job.checkpoint:
             folder = job.checkpoint.folder
             repair(folder)
-            resume.reopen(folder, job.checkpoint)
+            reopen(folder, job.checkpoint)
             return folder
         folder = run_setup.make_folder(job.name, root, parent)
         run_setup.prepare(folder, job.name, job.config, job.overrides, self._uploads.uri, parent)

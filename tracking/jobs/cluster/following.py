@@ -12,12 +12,11 @@ from rich.console import Console
 
 from conf.schema import ConfigError
 from tracking.jobs import console as shown
-from tracking.jobs import supervision, sweep_summary
-from tracking.jobs.cluster import endings, slurm, ticket
+from tracking.jobs import sweep_summary
 from tracking.jobs.cluster.queue import Queue
-from tracking.jobs.cluster.ticket import Ticket
 from tracking.jobs.sweep import Job
 from tracking.jobs.uploads import Uploads
+from tracking.node import Ticket, endings, slurm, supervision, ticket
 from tracking.run import Failure, attempts, headline, journal, run_folder
 
 POLL_SEC = 0.5  # how often folders are looked at

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 from tracking import server
-from tracking.jobs.cluster import ticket
 from tracking.jobs.mirror_thread import MirrorThread
+from tracking.node import ticket
 from tracking.run import run_folder
 
 POLL_SEC = 0.5

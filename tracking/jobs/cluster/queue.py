@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Protocol
 
 from conf.schema import ConfigError, RunConfig
-from tracking.jobs import supervision
-from tracking.jobs.cluster import batch_script, slurm, ticket
-from tracking.jobs.cluster.slurm import JobState
-from tracking.jobs.cluster.ticket import Ticket
+from tracking.jobs.cluster import batch_script
 from tracking.jobs.sharing.share_queue import SharedMachine
+from tracking.node import JobState, Ticket, slurm, supervision, ticket
 from tracking.run import documents
 
 

@@ -10,12 +10,8 @@ from pathlib import Path
 
 from conf.schema import ConfigError, RunConfig
 from tracking.environment import nvml
-from tracking.jobs import supervision
-from tracking.jobs.cluster import batch_script, ticket
-from tracking.jobs.cluster.slurm import JobState
-from tracking.jobs.cluster.ticket import Ticket
-from tracking.jobs.sharing import shares
-from tracking.jobs.sharing.shares import Share
+from tracking.jobs.cluster import batch_script
+from tracking.node import JobState, Share, Ticket, shares, supervision, ticket
 
 KIND = "shared"
 

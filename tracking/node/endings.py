@@ -10,11 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from conf.schema import ConfigError, RunConfig
-from tracking.jobs import supervision
-from tracking.jobs.cluster import slurm, ticket
-from tracking.jobs.cluster.slurm import JobState
-from tracking.jobs.cluster.task import PLACE
-from tracking.jobs.cluster.ticket import Ticket
+from tracking.node import slurm, supervision, ticket
+from tracking.node.slurm import JobState
+from tracking.node.task import PLACE
+from tracking.node.ticket import Ticket
 from tracking.run import Failure, Running, failures, files, run_folder
 
 ASK_SEC = 10.0  # how long an answer of Slurm's holds for who asks of run after run

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.tracking.studied import config, make_run
-from tracking.jobs import supervision
-from tracking.jobs.cluster import endings, ticket
-from tracking.jobs.cluster.slurm import JobState
-from tracking.jobs.cluster.ticket import Ticket
+from tracking.node import endings, supervision, ticket
+from tracking.node.slurm import JobState
+from tracking.node.ticket import Ticket
 from tracking.run import Failure, Result, failures, run_folder
 
 STEP = """\

@@ -13,10 +13,11 @@ import pytest
 
 from conf.schema import ConfigError
 from tests.tracking.studied import config
-from tracking.jobs.cluster import batch_script, slurm
-from tracking.jobs.cluster.task import SlurmTask
-from tracking.jobs.several import nodes
-from tracking.jobs.several.node_files import NodeState
+from tracking.jobs.cluster import batch_script
+from tracking.node import slurm
+from tracking.node.several import nodes
+from tracking.node.several.node_files import NodeState
+from tracking.node.task import SlurmTask
 from tracking.run import Failure, run_folder
 
 OF_SRUN = {

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.tracking.studied import config, make_run, make_sweep
-from tracking.jobs.cluster import endings, slurm, ticket
-from tracking.jobs.cluster.ticket import Ticket
+from tracking.node import endings, slurm, ticket
+from tracking.node.ticket import Ticket
 from tracking.run import Running, run_folder
 
 pytestmark = pytest.mark.slow  # it starts a stand-in for squeue

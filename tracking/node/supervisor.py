@@ -17,17 +17,17 @@ from typing import Any
 from conf import installation
 from conf.checks import check_precision
 from conf.schema import ConfigError, RunConfig
-from tracking.jobs import resume, supervision
-from tracking.jobs.cluster import batch_script, endings, slurm, ticket
-from tracking.jobs.cluster.task import SlurmTask
-from tracking.jobs.cluster.ticket import Ticket
-from tracking.jobs.several import node_supervision, nodes
-from tracking.jobs.several.nodes import Nodes
-from tracking.jobs.sharing import shares
+from tracking.node import endings, shares, slurm, supervision, ticket
+from tracking.node.reopening import reopen
+from tracking.node.several import node_supervision, nodes
+from tracking.node.several.nodes import Nodes
+from tracking.node.task import SlurmTask
+from tracking.node.ticket import Ticket
 from tracking.run import Failure, Journal, attempts, checkpoints, journal, run_folder, run_lock
 from tracking.run import nodes as node_names
 from tracking.stacks import check_verdicts, judge, make_all
 
+AGAIN = 75  # the exit code where the run is to be queued again; sysexits.h calls it EX_TEMPFAIL
 WARNED = signal.SIGUSR2  # what `#SBATCH --signal` asks for
 TAG = "cluster.job_id"
 MIRROR = installation.module("tracking.jobs.cluster.mirror_process")
@@ -118,7 +118,7 @@ def first(
 ) -> int:  # fmt: skip
     Journal(folder / run_folder.JOURNAL).close()  # a last line that lacks its newline alone is whole with it
     if begun(folder):
-        resume.reopen(folder, checkpoints.newest(folder), "requeued")
+        reopen(folder, checkpoints.newest(folder), "requeued")
     if task.job_id and ticket.read(folder) is None:  # Its submitter was killed before it could say so.
         ticket.write(folder, Ticket(config.cluster.kind, task.job_id, config.cluster.max_requeues))
     ticket.mark(folder, ended=False)
@@ -245,7 +245,7 @@ def interrupted(folder: Path, config: RunConfig, task: SlurmTask, signum: int) -
     makes_room = running and facts.get("PreemptTime", "None") != "None"  # A job that was queued again keeps it.
     if may_go_on(config, task) and (signum == WARNED or makes_room):
         say(f"node {task.node}: stopped by {name}; the job is queued again")
-        return batch_script.AGAIN
+        return AGAIN
     say(f"node {task.node}: stopped by {name}")
     if task.rank == 0 and makes_room:  # Slurm would call it failed, since it goes before it is killed
         supervision.end(folder, slurm.JobState("PREEMPTED", nodes=task.node).failure(task.job_id))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from conf.schema import RunConfig
 from tracking.environment import processes
-from tracking.jobs import supervision
-from tracking.jobs.several.nodes import NodeFailed, Nodes
+from tracking.node import supervision
+from tracking.node.several.nodes import NodeFailed, Nodes
 from tracking.run import Failure, Journal, WorkerLog, documents, failures, files, nodes, run_folder
 from tracking.usage import SystemMetricsThread
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from conf.schema import ConfigError, RunConfig
-from tracking.jobs.cluster import slurm
+from tracking.node import slurm
 
 PLACE = ".nodes-"
 

@@ -10,8 +10,8 @@ import pytest
 
 from conf.schema import ConfigError
 from tests.tracking.studied import config
-from tracking.jobs.several.node_files import NodeState, OwnFile
-from tracking.jobs.several.nodes import Nodes
+from tracking.node.several.node_files import NodeState, OwnFile
+from tracking.node.several.nodes import Nodes
 from tracking.run import run_folder
 
 

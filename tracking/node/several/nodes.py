@@ -14,8 +14,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from conf.schema import ConfigError, RunConfig
-from tracking.jobs.several import route
-from tracking.jobs.several.node_files import LOST_SEC, NodeState, OwnFile, Peer
+from tracking.node.several import route
+from tracking.node.several.node_files import LOST_SEC, NodeState, OwnFile, Peer
 from tracking.run import Failure, nodes, run_folder
 
 POLL_SEC = 0.1

@@ -12,8 +12,8 @@ import pytest
 
 from conf.schema import ConfigError
 from tests.commands import environment
-from tracking.jobs.sharing import shares
-from tracking.jobs.sharing.shares import Core
+from tracking.node import shares
+from tracking.node.shares import Core
 
 # Two sockets of four cores of two threads, numbered as Linux does: 0-3 and 8-11 are the first one's.
 TWO_SOCKETS = [Core(number // 4, (number, number + 8)) for number in range(8)]
@@ -90,7 +90,7 @@ def test_a_process_keeps_to_its_share_with_its_children_and_their_memory() -> No
         " [line.split()[1] for line in open('/proc/self/numa_maps')][0]]))"
     )
     code = (
-        "import subprocess, sys; from tracking.jobs.sharing.shares import keep_to_share; words = keep_to_share();"
+        "import subprocess, sys; from tracking.node.shares import keep_to_share; words = keep_to_share();"
         f" sys.stderr.write(words); subprocess.run([sys.executable, '-c', {inner!r}], check=True)"
     )
     own = {shares.CORES: str(thread), shares.MEMORY: "0"}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from conf.nodes import address
 from conf.schema import ConfigError
-from tracking.jobs.several.node_files import NodeState
+from tracking.node.several.node_files import NodeState
 
 ANY_PORT = 9  # A datagram socket that is connected sends nothing, so that no port has to be open.
 

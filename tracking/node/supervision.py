@@ -15,11 +15,10 @@ from typing import Any, Protocol
 
 from conf.nodes import beside
 from conf.schema import RunConfig
-from tracking import kernels, mlperf
+from tracking import kernels
 from tracking.bottleneck import explain
 from tracking.environment import processes
-from tracking.jobs.several.nodes import NodeFailed, Nodes
-from tracking.report import roofline_chart
+from tracking.node.several.nodes import NodeFailed, Nodes
 from tracking.run import Failure, Journal, Record, Result, WorkerLog, attempts, failures, journal, run_folder
 from tracking.usage import Neighbours, SystemMetricsThread
 
@@ -109,13 +108,20 @@ def run_job(
     with suppress(OSError):  # a full disk: then a comparison has to do without
         record_given_up(folder, config, failure)
     result = end(folder, failure, neighbours.tag(), explain(folder))
-    with suppress(OSError):  # a full disk: the run has its result
-        mlperf.write(folder)
     if others is None:  # else another node's worker may still be writing there
         kernels.remove_scratch(folder)
-    with suppress(OSError, ValueError):  # likewise
-        roofline_chart.write_of_run(folder)
+    describe(folder)
     return result
+
+
+def describe(folder: Path) -> None:
+    """Write what others read of a run that has ended: MLPerf's log, and the chart of its roofline."""
+    from tracking import mlperf, report  # Here: no worker's start is to wait for them.
+
+    with suppress(OSError):  # a full disk: the run has its result
+        mlperf.write(folder)
+    with suppress(OSError, ValueError):  # likewise
+        report.roofline_chart.write_of_run(folder)
 
 
 def record_given_up(folder: Path, config: RunConfig, failure: Failure | None) -> None:

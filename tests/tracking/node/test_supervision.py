@@ -13,7 +13,8 @@ from conf.schema import RunConfig
 from tests.tracking import studied
 from tests.tracking.folders import wait_for
 from tracking.environment import processes
-from tracking.jobs import console, supervision
+from tracking.jobs import console
+from tracking.node import supervision
 from tracking.results.folder_runs import FolderRuns
 from tracking.run import Failure, Result, run_folder
 
