@@ -17,6 +17,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
+from hydra.plugins.sweeper import Sweeper
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -51,8 +52,10 @@ def unknown_choice(choices: Mapping[str, str | None], overrides: Sequence[str]) 
     """
     loader = GlobalHydra.instance().config_loader()
     for group in OPTIONAL:
+        if not any(word.startswith(f"{group}=") for word in overrides):
+            continue
         name, options = choices.get(group), ["none", *loader.get_group_options(group)]
-        if any(word.startswith(f"{group}=") for word in overrides) and name not in (None, *options):
+        if name not in (None, *options):
             return refusal.unknown_choice(group, str(name), options)
     return None
 
@@ -63,6 +66,9 @@ def main() -> int:
         return 2
     secrets.guard_tracebacks()
     ConfigStore.instance().store("schema", schema.RunConfig)
+    # Hydra would compose each job of a sweep to see whether it can be, and again to run it. Here none is run before all
+    # are composed.
+    Sweeper.validate_batch_is_legal = lambda self, batch: None  # type: ignore[method-assign]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # its errors come here, to be told in our words
     os.environ["TIMETRIAL_LAUNCH"] = LAUNCH if PREFIX else f"python {LAUNCH}"  # The help of conf/config.yaml says it.
     # The group is in the defaults list, so that Hydra itself takes it without a plus alone.

@@ -8,7 +8,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.errors import HydraException
+from omegaconf import DictConfig
 
 import launch
 from conf import installation, refusal
@@ -26,6 +28,22 @@ def test_both_programs_say_their_version(monkeypatch: pytest.MonkeyPatch, capsys
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])
     assert capsys.readouterr().out == VERSION
+
+
+def test_each_job_of_a_sweep_is_composed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs, load = [], ConfigLoaderImpl.load_sweep_config
+
+    def counted(loader: ConfigLoaderImpl, config: DictConfig, overrides: list[str]) -> DictConfig:
+        jobs.append(overrides)
+        return load(loader, config, overrides)
+
+    monkeypatch.setattr(ConfigLoaderImpl, "load_sweep_config", counted)
+    monkeypatch.setattr(launch, "asked", [])
+    monkeypatch.setattr(launch, "launch", lambda: 0)
+    monkeypatch.setattr(sys, "argv", ["launch.py", "-m", "seed=1,2"])
+    assert launch.main() == 0
+    assert [config.seed for config, _, _ in launch.asked] == [1, 2]
+    assert jobs == [["seed=1"], ["seed=2"]]
 
 
 def test_another_operating_system_is_refused_in_words(

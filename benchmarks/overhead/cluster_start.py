@@ -1,10 +1,16 @@
-"""How long a job of Slurm's takes from its submission to our worker's start, beside one that does nothing.
+"""How long a job of Slurm's takes from its submission to our worker's start, and to its first step, beside others.
 
     python -m benchmarks.overhead.cluster_start --repeats 5 --nodes 1      # starts a Slurm of two nodes on this host
 
-By turns: `sbatch` of a script whose `srun` notes the time, and a run of timetrial's, submitted with the same command by
-a launcher that has checked all before. The run's time is that of `init_start` in its journal, at which its supervisor
-starts the worker, which is from there on the same as without a cluster. The difference is what timetrial adds.
+By turns, on as many nodes:
+
+- `bare`: `sbatch` of a script whose `srun` notes the time;
+- `plain`: the same of a torchrun that trains `plain_training`, which is Lightning alone, up to its first step's end;
+- `ours`: a run of timetrial's, submitted with the same command by a launcher that has checked all before. `worker` is
+  the time of `init_start` in its journal, at which its supervisor starts the worker, which is from there on the same as
+  without a cluster; `step` is the end of its first step, before which it has measured its environment, and warmed up.
+
+Model, batch size and optimizer are the same in both trainings. What one adds to another is given of each turn.
 """
 
 from __future__ import annotations
@@ -20,42 +26,62 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.slurm_cluster import Cluster
-from tests.tracking.folders import wait_for
+from benchmarks.overhead import plain_training
+from tests.slurm_cluster import Cluster, free_ports
 from tracking.run import journal, run_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def bare_sec(cwd: Path, env: dict[str, str], nodes: int) -> float:
-    """From sbatch to the first command of an srun step on as many nodes."""
+def noted_sec(cwd: Path, env: dict[str, str], nodes: int, command: str) -> float:
+    """From sbatch to what an srun step on as many nodes notes in the file $NOTED."""
     noted = cwd / f"noted-{time.monotonic_ns()}"
+    wrap = f"srun --nodes={nodes} --ntasks={nodes} --cpu-bind=none bash -c '{command}'"
+    options = [f"--nodes={nodes}", "--ntasks-per-node=1", f"--output={cwd / 'printed.log'}"]
+    environment = {**env, plain_training.NOTED: str(noted)}
     began = time.time()
-    note = f'[ "$SLURM_PROCID" = 0 ] && date +%s.%N > {noted}.part && mv {noted}.part {noted}'
-    wrap = f"srun --nodes={nodes} --ntasks={nodes} bash -c '{note}'"
-    options = [f"--nodes={nodes}", "--ntasks-per-node=1", "--output=/dev/null"]
-    subprocess.run(["sbatch", *options, f"--wrap={wrap}"], cwd=cwd, env=env, check=True, capture_output=True)
-    wait_for(noted.exists)
+    subprocess.run(
+        ["sbatch", "--wait", *options, f"--wrap={wrap}"], cwd=cwd, env=environment, check=True, capture_output=True
+    )
     return float(noted.read_text()) - began
 
 
-def run_sec(cwd: Path, env: dict[str, str], nodes: int) -> float:
-    """From the sbatch of a run to the start of its first node's worker, which has met the others by then."""
-    config = ROOT / "tests/workloads/conf"
-    asked = ["--config-dir", str(config), "model=tiny", "gpus=0", "cluster=slurm", "cluster.exclusive=false"]
-    command = [sys.executable, str(ROOT / "launch.py"), *asked, f"nodes={nodes}", "max_epochs=1", "cluster.poll_sec=1"]
-    subprocess.run([*command, "tracking.offline=true"], cwd=cwd, env=env, check=True, capture_output=True)
+def bare_sec(cwd: Path, env: dict[str, str], nodes: int) -> float:
+    return noted_sec(cwd, env, nodes, '[ "$SLURM_PROCID" != 0 ] || date +%s.%N > $NOTED')
+
+
+def plain_sec(cwd: Path, env: dict[str, str], nodes: int) -> float:
+    [port] = free_ports(1)
+    torchrun = f"{sys.executable} -m torch.distributed.run --nnodes={nodes} --nproc-per-node=1"
+    met = f"--node-rank=$SLURM_PROCID --master-addr=127.0.0.1 --master-port={port}"
+    return noted_sec(cwd, env, nodes, f"{torchrun} {met} -m {plain_training.__name__}")
+
+
+def run_sec(cwd: Path, env: dict[str, str], nodes: int) -> tuple[float, float]:
+    """From the sbatch of a run to the start of its first node's worker, and to the end of its first step."""
+    config, noted = ROOT / "tests/workloads/conf", cwd / f"noted-{time.monotonic_ns()}"
+    asked = ["model=logging", "model.workload=benchmarks.overhead.noting:WORKLOAD", "gpus=0", f"nodes={nodes}"]
+    options = ["cluster=slurm", "cluster.exclusive=false", "cluster.poll_sec=1", "tracking.offline=true"]
+    command = [sys.executable, str(ROOT / "launch.py"), "--config-dir", str(config), *asked, *options, "max_epochs=1"]
+    environment = {**env, plain_training.NOTED: str(noted)}
+    subprocess.run(command, cwd=cwd, env=environment, check=True, capture_output=True)
     [folder] = {path.parent for path in cwd.glob("runs/*/job.sbatch")}
     began = (folder / "job.sbatch").stat().st_mtime  # sbatch is called when it is written
     events = journal.events(folder / run_folder.JOURNAL)
     started = next(event.time_ms for event in events if event.key == "init_start") / 1e3
     folder.rename(cwd / folder.name)
-    return started - began
+    return started - began, float(noted.read_text()) - began
 
 
 def described(seconds: list[float]) -> dict[str, Any]:
     error = statistics.stdev(seconds) / len(seconds) ** 0.5 if len(seconds) > 1 else None
-    return {"n": len(seconds), "mean_sec": statistics.fmean(seconds), "standard_error_sec": error, "each_sec": seconds}
+    figures = {"mean_sec": statistics.fmean(seconds), "standard_error_sec": error}
+    least = {"min_sec": min(seconds), "median_sec": statistics.median(seconds)}
+    return {"n": len(seconds), **figures, **least, "each_sec": seconds}
+
+
+def added(own: list[float], without: list[float]) -> dict[str, Any]:
+    return described([ours - theirs for ours, theirs in zip(own, without, strict=True)])
 
 
 def main() -> None:
@@ -63,15 +89,20 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--nodes", type=int, default=1, choices=(1, 2))
     arguments = parser.parse_args()
-    bare, ours = [], []
+    bare, plain, worker, step, loads = [], [], [], [], []
     with tempfile.TemporaryDirectory() as folder, Cluster() as cluster:
-        env = {**os.environ, **cluster.env, "PYTHONPATH": str(ROOT)}
+        env = {**os.environ, **cluster.env, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         for _ in range(arguments.repeats):
             bare.append(bare_sec(Path(folder), env, arguments.nodes))
-            ours.append(run_sec(Path(folder), env, arguments.nodes))
-    added = [own - without for own, without in zip(ours, bare, strict=True)]
-    figures = {"nodes": arguments.nodes, "bare": described(bare), "ours": described(ours), "added": described(added)}
-    print(json.dumps(figures | {"load_average": os.getloadavg()[0]}, indent=1))
+            plain.append(plain_sec(Path(folder), env, arguments.nodes))
+            started, stepped = run_sec(Path(folder), env, arguments.nodes)
+            worker.append(started)
+            step.append(stepped)
+            loads.append(os.getloadavg()[0])
+    each = {"bare": bare, "plain": plain, "worker": worker, "step": step}
+    figures = {name: described(seconds) for name, seconds in each.items()}
+    differences = {"worker_beyond_bare": added(worker, bare), "step_beyond_plain": added(step, plain)}
+    print(json.dumps({"nodes": arguments.nodes, **figures, **differences, "load_averages": loads}, indent=1))
 
 
 if __name__ == "__main__":
