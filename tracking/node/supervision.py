@@ -18,6 +18,7 @@ from conf.schema import RunConfig
 from tracking import kernels
 from tracking.bottleneck import explain
 from tracking.environment import processes
+from tracking.node.description import describe
 from tracking.node.several.nodes import NodeFailed, Nodes
 from tracking.run import Failure, Journal, Record, Result, WorkerLog, attempts, failures, journal, run_folder
 from tracking.usage import Neighbours, SystemMetricsThread
@@ -112,16 +113,6 @@ def run_job(
         kernels.remove_scratch(folder)
     describe(folder)
     return result
-
-
-def describe(folder: Path) -> None:
-    """Write what others read of a run that has ended: MLPerf's log, and the chart of its roofline."""
-    from tracking import mlperf, report  # Here: no worker's start is to wait for them.
-
-    with suppress(OSError):  # a full disk: the run has its result
-        mlperf.write(folder)
-    with suppress(OSError, ValueError):  # likewise
-        report.roofline_chart.write_of_run(folder)
 
 
 def record_given_up(folder: Path, config: RunConfig, failure: Failure | None) -> None:
