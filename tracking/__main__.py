@@ -1,4 +1,4 @@
-"""python -m tracking {diff,doctor,fingerprint,gate,import,mlperf,report,sync}: the commands beside launch.py."""
+"""python -m tracking NAME: the commands beside launch.py."""
 
 from __future__ import annotations
 

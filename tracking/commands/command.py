@@ -11,7 +11,10 @@ WELL, WRONG, REFUSED = 0, 1, 2  # exit codes, as EXIT_CODES of the program says 
 
 
 class Refused(Exception):
-    """What was asked cannot be answered, in a sentence for the user; `exit_code` is 2 unless more is known."""
+    """What was asked cannot be answered, in a sentence for the user.
+
+    `exit_code` is 2, before whose sentence stands "refused: ", unless it was something else than the request.
+    """
 
     def __init__(self, words: str, exit_code: int = REFUSED) -> None:
         super().__init__(words)

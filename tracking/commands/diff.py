@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> Answer:
             return of_kernels(store, runs)
         groups, notes = diff.differences(store, runs)
     except TrackingUnavailable as error:
-        raise Refused(f"refused: {error}; {store_options.AGAIN}") from error
+        raise Refused(f"{error}; {store_options.AGAIN}") from error
     return Answer(WELL, plain(runs, groups, notes), lambda: show(runs, groups, notes))
 
 

@@ -15,11 +15,18 @@ from tracking.commands.command import WELL, WRONG, Answer, Command
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tracking-uri", help="default: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db")
+    parser.add_argument(
+        "--uri", "--tracking-uri", metavar="URI",
+        help="MLflow tracking URI; default: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db",
+    )  # fmt: skip
     parser.add_argument("--experiment", default="timetrial", help="to which runs will go (%(default)s)")
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where run folders go (%(default)s)")
-    parser.add_argument("--dataset-path", type=Path, help="folder of a dataset's files")
-    parser.add_argument("--config-dir", type=Path, action="append", default=[], help="where stacks of your own are")
+    parser.add_argument(
+        "--runs-dir", type=Path, metavar="FOLDER", default=Path("runs"), help="where run folders go (%(default)s)"
+    )
+    parser.add_argument("--dataset-path", type=Path, metavar="FOLDER", help="folder of a dataset's files")
+    parser.add_argument(
+        "--config-dir", type=Path, metavar="FOLDER", action="append", default=[], help="where stacks of your own are"
+    )
 
 
 def run(arguments: argparse.Namespace) -> Answer:
@@ -30,7 +37,7 @@ def run(arguments: argparse.Namespace) -> Answer:
     from tracking.stacks import declared, judge, verdict_table
 
     stacks = declared(arguments.config_dir)
-    uri = server.named(arguments.tracking_uri)
+    uri = server.named(arguments.uri)
     asked = examination.Subject(uri, arguments.experiment, arguments.runs_dir, arguments.dataset_path)
     findings = []
     for finding in examination.examine(asked):

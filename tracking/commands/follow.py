@@ -12,7 +12,7 @@ from tracking.commands.command import Answer, Command, Refused
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, help="a sweep's folder, or that of a run")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a sweep's folder, or that of a run")
 
 
 def run(arguments: argparse.Namespace) -> Answer:
@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> Answer:
 
     folder = arguments.folder.resolve()
     if not files.exists(folder / run_folder.RUN):
-        raise Refused(f"{arguments.folder}: is no folder of a run or a sweep; give one of runs_dir")
+        raise Refused(f"{arguments.folder}: no folder of a run or a sweep; give one of runs_dir")
     try:
         code = follow(folder, time.monotonic())
     except supervision.Interrupted:

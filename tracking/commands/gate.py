@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> Answer:
     verdict = judge(arguments)
     written = write(verdict, arguments)
     if not verdict.sides:  # nothing was compared: the sentence goes where errors go
-        raise Refused(verdict.sentence)
+        raise Refused(verdict.why.removeprefix("refused: "))
     return Answer(verdict.code if written else REFUSED, plain(verdict), lambda: show(verdict))
 
 

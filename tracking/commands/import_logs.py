@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="logs of MLPerf, a run each: result_0.txt")
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where run folders are made")
+    parser.add_argument(
+        "--runs-dir", type=Path, metavar="FOLDER", default=Path("runs"), help="where run folders are made"
+    )
     parser.add_argument("--gpus", type=int, metavar="N", help="devices that it ran on, where the log does not say it")
     parser.add_argument("--precision", default="unknown", help="what it computed in, as ours is called: fp16")
     parser.add_argument("--target", type=float, help="accuracy to be reached; default: the log's, or MLPerf v0.7's")

@@ -42,7 +42,13 @@ def fingerprint(arguments: argparse.Namespace) -> Answer:
 
 
 def ceilings_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--disk", type=Path, default=Path(), metavar="FOLDER", help="on the disk that data are read of")
+    parser.add_argument(
+        "--disk",
+        type=Path,
+        default=Path(),
+        metavar="FOLDER",
+        help="a folder on the disk that data are read from (here)",
+    )
     parser.add_argument("--show", action="store_true", help="show those that were measured before; measure nothing")
 
 
@@ -55,12 +61,12 @@ def ceilings(arguments: argparse.Namespace) -> Answer:
 
     collector = Collector()
     if not arguments.disk.is_dir():
-        raise Refused(f"refused: --disk {arguments.disk}: no such folder; give one on the disk that is to be measured")
+        raise Refused(f"--disk {arguments.disk}: no such folder; give one on the disk that is to be measured")
     tags = fingerprints.tags(collector.finish())
     if arguments.show:
         known = kept.of(tags)
         if known is None:
-            raise Refused("refused: no ceilings were measured on this hardware; leave out --show to measure them")
+            raise Refused("no ceilings were measured on this hardware; leave out --show to measure them")
         return Answer(WELL, dataclasses.asdict(known) | {"path": None}, lambda: show(known, None))
     content = measured(arguments.disk)
     environment = {key: value for key, value in tags.items() if key.startswith("env.")}
@@ -79,10 +85,10 @@ def measured(folder: Path) -> dict[str, Any]:
             command, env=environment, capture_output=True, text=True, timeout=LONGEST_SEC, check=False
         )
     except subprocess.TimeoutExpired:
-        raise Refused(f"refused: the ceilings were not measured within {LONGEST_SEC:g} s: is the GPU busy?") from None
+        raise Refused(f"the ceilings were not measured within {LONGEST_SEC:g} s: is the GPU busy?") from None
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no word"])[-1]
-        raise Refused(f"refused: the ceilings could not be measured: {last}")
+        raise Refused(f"the ceilings could not be measured: {last}")
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 

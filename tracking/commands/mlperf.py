@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> Answer:
             except FileNotFoundError:
                 without.append(each.name)
     except TrackingUnavailable as error:
-        raise Refused(f"refused: {error}; {store_options.AGAIN}") from error
+        raise Refused(f"{error}; {store_options.AGAIN}") from error
     if not logs:
         raise ValueError(
             f"{' '.join(arguments.runs)}: none of these runs has a {mlperf.LOG}; finished runs of resnet50, ssd and"

@@ -68,7 +68,8 @@ def execute(words: list[str], prog: str = TRACKING, others: Others = ()) -> int:
     try:
         answer = ask(command, arguments)
     except Refused as error:
-        print(printable(str(error)), file=sys.stderr)
+        sentence = f"refused: {error}" if error.exit_code == REFUSED else str(error)
+        print(printable(sentence), file=sys.stderr)
         return error.exit_code
     if arguments.json:
         print(json.dumps(documents.finite(answer.document), indent=2, default=str))
@@ -82,13 +83,15 @@ def ask(command: Command, arguments: argparse.Namespace) -> Answer:
     try:
         with redirect_stdout(sys.stderr if arguments.json else sys.stdout):
             return command.run(arguments)
-    except (ValueError, OSError) as error:
-        raise Refused(f"refused: {error}") from error
+    except ValueError as error:
+        raise Refused(str(error)) from error
+    except OSError as error:
+        raise Refused(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from error
     except Exception as error:
         from tracking.server import TrackingRefused, TrackingUnavailable
 
         if isinstance(error, (TrackingRefused, TrackingUnavailable)):
-            raise Refused(f"refused: {error}") from error
+            raise Refused(str(error)) from error
         raise
 
 

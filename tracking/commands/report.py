@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out",
         type=_out,
-        metavar="DIR",
+        metavar="FOLDER",
         help="where files go; default: reports/<RUNS>, and none with --reference-only",
     )
     store_options.add_arguments(parser)

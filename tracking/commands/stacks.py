@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="STACK", help="names of stacks (default: all; of --remove: unused)")
-    parser.add_argument("--config-dir", type=Path, action="append", default=[], help="where stacks of your own are")
+    parser.add_argument(
+        "--config-dir", type=Path, metavar="FOLDER", action="append", default=[], help="where stacks of your own are"
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--build", action="store_true", help="make environments and fetch images now, ahead of a sweep")
     what.add_argument("--remove", action="store_true", help="remove their environments; without a name, unused ones")
@@ -32,7 +34,7 @@ def run(arguments: argparse.Namespace) -> Answer:
 
     every = declared(arguments.config_dir)
     if unknown := [name for name in arguments.names if name not in every]:
-        raise Refused(f"refused: {unknown[0]}: no such stack; declared are {', '.join(every)}")
+        raise Refused(f"{unknown[0]}: no such stack; declared are {', '.join(every)}")
     asked = {name: every[name] for name in arguments.names or every}
     if arguments.remove:
         return removed(uv_environment.unused(every.values()) if not arguments.names else digests(asked))

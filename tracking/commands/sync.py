@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folders", nargs="*", type=Path, default=[Path("runs")], help="run folders, or folders of them")
+    parser.add_argument(
+        "folders",
+        nargs="*",
+        type=Path,
+        metavar="FOLDER",
+        default=[Path("runs")],
+        help="run folders, or folders of them",
+    )
     parser.add_argument(
         "--ended", action="store_true", help="end runs too of which it cannot be seen from here whether they go on"
     )
@@ -41,7 +48,7 @@ def run(arguments: argparse.Namespace) -> Answer:
     folders = [folder for root in arguments.folders for folder in run_folder.run_folders(root)]
     if not folders:
         roots = ", ".join(map(str, arguments.folders))
-        raise Refused(f"no run folder at or below {roots}; give your runs_dir")
+        raise Refused(f"{roots}: no run folder at or below; give your runs_dir")
     outcomes = sync.sync(folders, given if arguments.to else None, show, ended=arguments.ended, again=arguments.again)
     complete = all(outcome.state == "complete" for outcome in outcomes)
     return Answer(WELL if complete else WRONG, {"outcomes": [plain(outcome) for outcome in outcomes]})

@@ -14,7 +14,10 @@ SHIPPED = Path(schema.__file__).parent
 
 
 def declared(config_dirs: Sequence[Path] = ()) -> dict[str, StackConfig]:
-    """Every stack by its name; of two of one name the user's. Raises ConfigError for a file that declares none."""
+    """Every stack by its name; of two of one name the user's. Raises ConfigError for a file that declares none, and
+    for a folder that is not there."""
+    if missing := [folder for folder in config_dirs if not folder.is_dir()]:
+        raise ConfigError(f"--config-dir {missing[0]}: no such folder; give one with a folder `stack`")
     stacks = {}
     for folder in (SHIPPED, *config_dirs):
         for path in sorted((folder / "stack").glob("*.yaml")):

@@ -102,11 +102,16 @@ def test_help_imports_nothing_heavy(words: list[str]) -> None:
     "words",
     [
         ["diff", "nowhere", "--from-folders", "--json"],
+        ["diff", "any", "--from-folders", "--runs-dir", "nowhere"],
+        ["doctor", "--config-dir", "nowhere"],
+        ["follow", "nowhere"],
         ["gate", "--baseline=a", "--candidate=b", "--max-slowdown=3%", "--from-folders", "--json"],
         ["gate", "--baseline=a", "--candidate=b", "--max-slowdown=3%", "--confidence=7", "--json"],
+        ["import", "nowhere"],
         ["report", "--json"],
         ["report", "nowhere", "--from-folders"],
         ["report", "--reference-only", "nothing", "--json"],
+        ["stacks", "--config-dir", "nowhere"],
         ["sync", "nowhere", "--json"],
     ],
     ids=" ".join,
@@ -117,8 +122,9 @@ def test_a_refusal_is_a_sentence_on_standard_error(
     monkeypatch.chdir(tmp_path)
     code, output, errors = ask(*words)
     assert (code, output) == (2, "")
-    assert errors.strip()
-    assert "Traceback" not in errors
+    assert errors.startswith("refused: ")
+    assert errors.count("\n") == 1
+    assert {"nowhere", "any"}.isdisjoint(words) or "nowhere" in errors
 
 
 def test_a_bug_of_ours_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,7 +293,7 @@ def test_bash_completes_commands_options_and_files(tmp_path: Path) -> None:
 def test_the_completed_command_is_this_program_from_any_folder(tmp_path: Path) -> None:
     done = shell("source <(python -m tracking --print-completion bash); unset PYTHONPATH; tracking sync x", tmp_path)
     assert done.returncode == 2
-    assert done.stderr == "no run folder at or below x; give your runs_dir\n"
+    assert done.stderr == "refused: x: no run folder at or below; give your runs_dir\n"
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "tcsh", "fish"])
