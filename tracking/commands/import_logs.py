@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf.safe_text import printable
+from conf.target import parse
 from tracking.commands.command import WELL, Answer, Command
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--gpus", type=int, metavar="N", help="devices that it ran on, where the log does not say it")
     parser.add_argument("--precision", default="unknown", help="what it computed in, as ours is called: fp16")
-    parser.add_argument("--target", type=float, help="accuracy to be reached; default: the log's, or MLPerf v0.7's")
+    parser.add_argument("--target", help="accuracy to be reached, or <=NUMBER; default: the log's, or MLPerf's")
     parser.add_argument("--name", help="beginning of the runs' names; default: who submitted, and what")
 
 
@@ -35,9 +36,8 @@ def run(arguments: argparse.Namespace) -> Answer:
     if arguments.gpus is not None and arguments.gpus < 1:
         raise ValueError(f"--gpus {arguments.gpus}: must be 1 or more")
     uri = server.named(None)
-    asked = LogOptions(
-        arguments.runs_dir, uri, arguments.gpus, arguments.precision, arguments.target, arguments.name
-    )  # fmt: skip
+    target = None if arguments.target is None else parse(arguments.target)
+    asked = LogOptions(arguments.runs_dir, uri, arguments.gpus, arguments.precision, target, arguments.name)
     imported = []
     for file in arguments.files:
         imported.append(import_log(file, asked))

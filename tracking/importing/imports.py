@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conf.schema import PROGRAM, DatasetConfig, ModelConfig, PrecisionConfig, RunConfig, StackConfig
+from conf.target import Target, text
 from tracking import mlperf
 from tracking.importing.published_log import PublishedLog, read
 from tracking.jobs import run_setup
@@ -28,7 +29,7 @@ class LogOptions:
     uri: str
     gpus: int | None = None
     precision: str = UNKNOWN
-    target: float | None = None
+    target: Target | None = None
     name: str | None = None
     experiment: str = "timetrial"
 
@@ -123,7 +124,7 @@ def _note(log: PublishedLog) -> str:
         return "it has no target that is known; give --target"
     if bool(reached) == said:
         return ""
-    wanted = ", ".join(f"{name} {value:g}" for name, value in log.targets.items())
+    wanted = ", ".join(f"{name} {text(value)}" for name, value in log.targets.items())
     return f"the log says {log.status}, and its evaluations {'reach' if reached else 'miss'} {wanted}"
 
 

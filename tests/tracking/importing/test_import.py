@@ -207,3 +207,36 @@ def test_retinanet_under_ssds_name_has_its_own_target_and_no_count_of_batches(tm
     (run,) = FolderRuns([folder]).find([str(folder)])
     assert (run.params["model"], run.params["dataset"]) == ("retinanet", "openimages")
     assert "train_samples" not in run.params
+
+
+def of_benchmark(path: Path, name: str, values: list[float], epochs: list[int]) -> Path:
+    """A log of a benchmark of v3.0 with these evaluations, a second apart."""
+    lines: list[tuple[str, Any, dict[str, Any]]] = [("submission_benchmark", name, {}), ("run_start", None, {})]
+    lines += [("epoch_start", None, {"epoch_num": 0})]
+    lines += [("eval_accuracy", value, {"epoch_num": at}) for value, at in zip(values, epochs, strict=True)]
+    lines += [("run_stop", None, {"status": "success"})]
+    entries = [
+        {"time_ms": 1_683_000_000_000 + 1000 * place, "key": key, "value": value, "metadata": metadata}
+        for place, (key, value, metadata) in enumerate(lines)
+    ]
+    path.write_text("".join(f":::MLLOG {json.dumps(entry)}\n" for entry in entries))
+    return path
+
+
+def test_a_word_error_rate_is_to_be_low_also_where_its_target_is_given(tmp_path: Path) -> None:
+    file = of_benchmark(tmp_path / "result_0.txt", "rnnt", [0.9, 0.0584, 0.0578], [1, 2, 3])
+    seconds = {}
+    for target in (None, 0.06, "<=0.059"):
+        asked = LogOptions(tmp_path / f"runs-{target}", "sqlite:///none.db", gpus=8, target=target)
+        result = run_folder.read_result(import_log(file, asked).folder)
+        assert result is not None
+        seconds[target] = result.metrics["time/to_accuracy_sec"]
+    assert seconds == {None: 4.0, 0.06: 3.0, "<=0.059": 3.0}
+
+
+def test_berts_samples_are_no_epochs(tmp_path: Path) -> None:
+    file = of_benchmark(tmp_path / "result_0.txt", "bert", [0.37, 0.7206], [175_200, 2_800_592])
+    result = run_folder.read_result(import_log(file, LogOptions(tmp_path, "sqlite:///none.db", gpus=8)).folder)
+    assert result is not None
+    assert result.metrics["target_reached"] == 1
+    assert not [key for key in result.metrics if key.startswith("epochs/")]
