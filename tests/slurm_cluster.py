@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.afterwards import even_if_killed
 from tests.slurm_accounting import Accounting
 from tests.tracking.folders import wait_for
 
@@ -54,6 +55,13 @@ PreemptMode=REQUEUE
 {nodes}
 PartitionName=all Nodes=a,b Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=30
 PartitionName=urgent Nodes=a,b MaxTime=INFINITE State=UP PriorityTier=10
+"""
+# Ends a cluster whose test was killed: its jobs, its daemons, and its folder.
+END = """
+export SLURM_CONF="$0/slurm.conf"
+timeout 30 scancel --full --user=root && sleep 6
+kill $(cat "$0"/*.pid "$0"/database/*.pid)
+sleep 1 && rm -r "$0"
 """
 
 
@@ -103,6 +111,7 @@ class Cluster:
         config = self._folder / "slurm.conf"
         config.write_text(CONFIG.format(host=host, port=own, folder=self._folder, nodes=nodes, accounting=accounting))
         self.env = {"SLURM_CONF": str(config)}
+        self._stack.enter_context(even_if_killed("sh", "-c", END, str(self._folder)))
         self._stack.callback(self.stop)
         try:
             self._start_munge()

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import requests
 
 from deploy.native.accounts import Accounts, over_socket
 from deploy.native.settings import find_postgresql
+from tests.afterwards import even_if_killed
 from tests.commands import HANGS_SEC, ROOT, environment
 
 PACKAGES = {"nginx": "nginx", "openssl": "openssl"}  # program: Debian's package
@@ -46,6 +48,7 @@ class TeamServer:
         # Not below pytest's own folder: PostgreSQL refuses to run as root, and its user could not get through there.
         self._scratch = Path(tempfile.mkdtemp(prefix="tt-"))
         self._scratch.chmod(0o755)
+        self._stack = ExitStack()
         self.home = self._scratch / "server"
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -87,6 +90,8 @@ class TeamServer:
         }
 
     def __enter__(self) -> TeamServer:
+        stop = f"cd {ROOT} && {sys.executable} -m deploy.native --home {self.home} stop; rm -r {self._scratch}"
+        self._stack.enter_context(even_if_killed("sh", "-c", stop))
         try:
             self.start()
         except BaseException:
@@ -97,6 +102,7 @@ class TeamServer:
     def __exit__(self, *_: object) -> None:
         self.run("stop")
         shutil.rmtree(self._scratch, ignore_errors=True)
+        self._stack.close()
 
 
 class Asker:

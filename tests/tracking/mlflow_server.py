@@ -13,8 +13,10 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 
+from tests.afterwards import even_if_killed
 from tracking.server import empty_database
 
 START_TIMEOUT_SEC = 600  # a start takes 5 to 20 s, and longer where others keep the cores busy
@@ -38,6 +40,7 @@ class MlflowServer:
         self._admin_password = admin_password
         self.uri = f"http://127.0.0.1:{self.port}{prefix}"
         self._process: subprocess.Popen[bytes] | None = None
+        self._watched = ExitStack()
 
     def start(self) -> None:
         options = {
@@ -62,6 +65,7 @@ class MlflowServer:
             self._process = subprocess.Popen(
                 command, env=environ, cwd=self.folder, stdout=log, stderr=log, start_new_session=True
             )
+        self._watched.enter_context(even_if_killed("kill", "-9", "--", f"-{self._process.pid}"))
         self._wait()
 
     def _accounts(self) -> dict[str, str]:
@@ -83,6 +87,7 @@ class MlflowServer:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
+        self._watched.close()
 
     def __enter__(self) -> MlflowServer:
         self.start()
