@@ -1,4 +1,6 @@
-"""Runs launch.py in a fork of a process that has its imports behind it: the same code, without 20 s of start per run.
+"""Runs launch.py, or another script, in a fork of a process that has its imports behind it.
+
+It is the same code, without the seconds that a start takes.
 
 What a start of Python itself decides (a variable that its libraries read as they load, a signal to a whole group) is
 left to real processes: `commands.start`, with which tests/test_launch.py stops and kills runs.
@@ -33,6 +35,7 @@ IMPORTS = [
     "trainers.loop.train", "torch.distributed.launcher.api",
 ]  # fmt: skip
 starting = threading.Lock()
+LAUNCH = str(ROOT / "launch.py")
 MODULES = ("trainers.loop.worker", "trainers.supervisor")
 # Libraries read these as they load. Several processes then share the cores as torchrun's do.
 LOADED_WITH = {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "100000", "MLFLOW_LOGGING_LEVEL": "CRITICAL"}
@@ -44,16 +47,21 @@ def possible() -> bool:
 
 
 class Forked:
-    """launch.py under way, with what tests use of a subprocess.Popen. With `max_file_bytes` its files cannot grow."""
+    """A script under way, with what tests use of a subprocess.Popen. With `max_file_bytes` its files cannot grow."""
 
     def __init__(
-        self, arguments: Sequence[str], cwd: Path, environ: Mapping[str, str], max_file_bytes: int = 0
+        self,
+        arguments: Sequence[str],
+        cwd: Path,
+        environ: Mapping[str, str],
+        max_file_bytes: int = 0,
+        script: str = LAUNCH,
     ) -> None:
         descriptor, name = tempfile.mkstemp()
         os.close(descriptor)
         self._output = Path(name)
         weakref.finalize(self, self._output.unlink, missing_ok=True)
-        asked = (list(arguments), str(cwd), dict(environ), name, max_file_bytes)
+        asked = ([script, *arguments], str(cwd), dict(environ), name, max_file_bytes)
         with starting:
             self._process = server().Process(target=enter, args=asked)
             self._process.start()
@@ -105,14 +113,13 @@ def server() -> ForkServerContext:
     return context
 
 
-def enter(arguments: list[str], cwd: str, environ: dict[str, str], output: str, max_file_bytes: int) -> None:
+def enter(command: list[str], cwd: str, environ: dict[str, str], output: str, max_file_bytes: int) -> None:
     """The fork's whole life."""
     if max_file_bytes:
         resource.setrlimit(resource.RLIMIT_FSIZE, (max_file_bytes, max_file_bytes))
     become(environ, os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), cwd)
     subprocess.Popen = ForkedWorker  # type: ignore[assignment,misc]
-    sys.argv = [str(ROOT / "launch.py"), *arguments]
-    leave(lambda: runpy.run_path(sys.argv[0], run_name="__main__"))
+    run(command)
 
 
 def become(environ: Mapping[str, str], output: int, cwd: str, keep: Sequence[int] = ()) -> None:
@@ -151,23 +158,37 @@ def leave(main: Callable[[], object]) -> None:
     os._exit(code if isinstance(code, int) else code is not None)
 
 
+def run(command: Sequence[str]) -> None:
+    """Be what a command of Python is, `python SCRIPT ...` or `python -P -m MODULE ...`, until its end."""
+    if command[0] == "-P":
+        sys.argv = ["worker", *command[3:]]
+        leave(lambda: runpy.run_module(command[2], run_name="__main__", alter_sys=True))
+    sys.argv = list(command)
+    leave(lambda: runpy.run_path(command[0], run_name="__main__"))
+
+
 class ForkedWorker(subprocess.Popen):  # type: ignore[type-arg]
-    """A Popen that forks where the command is a worker or a supervisor; any other is a process of its own."""
+    """A Popen that forks where the command is a worker, a supervisor, or this script again, as Lightning starts ranks.
+
+    Any other is a process of its own.
+    """
 
     def _execute_child(self, *arguments: Any) -> None:
         start = super()._execute_child  # type: ignore[misc]
         asked = inspect.signature(start).bind(*arguments).arguments
         command = list(asked["args"]) if not isinstance(asked["args"], str) else [asked["args"]]
         # A supervisor's Python stands behind a shell that looks whether it is there.
-        command = command[command.index(sys.executable) :] if sys.executable in command else []
-        if command[:3] != [sys.executable, "-P", "-m"] or command[3] not in MODULES:
+        command = command[command.index(sys.executable) + 1 :] if sys.executable in command else []
+        ours = command[:2] == ["-P", "-m"] and command[2] in MODULES
+        if not ours and command[:1] != sys.argv[:1]:
             start(*arguments)
             return
         self.pid = os.fork()
         if self.pid:
             self._child_created = True
             return
-        os.setsid()
-        become(asked["env"], asked["c2pwrite"], str(Path.cwd()), keep=asked["pass_fds"])
-        sys.argv = ["worker", *command[4:]]
-        leave(lambda: runpy.run_module(command[3], run_name="__main__", alter_sys=True))
+        if asked["start_new_session"]:
+            os.setsid()
+        output = asked["c2pwrite"] if asked["c2pwrite"] >= 0 else 1
+        become(asked["env"], output, str(Path.cwd()), keep=asked["pass_fds"])
+        run(command)

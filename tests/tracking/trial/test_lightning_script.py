@@ -17,6 +17,7 @@ import pytest
 import pytorch_lightning as pl
 
 from conf.schema import ConfigError
+from tests import forked
 from tests.commands import HANGS_SEC, environment
 from tests.tracking.trial import own_script
 from tests.tracking.trial.own_script import BATCH, NUM_TRAIN
@@ -41,21 +42,34 @@ def start(
     cwd: Path,
     trial: dict[str, Any],
     trainer: dict[str, Any] | None = None,
+    max_file_bytes: int = 0,
     launcher: Sequence[str] = (),
-    before: Sequence[str] = (),
     **asked: Any,
 ) -> subprocess.Popen[str]:
-    content = json.dumps(
-        {"trial": {"runs_dir": "runs", "system_metrics_interval_sec": 0} | trial, "trainer": EPOCHS | (trainer or {})}
-        | asked
-    )
+    """The script as its user starts it. With `max_file_bytes` its files cannot grow beyond."""
+    limited = ["prlimit", f"--fsize={max_file_bytes}"] if max_file_bytes else []
+    command = [*limited, sys.executable, *launcher, own_script.__file__, content(trial, trainer, asked)]
     return subprocess.Popen(
-        [*before, sys.executable, *launcher, own_script.__file__, content], cwd=cwd, env=environment(), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        command, cwd=cwd, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
 
 
-def finished(process: subprocess.Popen[str], code: int = 0) -> str:
+def begin(
+    cwd: Path, trial: dict[str, Any], trainer: dict[str, Any] | None = None, max_file_bytes: int = 0, **asked: Any
+) -> forked.Forked | subprocess.Popen[str]:
+    """The script in a fork of a process that has imported Lightning, as are the ranks that Lightning starts."""
+    if not forked.possible():
+        return start(cwd, trial, trainer, max_file_bytes, **asked)
+    words = [content(trial, trainer, asked)]
+    return forked.Forked(words, cwd, environment(), max_file_bytes, script=own_script.__file__)
+
+
+def content(trial: dict[str, Any], trainer: dict[str, Any] | None, asked: dict[str, Any]) -> str:
+    trial = {"runs_dir": "runs", "system_metrics_interval_sec": 0} | trial
+    return json.dumps({"trial": trial, "trainer": EPOCHS | (trainer or {})} | asked)
+
+
+def finished(process: forked.Forked | subprocess.Popen[str], code: int = 0) -> str:
     output, _ = process.communicate(timeout=HANGS_SEC)
     assert process.returncode == code, output
     return output
@@ -135,7 +149,7 @@ def test_a_script_becomes_a_run_that_reports_and_their_check_take(
 def test_two_processes_that_lightning_starts_are_one_run(
     tmp_path: Path, trainer: dict[str, Any], meshed: Sequence[int]
 ) -> None:
-    finished(start(tmp_path, {"offline": True}, trainer | {"devices": 2}, meshed=meshed))
+    finished(begin(tmp_path, {"offline": True}, trainer | {"devices": 2}, meshed=meshed))
     folder = only_run(tmp_path)
     metrics = result_of(folder)["metrics"]
     assert metrics["world_size"] == 2
@@ -153,7 +167,7 @@ def test_two_processes_that_lightning_starts_are_one_run(
     ("fails", "kind", "words"), [("setup", "error", "no such file: words.txt"), ("step", "oom", "DefaultCPUAllocator")]
 )
 def test_a_script_that_raises_is_a_failed_run(tmp_path: Path, fails: str, kind: str, words: str) -> None:
-    output = finished(start(tmp_path, {"offline": True}, fails=fails), code=1)
+    output = finished(begin(tmp_path, {"offline": True}, fails=fails), code=1)
     assert words in output
     result = result_of(only_run(tmp_path))
     assert (result["status"], result["failure"]["kind"]) == ("failed", kind)
@@ -163,7 +177,7 @@ def test_a_script_that_raises_is_a_failed_run(tmp_path: Path, fails: str, kind: 
 
 def test_of_ranks_that_torchrun_starts_the_one_that_failed_first_is_the_cause(tmp_path: Path) -> None:
     trial, trainer = {"offline": True, "log_every_n_steps": 1}, {"strategy": "ddp", "devices": 2}
-    output = finished(start(tmp_path, trial, trainer, TORCHRUN, fails="rank 1"), code=1)
+    output = finished(start(tmp_path, trial, trainer, launcher=TORCHRUN, fails="rank 1"), code=1)
     assert "Connection closed by peer" in output or "Connection reset" in output  # what the first rank noticed of it
     folder = only_run(tmp_path)
     result = result_of(folder)
@@ -175,7 +189,7 @@ def test_of_ranks_that_torchrun_starts_the_one_that_failed_first_is_the_cause(tm
 
 @pytest.mark.parametrize(("signum", "kind"), [(signal.SIGKILL, "signal:9"), (signal.SIGINT, "signal:2")])
 def test_a_script_that_is_killed_leaves_a_run_that_says_so(tmp_path: Path, signum: int, kind: str) -> None:
-    process = start(tmp_path, {"offline": True}, slow=0.2)
+    process = begin(tmp_path, {"offline": True}, slow=0.2)
     folder = until(lambda: next(iter((tmp_path / "runs").glob("2*")), None))
     until(lambda: (folder / run_folder.JOURNAL).exists() and clock.first(events(folder), "epoch_start"))
     process.send_signal(signum)
@@ -185,7 +199,7 @@ def test_a_script_that_is_killed_leaves_a_run_that_says_so(tmp_path: Path, signu
 
 
 def test_a_companion_that_is_killed_costs_the_training_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    process = start(tmp_path, {}, slow=0.1)
+    process = begin(tmp_path, {}, slow=0.1)
 
     def companions() -> list[psutil.Process]:
         with suppress(psutil.Error):  # a child that has ended meanwhile
@@ -203,9 +217,9 @@ def test_a_companion_that_is_killed_costs_the_training_nothing(tmp_path: Path, m
 
 
 def test_a_journal_that_cannot_grow_costs_the_training_nothing_and_is_a_failed_run(tmp_path: Path) -> None:
-    limited = ["prlimit", "--fsize=70000"]  # the reserve for the result fits, and the journal of 40 epochs does not
+    room = 70_000  # The reserve for the result fits, and the journal of 40 epochs does not.
     trial = {"offline": True, "log_every_n_steps": 1}
-    output = finished(start(tmp_path, trial, {"max_epochs": 40}, before=limited))
+    output = finished(begin(tmp_path, trial, {"max_epochs": 40}, room))
     assert "recorded no further, and the training goes on" in output
     assert "fitted" in output
     result = result_of(only_run(tmp_path))
@@ -214,7 +228,7 @@ def test_a_journal_that_cannot_grow_costs_the_training_nothing_and_is_a_failed_r
 
 
 def test_a_disk_that_is_full_from_the_start_is_refused_before_the_training(tmp_path: Path) -> None:
-    output = finished(start(tmp_path, {"offline": True}, before=["prlimit", "--fsize=1000"]), code=1)
+    output = finished(start(tmp_path, {"offline": True}, max_file_bytes=1000), code=1)
     assert "File too large; give a folder with room in it" in output
     assert not list((tmp_path / "runs").iterdir())
 
