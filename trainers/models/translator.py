@@ -5,12 +5,16 @@ from __future__ import annotations
 from abc import abstractmethod
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from trainers.data.text import BEGIN, END, PAD, BleuCounter, TextData
 from trainers.models.schedule import is_count, require
 from trainers.ops.beam import Scoring, Stepper, beam_search
 from trainers.ops.distributed_sum import DistributedSum
 from trainers.workload import Batch, TrialModule
+
+# On Hopper PyTorch leaves attention to cuDNN, which plans it anew for each number of keys: 30 ms a step of a search.
+ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class Translator(TrialModule):
@@ -35,10 +39,11 @@ class Translator(TrialModule):
     def translate(self, source: torch.Tensor, most_steps: int | None = None) -> torch.Tensor:
         """The best hypotheses, int64 [n, T], of ids int64 [n, S] with the mark of the end and padding behind it."""
         there = source != PAD
-        return beam_search(
-            lambda beam: self.stepper(source, beam), there.sum(dim=1) + self.extra_length, self.beam, self.scoring,
-            BEGIN, END, PAD, there, most_steps,
-        )  # fmt: skip
+        with sdpa_kernel(ATTENTION):
+            return beam_search(
+                lambda beam: self.stepper(source, beam), there.sum(dim=1) + self.extra_length, self.beam, self.scoring,
+                BEGIN, END, PAD, there, most_steps,
+            )  # fmt: skip
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         self._translated.append((batch["references"], self.translate(batch["source"], batch.get("most_steps"))))

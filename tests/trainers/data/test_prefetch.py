@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -119,14 +121,19 @@ def test_the_consumer_s_stream_waits_for_the_batch_and_memory_is_not_used_again_
     assert torch.cuda.current_stream() not in streams
 
 
-def on_the_second_gpu(rank: int) -> None:
-    device = torch.device("cuda", 1)
-    torch.cuda.set_device(device)
-    assert [batch.tolist() for batch in prefetch(iter([torch.ones(2, device=device)]), device)] == [[1, 1]]
-    assert not torch._C._cuda_hasPrimaryContext(0)
+ON_THE_SECOND_GPU = """
+import faulthandler
+import torch
+from trainers.data.prefetch import prefetch
+faulthandler.dump_traceback_later(100, exit=True)
+device = torch.device("cuda", 1)
+torch.cuda.set_device(device)
+assert [batch.tolist() for batch in prefetch(iter([torch.ones(2, device=device)]), device)] == [[1, 1]]
+assert not torch._C._cuda_hasPrimaryContext(0)
+"""
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two NVIDIA GPUs")
 def test_nothing_is_set_up_on_another_process_s_gpu() -> None:
-    torch.multiprocessing.spawn(on_the_second_gpu, nprocs=1)
+    subprocess.run([sys.executable, "-c", ON_THE_SECOND_GPU], timeout=HANGS_SEC, check=True)

@@ -21,6 +21,7 @@ from trainers.data.text.data import Held, TextData
 from trainers.data.text.loader import batch as batch_of
 from trainers.data.text.loader import dealt
 from trainers.data.text.vocabulary import Numbered
+from trainers.models import translator
 from trainers.models.transformer import TransformerTranslator
 from trainers.models.transformer.module import RootSchedule, forward_flops, training_loss
 from trainers.models.transformer.network import Decoding, Sizes, Transformer, unpacked
@@ -271,3 +272,12 @@ def test_the_step_is_one_graph() -> None:
     whole = torch.compile(training_loss, backend="eager", fullgraph=True, dynamic=False)
     tensors = (batch["source"], batch["inputs"], batch["labels"], batch["weights"])
     assert whole(network, *tensors, places(batch), 0.1).item() == pytest.approx(expected.item())
+
+
+def test_cudnn_plans_no_step_of_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    def search(*arguments: Any) -> list[bool]:
+        return [torch.backends.cuda.cudnn_sdp_enabled(), torch.backends.cuda.flash_sdp_enabled()]
+
+    monkeypatch.setattr(translator, "beam_search", search)
+    assert module().translate(torch.tensor([[5, END]])) == [False, True]
+    assert torch.backends.cuda.cudnn_sdp_enabled()

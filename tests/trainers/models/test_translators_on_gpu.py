@@ -32,6 +32,7 @@ def test_a_compiled_step_gives_the_loss_of_a_plain_one_without_a_wait(name: str,
     optimizer = translator.configure_optimizers()
 
     def step(batch: dict[str, Any]) -> torch.Tensor:
+        optimizer.zero_grad()
         with torch.autocast("cuda", dtype) if dtype else nullcontext():
             loss: torch.Tensor = translator.training_step(batch, 0)
         loss.backward()
@@ -40,7 +41,6 @@ def test_a_compiled_step_gives_the_loss_of_a_plain_one_without_a_wait(name: str,
         return loss.detach().clone()
 
     plain = [step(batch) for batch in batches]
-    translator.zero_grad()
     translator.compile_hot_path()
     for _ in range(3):
         for batch in batches:
