@@ -76,6 +76,14 @@ def test_every_page_is_in_the_sites_navigation() -> None:
     assert {path.name for path in (ROOT / "docs").glob("*.md")} <= named
 
 
+def test_the_index_of_results_names_every_study_by_its_title() -> None:
+    results = ROOT / "docs" / "results"
+    index = (results / "README.md").read_text(encoding="utf-8")
+    for path in results.glob("20*.md"):
+        title = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+        assert f"[{title}]({path.name})" in index
+
+
 @pytest.mark.parametrize("path", DOCS, ids=name)
 def test_links_resolve(path: Path) -> None:
     for link in LINK.findall(prose(path)):
