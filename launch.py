@@ -130,6 +130,8 @@ def launch() -> int:
     if config.sweep.resume:
         folder, jobs = sweep.resume(config.runs_dir, config.sweep.resume, sweep.with_warm_ups(jobs, multirun), multirun)
         config.cluster = jobs[0].config.cluster  # that of its jobs, where none is given now
+        if config.tracking.uri is None and "MLFLOW_TRACKING_URI" not in os.environ:
+            config.tracking.uri = resume.own_server(folder)
     else:
         jobs = sweep.with_warm_ups(sweep.shuffled(jobs), multirun)
     configs = [job.config for job in jobs if not job.finished]

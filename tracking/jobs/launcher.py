@@ -120,7 +120,7 @@ class Launcher:
                 if resumed:
                     sweep.reopen(folder)
             except run_lock.Running as error:
-                raise ConfigError(f"sweep.resume={folder.name}: {error}; wait for it, or stop it") from error
+                raise ConfigError(f"{folder}: {error}; wait for it, or stop it") from error
             except OSError as error:
                 raise ConfigError(f"runs_dir={folder.parent}: {error}; give a folder that you can write to") from error
             self._uploads.take_up([path for path in run_folder.run_folders(folder) if path != folder])

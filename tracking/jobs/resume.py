@@ -44,12 +44,19 @@ def resumed_job(asked: Job, multirun: bool) -> Job:
         ownership.check_signature(folder, [config], given)
     for key in keys:
         take_over(config, asked.config, key)
-    stored = run_folder.read_info(folder).tracking_uri
-    # As it was; but where the environment names the same server, it may hold the credentials that the folder does not.
-    config.tracking.uri = None if strip_credentials(server.default_uri()) == stored else stored
+    config.tracking.uri = own_server(folder)
     config.sweep.resume = None  # it says only how the job came into its sweep
     overrides = yaml.safe_load(files.read_text(folder / run_folder.OVERRIDES))
     return Job(config, overrides, checkpoint=usable_checkpoint(folder, given, overrides))
+
+
+def own_server(folder: Path) -> str | None:
+    """The tracking.uri with which a run or sweep is mirrored to where it was, wherever this process was started.
+
+    None where the environment names the same server: it may hold the credentials that the folder does not.
+    """
+    stored = run_folder.read_info(folder).tracking_uri
+    return None if strip_credentials(server.default_uri()) == stored else stored
 
 
 def check_interrupted(folder: Path, given: str) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
-from conf.schema import ConfigError
+from conf.schema import ConfigError, RunConfig
 from tests.composing import composed
 from tracking.jobs import resume, run_setup, sweep
+from tracking.jobs.cluster import cluster_launcher
 from tracking.jobs.sweep import Job
 from tracking.measure import throughput
 from tracking.node import reopen
@@ -53,6 +55,23 @@ def save(folder: Path, epoch: int) -> None:
     path.parent.mkdir(exist_ok=True)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("weights", bytes(1000))
+
+
+def test_it_is_mirrored_to_where_it_was_from_whatever_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder, followed = interrupted(tmp_path), []
+    config = run_folder.read_config(folder)
+    config.cluster.kind = "slurm"
+    monkeypatch.setattr(run_folder, "read_config", lambda folder: config)
+
+    def launcher(config: RunConfig, *arguments: object) -> SimpleNamespace:
+        followed.append(config.tracking.uri)
+        return SimpleNamespace(follow=lambda folder: 0)
+
+    monkeypatch.setattr(cluster_launcher, "ClusterLauncher", launcher)
+    assert cluster_launcher.follow(folder, 0.0) == 0
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////some/where.db")
+    assert cluster_launcher.follow(folder, 0.0) == 0
+    assert followed == ["sqlite:////some/where.db", None]
 
 
 def asked(folder: Path, *overrides: str, multirun: bool = False) -> Job:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from conf.installation import LAUNCH
 from conf.schema import ConfigError, RunConfig
-from tracking.jobs import console, run_setup, sweep, unfinished
+from tracking import server
+from tracking.jobs import console, resume, run_setup, sweep, unfinished
 from tracking.jobs.cluster import batch_script
 from tracking.jobs.cluster.following import Following
 from tracking.jobs.cluster.queue import Queue, queue_of
@@ -195,6 +196,8 @@ def follow(folder: Path, started: float) -> int:
     if config.cluster.kind != "slurm":
         raise ConfigError(f"{folder}: was not submitted to a cluster; show it with {tracking_command()} report")
     config.detach = False
+    server.named(None)  # the environment's, which this user means
+    config.tracking.uri = resume.own_server(folder)
     return ClusterLauncher(config, [], unused, started).follow(folder)
 
 
