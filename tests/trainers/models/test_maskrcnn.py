@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from pycocotools import mask as coco_mask
+from torch.utils.flop_counter import FlopCounterMode
 from torchvision.models.detection import MaskRCNN
 
 from conf.schema import ConfigError
@@ -80,6 +81,28 @@ def targets(batch: Batch) -> list[dict[str, torch.Tensor]]:
 
 def pixels(batch: Batch) -> list[torch.Tensor]:
     return list(batch["images"].float() / 255)
+
+
+def test_the_counted_flops_are_those_of_the_layers(module: MaskRcnn, batch: Batch) -> None:
+    """Two for each multiply-add: forward, and for the gradients of a layer's weights and of its input, where it has to
+    give them. None goes through the layers that stay as they were pretrained."""
+    products: list[int] = []
+
+    def count(layer: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        # Weights are [out, in, ...]; a transposed convolution's are [in, out, ...], and its input goes to all of them.
+        places = inputs[0] if isinstance(layer, torch.nn.ConvTranspose2d) else output
+        gradients = int(layer.weight.requires_grad) + int(inputs[0].requires_grad)
+        products.append(places.numel() * layer.weight[0].numel() * (1 + gradients))
+
+    kinds = (torch.nn.Conv2d, torch.nn.ConvTranspose2d, torch.nn.Linear)
+    hooks = [layer.register_forward_hook(count) for layer in module.net.modules() if isinstance(layer, kinds)]
+    module.train()
+    with FlopCounterMode(display=False) as counter:
+        module.training_step(batch, 0).backward()  # type: ignore[union-attr]
+    for hook in hooks:
+        hook.remove()
+    module.zero_grad()
+    assert 2 * sum(products) == pytest.approx(counter.get_total_flops(), rel=0.01)
 
 
 def test_losses_are_torchvisions(module: MaskRcnn, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from conf.schema import ConfigError
 from tests.trainers import synchronization
@@ -121,6 +122,18 @@ def test_a_step_is_that_of_plain_adam() -> None:
         # Adam divides by the gradients' size, and so makes much of the rounding of those that are nearly zero.
         close = torch.isclose(plain_names(module.net)[name], parameter, rtol=1e-3, atol=1e-5)
         assert close.float().mean() > 0.99, name
+
+
+def test_the_counted_flops_are_those_of_the_layers() -> None:
+    """Forward, and twice backward. A positive's user goes through its half of the first layer once for five items."""
+    positives = 4
+    with torch.device("meta"):
+        net = NeuMF(5, 9, 64, [256, 256, 128, 64])
+        users, items = torch.empty(positives, dtype=torch.int64), torch.empty(positives, 5, dtype=torch.int64)
+        with FlopCounterMode(display=False) as counter:
+            training_loss(net, users, items, torch.empty(positives)).backward()
+    multiplications = 128 * 256 + 5 * (128 * 256 + 256 * 128 + 128 * 64)
+    assert counter.get_total_flops() == 3 * 2 * positives * multiplications
 
 
 def test_number_of_parameters_at_movielens_20m_s_size() -> None:
