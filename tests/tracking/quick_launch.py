@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from conf.schema import (
@@ -22,6 +23,7 @@ from conf.schema import (
     StackConfig,
     TrackingConfig,
 )
+from tests import forked
 from tests.commands import environment
 from tracking.jobs import sweep
 from tracking.jobs.launcher import Launcher
@@ -67,11 +69,21 @@ def main(uri: str, *jobs: str) -> int:
 
 def start(cwd: Path, uri: str, *jobs: dict[str, object] | str, **environ: str) -> subprocess.Popen[str]:
     """The command above as a process, with its output in a pipe."""
-    texts = [job if isinstance(job, str) else json.dumps(job) for job in jobs]
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.tracking.quick_launch", uri, *texts],
+        [sys.executable, "-m", "tests.tracking.quick_launch", uri, *texts(jobs)],
         cwd=cwd, env=environment(**environ), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
+
+
+def begin(cwd: Path, uri: str, *jobs: dict[str, object] | str, **environ: str) -> forked.Forked | subprocess.Popen[str]:
+    """As `start`, in a fork of a process that has imported MLflow, where a fork tells the same."""
+    if not forked.possible():
+        return start(cwd, uri, *jobs, **environ)
+    return forked.Forked([uri, *texts(jobs)], cwd, environment(**environ), script=__file__)
+
+
+def texts(jobs: Sequence[dict[str, object] | str]) -> list[str]:
+    return [job if isinstance(job, str) else json.dumps(job) for job in jobs]
 
 
 if __name__ == "__main__":

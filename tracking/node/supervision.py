@@ -240,6 +240,8 @@ def end(
     known = {name: value for name, value in seen.items() if value}
     own = run_folder.read_result(folder)
     if own is not None and (failure is None or own.status == "finished"):
+        if own.failure and (told := failures.with_last_words(folder, own.failure)) != own.failure:
+            known["failure"] = told
         if not known:
             return own
         result = dataclasses.replace(own, **known)

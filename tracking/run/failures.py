@@ -52,6 +52,7 @@ def short_of_memory(folder: Path, failure: Failure | None) -> Failure | None:
     told = failure or (result.failure if result else None)
     if told is None or told.kind != f"signal:{signal.SIGKILL}":
         return failure
+    told = with_last_words(folder, told)
     return dataclasses.replace(told, kind="oom", message=f"{told.message}: {NO_MEMORY}")
 
 
@@ -91,6 +92,17 @@ def last_words(folder: Path) -> str:
     with files.opened(path, "rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_WORDS_BYTES))
         return str(file.read().decode(errors="replace"))
+
+
+def with_last_words(folder: Path, failure: Failure) -> Failure:
+    """The failure of a process that could not say why, with what was printed last.
+
+    For who follows a worker: only when that has ended is all that it printed in its log, where others read it.
+    """
+    silent = failure.kind == "error" or failure.kind.startswith("signal:")
+    if failure.traceback or not silent:
+        return failure
+    return dataclasses.replace(failure, traceback=last_words(folder))
 
 
 def trouble(error: Exception) -> Failure:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from conf import installation, schema
 from tracking.environment import fingerprint
-from tracking.run import Failure, Journal, Result, documents, failures, nodes, run_folder
+from tracking.run import Failure, Journal, Result, documents, nodes, run_folder
 from tracking.stacks import expected
 from trainers.loop import of_nodes
 from trainers.stack import LAUNCHER
@@ -219,19 +219,20 @@ def run_rank(run_dir: Path, environment: dict[str, str]) -> None:
 
 
 def first_failure(run_dir: Path, error: ChildFailedError) -> Failure:
-    """What ended the first rank to fail; its peers then fail for want of it."""
+    """What ended the first rank to fail; its peers then fail for want of it.
+
+    Who follows the worker adds what it printed last (tracking.run.failures.with_last_words).
+    """
     rank, failure = error.get_first_failure()
     if failure.exitcode < 0:
         name = signal.Signals(-failure.exitcode).name
-        last_words = failures.last_words(run_dir)
-        return Failure(f"signal:{-failure.exitcode}", f"rank {rank} was killed by {name}", last_words, rank)
+        return Failure(f"signal:{-failure.exitcode}", f"rank {rank} was killed by {name}", rank=rank)
     file = run_dir / run_folder.FAILURE.format(rank=rank)
     if file.exists():
         return Failure(**documents.read_json(file))
     if failure.exitcode == errno.ENOSPC:
         return Failure("disk_full", f"rank {rank} could not write: {os.strerror(errno.ENOSPC)}: {run_dir}", rank=rank)
-    last_words = failures.last_words(run_dir)
-    return Failure("error", f"rank {rank} ended with exit code {failure.exitcode}", last_words, rank)
+    return Failure("error", f"rank {rank} ended with exit code {failure.exitcode}", rank=rank)
 
 
 def die_with(parent: int) -> None:

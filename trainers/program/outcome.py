@@ -22,7 +22,7 @@ def conclude(config: RunConfig, run_dir: Path, log: Journal, listener: Listener,
     if listener.account.params:
         log.params(dict(listener.account.params))
     if code:
-        return fail(run_dir, failure_of(run_dir, code))
+        return fail(run_dir, failure_of(code))
     events = journal.events(run_dir / run_folder.JOURNAL)
     try:
         clock.summarize(events, config.targets())
@@ -80,12 +80,11 @@ def tags(config: RunConfig, listener: Listener, size: int | None) -> dict[str, s
     return values
 
 
-def failure_of(run_dir: Path, code: int) -> Failure:
-    """Of a program that ended with this exit code, which is below 0 for a signal."""
-    last_words = failures.last_words(run_dir)
+def failure_of(code: int) -> Failure:
+    """Of a program that ended with this exit code, which is below 0 for a signal; who follows adds its last words."""
     if code < 0:
-        return Failure(f"signal:{-code}", f"the program was killed by {signal.Signals(-code).name}", last_words)
-    return Failure("error", f"the program ended with exit code {code}", last_words)
+        return Failure(f"signal:{-code}", f"the program was killed by {signal.Signals(-code).name}")
+    return Failure("error", f"the program ended with exit code {code}")
 
 
 def fail(run_dir: Path, failure: Failure) -> int:

@@ -16,10 +16,11 @@ import psutil
 import pytest
 
 from tests.commands import HANGS_SEC, TINY, begin, collect, environment, events, processes_of
+from tests.forked import Forked
+from tests.tracking import quick_launch
 from tests.tracking.faulty_proxy import FaultyProxy
 from tests.tracking.folders import wait_for
 from tests.tracking.mlflow_server import MlflowServer
-from tests.tracking.quick_launch import start
 from tests.tracking.rows import expected_rows, query, status_of, stored_rows, tags_of
 from tracking.jobs.sync import Outcome, sync
 from tracking.mirror.mirror import Mirror
@@ -46,7 +47,7 @@ def trains(folder: Path, rows: int = 20) -> bool:
     return path.exists() and len(expected_rows(folder)) >= rows
 
 
-def finished(process: subprocess.Popen[str], timeout_sec: float = HANGS_SEC) -> tuple[int, str]:
+def finished(process: Forked | subprocess.Popen[str], timeout_sec: float = HANGS_SEC) -> tuple[int, str]:
     output, _ = process.communicate(timeout=timeout_sec)
     return process.returncode, output
 
@@ -58,7 +59,7 @@ def run_of(server: MlflowServer, folder: Path) -> tuple[str, int, int]:
 
 
 def test_a_killed_sweep_is_ended_by_the_next_launch_and_can_be_continued(server: MlflowServer, tmp_path: Path) -> None:
-    killed = start(tmp_path, server.uri, HANG, FINISH)
+    killed = quick_launch.begin(tmp_path, server.uri, HANG, FINISH)
     wait_for(lambda: folders(tmp_path)[1:] and trains(folders(tmp_path)[1]))
     sweep, child = folders(tmp_path)
     wait_for(lambda: Mirror(child).state.offset and Mirror(sweep).run_id)
@@ -75,7 +76,7 @@ def test_a_killed_sweep_is_ended_by_the_next_launch_and_can_be_continued(server:
     killed.communicate()
     wait_for(lambda: not processes_of(tmp_path))
 
-    code, output = finished(start(tmp_path, server.uri, FINISH))  # the next launch, of something else
+    code, output = finished(quick_launch.begin(tmp_path, server.uri, FINISH))  # the next launch, of something else
     assert code == 0, output
     assert "MLflow lacks something of 1 earlier run (1 cut off" in output
     assert f"sync runs/{sweep.name}" in output
@@ -92,7 +93,7 @@ def test_a_killed_sweep_is_ended_by_the_next_launch_and_can_be_continued(server:
     assert tags_of(server, Mirror(child).run_id)["mlflow.parentRunId"] == Mirror(sweep).run_id
     assert f"sweep.resume={sweep.name}" in tags_of(server, Mirror(sweep).run_id)["mlflow.note.content"]
 
-    resumed = start(tmp_path, server.uri, FINISH, f"--resume={sweep.name}")
+    resumed = quick_launch.begin(tmp_path, server.uri, FINISH, f"--resume={sweep.name}")
     wait_for(lambda: run_of(server, sweep)[0] == "RUNNING")
     assert "failure" not in tags_of(server, Mirror(sweep).run_id)
     (tmp_path / "mended").touch()
@@ -107,7 +108,7 @@ def test_a_killed_sweep_is_ended_by_the_next_launch_and_can_be_continued(server:
 def test_when_all_is_killed_at_once_and_the_server_is_down_sync_does_the_rest_once(
     server: MlflowServer, proxy: FaultyProxy, tmp_path: Path
 ) -> None:
-    process = start(tmp_path, proxy.uri, HANG, FINISH)
+    process = quick_launch.begin(tmp_path, proxy.uri, HANG, FINISH)
     wait_for(lambda: folders(tmp_path)[1:] and Mirror(folders(tmp_path)[1]).run_id)
     proxy.fault = "refuse"
     wait_for(lambda: trains(folders(tmp_path)[1]))
@@ -138,7 +139,7 @@ def test_a_launcher_killed_at_any_moment_leaves_nothing_that_sync_does_not_end(
     server: MlflowServer, tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     moment = random.Random(seed).uniform(0.3, 5)
-    process = start(tmp_path, server.uri, {"rows": 50, "sec": 0.03, "then": "finish"}, FINISH, HANG)
+    process = quick_launch.begin(tmp_path, server.uri, {"rows": 50, "sec": 0.03, "then": "finish"}, FINISH, HANG)
     time.sleep(moment)
     process.kill()
     process.communicate()
@@ -207,7 +208,7 @@ def started(cwd: Path) -> list[Path]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_stopped_twice_the_second_time_ends_the_waiting(tmp_path: Path, proxy: FaultyProxy, number: int) -> None:
-    process = start(tmp_path, proxy.uri, HANG, WAIT_SEC="86400")
+    process = quick_launch.begin(tmp_path, proxy.uri, HANG, WAIT_SEC="86400")
     wait_for(lambda: folders(tmp_path) and trains(folders(tmp_path)[0]))
     [folder] = folders(tmp_path)
     wait_for(lambda: Mirror(folder).state.offset)
@@ -232,7 +233,7 @@ def test_stopped_twice_the_second_time_ends_the_waiting(tmp_path: Path, proxy: F
 
 def test_nobody_has_to_look(server: MlflowServer, tmp_path: Path) -> None:
     """The reader of a pipe, or the terminal, is gone: the run goes on without a word."""
-    process = start(tmp_path, server.uri, {"rows": 30, "sec": 0.02, "then": "finish"}, FINISH)
+    process = quick_launch.start(tmp_path, server.uri, {"rows": 30, "sec": 0.02, "then": "finish"}, FINISH)
     assert process.stdout
     process.stdout.close()
     assert process.wait(HANGS_SEC) == 0

@@ -48,6 +48,26 @@ def test_the_result_of_a_worker_gets_the_neighbours_that_it_could_not_see(tmp_pa
     assert ("neighbours", "gpu 0: 1 process") in console.run_rows(ended)
 
 
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        (Failure("signal:9", "rank 0 was killed by SIGKILL"), "its last words\n"),
+        (Failure("error", "rank 0 ended with exit code 7"), "its last words\n"),
+        (Failure("error", "ValueError: x", "a traceback"), "a traceback"),
+        (Failure("bad_input", "no such file"), ""),
+    ],
+)
+def test_what_a_worker_printed_last_is_added_when_all_of_it_is_in_its_log(
+    tmp_path: Path, failure: Failure, words: str
+) -> None:
+    """A worker that reads its own log may find less there than it has printed: another process writes it."""
+    run_folder.write_result(tmp_path, Result("failed", failure=failure))
+    (tmp_path / run_folder.WORKER_LOG).write_text("its last words\n")
+    ended = supervision.end(tmp_path, None)
+    assert ended == run_folder.read_result(tmp_path)
+    assert ended.failure == dataclasses.replace(failure, traceback=words)
+
+
 @pytest.mark.parametrize(("kind", "known"), [("timeout", True), ("nan", True), ("oom", False), ("signal:9", False)])
 def test_by_when_a_run_had_not_reached_its_target_is_journaled(tmp_path: Path, kind: str, known: bool) -> None:
     """By the launcher, where the worker could not: of a timeout before there is a result, of a nan after it."""

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.commands import HANGS_SEC, TINY, launch
+from tests.tracking import quick_launch
 from tests.tracking.mlflow_server import MlflowServer
-from tests.tracking.quick_launch import start
 from tests.tracking.rows import expected_rows, status_of, stored_rows, tags_of
 from tracking.jobs.mirror_thread import MirrorThread
 from tracking.jobs.sync import sync
@@ -86,7 +86,9 @@ def test_a_result_has_its_room(disk: Path) -> None:
 def test_a_full_disk_fails_its_job_by_name_and_the_rest_is_told_and_done_when_there_is_room(
     server: MlflowServer, disk: Path
 ) -> None:
-    process = start(disk, server.uri, {"then": "finish"}, {"then": "fill"}, {"then": "finish", "rows": 4}, WAIT_SEC="6")
+    process = quick_launch.begin(
+        disk, server.uri, {"then": "finish"}, {"then": "fill"}, {"then": "finish", "rows": 4}, WAIT_SEC="6"
+    )
     output, _ = process.communicate(timeout=HANGS_SEC)
     assert process.returncode == 1, output
     assert output.count("failed: disk_full") >= 2, output  # the second job, and the third, which has no folder
@@ -104,7 +106,7 @@ def test_a_full_disk_fails_its_job_by_name_and_the_rest_is_told_and_done_when_th
     assert tags_of(server, Mirror(jobs[1]).run_id)["failure"] == "disk_full"
     for folder in jobs:
         assert stored_rows(server, Mirror(folder).run_id) == expected_rows(folder)
-    again = start(disk, server.uri, {"then": "finish"}, f"--resume={sweep.name}")
+    again = quick_launch.begin(disk, server.uri, {"then": "finish"}, f"--resume={sweep.name}")
     (disk / "mended").touch()
     output, _ = again.communicate(timeout=HANGS_SEC)
     assert again.returncode == 0, output
