@@ -65,17 +65,7 @@ def main() -> int:
         print(f"refused: {wrong}", file=sys.stderr)
         return 2
     secrets.guard_tracebacks()
-    ConfigStore.instance().store("schema", schema.RunConfig)
-    # Hydra would compose each job of a sweep to see whether it can be, and again to run it. Here none is run before all
-    # are composed.
-    Sweeper.validate_batch_is_legal = lambda self, batch: None  # type: ignore[method-assign]
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # its errors come here, to be told in our words
-    os.environ["TIMETRIAL_LAUNCH"] = LAUNCH if PREFIX else f"python {LAUNCH}"  # The help of conf/config.yaml says it.
-    # The group is in the defaults list, so that Hydra itself takes it without a plus alone.
-    sys.argv[1:] = [argument.replace("+target_set=", "target_set=", 1) for argument in sys.argv[1:]]
-    sys.argv[1:] = map(launch_options.spelled_out, sys.argv[1:])
-    # Hydra's parser takes options on one side of a flag only: `gpus=1 -m seed=1,2` would be refused.
-    sys.argv[1:] = sorted(map(program.quoted, sys.argv[1:]), key=lambda argument: argument not in ("-m", "--multirun"))
+    prepare_hydra()
     try:
         with tempfile.TemporaryDirectory() as scratch:
             os.environ["TIMETRIAL_SCRATCH"] = scratch  # where conf/config.yaml sends Hydra's own output folders
@@ -89,6 +79,21 @@ def main() -> int:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 1
+
+
+def prepare_hydra() -> None:
+    """Tell Hydra the options, and put the command line into words that it takes."""
+    ConfigStore.instance().store("schema", schema.RunConfig)
+    # Hydra would compose each job of a sweep to see whether it can be, and again to run it. Here none is run before all
+    # are composed.
+    Sweeper.validate_batch_is_legal = lambda self, batch: None  # type: ignore[method-assign]
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # its errors come here, to be told in our words
+    os.environ["TIMETRIAL_LAUNCH"] = LAUNCH if PREFIX else f"python {LAUNCH}"  # The help of conf/config.yaml says it.
+    # The group is in the defaults list, so that Hydra itself takes it without a plus alone.
+    sys.argv[1:] = [argument.replace("+target_set=", "target_set=", 1) for argument in sys.argv[1:]]
+    sys.argv[1:] = map(launch_options.spelled_out, sys.argv[1:])
+    # Hydra's parser takes options on one side of a flag only: `gpus=1 -m seed=1,2` would be refused.
+    sys.argv[1:] = sorted(map(program.quoted, sys.argv[1:]), key=lambda argument: argument not in ("-m", "--multirun"))
 
 
 def collect() -> None:

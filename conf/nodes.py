@@ -23,7 +23,7 @@ def address(rendezvous: str) -> tuple[str, int]:
     return match["host"], int(match["port"])
 
 
-def beside(config: RunConfig) -> str:
+def jobs_on_the_same_machine(config: RunConfig) -> str:
     """What the tag `neighbours` says of the jobs that are to run beside this one; empty for none."""
     return f"{SHARED}{config.sweep.jobs_at_once}" if config.sweep.jobs_at_once > 1 else ""
 

@@ -188,13 +188,13 @@ def shared(run: Run) -> bool:
 
 def comparable(runs: Sequence[Run]) -> tuple[list[Run], str]:
     """The runs that may be compared in speed, and a sentence on those that are left out; "" where none is."""
-    beside = [run for run in runs if shared(run)]
+    sharing = [run for run in runs if shared(run)]
     alone = [run for run in runs if not shared(run)]
-    if not beside or not alone:
+    if not sharing or not alone:
         return list(runs), ""
-    how = ", ".join(sorted({run.tags["neighbours"].partition(";")[0] for run in beside}))
+    how = ", ".join(sorted({run.tags["neighbours"].partition(";")[0] for run in sharing}))
     return alone, (
-        f"left out: {len(beside)} of {len(runs)} runs, which shared their machine ({how}), as the others did not;"
+        f"left out: {len(sharing)} of {len(runs)} runs, which shared their machine ({how}), as the others did not;"
         f" {ASKED} compares them all the same"
     )
 
@@ -202,10 +202,10 @@ def comparable(runs: Sequence[Run]) -> tuple[list[Run], str]:
 def check_shared(baseline: Sequence[Run], candidate: Sequence[Run]) -> None:
     """Raise ValueError where some runs of two sides shared their machine and others did not."""
     everything = [*baseline, *candidate]
-    beside = [run for run in everything if shared(run)]
-    if beside and len(beside) < len(everything):
+    sharing = [run for run in everything if shared(run)]
+    if sharing and len(sharing) < len(everything):
         raise ValueError(
-            f"{len(beside)} of {len(everything)} runs shared their machine ({beside[0].name}:"
-            f" {beside[0].tags['neighbours']}), and the others did not, so that their speeds do not compare; name runs"
+            f"{len(sharing)} of {len(everything)} runs shared their machine ({sharing[0].name}:"
+            f" {sharing[0].tags['neighbours']}), and the others did not, so that their speeds do not compare; name runs"
             f" of one kind, or give {ASKED}"
         )

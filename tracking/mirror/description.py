@@ -53,9 +53,9 @@ def _note(result: Result, values: Mapping[str, str]) -> str:
     came_to = headline(result)
     if not came_to:
         return ""
-    beside = f"\n\nNot alone: {values['neighbours']}" if "neighbours" in values else ""
+    neighbours = f"\n\nNot alone: {values['neighbours']}" if "neighbours" in values else ""
     earlier = f"\n\n{values[NOTE_TAG]}" if result.resumes and NOTE_TAG in values else ""
-    return f"**{came_to}**{_hardware(values)}{beside}{earlier}"
+    return f"**{came_to}**{_hardware(values)}{neighbours}{earlier}"
 
 
 def _hardware(values: Mapping[str, str]) -> str:

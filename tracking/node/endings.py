@@ -33,8 +33,8 @@ class Answers:
     def of(self, folder: Path, job_id: str) -> JobState | None:
         """The state of the job of the run in `folder`. Raises Away."""
         if time.monotonic() - self._asked_at > ASK_SEC or job_id not in self._states:
-            beside = [path.parent for path in folder.parent.glob(f"*/{ticket.FILE}")]
-            made = [ticket.read(path) for path in beside if not files.exists(path / run_folder.RESULT)]
+            folders = [path.parent for path in folder.parent.glob(f"*/{ticket.FILE}")]
+            made = [ticket.read(path) for path in folders if not files.exists(path / run_folder.RESULT)]
             job_ids = dict.fromkeys([job_id, *(other.job_id for other in made if other and other.kind == "slurm")])
             self._away, states = "", {}
             try:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-from conf.nodes import beside
+from conf.nodes import jobs_on_the_same_machine
 from conf.schema import RunConfig
 from tracking import kernels
 from tracking.bottleneck import explain
@@ -91,7 +91,7 @@ def run_job(
     # A container's processes are children of its engine's, and another node's on this host of another supervisor; the
     # commands of both name the folder.
     marks = [str(folder.absolute())] if command.contained or others else []
-    neighbours = Neighbours(gpu_uuids, marks=marks, known=beside(config))
+    neighbours = Neighbours(gpu_uuids, marks=marks, known=jobs_on_the_same_machine(config))
     kills = processes.oom_kills()
     try:
         failure = supervise(folder, config, command, gpu_uuids, on_record, started, held, neighbours, others)

@@ -40,7 +40,7 @@ def add_published(report: Report, names: Sequence[str]) -> None:
         report.tables += tables
         report.warnings += sentences
     if nodes.STUDY in names:
-        made = [nodes.beside(task) for task in report.tasks if model_of(task) == MODEL_OF_RATIOS[nodes.STUDY]]
+        made = [nodes.compared(task) for task in report.tasks if model_of(task) == MODEL_OF_RATIOS[nodes.STUDY]]
         report.tables += [both[0] for both in made if both]
         report.plots += [both[1] for both in made if both]
 

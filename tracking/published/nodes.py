@@ -54,7 +54,7 @@ def number_of_nodes(setting: Setting) -> float | None:
     return float(only) if only.isdecimal() else None
 
 
-def beside(task: Task) -> tuple[Table, Plot] | None:
+def compared(task: Task) -> tuple[Table, Plot] | None:
     """The table and the figure of a task that was run on several numbers of nodes; None for another."""
     ours = {name: rows for name, rows in by_nodes(task).items() if any(len(values) > 1 for values in rows.values())}
     if not ours:

@@ -46,8 +46,8 @@ def check_location(uri: str, location: str) -> None:
         return
     parts = urlsplit(location)
     root = artifact_root(uri)
-    beside = root is not None and parts.scheme in ("", "file") and _is_below(unquote(parts.path), urlsplit(root).path)
-    if parts.scheme not in ("http", "https", "mlflow-artifacts") and not beside:
+    below = root is not None and parts.scheme in ("", "file") and _is_below(unquote(parts.path), urlsplit(root).path)
+    if parts.scheme not in ("http", "https", "mlflow-artifacts") and not below:
         raise TrackingRefused(_not_named(uri, f"it has artifacts written to {redact(location)}"))
 
 

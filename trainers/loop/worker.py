@@ -31,10 +31,8 @@ if TYPE_CHECKING:
 
 PR_SET_PDEATHSIG = 1  # The number is from linux/prctl.h.
 ALL_IMPORTS = "TIMETRIAL_ALL_IMPORTS"  # It is set where trainers.loop.lightning_import left out too much.
-
-
-# What ends a process; torchrun's agent and Lightning would make exceptions of them, of which a training may be at any
-# line, and Python one of Ctrl-C.
+# These end a process. Torchrun's agent and Lightning would make exceptions of them, which may come at any line of a
+# training, and so does Python of Ctrl-C.
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 

@@ -23,7 +23,7 @@ from trainers.data.ratings.loader import CANDIDATES, NUM_CANDIDATES, candidates
 from trainers.data.types import Shard
 from trainers.models.ncf.module import Ncf, evaluate, training_loss
 from trainers.models.ncf.network import NeuMF
-from trainers.models.ncf.ranking import TOP, ranks, sums
+from trainers.models.ncf.ranking import TOP, hits_and_gains, ranks
 
 SIZES = {"factors": 8, "layers": [16, 12, 6]}
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
@@ -183,7 +183,7 @@ def test_the_hit_rate_is_the_published_one_with_ties_and_duplicates(seed: int, n
     expected = published_hit([float(score_of[item]) for item in (*drawn, held_out)], drawn, held_out)
     items, positions = candidates(table, torch.tensor([0]), torch.tensor([held_out]))
     place = ranks(torch.tensor(score_of)[items.clamp(min=0)], items >= 0, positions)
-    assert sums(place, torch.ones(1)).tolist() == pytest.approx([1, *expected])
+    assert hits_and_gains(place, torch.ones(1)).tolist() == pytest.approx([1, *expected])
     assert {item for item in items[0].tolist() if item >= 0} == {*drawn, held_out} <= set(unrated.tolist())
 
 

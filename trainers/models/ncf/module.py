@@ -13,7 +13,7 @@ from torch import nn
 
 from trainers.data.ratings import RatingsData, SyntheticRatings, movielens, ratings
 from trainers.models.ncf.network import NeuMF
-from trainers.models.ncf.ranking import ranks, sums
+from trainers.models.ncf.ranking import hits_and_gains, ranks
 from trainers.models.schedule import is_count, require
 from trainers.ops.compiling import compiled
 from trainers.ops.distributed_sum import DistributedSum
@@ -35,7 +35,7 @@ def evaluate(
     """Weighted sums over a batch, float32 [3]: users, hits, gains (trainers.models.ncf.ranking)."""
     valid = candidates >= 0
     scores = net(users, candidates.clamp(min=0)).sigmoid()  # It rounds, and so ties some, as published.
-    return sums(ranks(scores, valid, positions), weights)
+    return hits_and_gains(ranks(scores, valid, positions), weights)
 
 
 class Predictor(nn.Module):

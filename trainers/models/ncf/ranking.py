@@ -24,7 +24,7 @@ def ranks(scores: torch.Tensor, valid: torch.Tensor, positions: torch.Tensor) ->
     return (valid & ~behind).sum(dim=1)
 
 
-def sums(ranks: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+def hits_and_gains(ranks: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Weighted sums over E users, float32 [3]: users, hits, and normalised discounted cumulative gains at TOP."""
     hits = (ranks < TOP).float()
     gains = hits * math.log(2) / torch.log(ranks + 2.0)
