@@ -22,8 +22,10 @@ from tracking.run import journal, run_folder, run_lock
 
 pytestmark = pytest.mark.slow
 
-VGG = ("gpus=0", "dataset=digits", "target=0.05", "limit_train_batches=2", "max_epochs=1", "tracking.offline=true")
-LONG = (*VGG[:2], "target=1.0", "max_epochs=1000", "tracking.offline=true")  # It trains until it is ended.
+# Without system metrics no launcher imports MLflow for its collectors.
+OFFLINE = ("gpus=0", "dataset=digits", "tracking.offline=true", "tracking.system_metrics_interval_sec=0")
+VGG = (*OFFLINE, "target=0.05", "limit_train_batches=2", "max_epochs=1")
+LONG = (*OFFLINE, "target=1.0", "max_epochs=1000")  # It trains until it is ended.
 
 
 def of(launched: Launched, stack: str) -> Path:
