@@ -6,13 +6,14 @@ import html
 import json
 import re
 import shlex
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from benchmarks.steps import scaling, why
+from benchmarks.steps import in_calls, scaling, why
 from conf import checks
 from conf.launch_options import spelled_out
 from conf.schema import ConfigError
@@ -77,8 +78,8 @@ def test_what_measures_it_on_gpus_composes_and_passes_the_checks() -> None:
 def test_what_measures_scaling_composes_and_passes_the_checks(tmp_path: Path) -> None:
     """benchmarks/steps/scaling.py, on a machine of eight: each workload on each number of GPUs, three times."""
     num_runs = {}
-    for name, overrides in scaling.sweeps(8):
-        asked = scaling.command(name, overrides, tmp_path)[3:]
+    for name, words in scaling.commands(in_calls.EIGHT):
+        asked = shlex.split(words)[2:]
         every = [checks.check_run(composed(each), EIGHT_GPUS) for each in jobs(asked)]
         num_runs[name] = len(every)
         assert len({run.config_hash() for run in every}) == len(every)
@@ -88,8 +89,34 @@ def test_what_measures_scaling_composes_and_passes_the_checks(tmp_path: Path) ->
     rates = {f"rate-{model}": 12 for model in models if model != "vgg"}
     assert num_runs == {**rates, **{f"accuracy-{model}": 12 for model in models}, "links": 18}
     # Where a call was cut short the next one resumes what it began.
-    (tmp_path / "links.txt").write_text("stopped by SIGTERM; continue with: launch.py sweep.resume=20261125-a\n")
-    assert scaling.command("links", "", tmp_path)[2:] == ["sweep.resume=20261125-a", "runs_dir=runs-links"]
+    printed = tmp_path / "links.txt"
+    assert in_calls.continued("links", "words", printed) == "words"
+    printed.write_text("stopped by SIGTERM; continue with: launch.py sweep.resume=20261125-a\n")
+    resumed = in_calls.continued("links", "words", printed).split()[1:]
+    assert resumed == ["sweep.resume=20261125-a", "tracking.offline=true", "runs_dir=runs-links"]
+
+
+@pytest.mark.slow
+def test_a_command_that_a_call_cuts_short_is_gone_on_with_and_one_that_fails_stops_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "waits.py").write_text("import time; time.sleep(600)")
+    commands = [("fails", "-c 'raise SystemExit(3)'"), ("waits", "waits.py"), ("last", "-c 'print(1)'")]
+    limit_sec = in_calls.LEAST_SEC + in_calls.STOP_SEC
+
+    def call(extra_sec: float) -> int:
+        return in_calls.measure(commands, tmp_path, time.monotonic() + limit_sec + extra_sec)
+
+    assert call(-1) == 1  # too little time to begin
+    assert not list(tmp_path.glob("*.done"))
+    in_calls.run("waits", "waits.py", tmp_path, limit_sec=0.1)  # cut short
+    (tmp_path / "waits.py").write_text("print('through')")
+    assert call(600) == 0
+    assert {path.stem: path.read_text().strip() for path in tmp_path.glob("*.done")} == {
+        "fails": "3", "waits": "0", "last": "0",
+    }  # fmt: skip
+    assert (tmp_path / "waits.txt").read_text() == "through\n"
+    assert "fails: exit code 3" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", STUDIES)
