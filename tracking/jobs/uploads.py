@@ -130,10 +130,10 @@ class Uploads:
                 self._console.print(f"left in the journal of {folder}: {words}", soft_wrap=True)
 
     def _why(self, folder: Path) -> str:
-        if folder not in self._threads:
+        if self._config.offline:
             return "tracking.offline=true"
         waited = f"not done within tracking.upload_wait_sec={self._config.upload_wait_sec:g}"
-        return self._threads[folder].status or waited
+        return (folder in self._threads and self._threads[folder].status) or waited
 
     def print_link(self, folder: Path) -> None:
         mirror = Mirror(folder)

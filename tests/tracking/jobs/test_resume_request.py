@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import zipfile
 from pathlib import Path
@@ -14,9 +15,10 @@ from conf.schema import ConfigError, RunConfig
 from tests.composing import composed
 from tracking.jobs import resume, run_setup, sweep
 from tracking.jobs.cluster import cluster_launcher
+from tracking.jobs.cluster.cluster_launcher import ClusterLauncher
 from tracking.jobs.sweep import Job
 from tracking.measure import throughput
-from tracking.node import reopen
+from tracking.node import reopen, supervision
 from tracking.run import checkpoints, journal, run_folder, run_lock
 from tracking.run.journal import Journal
 from tracking.run.run_folder import Failure, Result
@@ -72,6 +74,24 @@ def test_it_is_mirrored_to_where_it_was_from_whatever_folder(monkeypatch: pytest
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////some/where.db")
     assert cluster_launcher.follow(folder, 0.0) == 0
     assert followed == ["sqlite:////some/where.db", None]
+
+
+def test_who_follows_a_run_that_was_detached_stays_with_it_and_mirrors_it_where_it_has_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder, jobs = interrupted(tmp_path), []
+    config = run_folder.read_config(folder)
+    config.cluster.kind, config.detach = "slurm", True
+    monkeypatch.setattr(run_folder, "read_config", lambda folder: copy.deepcopy(config))
+    monkeypatch.setattr(supervision, "raise_on_signals", lambda: None)
+
+    def follow_single(launcher: ClusterLauncher, job: Job, folder: Path) -> int:
+        jobs.append(job)
+        return 0
+
+    monkeypatch.setattr(ClusterLauncher, "_follow_single", follow_single)
+    assert cluster_launcher.follow(folder, 0.0) == 0
+    assert [(job.config.detach, job.result) for job in jobs] == [(False, None)]
 
 
 def asked(folder: Path, *overrides: str, multirun: bool = False) -> Job:

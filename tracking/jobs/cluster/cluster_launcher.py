@@ -81,7 +81,8 @@ class ClusterLauncher(Launcher):
         self._follows = True
         if run_folder.read_info(folder).kind != "sweep":
             config = run_folder.read_config(folder)
-            return self._follow_single(Job(config, [], folder, run_folder.read_result(folder)), folder)
+            config.detach = False  # It was submitted so.
+            return self._follow_single(Job(config, [], folder), folder)  # One that has ended is mirrored, too.
         jobs = sweep.read(folder)
         for job in jobs:
             job.config.detach = False  # They were submitted so.
@@ -195,7 +196,6 @@ def follow(folder: Path, started: float) -> int:
     config = jobs[0].config if jobs else run_folder.read_config(folder)
     if config.cluster.kind != "slurm":
         raise ConfigError(f"{folder}: was not submitted to a cluster; show it with {tracking_command()} report")
-    config.detach = False
     server.named(None)  # the environment's, which this user means
     config.tracking.uri = resume.own_server(folder)
     return ClusterLauncher(config, [], unused, started).follow(folder)
