@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -83,6 +84,7 @@ def run(command: Sequence[str], timeout_sec: float) -> tuple[int, str]:
 def examine(asked: Subject, run: CommandRunner = run, free: Callable[[Path], int] | None = None) -> Iterator[Finding]:
     """Every finding, in the order in which a run would come upon it; `run` and `free` are for tests."""
     yield from gpus(run)
+    yield bytecode()
     yield from tracking_server(asked)
     for what, path in (("runs_dir", asked.runs_dir), ("cache", cache())):
         yield disk(what, path, free or (lambda place: shutil.disk_usage(place).free))
@@ -140,6 +142,16 @@ def nccl(stack: dict[str, Any]) -> Finding:
         return Finding("NCCL", "no GPU: not checked" if not stack["gpus"] else "one GPU: nothing to talk to")
     words = f"{stack['nccl']}, all-reduce over {stack['gpus']} GPUs at {stack['bus_gb_per_sec']:.1f} GB/s bus bandwidth"
     return Finding("NCCL", words)
+
+
+def bytecode(module: str = "torch") -> Finding:
+    """Whether Python has PyTorch compiled, or may keep what it compiles. Images often forbid it, to stay small."""
+    spec = importlib.util.find_spec(module)
+    compiled = importlib.util.cache_from_source(spec.origin) if spec and spec.origin else ""
+    if not sys.dont_write_bytecode or Path(compiled).is_file():
+        return Finding("bytecode", "Python keeps it")
+    mend = "unset PYTHONDONTWRITEBYTECODE, or compile the packages once (python -m compileall)"
+    return Finding("bytecode", f"Python keeps none, so each process compiles PyTorch anew, for seconds: {mend}")
 
 
 def tracking_server(asked: Subject) -> Iterator[Finding]:

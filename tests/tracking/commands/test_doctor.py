@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import json
 import re
 import shutil
@@ -55,6 +56,18 @@ def test_a_machine_with_gpus() -> None:
         "ok   driver: 580.159.04 is new enough for CUDA 13.0 of torch 2.11.0 (from 580 on)"
     )
     assert str(by_subject["NCCL"]) == "ok   NCCL: 2.28.9, all-reduce over 4 GPUs at 351.2 GB/s bus bandwidth"
+
+
+def test_python_that_may_keep_no_bytecode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "package_of_theirs.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    assert "python -m compileall" in examination.bytecode("package_of_theirs").words
+    compileall.compile_dir(tmp_path, quiet=2)
+    assert examination.bytecode("package_of_theirs").words == "Python keeps it"
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    assert examination.bytecode().words == "Python keeps it"
 
 
 @pytest.mark.parametrize(
@@ -197,7 +210,8 @@ def test_a_real_server(team_server: TeamServer, tmp_path: Path, monkeypatch: pyt
         assert "Traceback" not in done.stderr
         lines, _, table = done.stdout.partition("stacks")
         assert all(heading in table for heading in ("needs", "found", "verdict", "torch2_6"))
-        return done.returncode, [line for line in lines.splitlines() if "GPU" not in line]
+        of_others = [line for line in lines.splitlines() if "GPU" not in line and "bytecode" not in line]
+        return done.returncode, of_others
 
     (tmp_path / "data").mkdir()
     (tmp_path / "data/images").touch()
