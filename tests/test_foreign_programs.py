@@ -136,4 +136,5 @@ def test_a_program_of_jax(tmp_path: Path) -> None:
     reached = events(launched.folder, "eval_accuracy")[first]
     assert figures["time/to_accuracy_sec"] == pytest.approx(reached.clock_sec - began.clock_sec)
     assert reached.time_ms / 1e3 >= shown[first][1] - 0.002, "it was read before it was printed"
-    assert 0 < figures["throughput/samples_per_sec"] < 500  # each step of 50 samples sleeps 0.1 s
+    # Each step of 50 samples sleeps 0.1 s; on a busy machine a line may be read later than the ones behind it.
+    assert 0 < figures["throughput/samples_per_sec"] < 750
