@@ -115,6 +115,7 @@ def test_a_command_that_a_call_cuts_short_is_gone_on_with_and_one_that_fails_sto
     assert {path.stem: path.read_text().strip() for path in tmp_path.glob("*.done")} == {
         "fails": "3", "waits": "0", "last": "0",
     }  # fmt: skip
+    assert call(600) == 0  # and nothing is run again
     assert (tmp_path / "waits.txt").read_text() == "through\n"
     assert "fails: exit code 3" in capsys.readouterr().out
 

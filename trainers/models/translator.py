@@ -13,7 +13,7 @@ from trainers.ops.beam import Scoring, Stepper, beam_search
 from trainers.ops.distributed_sum import DistributedSum
 from trainers.workload import Batch, TrialModule
 
-# On Hopper PyTorch leaves attention to cuDNN, which plans it anew for each number of keys: 30 ms a step of a search.
+# On Hopper PyTorch leaves attention to cuDNN, which plans it anew for each number of keys, at each step of a search.
 ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
