@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 
 
 def compiled(function: Callable[..., Any], device: torch.device, autotune: bool = False) -> Callable[..., Any]:
@@ -23,6 +24,42 @@ def compiled(function: Callable[..., Any], device: torch.device, autotune: bool 
     return torch.compile(
         function, dynamic=False, options={"triton.cudagraphs": True, "max_autotune_pointwise": autotune}
     )
+
+
+class StepGraphs:
+    """The loss of a step by CUDA graphs of its forward and its backward pass, a pair for each shape of its tensors.
+
+    For steps of few shapes whose kernels are shorter than their launches, and for what the compiler cannot take whole.
+    A pair is made when its shape first comes, which a warm-up is for, and keeps gradients of its own. All share the
+    other memory: a loss and its gradients live until the next step. Autocast must not keep what it casts.
+    """
+
+    def __init__(self, network: nn.Module, loss: Callable[..., torch.Tensor]) -> None:
+        """`loss` takes the network and the step's tensors, and gives a scalar."""
+        self._network, self._loss = network, loss
+        self._pool = torch.cuda.graph_pool_handle()
+        self._graphed: dict[tuple[torch.Size, ...], Any] = {}
+
+    def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """The loss. All tensors are on one GPU, and need no gradient."""
+        shapes = tuple(tensor.shape for tensor in tensors)
+        if shapes not in self._graphed:
+            own = tuple(tensor.clone() for tensor in tensors)  # where each step's are copied to
+            whole = _Whole(self._network, self._loss)
+            self._graphed[shapes] = torch.cuda.make_graphed_callables(whole, own, pool=self._pool)
+        loss: torch.Tensor = self._graphed[shapes](*tensors)
+        return loss
+
+
+class _Whole(nn.Module):
+    """A network with what is done with it, since PyTorch makes gradients of a module's parameters alone."""
+
+    def __init__(self, network: nn.Module, loss: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.network, self._loss = network, loss
+
+    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+        return self._loss(self.network, *tensors)
 
 
 def raise_recompile_limit(graphs: int) -> None:

@@ -1,13 +1,15 @@
-"""Translators on a GPU: compiled steps give the loss of plain ones, in all precisions, and the host never waits."""
+"""Translators on a GPU: compiled steps give loss and gradients of plain ones, and the host never waits."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from tests.trainers import synchronization
 from tests.trainers.models import test_gnmt, test_transformer
@@ -17,12 +19,16 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
 ]
-MAKERS = {"transformer": test_transformer.module, "gnmt": test_gnmt.module}
+MAKERS = {
+    "transformer": test_transformer.module,
+    "gnmt": test_gnmt.module,
+    "gnmt by graphs": partial(test_gnmt.module, graph_steps=True),
+}
 
 
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_a_compiled_step_gives_the_loss_of_a_plain_one_without_a_wait(name: str, precision: str) -> None:
+def test_a_compiled_step_gives_what_a_plain_one_does_without_a_wait(name: str, precision: str) -> None:
     torch.manual_seed(0)
     translator: Any = MAKERS[name](width=64, dropout=0.0).cuda()
     translator._trainer = SimpleNamespace(precision_plugin=SimpleNamespace(scaler=None))
@@ -31,14 +37,16 @@ def test_a_compiled_step_gives_the_loss_of_a_plain_one_without_a_wait(name: str,
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
     optimizer = translator.configure_optimizers()
 
-    def step(batch: dict[str, Any]) -> torch.Tensor:
+    def step(batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Loss and norm of the gradients."""
         optimizer.zero_grad()
-        with torch.autocast("cuda", dtype) if dtype else nullcontext():
+        with torch.autocast("cuda", dtype, cache_enabled=False) if dtype else nullcontext():
             loss: torch.Tensor = translator.training_step(batch, 0)
         loss.backward()
-        if name == "gnmt":  # It clips itself, and not by Lightning.
+        norm = nn.utils.get_total_norm([parameter.grad for parameter in translator.parameters()])
+        if name != "transformer":  # It clips itself, and not by Lightning.
             translator.configure_gradient_clipping(optimizer, None, None)
-        return loss.detach().clone()
+        return loss.detach().clone(), norm
 
     plain = [step(batch) for batch in batches]
     translator.compile_hot_path()

@@ -13,7 +13,7 @@ from trainers.models.gnmt.schedule import HalvingSchedule
 from trainers.models.schedule import is_count, require
 from trainers.models.translator import Translator
 from trainers.ops.beam import Scoring
-from trainers.ops.compiling import raise_recompile_limit
+from trainers.ops.compiling import StepGraphs, raise_recompile_limit
 from trainers.workload import Batch, Workload
 
 
@@ -21,7 +21,7 @@ class GnmtTranslator(Translator):
     """`epochs` epochs of Adam; its rate is HalvingSchedule's. Raises ConfigError for sizes that cannot be.
 
     Training pairs of up to `max_length` tokens are in batches of about one length. The norm of all gradients is at most
-    `clip_norm`.
+    `clip_norm`. With `graph_steps` a compiled step on a GPU is two CUDA graphs, of its forward and its backward pass.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class GnmtTranslator(Translator):
         initial: float = 0.1,
         label_smoothing: float = 0.1,
         betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8,
-        clip_norm: float = 5.0,
+        clip_norm: float = 5.0, graph_steps: bool = False,
         beam: int = 5, alpha: float = 0.6, coverage: float = 0.1, extra_length: int = 50,
     ) -> None:  # fmt: skip
         super().__init__(data, beam, Scoring(alpha, coverage), extra_length)
@@ -62,17 +62,20 @@ class GnmtTranslator(Translator):
         self.betas, self.epsilon = tuple(betas), epsilon
         self.view = TextView(max_length, num_shapes=num_shapes)
         self.net = Gnmt(data.num_tokens, Sizes(layers, width, dropout, initial))
-        self._loss = classified_loss
+        self._loss, self.graph_steps = classified_loss, graph_steps
+        self._graphs: StepGraphs | None = None
         self._mean_lengths = data.viewed(self.view).mean_lengths()
 
     def compile_hot_path(self) -> None:
-        """Compile all but the LSTMs, for all shapes at once.
+        """Compile all but the LSTMs, for all shapes at once; make CUDA graphs where they are asked for.
 
-        As CUDA graphs each of many shapes would hold memory of its own, for few kernels beside the LSTMs'.
+        Those of each shape hold gradients of their own. In a large network launches take no longer than kernels.
         """
         raise_recompile_limit(64)  # Where two sizes of a shape happen to be equal, the graph is of such shapes alone.
         self._loss = torch.compile(classified_loss, dynamic=True)
         self.net.compile_between()
+        if self.graph_steps and self.device.type == "cuda":
+            self._graphs = StepGraphs(self.net, self._loss_of)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(
@@ -99,8 +102,13 @@ class GnmtTranslator(Translator):
                 group["lr"] = rate
 
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
-        x = self.net(batch["source"], batch["inputs"])
-        return self._loss(self.net.classifier, x, batch["labels"], batch["weights"], self.label_smoothing)
+        tensors = tuple(batch[name] for name in ("source", "inputs", "labels", "weights"))
+        return self._graphs(*tensors) if self._graphs else self._loss_of(self.net, *tensors)
+
+    def _loss_of(
+        self, net: Gnmt, source: torch.Tensor, inputs: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor
+    ) -> torch.Tensor:
+        return self._loss(net.classifier, net(source, inputs), labels, weights, self.label_smoothing)
 
     def stepper(self, source: torch.Tensor, beam: int) -> Decoding:
         return Decoding(self.net, source)
