@@ -16,7 +16,7 @@ from conf import checks, program
 from conf.launch_options import spelled_out
 from docs import generate_configuration
 from tests.composing import EIGHT_GPUS, ROOT, composed, jobs
-from tests.test_imports import FILES, ROOMS, module, rooms_used
+from tests.test_imports import FILES, ROOMS, module, room, rooms_used
 from tracking.environment.fingerprint import EXPECTABLE
 from tracking.jobs.run_setup import params
 from tracking.run import run_folder
@@ -244,13 +244,13 @@ def architecture(heading: str) -> str:
 
 
 def test_every_room_is_described_in_the_order_of_imports() -> None:
-    described = re.findall(r"^\| `(\w+)` \| ", architecture("Rooms"), re.MULTILINE)
+    described = re.findall(r"^\| `([\w.]+)` \| ", architecture("Rooms"), re.MULTILINE)
     assert described == [room for rooms in ROOMS.values() for room in rooms if room != "__main__"]
 
 
 def drawn() -> dict[str, set[str]]:
     """Of each room in the diagram, those that its arrows point to."""
-    arrows = re.findall(r"^ +(\w+) --> ([\w &]+)$", architecture("Rooms"), re.MULTILINE)
+    arrows = re.findall(r"^ +([\w.]+) --> ([\w. &]+)$", architecture("Rooms"), re.MULTILINE)
     return {room: set(targets.split(" & ")) for room, targets in arrows}
 
 
@@ -258,20 +258,20 @@ def imported() -> dict[str, set[str]]:
     """The same as the code has it; `python -m tracking` is drawn as the room of its commands."""
     rooms: dict[str, set[str]] = {}
     for path in FILES:
-        own = [*module(path).split("."), ""][:2]
-        room = {"": own[0], "__main__": "commands"}.get(own[1], own[1])
-        rooms.setdefault(room, set()).update(used.partition(".")[2] for used, _, _ in rooms_used(path))
-    return {room: used - {room} for room, used in rooms.items() if used - {room}}
+        layer, _, own = room(module(path)).partition(".")
+        drawn_as = {"": layer, "__main__": "commands"}.get(own, own)
+        rooms.setdefault(drawn_as, set()).update(used.partition(".")[2] for used, _, _ in rooms_used(path))
+    return {name: used - {name} for name, used in rooms.items() if used - {name}}
 
 
 def test_the_diagram_of_the_rooms_is_that_of_the_imports() -> None:
     """Each arrow is an import, and each import goes along arrows."""
     arrows, imports = drawn(), imported()
 
-    def reached(room: str) -> set[str]:
-        return arrows.get(room, set()).union(*(reached(target) for target in arrows.get(room, ())))
+    def reached(start: str) -> set[str]:
+        return arrows.get(start, set()).union(*(reached(target) for target in arrows.get(start, ())))
 
     assert arrows.keys() == imports.keys()
-    for room, used in imports.items():
-        assert arrows[room] <= used, room
-        assert used <= reached(room), room
+    for importing, used in imports.items():
+        assert arrows[importing] <= used, importing
+        assert used <= reached(importing), importing

@@ -16,14 +16,17 @@ import pytest
 from tests.commands import HANGS_SEC, ROOT, environment
 
 LAYERS = {"conf": {"conf"}, "tracking": {"conf", "tracking"}, "trainers": {"conf", "tracking", "trainers"}}
-# From the ground up, as docs/architecture.md draws them: a room imports only those that stand before it.
+# From the ground up, as docs/architecture.md draws them: a room imports only those that stand before it. A room with a
+# dot in its name lies in the folder of another.
 ROOMS = {
     "tracking": (
         "terminal", "run", "programs", "kernels", "environment", "usage", "stacks", "measure", "bottleneck", "server",
         "mirror", "results", "statistics", "compare", "report", "published", "mlperf", "audit", "node", "jobs",
-        "importing", "commands", "companion", "trial", "lightning", "__main__",
+        "importing", "doctor", "commands", "companion", "trial", "lightning", "__main__",
     ),
-    "trainers": ("ops", "data", "workload", "models", "stack", "program", "loop", "ceilings", "supervisor"),
+    "trainers": (
+        "ops", "data", "workload", "models", "stack", "program", "loop", "loop.worker", "ceilings", "supervisor",
+    ),
 }  # fmt: skip
 # Rooms of many parts that have nothing to do with each other, so that importing all for one would only cost time:
 # others import their modules.
@@ -54,11 +57,12 @@ WITH_MLFLOW = {
     "tracking/usage/gpu_sensors.py",
     "tracking/usage/sensors.py",
 }
+LAUNCHED_WITHOUT_TORCH = {"stack", "program", "loop.worker", "supervisor"}
 WITH_TORCH = {
     "tracking.measure",
     "tracking.trial",
     "tracking.lightning",
-    *(f"trainers.{room}" for room in ROOMS["trainers"] if room not in ("stack", "program", "supervisor")),
+    *(f"trainers.{room}" for room in ROOMS["trainers"] if room not in LAUNCHED_WITHOUT_TORCH),
 }
 
 
@@ -70,9 +74,13 @@ def module(path: Path) -> str:
     return name(path).removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
 
+INNER = {f"{layer}.{inner}" for layer, names in ROOMS.items() for inner in names if "." in inner}
+
+
 def room(imported: str) -> str:
-    """The first two parts: `tracking.run` of `tracking.run.journal`."""
-    return ".".join(imported.split(".")[:2])
+    """The first two parts: `tracking.run` of `tracking.run.journal`; three of what is in an inner room."""
+    parts = imported.split(".")
+    return ".".join(parts[:3] if ".".join(parts[:3]) in INNER else parts[:2])
 
 
 @cache
@@ -107,7 +115,8 @@ def rooms_used(path: Path) -> Iterator[tuple[str, str, str]]:
     for imported, what in imports(path, for_types=True):
         top = imported.partition(".")[0]
         if top in ROOMS:
-            whole = imported if "." in imported or not what else f"{imported}.{what}"
+            inner = f"{imported}.{what}"
+            whole = imported if not what or ("." in imported and inner not in INNER) else inner
             yield room(whole), whole, what
 
 
@@ -146,7 +155,7 @@ def sees_a_rooms_face_alone(path: Path) -> None:
         if used == room(module(path)) or used in OPEN or not (ROOT / used.replace(".", "/")).is_dir():
             continue
         assert imported == used, f"from {used} import {what}, not from {imported}"
-        whole_face = f"{used.partition('.')[0]}.{what}" == used  # Such is `from tracking import server`.
+        whole_face = f"{used.rpartition('.')[0]}.{what}" == used  # Such is `from tracking import server`.
         assert whole_face or what in importlib.import_module(used).__all__
 
 
@@ -154,7 +163,7 @@ def test_every_room_says_what_it_is_for_and_exports_what_it_names() -> None:
     for layer, names in ROOMS.items():
         folders = {path.parent.name for path in (ROOT / layer).glob("*/__init__.py")}
         assert folders <= set(names), "a room has its place in the order"
-        for folder in folders:
+        for folder in folders | {inner for inner in names if "." in inner}:
             face = importlib.import_module(f"{layer}.{folder}")
             assert len((face.__doc__ or "").split(".")) > 2
             assert all(hasattr(face, exported) for exported in getattr(face, "__all__", []))

@@ -32,15 +32,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Answer:
     """Print a line for each thing that a run needs, as soon as it is known; exit code 1 where one is to be fixed."""
     from tracking import server
-    from tracking.commands import examination
+    from tracking.doctor import Subject, examine
     from tracking.environment import nvml
     from tracking.stacks import declared, judge, verdict_table
 
     stacks = declared(arguments.config_dir)
     uri = server.named(arguments.uri)
-    asked = examination.Subject(uri, arguments.experiment, arguments.runs_dir, arguments.dataset_path)
+    asked = Subject(uri, arguments.experiment, arguments.runs_dir, arguments.dataset_path)
     findings = []
-    for finding in examination.examine(asked):
+    for finding in examine(asked):
         print(finding, flush=True)
         findings.append({"what": finding.what, "words": finding.safe_words, "ok": finding.ok})
     visible = nvml.visible_gpus()

@@ -31,7 +31,7 @@ GPU_KEYS = (
 )  # fmt: skip
 BY_DEVICES = {
     *DEVICES, "global_batch_size", "optimizer/learning_rate", "env.gpu_count", "env.topology",
-    "environment.OMP_NUM_THREADS",  # processes share the cores (trainers/loop/worker.py)
+    "environment.OMP_NUM_THREADS",  # processes share the cores (trainers/loop/worker/agent.py)
 }  # fmt: skip
 # What changes with an axis by itself, and is no confounding.
 FOLLOWS = {

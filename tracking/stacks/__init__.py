@@ -11,7 +11,7 @@ from tracking.stacks import container, images, uv_environment
 from tracking.stacks.check import check_verdicts, image_of, judge_all, make_all, python_of, ready, summary
 from tracking.stacks.declaration import declared
 from tracking.stacks.engines import Mount
-from tracking.stacks.expectation import expected
+from tracking.stacks.expectation import check_promise
 from tracking.stacks.interpreter import Interpreter
 from tracking.stacks.refused import RefusedStacks
 from tracking.stacks.releases import MIN_DRIVER
@@ -23,10 +23,10 @@ __all__ = [
     "Mount",
     "RefusedStacks",
     "Verdict",
+    "check_promise",
     "check_verdicts",
     "container",
     "declared",
-    "expected",
     "image_of",
     "images",
     "judge",

@@ -1,10 +1,12 @@
-"""What a worker must find, from what its stack declares."""
+"""What a worker must find, from what its stack declares, and whether it did."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from conf.schema import StackConfig
+from conf.schema import ConfigError, StackConfig
+from tracking.environment import fingerprint
 
 # The wheels of the libraries whose version a worker asks of the library itself.
 LIBRARIES = {"cudnn": r"nvidia-cudnn-cu\d+", "nccl": r"nvidia-nccl-cu\d+"}
@@ -21,3 +23,11 @@ def expected(stack: StackConfig) -> dict[str, str]:
             if match := re.fullmatch(rf"{name}\s*==\s*([\d.]+)", line.strip()):
                 versions[key] = ".".join(match[1].split(".")[:DIGITS])
     return versions | stack.expect
+
+
+def check_promise(stack: StackConfig, facts: dict[str, Any]) -> None:
+    """Raises ConfigError where the fingerprint's facts are not what the stack promises."""
+    if mismatches := fingerprint.mismatches(facts, expected(stack)):
+        raise ConfigError(
+            f"stack={stack.name}: {'; '.join(mismatches)}. Use a stack that has it, or correct stack.expect"
+        )

@@ -21,7 +21,7 @@ from typing import Any
 from conf import installation, schema
 from tracking.environment import fingerprint
 from tracking.run import Failure, Journal, documents, run_folder
-from tracking.stacks import expected
+from tracking.stacks import check_promise
 from trainers.program import outcome, process
 from trainers.program.listener import CHUNK_BYTES, Listener, uuids_of
 from trainers.stack import LAUNCHER
@@ -77,10 +77,7 @@ def take_fingerprint(config: schema.RunConfig, run_dir: Path) -> dict[str, Any]:
     facts: dict[str, Any] = json.loads(done.stdout)
     write_fingerprint(run_dir, facts)
     documents.write_text(run_dir / run_folder.REQUIREMENTS, fingerprint.requirements(facts))
-    if mismatches := fingerprint.mismatches(facts, expected(config.stack)):
-        raise schema.ConfigError(
-            f"stack={config.stack.name}: {'; '.join(mismatches)}. Use a stack that has it, or correct stack.expect"
-        )
+    check_promise(config.stack, facts)
     return facts
 
 

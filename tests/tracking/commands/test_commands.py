@@ -219,7 +219,7 @@ def test_sync_and_doctor_as_json(ask: CommandLine, runs: Path, tmp_path: Path, m
     (outcome,) = document(answer)["outcomes"]
     assert (answer[0], outcome["state"], outcome["folder"]) == (1, "failed", str(tmp_path / "broken"))
     assert "failed: " in answer[2]  # progress is told beside it
-    monkeypatch.setattr("tracking.commands.examination.gpus", lambda run: iter(()))
+    monkeypatch.setattr("tracking.doctor.examination.gpus", lambda run: iter(()))
     database = f"sqlite:///{tmp_path / 'none.db'}"
     monkeypatch.setenv("PATH", "/usr/bin:/bin")  # without uv, which would ask the registry about each stack
     (tmp_path / "stack").mkdir()

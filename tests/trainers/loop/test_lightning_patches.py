@@ -10,14 +10,14 @@ private names, and these habits that rest on no promise, are relied on; each has
     trainer.callbacks.append on a barebones Trainer  trainers.loop.train: test_checkpoint.py
     Trainer._signal_connector                        trainers.loop.train: it waits for peers that are dead
     a loader's `sampler`, whose epoch is set         trainers.data: the order of the samples
-    lightning_utilities' imports._version            trainers.loop.lightning_import: test_lightning_import.py
+    lightning_utilities' imports._version            trainers.loop.worker.lightning_import: its test
     torch._foreach_copy_                             trainers.loop.ddp: test_ddp.py
     torch._dynamo.config.recompile_limit             trainers.models.maskrcnn: tests/trainers/models/test_maskrcnn.py
     inductor's options                               trainers.ops.compiling
     torch.compiler.config.cache_key_tag, and its
     variable for the compiler's processes            trainers.loop.precision: test_precision.py
     TORCH_ELASTIC_SHUTDOWN_TIMEOUT                   trainers.loop.worker
-    dynamic_rendezvous.get_method_name               trainers.loop.worker: test_worker.py
+    dynamic_rendezvous.get_method_name               trainers.loop.worker: test_agent.py
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ from tests.composing import composed
 from tests.trainers.loop.test_epochs import KINDS
 from tracking.measure import TrialCallback
 from trainers.data.types import Shard
-from trainers.loop import ddp, train, worker
+from trainers.loop import ddp, train
+from trainers.loop.worker import agent
 from trainers.ops.compiling import compiled
 from trainers.workload import TrialModule
 
@@ -245,4 +246,4 @@ def test_the_compiler_knows_the_options_it_is_given_on_a_gpu(autotune: bool) -> 
 def test_torchrun_waits_as_long_for_ranks_that_it_ends_as_its_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "7")
     config = composed(["gpus=0"])
-    assert worker.torchrun(config, Path("run")).shutdown_timeout == 7
+    assert agent.torchrun(config, Path("run")).shutdown_timeout == 7

@@ -1,39 +1,28 @@
-"""The worker: python -m trainers.loop.worker RUN_DIR.
+"""The worker's first process: torchrun's agent, through torchrun's own API.
 
-It is torchrun's agent (through torchrun's own API), which makes one process group a run and forks one process a
-device. Forking after the imports means that Lightning is imported once, not once a process.
+It makes one process group a run and forks one process a device. Forking after the imports means that Lightning is
+imported once, not once a process.
 """
 
 from __future__ import annotations
 
-import ctypes
-import errno
-import multiprocessing
 import os
-import signal
 import sys
-import time
-import traceback
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf import installation, schema
 from tracking.environment import fingerprint
 from tracking.run import Failure, Journal, Result, documents, nodes, run_folder
-from tracking.stacks import expected
-from trainers.loop import of_nodes
-from trainers.stack import LAUNCHER
+from tracking.stacks import check_promise
+from trainers.loop.worker import of_nodes
+from trainers.loop.worker.rank import first_failure, run_rank
+from trainers.loop.worker.signals import die_of_signals, signal_of
 
 if TYPE_CHECKING:
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig
 
-PR_SET_PDEATHSIG = 1  # The number is from linux/prctl.h.
-ALL_IMPORTS = "TIMETRIAL_ALL_IMPORTS"  # It is set where trainers.loop.lightning_import left out too much.
-# These end a process. Torchrun's agent and Lightning would make exceptions of them, which may come at any line of a
-# training, and so does Python of Ctrl-C.
-STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+ALL_IMPORTS = "TIMETRIAL_ALL_IMPORTS"  # It is set where `lightning_import` left out too much.
 
 
 def main(run_dir: Path) -> int:
@@ -51,22 +40,6 @@ def main(run_dir: Path) -> int:
             die_of_signals()
             os.kill(os.getpid(), number)
         raise
-
-
-def die_of_signals() -> None:
-    """Have signals end this process, whatever was to be done about them; those that are ignored still are."""
-    for number in STOPPING:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, signal.SIG_DFL)
-
-
-def signal_of(error: BaseException | None) -> int:
-    """The signal of which torchrun's agent has made this exception, or one that this came of; 0 for none."""
-    while error is not None:
-        if number := getattr(error, "sigval", 0):  # It is a SignalException's.
-            return int(number)
-        error = error.__context__
-    return 0
 
 
 def run_training(run_dir: Path) -> int:
@@ -104,7 +77,7 @@ def run_training(run_dir: Path) -> int:
 
 def import_training(config: schema.RunConfig, run_dir: Path) -> None:
     """Import, before the fork, all that the ranks need; what is slow and not needed is left out where that works."""
-    from trainers.loop import lightning_import
+    from trainers.loop.worker import lightning_import
 
     # A workload of the user's own may want all of torchmetrics; ours do not.
     left_out = (
@@ -155,21 +128,13 @@ def record_environment(config: schema.RunConfig, run_dir: Path, facts: dict[str,
     """Write the fingerprint's facts and return its tags. Raises ConfigError where it is not what the stack promises."""
     if nodes.rank():
         documents.write_json(run_dir / nodes.own(run_folder.FINGERPRINT, nodes.name()), facts)
-        return promised(config, facts)
-    tags = fingerprint.record(run_dir, facts)
-    changes = fingerprint.changes(fingerprint.taken(run_dir))
-    journal = Journal(run_dir / run_folder.JOURNAL)
-    journal.tags(tags | ({"resumed.changed": ",".join(changes)} if changes else {}))
-    journal.close()
-    return promised(config, facts)
-
-
-def promised(config: schema.RunConfig, facts: dict[str, Any]) -> dict[str, str]:
-    """The fingerprint's tags. Raises ConfigError where it is not what the stack promises."""
-    if mismatches := fingerprint.mismatches(facts, expected(config.stack)):
-        raise schema.ConfigError(
-            f"stack={config.stack.name}: {'; '.join(mismatches)}. Use a stack that has it, or correct stack.expect"
-        )
+    else:
+        tags = fingerprint.record(run_dir, facts)
+        changes = fingerprint.changes(fingerprint.taken(run_dir))
+        journal = Journal(run_dir / run_folder.JOURNAL)
+        journal.tags(tags | ({"resumed.changed": ",".join(changes)} if changes else {}))
+        journal.close()
+    check_promise(config.stack, facts)
     return fingerprint.tags(facts)
 
 
@@ -185,61 +150,3 @@ def fail(run_dir: Path, failure: Failure) -> int:
     status = "killed" if failure.kind.startswith("signal:") else "failed"
     run_folder.write_result(run_dir, Result(status, failure=failure))
     return 1
-
-
-def run_rank(run_dir: Path, environment: dict[str, str]) -> None:
-    """The entry point of one process; a failure is left as a file for the agent."""
-    agent = multiprocessing.parent_process()
-    assert agent is not None
-    die_with(int(agent.pid or 0))
-    from trainers.loop.train import train
-
-    rank = int(os.environ["RANK"])
-    config = run_folder.read_config(run_dir)
-    try:
-        train(config, run_dir, environment)
-    except Exception as error:
-        from tracking.measure import classify
-
-        kind = classify(error)
-        message = str(error) if kind == "bad_input" else f"{type(error).__name__}: {error}"
-        failure = Failure(kind, message, traceback.format_exc(), rank)
-        with suppress(OSError):  # On a full disk the exit code has to say it all.
-            documents.write_json(run_dir / run_folder.FAILURE.format(rank=rank), failure)
-        with suppress(OSError):
-            traceback.print_exc()
-            sys.stdout.flush()
-            sys.stderr.flush()
-        if kind == "error" and config.world_size() > 1:
-            time.sleep(2)  # A peer's death may be the cause, and the agent has to see that first.
-        # Not through exit handlers: they would wait for peers that may be gone.
-        os._exit(errno.ENOSPC if kind == "disk_full" else 1)
-
-
-def first_failure(run_dir: Path, error: ChildFailedError) -> Failure:
-    """What ended the first rank to fail; its peers then fail for want of it.
-
-    Who follows the worker adds what it printed last (tracking.run.failures.with_last_words).
-    """
-    rank, failure = error.get_first_failure()
-    if failure.exitcode < 0:
-        name = signal.Signals(-failure.exitcode).name
-        return Failure(f"signal:{-failure.exitcode}", f"rank {rank} was killed by {name}", rank=rank)
-    file = run_dir / run_folder.FAILURE.format(rank=rank)
-    if file.exists():
-        return Failure(**documents.read_json(file))
-    if failure.exitcode == errno.ENOSPC:
-        return Failure("disk_full", f"rank {rank} could not write: {os.strerror(errno.ENOSPC)}: {run_dir}", rank=rank)
-    return Failure("error", f"rank {rank} ended with exit code {failure.exitcode}", rank=rank)
-
-
-def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies, however the parent dies."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # The parent died before the call.
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-if __name__ == "__main__":
-    die_with(int(os.environ.get(LAUNCHER, os.getppid())))
-    sys.exit(main(Path(sys.argv[1])))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.commands import HANGS_SEC, ROOT, environment
-from trainers.loop import nccl_check
+from trainers.ceilings import nccl_check
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ def test_a_rank_that_fails_is_told_in_one_line() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there are GPUs here")
 def test_without_gpus_it_says_so() -> None:
-    command = [sys.executable, "-P", "-m", "trainers.loop.nccl_check"]
+    command = [sys.executable, "-P", "-m", "trainers.ceilings.nccl_check"]
     done = subprocess.run(command, cwd=ROOT, env=environment(PYTHONPATH=str(ROOT)), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"torch": torch.__version__, "cuda": torch.version.cuda, "gpus": 0}

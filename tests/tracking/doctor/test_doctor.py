@@ -20,8 +20,7 @@ from tests.commands import HANGS_SEC, ROOT, environment
 from tests.team_server import TeamServer
 from tests.tracking.folders import wait_for
 from tests.tracking.mlflow_server import answering
-from tracking.commands import examination
-from tracking.commands.examination import Finding, Subject
+from tracking.doctor import Finding, examination, gpus, tracking_server
 
 # MLflow's dependencies use what others of them deprecate; our own warnings are none of these.
 pytestmark = [
@@ -45,7 +44,7 @@ def machine(query: str = QUERY, code: int = 0, **stack: Any) -> Callable[[Sequen
 
 
 def findings(**changes: Any) -> dict[str, Finding]:
-    return {finding.what: finding for finding in examination.gpus(machine(**changes))}
+    return {finding.what: finding for finding in gpus.gpus(machine(**changes))}
 
 
 def test_a_machine_with_gpus() -> None:
@@ -106,7 +105,7 @@ def test_what_else_may_be_wrong_with_gpus() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there are GPUs here")
 def test_a_machine_without_gpus() -> None:
-    gpu_findings = list(examination.gpus(examination.run))
+    gpu_findings = list(gpus.gpus(gpus.run))
     assert [finding.ok for finding in gpu_findings] == [True] * 3
     assert "gpus=0 trains on the CPU" in gpu_findings[0].words
     assert "no GPU: not checked" in gpu_findings[1].words
@@ -118,7 +117,7 @@ def test_a_torch_that_does_not_start() -> None:
         words = "Traceback\nModuleNotFoundError: No module named 'torch'\n"
         return (127, "") if command[0] == "nvidia-smi" else (1, words)
 
-    *_, finding = examination.gpus(run)
+    *_, finding = gpus.gpus(run)
     assert not finding.ok
     assert "No module named 'torch'" in finding.words
 
@@ -129,16 +128,16 @@ def alive(pid: int) -> bool:
 
 @pytest.mark.slow
 def test_a_command_that_does_not_end(tmp_path: Path) -> None:
-    assert examination.run(("sleep", str(HANGS_SEC)), 0.1) == (124, "still running after 0.1 s: ended")
+    assert gpus.run(("sleep", str(HANGS_SEC)), 0.1) == (124, "still running after 0.1 s: ended")
     path = tmp_path / "pid"
     path.touch()
     for limit_sec in (1, 10, 100):  # The shell comes to start its child, however busy the machine is.
-        assert examination.run(("sh", "-c", f"sleep 86400 & echo $! > {path}; wait"), limit_sec)[0] == 124
+        assert gpus.run(("sh", "-c", f"sleep 86400 & echo $! > {path}; wait"), limit_sec)[0] == 124
         if path.read_text():
             break
     [child] = path.read_text().split()
     wait_for(lambda: not alive(int(child)))
-    assert examination.run(("no-such-command",), 5)[0] == 127
+    assert gpus.run(("no-such-command",), 5)[0] == 127
 
 
 def test_a_finding_is_one_line() -> None:
@@ -166,7 +165,7 @@ def test_dataset(tmp_path: Path) -> None:
 
 def test_servers_that_are_none(tmp_path: Path) -> None:
     def ask(uri: str) -> list[Finding]:
-        return list(examination.tracking_server(Subject(uri)))
+        return list(tracking_server.tracking_server(uri, "timetrial"))
 
     [none] = ask(f"sqlite:///{tmp_path}/mlflow.db")
     assert none.ok
@@ -182,7 +181,7 @@ def test_servers_that_are_none(tmp_path: Path) -> None:
 def test_nothing_is_left_of_the_upload(tmp_path: Path, empty_database: Path) -> None:
     uri = f"sqlite:///{shutil.copy(empty_database, tmp_path / 'mlflow.db')}"
     before = [experiment.name for experiment in MlflowClient(uri).search_experiments()]
-    assert examination.upload(Subject(uri)).ok
+    assert tracking_server.upload(uri).ok
     assert [experiment.name for experiment in MlflowClient(uri).search_experiments()] == before
 
 
@@ -195,8 +194,8 @@ def test_versions(monkeypatch: pytest.MonkeyPatch, text: str, ok: bool, words: s
         def __init__(self, *_: object) -> None:
             self.text = text
 
-    monkeypatch.setattr(examination.connection, "request", Answer)
-    finding = examination.version("http://localhost")
+    monkeypatch.setattr(tracking_server.connection, "request", Answer)
+    finding = tracking_server.version("http://localhost")
     assert (finding.ok, words in finding.words) == (ok, True)
 
 
@@ -235,6 +234,6 @@ def test_a_real_server(team_server: TeamServer, tmp_path: Path, monkeypatch: pyt
     team_server.accounts.grant("READ", "checks", user="ivan")
     for name, value in team_server.credentials("ivan", password).items():
         monkeypatch.setenv(name, value)
-    server, _ = examination.tracking_server(Subject(team_server.uri, "checks"))
+    server, _ = tracking_server.tracking_server(team_server.uri, "checks")
     assert "ivan has READ on the experiment 'checks', and a run needs EDIT" in server.words
     team_server.accounts.remove_user("ivan")

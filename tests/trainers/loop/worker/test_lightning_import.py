@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 CODE = """
 import sys
-from trainers.loop.lightning_import import SLOW, as_if_missing
+from trainers.loop.worker.lightning_import import SLOW, as_if_missing
 with as_if_missing(*SLOW):
     import trainers.loop.train
 assert not set(SLOW) & set(sys.modules), set(SLOW) & set(sys.modules)
@@ -40,9 +40,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from trainers.loop import lightning_import, worker
+from trainers.loop.worker import lightning_import, main
 lightning_import.SLOW = ("torchmetrics",)  # stands for a package that something else here needs
-sys.exit(worker.main(Path(sys.argv[1])))
+sys.exit(main(Path(sys.argv[1])))
 """
 
 

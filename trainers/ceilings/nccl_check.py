@@ -1,4 +1,4 @@
-"""Whether this PyTorch sees the GPUs, and how fast they talk: python -m trainers.loop.nccl_check.
+"""Whether this PyTorch sees the GPUs, and how fast they talk: python -m trainers.ceilings.nccl_check.
 
 It needs torch alone.
 

@@ -1,0 +1,22 @@
+"""What was found of one thing that a run needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from conf.safe_text import printable
+
+
+@dataclass(frozen=True)
+class Finding:
+    what: str
+    words: str
+    ok: bool = True
+
+    @property
+    def safe_words(self) -> str:
+        """In one line, which an error of NCCL's, say, is not, and without secrets."""
+        return printable(" ".join(self.words.split()))
+
+    def __str__(self) -> str:
+        return f"{'ok ' if self.ok else 'FIX'}  {self.what}: {self.safe_words}"
