@@ -38,6 +38,9 @@ class StepGraphs:
         """`loss` takes the network and the step's tensors, and gives a scalar."""
         self._network, self._loss = network, loss
         self._pool = torch.cuda.graph_pool_handle()
+        # Graphs are recorded on a stream of their own, where the nodes that keep the gradients then stay.
+        if hasattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch"):  # not before PyTorch 2.10
+            torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
         self._graphed: dict[tuple[torch.Size, ...], Any] = {}
 
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:

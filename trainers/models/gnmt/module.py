@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from trainers.data.text import TextData, TextView, numbers, synthetic, wmt
 from trainers.models.gnmt.network import Decoding, Gnmt, Sizes, classified_loss
@@ -69,13 +70,15 @@ class GnmtTranslator(Translator):
     def compile_hot_path(self) -> None:
         """Compile all but the LSTMs, for all shapes at once; make CUDA graphs where they are asked for.
 
-        Those of each shape hold gradients of their own. In a large network launches take no longer than kernels.
+        Those of each shape hold gradients of their own. In a large network launches take no longer than kernels. Where
+        DDP sends gradients during the backward pass there are none: a graph gives all of them at its end.
         """
         raise_recompile_limit(64)  # Where two sizes of a shape happen to be equal, the graph is of such shapes alone.
         self._loss = torch.compile(classified_loss, dynamic=True)
         self.net.compile_between()
         if self.graph_steps and self.device.type == "cuda":
-            self._graphs = StepGraphs(self.net, self._loss_of)
+            in_parts = isinstance(self.trainer.strategy.model, DistributedDataParallel)
+            self._graphs = None if in_parts else StepGraphs(self.net, self._loss_of)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(
