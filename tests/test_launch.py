@@ -140,6 +140,19 @@ def test_a_run_that_takes_too_long_fails_with_timeout(tmp_path: Path) -> None:
     assert not processes_of(launched.folder)
 
 
+def test_a_stack_that_cannot_be_imported_is_told_by_its_own_error(tmp_path: Path) -> None:
+    """The worker ends at its start, before it could leave a result."""
+    (tmp_path / "broken").mkdir()
+    words = "libcudart.so.13: cannot open shared object file"
+    last = "import atexit; atexit.register(print, 'a library says goodbye')"
+    (tmp_path / "broken/torch.py").write_text(f"{last}\nraise ImportError({words!r})")
+    settings = (f"+stack.env.PYTHONPATH={tmp_path / 'broken'}", "tracking.offline=true")
+    launched = collect(start(tmp_path, *TINY, *settings), tmp_path)
+    assert launched.code == 1
+    assert launched.result["failure"]["message"].endswith(f"it last printed: ImportError: {words}")
+    assert words in " ".join(launched.output.split())
+
+
 def test_the_launchers_own_death_takes_the_worker_with_it(tmp_path: Path) -> None:
     process = start(tmp_path, *TINY, "model.hparams.fault=hang", "tracking.offline=true", "cpu_processes=2")
     folder = wait_for_event(tmp_path, "epoch_start")

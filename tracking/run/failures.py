@@ -34,14 +34,15 @@ def unexplained(folder: Path, process: subprocess.Popen[bytes], contained: bool 
     if run_folder.read_result(folder) is not None:
         return None
     if contained and code in OF_CONTAINERS:
-        return Failure("bad_input", f"{OF_CONTAINERS[code]}{last_line(folder)}", last_words(folder))
+        return Failure("bad_input", f"{OF_CONTAINERS[code]}{last_line(folder) or 'without a word'}", last_words(folder))
     if contained and code is not None and SIGNALLED < code < SIGNALLED + signal.NSIG:
         code = SIGNALLED - code
     if code is None:
         return Failure("error", f"process {process.pid} hangs in the kernel and cannot be killed", last_words(folder))
     if code < 0:
         return killed(folder, -code, f"the worker was killed by {signal.Signals(-code).name}")
-    message = f"the worker ended with exit code {code} and no result"
+    printed = f"; it last printed: {line}" if (line := last_line(folder)) else ""
+    message = f"the worker ended with exit code {code} and no result{printed}"
     return recorded(folder) or Failure("error", message, last_words(folder))
 
 
@@ -57,8 +58,14 @@ def short_of_memory(folder: Path, failure: Failure | None) -> Failure | None:
 
 
 def last_line(folder: Path) -> str:
-    """The last of what the worker printed, which is its container's engine where it never began."""
-    return (last_words(folder).strip().splitlines() or ["without a word"])[-1]
+    """The error of the last traceback that the worker printed, behind which libraries may print more; else its last line.
+
+    That is its container's engine's where the worker never began.
+    """
+    words = last_words(folder).strip()
+    _, heading, frames = words.rpartition("Traceback (most recent call last):\n")
+    errors = [line for line in frames.splitlines() if line and not line.startswith(" ")] if heading else []
+    return (errors[:1] or words.splitlines()[-1:] or [""])[0]
 
 
 def killed(folder: Path, signum: int, message: str, time_ms: int | None = None) -> Failure:
