@@ -8,6 +8,7 @@ import sys
 from collections.abc import Collection, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
+from typing import Any
 
 from conf import installation, secrets
 from conf.installation import LAUNCH, TRACKING
@@ -106,7 +107,7 @@ def make_parser(words: Collection[str], prog: str = TRACKING, others: Others = (
         make_parser=partial(make_parser, [each.name for each in COMMANDS], others=others),
         program="timetrial" if others else "tracking",
     )
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=CommandParser)
     for name, summary in others:
         commands.add_parser(name, help=summary)
     for command in COMMANDS:
@@ -119,6 +120,16 @@ def make_parser(words: Collection[str], prog: str = TRACKING, others: Others = (
             command.add_arguments(part)
             part.add_argument("--json", action="store_true", help="one JSON document on standard output")
     return parser
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Refuses unknown words with the usage of its command; argparse leaves that to the parser of all commands."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return known, unknown
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):

@@ -58,9 +58,9 @@ def short_of_memory(folder: Path, failure: Failure | None) -> Failure | None:
 
 
 def last_line(folder: Path) -> str:
-    """The error of the last traceback that the worker printed, behind which libraries may print more; else its last line.
+    """The error of the last traceback that the worker printed, else its last line.
 
-    That is its container's engine's where the worker never began.
+    Libraries may print more behind a traceback. The engine of its container printed that, where the worker never began.
     """
     words = last_words(folder).strip()
     _, heading, frames = words.rpartition("Traceback (most recent call last):\n")

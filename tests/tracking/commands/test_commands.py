@@ -80,6 +80,33 @@ def test_help_is_the_same_everywhere(command: Command, ask: CommandLine) -> None
     assert "JSON: " in (sys.modules[command.run.__module__].__doc__ or "")
 
 
+NEEDED = {"diff": ["a"], "follow": ["folder"], "import": ["log"], "mlperf": ["a"], "report": ["a"], "sync": ["folder"]}
+NEEDED["gate"] = ["--baseline=a", "--candidate=b", "--max-slowdown=3%"]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_what_a_command_does_not_know_is_answered_with_its_own_usage(command: Command, ask: CommandLine) -> None:
+    usage = ask(command.name, "--help")[1].partition("\n\n")[0]
+    code, output, errors = ask(command.name, *NEEDED.get(command.name, []), "--unheard-of")
+    assert (code, output) == (2, "")
+    assert errors == f"{usage}\npython -m tracking {command.name}: error: unrecognized arguments: --unheard-of\n"
+
+
+@pytest.mark.parametrize(
+    "words", [["doctor", "extra"], ["follow", "folder", "extra"], ["report", "a", "--out", "b", "c"]]
+)
+def test_a_word_too_many_is_answered_with_the_commands_usage(words: list[str], ask: CommandLine) -> None:
+    code, output, errors = ask(*words)
+    assert (code, output) == (2, "")
+    assert errors.startswith(f"usage: python -m tracking {words[0]} ")
+    assert errors.endswith(f"unrecognized arguments: {words[-1]}\n")
+
+
+def test_what_is_unknown_before_a_command_is_answered_with_the_usage_of_all(ask: CommandLine) -> None:
+    code, _, errors = ask("--unheard-of", "doctor")
+    assert (code, "usage: python -m tracking [-h]" in errors) == (2, True)
+
+
 @pytest.mark.parametrize("words", REFUSALS, ids=" ".join)
 @pytest.mark.slow
 def test_what_is_wrong_in_a_request_is_told_at_once(words: list[str]) -> None:
