@@ -125,7 +125,7 @@ def launch() -> int:
     jobs = [
         sweep.Job(checks.check_job(config, overrides, params, gpus), overrides) for config, overrides, params in asked
     ]
-    for job in jobs:  # what is resumed may name others, which get no credentials
+    for job in jobs:  # Resumed jobs may name other servers, which get no credentials.
         server.named(job.config.tracking.uri)
     if jobs[0].config.resume:
         jobs = [resume.resumed_job(jobs[0], multirun)]
@@ -134,7 +134,7 @@ def launch() -> int:
     nodes.check_single(config, multirun)
     if config.sweep.resume:
         folder, jobs = sweep.resume(config.runs_dir, config.sweep.resume, sweep.with_warm_ups(jobs, multirun), multirun)
-        config.cluster = jobs[0].config.cluster  # that of its jobs, where none is given now
+        config.cluster = jobs[0].config.cluster  # A resumed sweep stays on its cluster.
         if config.tracking.uri is None and "MLFLOW_TRACKING_URI" not in os.environ:
             config.tracking.uri = resume.own_server(folder)
     else:

@@ -19,8 +19,8 @@ WITHOUT_EFFECT = (
 )  # fmt: skip
 # Options that launch.py takes as they are, without Hydra's quotes.
 WORDS = {f"program.{key}" for key in ("command", "samples", "epoch", "step", "start")}
-EXPRESSIONS = {"samples": 1, "epoch": 1, "step": 1, "start": 0}  # with the number of their groups
-METRIC = re.compile(r"[\w.\-]+(?:/[\w.\- ]*[\w.\-])*")  # such keys MLflow takes
+EXPRESSIONS = {"samples": 1, "epoch": 1, "step": 1, "start": 0}  # The number of groups that each must have.
+METRIC = re.compile(r"[\w.\-]+(?:/[\w.\- ]*[\w.\-])*")  # MLflow takes these keys.
 OURS = ("system/", "time/", "throughput/", "energy/", "cost/", "memory/", "epochs/", "resume/", "checkpoint/", "test/")
 
 

@@ -23,7 +23,7 @@ URL_PASSWORD = re.compile(r"://[^/\s:@]*:(?!\d{1,5}[/?#])([^\s@]+)@")
 URL_LAST_PASSWORD = re.compile(r"://[^/\s:@]*:([^\s/]+)@")
 ENTITIES = {'"': "quot;", "'": "apos;", "&": "amp;", "<": "lt;", ">": "gt;"}  # HTML's, behind their ampersand
 BACKSLASH = r"\\|%(?:25)*5[cC]"
-LETTERS = {"\t": "t", "\n": "n", "\r": "r"}  # behind a backslash
+LETTERS = {"\t": "t", "\n": "n", "\r": "r"}  # A backslash before the letter stands for the character.
 
 
 def known(environ: Mapping[str, str] = os.environ) -> frozenset[str]:
@@ -56,7 +56,7 @@ def _in_variable(name: str, value: str) -> Iterator[str]:
         for passwords in (URL_PASSWORD, URL_LAST_PASSWORD):
             yield from passwords.findall(value)
             yield from map(unquote, passwords.findall(value))
-    if is_secret_name(name) and not _is_path(value):  # such as SSH_AUTH_SOCK
+    if is_secret_name(name) and not _is_path(value):  # SSH_AUTH_SOCK is a path and no secret.
         yield from _in_address(value) if re.match(r"[\w+.-]+://", value) else value.splitlines()
     for inner in looking_secret(value):
         yield inner

@@ -100,7 +100,7 @@ def _in_an_experiment() -> bool:
     from mlflow.utils.uri import validate_path_is_safe
 
     asked = (request.view_args or {}).get("artifact_path", request.args.get("path", ""))
-    try:  # as it was sent, too: a number in another spelling (%201, 01) might be none where permissions are looked up
+    try:  # As sent, too: permissions may not know a number that is spelt otherwise (%201, 01).
         return all(re.match(r"(0|[1-9][0-9]*)(/|$)", path) for path in (asked, validate_path_is_safe(asked)))
     except MlflowException:
         return False

@@ -11,7 +11,7 @@ import re
 # What a user needs for it. MLflow itself looks after that; a test asks every route as users with more and with less.
 ANYBODY = "anybody"  # without a password
 USER = "user"  # any user; what is shown is what the user may see
-READ, EDIT, MANAGE = "READ", "EDIT", "MANAGE"  # on the experiment
+READ, EDIT, MANAGE = "READ", "EDIT", "MANAGE"  # Permissions on the experiment.
 ADMIN = "administrator"
 
 # `/ajax-api/` of the pages and `/api/` of the clients are the same to all of it, and written `api/` here.

@@ -25,7 +25,7 @@ class PairTest:
     corrected: float | None = None
     often: str = ""  # the one of the two that seems to reach the target more often, where runs missed it
     counts: shares.Table | None = None  # reached and n of that one, of the other
-    ways: tuple[shares.Table, ...] = ()  # that, and the other way to count, where it tells as much
+    ways: tuple[shares.Table, ...] = ()  # `counts`, and the other way to count where its p is the same
     often_p: float | None = None
     often_corrected: float | None = None
 

@@ -12,7 +12,7 @@ from tracking.environment import cache
 from tracking.run import documents, stored
 
 FOLDER = "ceilings"
-NAME = "ceilings.json"  # in a run's folder
+NAME = "ceilings.json"  # A run's folder keeps a copy.
 KEYS = ("env.gpu", "env.cpu")  # tags of the hardware that ceilings are of
 DRAM = "dram_bandwidth_percentage"
 

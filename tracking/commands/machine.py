@@ -35,7 +35,7 @@ def fingerprint(arguments: argparse.Namespace) -> Answer:
     from tracking.environment import Collector, format_table
 
     collector = Collector()
-    import torch  # for the versions as loaded; beside nvidia-smi, which takes as long
+    import torch  # It tells what it has loaded. Meanwhile nvidia-smi runs, which takes as long.
 
     taken = collector.finish(torch)
     return Answer(WELL, taken, lambda: print(format_table(taken)))

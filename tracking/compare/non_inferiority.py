@@ -40,7 +40,7 @@ class Side:
     values: Sequence[float]
     num_finished: int  # trained to the end, target reached or not; with those that were given up
     missed: int = 0  # the finished ones that did not reach the target
-    failed: dict[str, int] = field(default_factory=dict)  # by kind of failure: how many of the others
+    failed: dict[str, int] = field(default_factory=dict)  # The number of each kind of failure.
     running: int = 0
     given_up: Sequence[float] = ()
     num_diverged: int = 0

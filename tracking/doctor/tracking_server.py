@@ -82,7 +82,7 @@ def upload(uri: str) -> Finding:
             return Finding("upload", str(error), ok=False)
         finally:
             if mirror.experiment_id:
-                with suppress(Exception):  # what failed before is told, and is what matters
+                with suppress(Exception):  # A failure before this one is what matters, and is told.
                     client.delete_experiment(mirror.experiment_id)  # This deletes its run, too.
     if (back, history) != (info.uid, [1.0]):
         return Finding("upload", f"what was read back is not what was sent: {back!r}, {history}", ok=False)

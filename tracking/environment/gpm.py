@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-MEBIBYTE = 2**20 / 1e6  # in megabytes
+MEBIBYTE = 2**20 / 1e6  # NVML counts mebibytes; we tell megabytes.
 SHORTEST_SEC = 0.1  # NVML asks for windows of at least this length
 # By NVML's number: the metric's name, and what its value is multiplied by (nvml.h, nvmlGpmMetricId_t).
 METRICS = {

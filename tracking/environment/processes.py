@@ -32,7 +32,7 @@ def parse_stat(text: str) -> Process:
     """/proc/PID/stat. Raises ValueError or IndexError for what is none."""
     before, _, after = text.rpartition(")")  # a name may hold anything, also parentheses
     pid, _, name = before.partition(" (")
-    fields = after.split()  # from the third on
+    fields = after.split()  # The first of these is the third field of the file.
     user, system, waited_user, waited_system = (int(field) / TICKS_PER_SEC for field in fields[11:15])
     own = user + system
     return Process(

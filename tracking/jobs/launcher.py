@@ -185,7 +185,7 @@ class Launcher:
             try:
                 self._refused.check(job.config, folder)
                 command = self._command(job.config, folder)
-            except ConfigError as error:  # what was there when the sweep began is there no more
+            except ConfigError as error:  # What the check found when the sweep began is gone.
                 job.result = supervision.end(folder, Failure("bad_input", str(error)))
                 return
             uuids = [gpu.uuid for gpu in job.config.chosen(self._gpus)]

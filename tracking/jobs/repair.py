@@ -14,7 +14,7 @@ from tracking.node import endings, supervision
 from tracking.run import Failure, Journal, failures, files, journal, run_folder, run_lock
 
 NUM_RETRIES, RETRY_SEC = 4, 0.25  # another `sync` holds a folder for as long as it takes to end it
-KILLED = 9  # what no launcher survives to report; the kernel then kills its worker in the same way
+KILLED = 9  # SIGKILL: no launcher survives it to tell, and the kernel kills its worker likewise.
 
 
 def repair(folder: Path, ended: bool = False) -> bool:

@@ -151,7 +151,7 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
     With -m, the jobs `asked` for that the sweep has not got are added to it; without, only where it is recorded can
     be given. Raises ConfigError for that and for an unknown sweep.
     """
-    kept = set(NOT_MEASURED) - {"profile"}  # what may be given: where it is recorded
+    kept = set(NOT_MEASURED) - {"profile"}  # Where a run is recorded may be given anew.
     changed = [word for word in asked[0].overrides if word.split("=")[0].split(".")[0] not in kept]
     if changed and not multirun:
         raise ConfigError(

@@ -66,7 +66,7 @@ def state(sweep: str, configs: Sequence[RunConfig], names: Sequence[str], axes: 
         "selectedColumns": columns,
         "columnOrder": [NAME, *columns],
         "columnWidths": {key: round(pixels) for key, pixels in {NAME: name_pixels, **widths}.items()},
-        "runsHiddenMode": "FIRST_20_RUNS",  # in charts: the fastest
+        "runsHiddenMode": "FIRST_20_RUNS",  # Charts show the fastest.
         **charts(params, accuracies[:MAX_CURVES]),
         **UNCHANGED,
     }

@@ -18,7 +18,7 @@ DATA = "data"  # the folder in which mlflow.pytorch looks for the program
 PROGRAM = f"{DATA}/model.pt2"  # MLflow's name for a program of torch.export
 EXAMPLE, REQUIREMENTS, PYTHON_ENV, CONDA = "input_example.json", "requirements.txt", "python_env.yaml", "conda.yaml"
 SERVING = "serving_input_example.json"  # the example as a request to `mlflow models serve`
-MLMODEL = "MLmodel"  # with it a folder is a model, so that it goes last
+MLMODEL = "MLmodel"  # It goes last, since a folder with it is a model.
 FILES = (PROGRAM, EXAMPLE, SERVING, REQUIREMENTS, PYTHON_ENV, CONDA, MLMODEL)
 
 

@@ -20,7 +20,7 @@ class MirrorState:
     offset: int = 0  # bytes of the journal that MLflow has acknowledged
     others: dict[str, int] = field(default_factory=dict)  # the same of each other node's journal, by its name
     time_ms: int = 0  # time of the latest record before the offset
-    params: dict[str, str] = field(default_factory=dict)  # what MLflow has of them; there they never change
+    params: dict[str, str] = field(default_factory=dict)  # MLflow has these, and never lets one change.
     refused: list[str] = field(default_factory=list)  # values that MLflow can never hold; they are in the journal
     left_out: list[str] = field(default_factory=list)  # "params KEY" and "tags KEY" that this server does not take
     # The files that were uploaded, each with its size in bytes and its modification time in ns.

@@ -125,7 +125,7 @@ def _boxes_and_masks(metrics: Mapping[str, float]) -> Any:
     return {"BBOX": metrics["box_map"], "SEGM": metrics["mask_map"]}
 
 
-LONGER = {"max_sequence_length": {"method": "discard"}}  # what becomes of longer sentences
+LONGER = {"max_sequence_length": {"method": "discard"}}  # Longer sentences are discarded.
 BENCHMARKS: Mapping[str, Benchmark] = {
     "trainers.models.resnet:WORKLOAD": Benchmark("resnet", _resnet, lambda metrics: metrics.get("accuracy")),
     "trainers.models.ssd:WORKLOAD": Benchmark("ssd", _ssd, lambda metrics: metrics.get("box_map")),

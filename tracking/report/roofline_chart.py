@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-CEILINGS = "ceilings.json"  # in a run's folder: tracking.bottleneck
-PICTURE = "roofline.png"  # beside it
+CEILINGS = "ceilings.json"  # tracking.bottleneck leaves it in the run's folder.
+PICTURE = "roofline.png"
 PRECISIONS = {"bf16": "-", "fp16": "--", "tf32": "-.", "fp32": ":"}
 
 

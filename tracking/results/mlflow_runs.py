@@ -65,7 +65,9 @@ class MlflowRuns:
 
     def text(self, run: Run, name: str) -> str:
         root = urlsplit(self._artifact_uris.get(run.id, ""))
-        if root.scheme == "file" and not self._uri.startswith("http"):  # beside a database: it need not be asked
+        if root.scheme == "file" and not self._uri.startswith(
+            "http"
+        ):  # The files are on this machine: no server need be asked.
             try:
                 return (Path(unquote(root.path)) / name).read_text(encoding="utf-8")
             except FileNotFoundError:

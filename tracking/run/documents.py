@@ -22,7 +22,7 @@ from tracking.run import files
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A temporary file that becomes `path` at the end of the block, at once and durably, or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    files.remove(temporary)  # what a process of the same number left, or a link that lies in wait
+    files.remove(temporary)  # A dead process of this number may have left it, or somebody a link.
     try:
         with files.opened(temporary, "xb") as file:
             yield file

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from requests import Response
 
 MOST_BYTES = 134_217_728  # MLflow's largest, a page of 1,000 runs with hundreds of metrics each, is a fifth of that
-CHUNK_BYTES = 16_384  # as it comes; unpacked it may be a thousand times as much
+CHUNK_BYTES = 16_384  # As it comes; unpacked it may be a thousand times as much.
 
 
 class TooLargeAnswer(OSError):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from requests import Response
 
 TIMEOUT_SEC = 5
-SLACK_SEC = 0.5  # for a thread to start, and for what has a timeout of its own to say so
+SLACK_SEC = 0.5  # A thread starts meanwhile, and a call can tell its own timeout.
 CERTIFICATE = "MLFLOW_TRACKING_SERVER_CERT_PATH"
 
 # What messages of OpenSSL, of urllib3 and requests, and of nginx mean.

@@ -57,7 +57,7 @@ def _in_use(path: Path) -> bool:
 def _make_whole(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with _locked(path) as alone:
-        if alone:  # what those left that ended while they made one
+        if alone:  # Processes that were killed while they made one have left it.
             for left in path.parent.glob(f".{glob.escape(path.name)}.making-*"):
                 left.unlink(missing_ok=True)
         while path.exists():

@@ -22,8 +22,8 @@ from tracking.environment import cache
 from tracking.run import documents
 from tracking.stacks.engines import ENGINES, PREFIX, Engine
 
-ASK_SEC = 60.0  # for what an engine knows itself
-REACH_SEC = 60.0  # for a registry's answer
+ASK_SEC = 60.0  # The engine answers from this machine.
+REACH_SEC = 60.0  # A registry answers.
 ROOM_BYTES = 20 * 10**9  # an image of PyTorch with CUDA, unpacked (7 to 18 GB), and its layers meanwhile
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # Linux's name of an architecture, and that of images
 ABSENT = ("no such image", "image not known", "no such object")  # what docker and podman say of an image

@@ -18,7 +18,7 @@ from tracking.stacks import container, images, interpreter, releases, uv_environ
 if TYPE_CHECKING:
     from rich.table import Table
 
-FITTING = "stack=torch2_9"  # what an old driver runs of what is shipped
+FITTING = "stack=torch2_9"  # Of the stacks that are shipped, old drivers run this one.
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class Seen:
     learning_rate: float | None = None
     seed: int | None = None
     strategy: str | None = None  # Lightning's: DDPStrategy
-    sharing: int = 1  # so many processes train on the same batch
+    sharing: int = 1  # The number of processes that train on the same batch.
 
 
 def checked(options: TrialOptions) -> TrialOptions:

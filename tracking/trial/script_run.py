@@ -31,7 +31,7 @@ COMPANION = installation.module("tracking.companion")
 READY_SEC = 20.0  # The script waits so long, off the clock, for its companion.
 LOG = ".companion.log"
 TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-ENDED: list[float] = []  # when the last run of this process did, by the monotonic clock
+ENDED: list[float] = []  # The monotonic time at which this process's last run ended.
 COMPANIONS: list[subprocess.Popen[bytes]] = []  # Python warns of one that is forgotten while it runs.
 
 

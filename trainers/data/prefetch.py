@@ -77,7 +77,7 @@ def prefetch(iterator: Iterator[T], device: torch.device, depth: int = 2) -> Ite
     assert depth > 0
     stream = torch.cuda.Stream(device, priority=-1) if device.type == "cuda" else None
     if stream:
-        stream.wait_stream(torch.cuda.current_stream(device))  # for what the iterator uses and was made before
+        stream.wait_stream(torch.cuda.current_stream(device))  # The iterator may use what that one has still to make.
     producer = _Producer(iterator, stream, depth)
     try:
         while True:

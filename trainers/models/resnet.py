@@ -60,7 +60,7 @@ def evaluate(net: nn.Module, images: torch.Tensor, labels: torch.Tensor, weights
     right = logits.topk(min(TOP, logits.shape[1])).indices == labels[:, None]
     losses = F.cross_entropy(logits, labels, reduction="none")
     values = torch.stack([torch.ones_like(losses), right[:, 0].float(), right.any(dim=1).float(), losses])
-    return (values * weights).sum(dim=1)  # not a matrix product, which autocast would round
+    return (values * weights).sum(dim=1)  # Autocast would round a matrix product.
 
 
 class ResNet(TrialModule):

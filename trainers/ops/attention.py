@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-HEAD_WIDTHS = (16, 32, 64, 128)  # that the kernels can hold
+HEAD_WIDTHS = (16, 32, 64, 128)  # The kernels hold no others.
 
 
 def has_kernels(device: torch.device, head_width: int) -> bool:

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 LOG2_E = 1.4426950408889634
-QUERIES, KEYS = 64, 32  # of a block; on an H100 the quickest of 16 to 128 of either
+QUERIES, KEYS = 64, 32  # A block's. Of 16 to 128 of either these are the quickest on an H100.
 
 
 @triton.jit

@@ -39,7 +39,7 @@ class StepGraphs:
         self._network, self._loss = network, loss
         self._pool = torch.cuda.graph_pool_handle()
         # Graphs are recorded on a stream of their own, where the nodes that keep the gradients then stay.
-        if hasattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch"):  # not before PyTorch 2.10
+        if hasattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch"):  # PyTorch 2.10 has it.
             torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
         self._graphed: dict[tuple[torch.Size, ...], Any] = {}
 
@@ -47,7 +47,7 @@ class StepGraphs:
         """The loss. All tensors are on one GPU, and need no gradient."""
         shapes = tuple(tensor.shape for tensor in tensors)
         if shapes not in self._graphed:
-            own = tuple(tensor.clone() for tensor in tensors)  # where each step's are copied to
+            own = tuple(tensor.clone() for tensor in tensors)  # Each step's are copied into these.
             whole = _Whole(self._network, self._loss)
             self._graphed[shapes] = torch.cuda.make_graphed_callables(whole, own, pool=self._pool)
         loss: torch.Tensor = self._graphed[shapes](*tensors)

@@ -43,7 +43,9 @@ def _greedy(bits, suppressed, num_boxes, num_words, WORDS: tl.constexpr, WORD: t
     gone = tl.zeros([WORDS], tl.int32)
     row = bits + problem * num_boxes * num_words + word
     for box in tl.range(0, num_boxes, num_stages=8):
-        own = tl.load(row + box * num_words, inside, 0)  # where it lies does not depend on what is gone: fetched ahead
+        own = tl.load(
+            row + box * num_words, inside, 0
+        )  # It lies where it lies, whatever is gone, and is fetched ahead.
         mine = tl.sum(tl.where(word == box // WORD, gone, 0), axis=0)
         kept = ((mine >> (box % WORD)) & 1) == 0
         gone = tl.where(kept, gone | own, gone)

@@ -73,7 +73,7 @@ def as_a_graph(
     corner = rois * scale[:, None]
     extent = (corner[:, 2:] - corner[:, :2]).clamp(min=1)
     steps = (torch.arange(size * SAMPLES) + 0.5) / (size * SAMPLES)
-    near, far, share = [], [], []  # for x and for y, [R, size * SAMPLES] each
+    near, far, share = [], [], []  # One of x and one of y, each [R, size * SAMPLES].
     inside = torch.ones((), dtype=torch.bool)
     for axis in (0, 1):
         place = corner[:, axis, None] + extent[:, axis, None] * steps

@@ -22,8 +22,8 @@ from tracking.environment import processes
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # The numbers are from linux/prctl.h.
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-KIND_SEC = 2.0  # from asking to end to killing; shorter than the launcher's patience with the worker
-JOURNAL = ".program.jsonl"  # in the run's folder: what $TIMETRIAL_JOURNAL names; the dot keeps it from MLflow
+KIND_SEC = 2.0  # A program has so long to end, less than the launcher gives the worker.
+JOURNAL = ".program.jsonl"  # $TIMETRIAL_JOURNAL names it. The dot keeps it from MLflow.
 OF_THE_WORKER = ("TIMETRIAL_LAUNCHER", "PYTHONPATH")
 
 

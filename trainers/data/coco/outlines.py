@@ -48,7 +48,7 @@ def outline_edges(
             continue
         runs = _run_lengths(outline, sizes[position], position)
         if crowd[position]:
-            continue  # to draw thousands of them would take long
+            continue  # Crowds have thousands of runs, which would take long to draw.
         pieces.append(_run_edges(runs, sizes[position]))
         piece_owners.append(np.full(len(pieces[-1]), position))
     edges, owners = np.concatenate(pieces), np.concatenate(piece_owners)

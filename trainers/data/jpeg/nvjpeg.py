@@ -128,7 +128,7 @@ class Decoder:
             try:
                 self._call("nvjpegDecodeBatchedInitialize", *state, c_int(count), c_int(1), c_int(OUTPUT_RGB))
                 self._call("nvjpegDecodeBatched", *state, data, num_bytes, images, stream)
-            finally:  # what has been started writes until then
+            finally:  # What has been started goes on writing until the event.
                 done = torch.cuda.Event(blocking=True)  # keeps no core busy: the CPU decodes, too
                 done.record(lane.stream)
                 done.synchronize()

@@ -179,7 +179,8 @@ def classified_loss(
     classifier: nn.Linear, x: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor, label_smoothing: float
 ) -> torch.Tensor:
     """The weighted sum of the smoothed cross entropies of labels [n, T], a scalar."""
-    logits = classifier(x.transpose(0, 1).flatten(0, 1)).float()  # in memory a token of all is behind another
+    # In memory the first tokens of all sentences come first, then all second ones: this flattens without a copy.
+    logits = classifier(x.transpose(0, 1).flatten(0, 1)).float()
     losses = F.cross_entropy(logits, labels.t().flatten(), reduction="none", label_smoothing=label_smoothing)
     return (losses * weights.t().flatten()).sum()
 

@@ -117,7 +117,7 @@ def _paste(probabilities: torch.Tensor, boxes: torch.Tensor, windows: torch.Tens
     linked = F.pad(inside[1:] & inside[:-1] & goes_on[1:], (1, 1))
     starts = (inside & ~linked[: len(inside)]).nonzero().squeeze(1)
     ends = (inside & ~linked[1 : len(inside) + 1]).nonzero().squeeze(1)
-    column_position = column_x * sizes[owner, 0] + column_y  # in the image's order
+    column_position = column_x * sizes[owner, 0] + column_y  # Columns in the order of the image.
     borders = torch.stack([column_position[column[at]] + y[at] for at in (starts, ends)], dim=1)
     borders[:, 1] += 1
     return compress(*_run_lengths(borders, owner[column[starts]], sizes.prod(dim=1)))

@@ -124,7 +124,7 @@ class MaskRcnn(TrialModule):
         self.schedule.apply(self.trainer, batch_idx)
 
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
-        self._begin_step()  # what the parts give lives until the next one
+        self._begin_step()  # The parts' outputs live until the next step begins.
         return sum(self.losses(batch).values()) * batch["weights"].sum()  # type: ignore[no-any-return]
 
     def losses(self, batch: Batch) -> dict[str, torch.Tensor]:

@@ -49,7 +49,7 @@ class Ssd300(nn.Module):
         )
         self.jitter = ColourJitter()
         constants = {"default_boxes": default_boxes(), "mean": torch.tensor(MEAN), "std": torch.tensor(STD)}
-        for name, tensor in constants.items():  # on the device from the start
+        for name, tensor in constants.items():  # As buffers they are on the device from the start.
             self.register_buffer(name, tensor, persistent=False)
 
     def forward(self, images: torch.Tensor, draws: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
