@@ -30,14 +30,14 @@ def limit(target: Target) -> float:
     return float(str(target).removeprefix(AT_MOST))
 
 
-def lead(value: float, target: Target) -> float:
+def margin(value: float, target: Target) -> float:
     """By how much a value is better than the target; NaN where the value is."""
     return limit(target) - value if is_at_most(target) else value - limit(target)
 
 
 def is_met(value: float, target: Target) -> bool:
     """Whether a value meets a target; NaN meets none."""
-    return not math.isnan(value) and lead(value, target) >= 0
+    return not math.isnan(value) and margin(value, target) >= 0
 
 
 def text(target: Target) -> str:

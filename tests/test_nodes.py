@@ -86,7 +86,7 @@ def test_every_row_of_every_node_is_in_one_run_of_mlflow(two: Launched) -> None:
     assert run.data.tags["env.nodes"] == "a,b"
     assert "env.differs" not in run.data.tags
     # A run can be over before a sample is taken: as many as there are.
-    own = {"b": nodes.own(run_folder.JOURNAL, "b"), "": run_folder.JOURNAL}
+    own = {"b": nodes.file_of(run_folder.JOURNAL, "b"), "": run_folder.JOURNAL}
     for node, name in own.items():
         key = f"system/{node}/cpu_utilization_percentage".replace("//", "/")
         path = two.folder / name

@@ -41,7 +41,7 @@ def main(folder: Path, pid: int, root: int) -> int:
     print("ready", flush=True)
     if sensors is not None:
         sensors.start()
-    while run_folder.read_result(folder) is None and lives(script):
+    while run_folder.read_result(folder) is None and is_running(script):
         time.sleep(POLL_SEC)
     if sensors is not None:
         sensors.close()
@@ -80,7 +80,7 @@ def process_of(pid: int) -> psutil.Process | None:
     return None
 
 
-def lives(process: psutil.Process | None) -> bool:
+def is_running(process: psutil.Process | None) -> bool:
     """Whether it still runs, and is not another one of the same number."""
     with suppress(psutil.Error):
         return process is not None and process.is_running() and process.status() != psutil.STATUS_ZOMBIE

@@ -100,7 +100,7 @@ def restore(server: Server, backup: Path) -> list[Path]:
     """
     folder = server.settings.artifact_folder
     with_artifacts = (backup / ARTIFACTS).exists() and folder is not None
-    moved = [aside(server.database.data), *([aside(folder)] if with_artifacts and folder else [])]
+    moved = [moved_aside(server.database.data), *([moved_aside(folder)] if with_artifacts and folder else [])]
     server.database.initialise()
     server.database.start()
     for database in DATABASES:
@@ -112,7 +112,7 @@ def restore(server: Server, backup: Path) -> list[Path]:
     return [path for path in moved if path is not None]
 
 
-def aside(path: Path) -> Path | None:
+def moved_aside(path: Path) -> Path | None:
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return None
     return path.rename(path.with_name(f"{path.name}.before-{time.strftime('%Y%m%d-%H%M%S')}"))

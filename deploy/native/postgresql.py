@@ -78,7 +78,7 @@ class PostgreSQL:
         if self.data.exists():
             return
         private_folder(self.folder)
-        self._give(self.folder)
+        self._give_to_user(self.folder)
         private_folder(self.socket)
         unfinished = self.folder / "data.new"  # moved to its place when it is ready
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -130,7 +130,7 @@ class PostgreSQL:
         except KeyError:
             raise ServerError("PostgreSQL does not run as root, and there is no user postgres: --run-as USER") from None
 
-    def _give(self, path: Path) -> None:
+    def _give_to_user(self, path: Path) -> None:
         if os.geteuid() == 0:
             os.chown(path, self._user().pw_uid, self._user().pw_gid)
 

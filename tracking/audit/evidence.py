@@ -140,7 +140,7 @@ class Evidence:
         same = [
             candidate
             for candidate in settings
-            if self.devices(workload, candidate) and rest(candidate) == rest(setting)
+            if self.devices(workload, candidate) and without_devices(candidate) == without_devices(setting)
         ]
         counts = {self.devices(workload, candidate) for candidate in same}
         if len(counts) < 2 or self.devices(workload, setting) is None:
@@ -180,7 +180,7 @@ def computable(key: str) -> bool:
     return key in COMPUTED or key.startswith((BEST, *limits.PREFIXES))
 
 
-def rest(setting: Labels) -> Labels:
+def without_devices(setting: Labels) -> Labels:
     return {axis: value for axis, value in setting.items() if axis not in DEVICES}
 
 

@@ -39,7 +39,7 @@ def power(n: int, first: Sequence[float], second: Sequence[float], step: float, 
 def has_bounds(key: str, better: Observations, worse: Observations) -> bool:
     """Whether there is an interval of the factor between two settings: of means above 0 that are no whole numbers."""
     largest = max(better.largest, worse.largest)
-    means = [float(numpy.mean(sample.early(largest))) for sample in (better, worse)]
+    means = [float(numpy.mean(sample.with_missed_early(largest))) for sample in (better, worse)]
     return step(key) == 0 and min(means) > 0
 
 
@@ -76,7 +76,7 @@ def _times(sample: Observations, factor: float) -> Observations:
 def _one_sided(low: Observations, high: Observations) -> float:
     """The p-value for the true mean of the one being below that of the other; what stopped short counts against it."""
     largest = max(low.largest, high.largest)
-    tail = one_tail(low.late(largest), high.early(largest), 0.0)
+    tail = one_tail(low.with_missed_late(largest), high.with_missed_early(largest), 0.0)
     if not low.num_short + high.num_short:
         return tail
     return min(1.0, max(2 * tail, 0.5 ** (len(low) + len(high))))

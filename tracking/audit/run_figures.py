@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tracking.audit import limits
 from tracking.audit.journal_run import EVALUATED, JournalRun
-from tracking.audit.samples import falls
+from tracking.audit.samples import less_is_better
 
 BEST = "eval/best_"
 
@@ -52,7 +52,7 @@ class JournalFigures(JournalRun):
             row["values"]["metrics"] for row in self.rows if row["kind"] == "event" and row["key"] == EVALUATED
         ]
         values = sorted(row[metric] for row in evaluated if math.isfinite(row.get(metric, math.nan)))
-        lower = self.targets[metric].startswith("<=") if metric in self.targets else falls(metric)
+        lower = self.targets[metric].startswith("<=") if metric in self.targets else less_is_better(metric)
         return (values[0] if lower else values[-1]) if values else None
 
     def epochs_trained(self) -> float | None:

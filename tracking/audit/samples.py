@@ -57,10 +57,10 @@ class Observations:
     def largest(self) -> float:
         return float(max([*self.numbers, *self.bounds], default=0.0))
 
-    def early(self, largest: float) -> list[float]:
+    def with_missed_early(self, largest: float) -> list[float]:
         return [*self.numbers, *self.bounds] + self.never * [largest]
 
-    def late(self, largest: float) -> list[float]:
+    def with_missed_late(self, largest: float) -> list[float]:
         return [*self.numbers] + self.num_short * [2 * largest]
 
 
@@ -73,11 +73,11 @@ def pair_of(key: str, first_name: str, first: Observations, second_name: str, se
         p = t_test(first.numbers, second.numbers, step(key))
         return PairTest(first_name if ahead else second_name, means[1] / means[0] if means[0] > 0 else math.inf, p)
     gaps = [
-        float(numpy.mean(worse.early(largest)) - numpy.mean(better.late(largest)))
+        float(numpy.mean(worse.with_missed_early(largest)) - numpy.mean(better.with_missed_late(largest)))
         for better, worse in ((first, second), (second, first))
     ]
     better, worse = (first, second) if gaps[0] >= gaps[1] else (second, first)
-    low, high = better.late(largest), worse.early(largest)
+    low, high = better.with_missed_late(largest), worse.with_missed_early(largest)
     ends = float(numpy.mean(low)), float(numpy.mean(high))
     factor = max(1.0, ends[1] / ends[0]) if ends[0] > 0 else math.inf
     p = t_test(low, high, step(key))
@@ -115,10 +115,10 @@ def is_rate(key: str) -> bool:
 
 
 def more_is_better(key: str) -> bool:
-    return is_rate(key) or (key.startswith(("eval/", "test/")) and not falls(key))
+    return is_rate(key) or (key.startswith(("eval/", "test/")) and not less_is_better(key))
 
 
-def falls(metric: str) -> bool:
+def less_is_better(metric: str) -> bool:
     """Whether less is better of what a model is evaluated by: a loss or an error, by its name."""
     names = ("loss", "perplexity", "ppl", "error", "err", "mse", "mae", "rmse", "nll", "wer", "cer")
     return metric.lower().endswith(names)
@@ -144,7 +144,7 @@ def moments_of(sample: Observations, scale: float = 1.0) -> Moments | None:
 
     The olympic mean drops the best and a run that stopped short, or the worst; there is none where more stopped short.
     """
-    numbers = [scale * number for number in sample.early(sample.largest)]
+    numbers = [scale * number for number in sample.with_missed_early(sample.largest)]
     if not sample.numbers and not sample.bounds:
         return None
     n, middle, error, olympic = moments(numbers)

@@ -39,7 +39,7 @@ def compare(evidence: Evidence, tally: AuditResult) -> None:
     counting = sorted(record["workload"] for record in answer if record["kind"] in OF_LEADERS - {"no run counts"})
     tally.note(priced == counting, f"the answer says what {priced} rest on, and runs of {counting} count")
     for leader in (record for record in answer if "setting" in record["values"] and record["kind"] in OF_LEADERS):
-        than = _than(evidence, leader["workload"], leader["values"]["setting"])
+        than = _reach_less_often(evidence, leader["workload"], leader["values"]["setting"])
         there = sum((other["kind"], other["workload"]) == (BEST_OFTEN, leader["workload"]) for other in answer)
         tally.note(there == bool(than), f"{leader['workload']}: the best reaches the target more often than {than}")
     for record in evidence.report["sentences"]:
@@ -64,7 +64,7 @@ def of_pair(evidence: Evidence, workload: str, better: str, worse: str) -> tuple
     return verdict, often, repeats
 
 
-def _than(evidence: Evidence, title: str, name: str) -> set[str]:
+def _reach_less_often(evidence: Evidence, title: str, name: str) -> set[str]:
     """The settings than which one reaches the target more often."""
     pairs = evidence.pairs(title) if computable(evidence.report["metric"]) else {}
     return {other for both, pair in pairs.items() if pair.more_often == name for other in both - {name}}
@@ -88,7 +88,7 @@ def _holds(evidence: Evidence, record: Record) -> bool:
     if kind in OF_COSTS:
         return _cost(evidence, title, kind, values)
     if kind == BEST_OFTEN:
-        than = _than(evidence, title, values["setting"])
+        than = _reach_less_often(evidence, title, values["setting"])
         return set(values["than"]) == than and values["named"] == ", ".join(values["than"])
     if kind in stacks.KINDS:
         return stacks.holds(evidence, record)
@@ -101,7 +101,7 @@ def _holds(evidence: Evidence, record: Record) -> bool:
 
 def _leader(evidence: Evidence, title: str, kind: str, values: Record) -> bool:
     key = evidence.report["metric"]
-    settings = _known(evidence, title, key)
+    settings = _with_values(evidence, title, key)
     if not settings or kind == "no run counts":
         return not settings and kind == "no run counts" and (values["workload"], values["metric"]) == (title, key)
     name = values["setting"]
@@ -134,7 +134,7 @@ def _kind(num_pairs: int, num_tied: int, by_factor: bool) -> str:
     return f"{'better than' if by_factor else 'ahead of'} {'the other' if num_pairs == 1 else 'all'}"
 
 
-def _known(evidence: Evidence, title: str, key: str) -> list[Labels]:
+def _with_values(evidence: Evidence, title: str, key: str) -> list[Labels]:
     """The settings of which something is known by this metric, if a run of them has it."""
     samples = {name_of(setting): evidence.sample(title, setting, key) for setting in evidence.settings(title)}
     if not any(sample.numbers for sample in samples.values()):
@@ -168,7 +168,7 @@ def _cost(evidence: Evidence, title: str, kind: str, values: Record) -> bool:
     nowhere = sum(not run.stopped_short and not evidence.counts(run) for run in members)
     good = (values["num_averaged"], values["num_runs"]) == (counting, total)
     good = good and (values["num_given_up"], values["num_excluded"]) == (short, nowhere)
-    settings = _known(evidence, title, COST)
+    settings = _with_values(evidence, title, COST)
     if not settings or kind == "without cost":
         return good and not settings and kind == "without cost"
     spent = close(values["spent_usd"], evidence.spent_usd(title), 1e-9, 1)

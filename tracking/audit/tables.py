@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tracking.audit import limit_tables, missing, stacks
-from tracking.audit.evidence import OF_TARGETS, AuditResult, Evidence, Labels, computable, name_of, rest
+from tracking.audit.evidence import OF_TARGETS, AuditResult, Evidence, Labels, computable, name_of, without_devices
 from tracking.audit.run_figures import BEST, JournalFigures
 from tracking.audit.samples import (
     Observations,
@@ -194,7 +194,7 @@ def speed_ups(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row])
     which = ("time/to_accuracy_sec" if to_accuracy else "throughput/samples_per_sec", False)
     for row in rows:
         workload, name = row["workload"], row["setting"]
-        there = [setting for setting in evidence.settings(workload) if name_of(rest(setting)) == name]
+        there = [setting for setting in evidence.settings(workload) if name_of(without_devices(setting)) == name]
         for heading, text in row.items():
             if not heading.endswith(" devices"):
                 continue

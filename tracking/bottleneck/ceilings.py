@@ -66,7 +66,7 @@ def read(path: Path) -> Ceilings:
 
 def keep_in(folder: Path, tags: Mapping[str, str]) -> None:
     """Put what the cache has of a run's hardware into the run's folder, so that it says by what it was judged."""
-    measured = of(tags)
+    measured = of_hardware(tags)
     if measured is not None and not (folder / NAME).exists():
         documents.write_json(folder / NAME, measured)
 
@@ -76,7 +76,7 @@ def kept_in(folder: Path) -> Ceilings | None:
     return read(folder / NAME) if (folder / NAME).exists() else None
 
 
-def of(tags: Mapping[str, str]) -> Ceilings | None:
+def of_hardware(tags: Mapping[str, str]) -> Ceilings | None:
     """Those of a run's hardware: of the same id, else of the same GPU and CPU, of which it may have used fewer.
 
     None where none were measured. A file that cannot be read is as none.

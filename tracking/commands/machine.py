@@ -64,7 +64,7 @@ def ceilings(arguments: argparse.Namespace) -> Answer:
         raise Refused(f"--disk {arguments.disk}: no such folder; give one on the disk that is to be measured")
     tags = fingerprints.tags(collector.finish())
     if arguments.show:
-        known = kept.of(tags)
+        known = kept.of_hardware(tags)
         if known is None:
             raise Refused("no ceilings were measured on this hardware; leave out --show to measure them")
         return Answer(WELL, dataclasses.asdict(known) | {"path": None}, lambda: show(known, None))

@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> Answer:
         for each in store.find(arguments.runs):
             try:
                 if not each.uncounted:
-                    logs.append((each.name, store.text(each, mlperf.LOG), known(each)))
+                    logs.append((each.name, store.text(each, mlperf.LOG), unsaid_in_log(each)))
             except FileNotFoundError:
                 without.append(each.name)
     except TrackingUnavailable as error:
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> Answer:
     return Answer(code, document, lambda: show(scores, without))
 
 
-def known(run: Run) -> dict[str, str]:
+def unsaid_in_log(run: Run) -> dict[str, str]:
     """Of an imported log what it may not say: its benchmark, and on how many devices it ran."""
     if "import.sha256" not in run.tags:
         return {}

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--out",
-        type=_out,
+        type=_output_folder,
         metavar="FOLDER",
         help="where files go; default: reports/<RUNS>, and none with --reference-only",
     )
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="recompute every figure from the run folders' journals")
 
 
-def _out(text: str) -> Path:
+def _output_folder(text: str) -> Path:
     """The folder to be written to; where it is a link, the one that it leads to, since writing follows none."""
     return Path(text).resolve() if Path(text).is_symlink() else Path(text)
 

@@ -78,7 +78,7 @@ def differences(
     if dirty:
         sentences.append(f"{len(dirty)} of {len(runs)} runs are of code with uncommitted changes (git.dirty)")
     if crowded := [run for run in runs if "neighbours" in run.tags]:
-        others = _few([f"{run.name}: {run.tags['neighbours']}" for run in crowded], "; ")
+        others = _abridged([f"{run.name}: {run.tags['neighbours']}" for run in crowded], "; ")
         sentences.append(f"{len(crowded)} of {len(runs)} runs had neighbours on their cores or GPUs ({others})")
     sampled = sample(settings, MOST_FILES)
     files = {}
@@ -97,13 +97,13 @@ def _unknown(runs: Sequence[Run], sampled: Sequence[Run], files: Mapping[str, Ma
     sentences = []
     if blank := [run for run in runs if not has_environment(run)]:
         sentences.append(
-            f"{_of(blank, runs)} no env.* tags: nothing says on what GPU, driver and CUDA they ran; leave them out, or "
-            "repeat them"
+            f"{_runs_have(blank, runs)} no env.* tags: nothing says on what GPU, driver and CUDA they ran; leave them "
+            "out, or repeat them"
         )
     if without := [run for run in sampled if "fingerprint" not in files[run.id]]:
         sentences.append(
-            f"{_of(without, sampled)} no fingerprint.json: clock limits, ECC and variables of the environment cannot "
-            f"be compared; {FIND_IT}"
+            f"{_runs_have(without, sampled)} no fingerprint.json: clock limits, ECC and variables of the environment "
+            f"cannot be compared; {FIND_IT}"
         )
     return sentences
 
@@ -113,9 +113,9 @@ def has_environment(run: Run) -> bool:
     return any(key.startswith("env.") for key in run.tags)
 
 
-def _of(some: Sequence[Run], runs: Sequence[Run]) -> str:
+def _runs_have(some: Sequence[Run], runs: Sequence[Run]) -> str:
     have = "has" if len(runs) == 1 else "have"
-    return f"{len(some)} of {len(runs)} runs ({_few([run.name for run in some])}) {have}"
+    return f"{len(some)} of {len(runs)} runs ({_abridged([run.name for run in some])}) {have}"
 
 
 def sample(settings: Mapping[str, Sequence[Run]], most: int) -> list[Run]:
@@ -172,12 +172,12 @@ def _difference(key: str, spread: Mapping[str, Sequence[str]], where: Mapping[st
     told = []
     for value, ids in list(spread.items())[:4]:
         settings = list(dict.fromkeys(where[run_id] for run_id in ids))
-        told.append(f"{value} in {len(ids)} ({_few(settings, '; ')})")
+        told.append(f"{value} in {len(ids)} ({_abridged(settings, '; ')})")
     more = f" and {len(spread) - 4} more values" if len(spread) > 4 else ""
     return f"the runs differ in {key} too: {', '.join(told)}{more}"
 
 
-def _few(names: Sequence[str], between: str = ", ") -> str:
+def _abridged(names: Sequence[str], between: str = ", ") -> str:
     return between.join(names[:3]) + (f"{between}and {len(names) - 3} more" if len(names) > 3 else "")
 
 

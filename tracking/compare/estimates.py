@@ -163,7 +163,7 @@ def compare(task: Task, key: str) -> list[Comparison]:
 
     In order of the settings.
     """
-    pairs = [compared(first, second, key) for first, second in combinations(_known(task, key), 2)]
+    pairs = [compared(first, second, key) for first, second in combinations(_with_values(task, key), 2)]
     by_means = _adjusted([pair.p for pair in pairs])
     by_shares = _adjusted([pair.often.p if pair.often else None for pair in pairs])
     return [
@@ -177,7 +177,7 @@ def _adjusted(p_values: Sequence[float | None]) -> list[float | None]:
     return [None if p is None else next(adjusted) for p in p_values]
 
 
-def _known(task: Task, key: str) -> list[Setting]:
+def _with_values(task: Task, key: str) -> list[Setting]:
     there = [setting for setting in task.settings if setting.times(key).n]
     return there if any(setting.times(key).reached for setting in there) else []
 
@@ -234,7 +234,7 @@ def best(task: Task, key: str) -> Setting | None:
 
     Where runs did not get to their target, it is the one that leads most others (`standing`).
     """
-    there = _known(task, key)
+    there = _with_values(task, key)
     order = standing([compared(first, second, key) for first, second in combinations(there, 2)])
     return max(there, key=lambda setting: order.get(setting.name, (0, 0)), default=None)
 

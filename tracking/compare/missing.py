@@ -75,14 +75,14 @@ def _message(run: Run, store: Runs) -> str:
 
 def _too_old(task: Task, labels: Mapping[str, str]) -> str:
     """That the driver cannot run the CUDA of a combination; "" where it can, or where that is not known."""
-    driver, cuda = (_only(task, labels, key) for key in (DRIVER, CUDA))
+    driver, cuda = (_common_tag(task, labels, key) for key in (DRIVER, CUDA))
     least = MIN_DRIVER.get(_branch(cuda)) if cuda else None
     if driver is None or least is None or not 0 < _branch(driver) < least:
         return ""
     return f"CUDA {cuda} {NEEDS_DRIVER} {least} or later, and this is {driver}"
 
 
-def _only(task: Task, labels: Mapping[str, str], key: str) -> str | None:
+def _common_tag(task: Task, labels: Mapping[str, str], key: str) -> str | None:
     """The one value of a tag that all runs have which are as these labels in the part that decides it."""
     deciding = [part for part in parts(list(labels)) if key in [SHORT.get(axis, axis) for axis in part]]
     software = STACK_AXES - {DRIVER}

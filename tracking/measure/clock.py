@@ -112,10 +112,10 @@ def _resumed(
 ) -> dict[str, float]:
     """What takes the place of `time/to_accuracy*`, and what the interruptions cost."""
     begin = next(place for place, event in enumerate(events) if event.key == "run_start")
-    trained = attempts.worked(events)
+    trained = attempts.trained_sec(events)
     summary = {
         "resume/count": float(len(attempts.split(events)) - 1),
-        "resume/lost_sec": trained - attempts.worked(history),
+        "resume/lost_sec": trained - attempts.trained_sec(history),
     }
     elapsed = attempts.elapsed(events)
     if elapsed is not None:

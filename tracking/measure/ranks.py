@@ -24,7 +24,7 @@ class Ranks:
             return cls()
         return cls(dist.get_world_size(), cast(dist.ProcessGroup, dist.new_group(backend="gloo")))
 
-    def told(self, words: str) -> str:
+    def broadcast(self, words: str) -> str:
         """What rank 0 says."""
         if self.size == 1:
             return words

@@ -40,7 +40,7 @@ def cost(config: RunConfig, events: Sequence[Record], times: dict[str, float]) -
     if price is None or clock.first(events, "run_stop") is None:
         return {}
     usd_per_sec = price * config.nodes / 3600
-    costs = {"cost/usd": usd_per_sec * attempts.worked(events)}
+    costs = {"cost/usd": usd_per_sec * attempts.trained_sec(events)}
     if "time/to_accuracy_sec" in times:
         costs["cost/to_accuracy_usd"] = usd_per_sec * times["time/to_accuracy_sec"]
     return costs

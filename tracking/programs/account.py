@@ -95,7 +95,7 @@ class Account:
         elif key == "eval_accuracy":
             return self._accuracy(entry)
         elif key in ("init_stop", "run_start", "run_stop", "block_start", "block_stop") or key in EDGES:
-            return self._edge(entry)
+            return self._interval_edge(entry)
         return []
 
     def matched(self, matches: Iterable[Found], time_ms: int, clock_sec: float) -> list[Record]:
@@ -154,7 +154,7 @@ class Account:
             step = record.values.get("step", record.values.get("epoch_num", 0))
             metrics = record.values["metrics"]
             return records + self._evaluated(metrics, epoch, record.time_ms, record.clock_sec, step)
-        if record.key in EDGES and not self._turns(record.key):
+        if record.key in EDGES and not self._opens_or_closes(record.key):
             return records
         return records + self._thin.kept([record])
 
@@ -162,7 +162,7 @@ class Account:
         """What its exit adds: the end of a training that has begun and did not say that it is over."""
         return self._stop(time_ms, clock_sec, "success") if self.started else []
 
-    def _edge(self, entry: Entry) -> list[Record]:
+    def _interval_edge(self, entry: Entry) -> list[Record]:
         time_ms, clock_sec = int(entry.time_ms), self._clock.clock_sec(entry.time_ms)
         if entry.key == "run_start":
             return self._start(time_ms, clock_sec, own=True)
@@ -177,7 +177,7 @@ class Account:
         if entry.key.startswith("block_"):
             return records + self._thin.kept(self._epochs.block(entry, time_ms, clock_sec))
         number = self._epochs.number(entry.metadata.get("epoch_num"))
-        if not self._turns(entry.key):
+        if not self._opens_or_closes(entry.key):
             return records
         if number is not None:
             self._epoch = number
@@ -185,7 +185,7 @@ class Account:
         record = Record("event", time_ms, clock_sec, key=entry.key, values=values)
         return records + self._thin.kept([*self._epochs.edge(record), record])
 
-    def _turns(self, key: str) -> bool:
+    def _opens_or_closes(self, key: str) -> bool:
         """Whether an edge opens or closes its interval; the others are those of further ranks."""
         name, _, edge = key.partition("_")
         if (edge == "start") == (name in self._open):

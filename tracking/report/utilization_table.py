@@ -16,12 +16,12 @@ NOTE = "Utilisation: means over the training (docs/measurement.md). ±: standard
 
 def utilization_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[ReportedFigure]] | None:
     """None where no run says how busy it kept its hardware."""
-    shown = {key: words for key, words in UTILIZATION.items() if _any(task, key)}
+    shown = {key: words for key, words in UTILIZATION.items() if _is_measured(task, key)}
     if not shown:
         return None
     figures: list[ReportedFigure] = []
     bases = {setting.name: full_precision(setting, task.settings) for setting in task.settings}
-    speeds = {key: words for key, words in SPEED.items() if _any(task, key)}
+    speeds = {key: words for key, words in SPEED.items() if _is_measured(task, key)}
     ratios = any(bases.values())
     rows: list[list[str]] = []
     for setting in task.settings:
@@ -67,5 +67,5 @@ def _measured(setting: Setting, key: str) -> estimates.Estimate | None:
     return estimate(setting.measured(key))
 
 
-def _any(task: Task, key: str) -> bool:
+def _is_measured(task: Task, key: str) -> bool:
     return any(_measured(setting, key) for setting in task.settings)

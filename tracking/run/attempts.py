@@ -87,7 +87,7 @@ def elapsed(events: Sequence[Record]) -> list[float] | None:
     return seconds
 
 
-def worked(events: Sequence[Record]) -> float:
+def trained_sec(events: Sequence[Record]) -> float:
     """Seconds from `run_start` to the last event, summed over the attempts: all that was trained, kept or lost."""
     total_sec = 0.0
     for attempt in split(events):

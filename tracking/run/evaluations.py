@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from conf.target import Target, is_at_most, lead
+from conf.target import Target, is_at_most, margin
 
 BEST = "eval/best_"  # followed by the metric's name: the key of its best value
 
@@ -48,7 +48,7 @@ def score(metrics: Mapping[str, float], targets: Mapping[str, Target], metric: s
     the worst of all.
     """
     if targets:
-        scores = [lead(metrics.get(name, math.nan), target) for name, target in targets.items()]
+        scores = [margin(metrics.get(name, math.nan), target) for name, target in targets.items()]
     else:
         scores = [metrics.get(metric, math.nan) * (1 if higher_is_better(metric) else -1)]
     return -math.inf if any(map(math.isnan, scores)) else min(scores)

@@ -33,7 +33,7 @@ def rendezvous(environ: Mapping[str, str] = os.environ) -> str:
     return environ[RENDEZVOUS]
 
 
-def own(file: str, node: str) -> str:
+def file_of(file: str, node: str) -> str:
     """What a node but the first calls a file of its own: `journal-NODE.jsonl`."""
     stem, _, ending = file.rpartition(".")
     return f"{stem}-{node}.{ending}"
@@ -46,4 +46,4 @@ def other_journals(folder: Path) -> list[str]:
 
 def failure_file(node: str) -> str:
     """Where the worker of a node but the first leaves why it failed."""
-    return own(run_folder.FAILURE.format(rank="s"), node)
+    return file_of(run_folder.FAILURE.format(rank="s"), node)

@@ -62,7 +62,7 @@ def withheld(uri: str) -> str | None:
     if not is_named(uri):
         return (
             "yours were not sent, since you have not named this server, only the run's folder does. If it is yours, set"
-            f" MLFLOW_TRACKING_URI={_bare(uri)}, or give {TRACKING} sync --to {_bare(uri)} FOLDER"
+            f" MLFLOW_TRACKING_URI={_without_user(uri)}, or give {TRACKING} sync --to {_without_user(uri)} FOLDER"
         )
     server = server_of(uri)
     if server.startswith("http:") and not is_this_machine(uri):
@@ -83,10 +83,10 @@ def is_this_machine(uri: str) -> bool:
         loopback = ipaddress.ip_address(host).is_loopback
     except ValueError:
         loopback = host == "localhost"
-    return loopback and not get_environ_proxies(_bare(uri)).keys() & {"http", "all"}
+    return loopback and not get_environ_proxies(_without_user(uri)).keys() & {"http", "all"}
 
 
-def _bare(uri: str) -> str:
+def _without_user(uri: str) -> str:
     """An address without user and password."""
     from urllib3.util import parse_url
 
@@ -98,11 +98,11 @@ def _bare(uri: str) -> str:
 
 def guarded(url: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """URL and options of a request of the library `requests`, fit to be sent to this server."""
-    options = {**options, "hooks": {"response": _stay}}
+    options = {**options, "hooks": {"response": _refuse_redirection}}
     if withheld(url) is None:
         return url, options
     headers = {name: text for name, text in (options.get("headers") or {}).items() if name.lower() in HARMLESS_HEADERS}
-    return _bare(url), {**options, "headers": headers, "auth": _as_nobody, "cert": None}
+    return _without_user(url), {**options, "headers": headers, "auth": _as_nobody, "cert": None}
 
 
 def _as_nobody(request: PreparedRequest) -> PreparedRequest:
@@ -110,7 +110,7 @@ def _as_nobody(request: PreparedRequest) -> PreparedRequest:
     return request
 
 
-def _stay(response: Response, *_: Any, **__: Any) -> None:
+def _refuse_redirection(response: Response, *_: Any, **__: Any) -> None:
     if not response.is_redirect:
         return
     target = urljoin(response.url, response.headers["location"])

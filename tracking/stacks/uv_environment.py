@@ -50,14 +50,14 @@ def declared(stack: StackConfig) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "python": stack.python or f"{sys.version_info.major}.{sys.version_info.minor}",
-        "requirements": [f"torch=={stack.torch}", *BASE, *untold(str(stack.torch)), *stack.requirements],
+        "requirements": [f"torch=={stack.torch}", *BASE, *undeclared(str(stack.torch)), *stack.requirements],
         "overrides": list(stack.overrides),
         "index": stack.index,
         "exclude_newer": stack.exclude_newer,
     }
 
 
-def untold(torch: str) -> tuple[str, ...]:
+def undeclared(torch: str) -> tuple[str, ...]:
     """What this version of torch needs beside what it asks for."""
     match = re.match(r"(\d+)\.(\d+)", torch)
     return UNTOLD if match and (int(match[1]), int(match[2])) <= (2, 6) else ()

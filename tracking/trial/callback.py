@@ -70,7 +70,7 @@ class TimeTrial(pl.Callback):
         ranks = Ranks.joined()
         if trainer.global_rank == 0:
             self._run = self._start_run(trainer, pl_module)
-        self._folder = ranks.told(str(self._run.folder) if self._run else "")
+        self._folder = ranks.broadcast(str(self._run.folder) if self._run else "")
         log = self._run.journal if self._run else None
         steps = self._options.log_every_n_steps
         self._meter = Meter(trainer.strategy.root_device, ranks, log, steps)

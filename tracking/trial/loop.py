@@ -120,7 +120,7 @@ def time_trial(
     run = start_run(options, where, ranks, precision, batch_size) if first else None
     meter = Meter(where, ranks, run.journal if run else None, log_every_n_steps)
     trial = Trial(meter, options, run)
-    folder = ranks.told(str(run.folder) if run else "")
+    folder = ranks.broadcast(str(run.folder) if run else "")
     try:
         meter.start()
         trial._begin()

@@ -79,7 +79,7 @@ class Neighbours:
             return {}  # a container has ended, and took along what it had computed since: it would seem another's
         visible = self._visible(before[4], there, ours)
         others = min(len(self._cpus) * (now - before[0]), max(0.0, (busy - before[1]) - max(0.0, own - before[3])))
-        taken = self._taken(others, visible, now - before[0])
+        taken = self._cpu_sec_taken(others, visible, now - before[0])
         self._watched_sec += now - before[0]
         self._taken_sec += taken
         self._stolen_sec += stolen - before[2]
@@ -149,7 +149,7 @@ class Neighbours:
             total += sec
         return total
 
-    def _taken(self, others: float, visible: float, sec: float) -> float:
+    def _cpu_sec_taken(self, others: float, visible: float, sec: float) -> float:
         """Seconds of CPU that the run could have had, and others had.
 
         Where a quota leaves fewer cores than there are, those who are in the same container use it up; those outside

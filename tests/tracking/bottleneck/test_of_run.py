@@ -146,10 +146,10 @@ def test_a_run_that_never_trained_has_no_why(tmp_path: Path) -> None:
 
 def test_ceilings_are_those_of_the_same_hardware_else_of_the_same_gpu_and_cpu() -> None:
     ceilings.save(MEASURED)
-    assert ceilings.of(GPU) == MEASURED
-    assert ceilings.of(GPU | {"env.hardware_id": "fewer"}) == MEASURED
-    assert ceilings.of(GPU | {"env.hardware_id": "other", "env.gpu": "NVIDIA H200"}) is None
+    assert ceilings.of_hardware(GPU) == MEASURED
+    assert ceilings.of_hardware(GPU | {"env.hardware_id": "fewer"}) == MEASURED
+    assert ceilings.of_hardware(GPU | {"env.hardware_id": "other", "env.gpu": "NVIDIA H200"}) is None
     ceilings.path_of("abc").write_text(json.dumps({"ceilings": 3}))
-    assert ceilings.of(GPU) is None
+    assert ceilings.of_hardware(GPU) is None
     with pytest.raises(ValueError, match="hardware is not known"):
         ceilings.save(Ceilings())

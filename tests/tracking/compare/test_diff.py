@@ -176,7 +176,7 @@ def test_every_difference_is_found_and_no_other(some: list[dict[str, Any]]) -> N
     assert changes == sorted(changes, key=lambda change: change is None)
 
 
-def test_relative_change() -> None:
+def test_a_change_is_relative_to_the_size_of_the_first_value_and_none_of_what_is_no_number() -> None:
     assert relative_change([2.0, 3.0, 1.5]) == 0.5
     assert relative_change([-2.0, -3.0]) == -0.5
     assert relative_change([0, 1]) == math.inf

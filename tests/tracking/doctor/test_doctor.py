@@ -146,7 +146,7 @@ def test_a_finding_is_one_line() -> None:
     )
 
 
-def test_disk(tmp_path: Path) -> None:
+def test_a_disk_that_is_full_or_not_ours_is_to_be_fixed(tmp_path: Path) -> None:
     path = tmp_path / "runs/later"
     assert examination.disk("runs_dir", path, lambda place: 80 * 10**9) == Finding("runs_dir", f"80 GB free at {path}")
     full = examination.disk("runs_dir", path, lambda place: 10**8)
@@ -156,7 +156,7 @@ def test_disk(tmp_path: Path) -> None:
     assert "cannot be written to" in examination.disk("runs_dir", tmp_path / "file/runs", lambda place: 10**12).words
 
 
-def test_dataset(tmp_path: Path) -> None:
+def test_a_dataset_that_is_missing_or_empty_is_to_be_fixed(tmp_path: Path) -> None:
     assert "No such file" in examination.dataset(tmp_path / "missing").words
     assert not examination.dataset(tmp_path).ok
     (tmp_path / "train").write_bytes(b"1")
@@ -189,7 +189,9 @@ def test_nothing_is_left_of_the_upload(tmp_path: Path, empty_database: Path) -> 
     ("3.4.1", False, "too old; upgrade it to 3.5 or newer"), ("3.17.2", True, "MLflow 3.17.2"),
     ("4.0.0", True, "newer than the 3.17"), ("nginx", False, "does not tell its version"),
 ])  # fmt: skip
-def test_versions(monkeypatch: pytest.MonkeyPatch, text: str, ok: bool, words: str) -> None:
+def test_a_server_of_an_untested_version_is_told(
+    monkeypatch: pytest.MonkeyPatch, text: str, ok: bool, words: str
+) -> None:
     class Answer:
         def __init__(self, *_: object) -> None:
             self.text = text

@@ -16,7 +16,7 @@ from tracking.environment.fingerprint_table import format_table
 MIG = "MIG-bbbbbbbb-0000-5000-8000-000000000000"
 
 
-def test_four_h200s() -> None:
+def test_all_facts_of_four_h200s() -> None:
     facts = fingerprint("h200-x4")
     gpu = facts["gpus"][0]
     expected = {
@@ -120,7 +120,7 @@ def test_gpu_under_mig() -> None:
     assert fingerprint("handmade-mig", [0], CUDA_VISIBLE_DEVICES="1")["used"][0]["name"] == "NVIDIA H200"
 
 
-def test_no_gpu() -> None:
+def test_a_machine_without_gpus_has_no_facts_of_them() -> None:
     facts = fingerprint("no such folder")
     assert "gpus" not in facts
     assert facts["used"] == []

@@ -63,7 +63,7 @@ def test_version_matches_itself_and_its_dotted_prefixes_only(key: str, version: 
     assert version + "0.1" in sentence
 
 
-def test_mismatches() -> None:
+def test_a_version_that_is_not_as_expected_is_told_with_both() -> None:
     facts = {"software": {"torch": "2.110.0+cu130", "python": "3.12.3"}}
     assert mismatches(facts, {}) == []
     assert mismatches(facts, {"torch": "2.11", "python": "3.12", "cuda": "13.0"}) == [
@@ -81,7 +81,7 @@ def test_requirements_are_sorted_lines() -> None:
     assert f"\npytest=={pytest.__version__}\n" in requirements(fingerprint("h200-x4"))
 
 
-def test_table() -> None:
+def test_the_printed_table_marks_the_gpus_in_use() -> None:
     table = format_table(fingerprint("h200-x4", [2], torch_module()))
     assert re.search(r"GPU 2 +NVIDIA H200, 140.4 GiB, 700 W, 1980 MHz, 18 NVLinks \(in use\)\n", table)
     assert table.count("in use") == 1

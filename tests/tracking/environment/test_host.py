@@ -107,7 +107,7 @@ def test_environment_keeps_what_matters_and_no_secret(environ: dict[str, str]) -
         assert not re.search("TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|AUTH", name)
 
 
-def test_container(tmp_path: Path) -> None:
+def test_dockers_and_podmans_containers_are_recognised(tmp_path: Path) -> None:
     assert host.container({}, tmp_path) == {}
     (tmp_path / ".dockerenv").touch()
     assert host.container({"TIMETRIAL_IMAGE": "image:1"}, tmp_path) == {"container": "docker", "image": "image:1"}
@@ -143,7 +143,7 @@ def torch_stub(version: str, cuda: str | None) -> SimpleNamespace:
     )
 
 
-def test_loaded_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_version_that_is_loaded_goes_before_what_torch_was_built_with(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = {"libcudnn.so": "9.10.2"}
     monkeypatch.setattr(host, "library_version", lambda name, function: loaded.get(name))
     versions = host.loaded_versions(torch_stub("2.11.0+cu130", "13.0"))

@@ -19,7 +19,7 @@ def read(fixture: str, command: str) -> str:
     return (FIXTURES / fixture / f"nvidia-smi_{command}.txt").read_text()
 
 
-def test_nvlink_matrix() -> None:
+def test_the_matrix_of_gpus_on_nvlink_is_read() -> None:
     matrix = parse_matrix(read("h200-x4", "topo_-m"))
     assert matrix["links"]["GPU2"] == {"GPU0": "NV18", "GPU1": "NV18", "GPU3": "NV18"}
     assert matrix["cpu_affinity"] == {f"GPU{index}": "0-63" for index in range(4)}

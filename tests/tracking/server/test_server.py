@@ -61,7 +61,7 @@ def test_links_lead_to_routes_that_this_mlflow_has() -> None:
     )
 
 
-def test_uris(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_uris_are_by_default_a_database_here_and_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     assert server.default_uri() == f"sqlite:///{tmp_path}/mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://u:p@host")

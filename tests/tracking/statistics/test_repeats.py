@@ -93,7 +93,7 @@ def test_what_is_no_number_is_left_out() -> None:
     assert t_test([1.0, nan], [5.0, 6.0]) is None
 
 
-def test_without_spread() -> None:
+def test_values_without_spread_are_told_apart_where_they_differ() -> None:
     assert t_test([1.0], [2.0, 3.0]) is None
     assert t_test([1.0, 2.0], [3.0]) is None
     assert t_test([], [1.0, 2.0]) is None

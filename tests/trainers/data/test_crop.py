@@ -118,7 +118,7 @@ def test_is_what_a_plain_computation_gives(case: Any) -> None:
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
-def test_simple_rectangles(interleaved: bool) -> None:
+def test_rectangles_of_whole_pixels_are_cut_exactly(interleaved: bool) -> None:
     image = np.random.RandomState(1).randint(0, 256, (6, 8, 3), dtype=np.uint8)
 
     def crop_of(box: list[float], out: list[int], flip: bool = False) -> np.ndarray:

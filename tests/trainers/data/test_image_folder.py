@@ -283,12 +283,12 @@ def test_where_no_crop_fits_it_is_the_middle() -> None:
     assert crops[1] == pytest.approx([0, 500 - 20 / 3, 10, 500 + 20 / 3])
 
 
-def test_centre_crops() -> None:
+def test_a_centre_crop_is_cut_from_the_middle_of_the_resized_image() -> None:
     crops = centre_crops(np.array([[256, 512], [512, 256]]), 256, 224)
     assert crops.tolist() == [[144, 16, 368, 240], [16, 144, 240, 368]]
 
 
-def test_synthetic_batches() -> None:
+def test_synthetic_batches_count_an_epoch_over_processes_and_are_not_evaluated() -> None:
     data = synthetic(10).viewed(SquareView(8))
     assert data.eval_loader(4, ALONE) is None
     assert data.test_loader(4, ALONE) is None

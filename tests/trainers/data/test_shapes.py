@@ -194,7 +194,7 @@ shapes.ensure("classification", 2, {str(tmp_path)!r})
 
 
 @pytest.mark.slow
-def test_classification_folders(
+def test_a_folder_for_classification_has_all_classes_whatever_wrote_the_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Files of another libjpeg are reported, and are used."""

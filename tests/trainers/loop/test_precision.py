@@ -62,7 +62,7 @@ def test_on_a_gpu(name: str) -> None:
 @pytest.mark.gpu
 @needs_gpu
 @pytest.mark.parametrize(("name", "kept"), [("fp32", True), ("tf32", False)])
-def test_convolutions_too(name: str, kept: bool) -> None:
+def test_convolutions_round_to_tf32_where_it_is_asked_for(name: str, kept: bool) -> None:
     precision.apply(config(name))
     value = 1 + 2.0**-12  # needs 12 bits of mantissa; tf32 has 10
     images = torch.full((8, 64, 16, 16), value, device="cuda")

@@ -237,7 +237,7 @@ def test_gradients_of_two_processes_are_those_of_one() -> None:
     torch.testing.assert_close(mean, gradient(ALONE), rtol=1e-4, atol=1e-7)
 
 
-def test_it_learns(one_thread: None) -> None:
+def test_a_few_epochs_raise_the_hit_rate(one_thread: None) -> None:
     data = ratings(20_000)
     module = ncf(data, learning_rate=0.02, factors=8, layers=[16, 8])
     optimizer = module.configure_optimizers()

@@ -150,7 +150,7 @@ def test_filler_has_no_influence() -> None:
 
 
 @pytest.mark.slow
-def test_it_learns() -> None:
+def test_a_few_steps_lower_the_loss() -> None:
     module, batch = ssd(), made_batch(3)
     optimizer = torch.optim.SGD(module.parameters(), lr=5e-3, momentum=0.9)
     losses = []

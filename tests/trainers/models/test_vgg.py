@@ -63,7 +63,7 @@ def test_number_of_parameters(size: int, num_parameters: int) -> None:
     assert sum(parameter.numel() for parameter in network.parameters()) == num_parameters
 
 
-def test_schedule() -> None:
+def test_the_rate_falls_and_augmentation_begins_at_the_epochs_that_were_asked_for() -> None:
     module = vgg(epochs=[2, 1], augment_epochs=2)
     assert module.max_epochs == 5
     assert [module.schedule.at(epoch) for epoch in range(6)] == [1e-3, 1e-3, 1e-4, 1e-4, 1e-4, 1e-4]
@@ -76,7 +76,7 @@ def test_a_schedule_that_cannot_be_is_refused(epochs: Any) -> None:
         vgg(epochs=epochs)
 
 
-def test_other_refusals() -> None:
+def test_epochs_and_sizes_that_cannot_be_trained_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"model\.hparams\.augment_epochs=-1"):
         vgg(augment_epochs=-1)
     with pytest.raises(ConfigError, match="no epoch at all"):
@@ -190,7 +190,7 @@ def test_every_process_evaluates_the_same_model(monkeypatch: pytest.MonkeyPatch)
     assert nets[0][0].num_batches_tracked == 1
 
 
-def test_report(tmp_path: Path) -> None:
+def test_the_report_is_the_confusion_matrix_of_what_was_evaluated(tmp_path: Path) -> None:
     data = noise()
     module = vgg(data)
     module.write_report(tmp_path)

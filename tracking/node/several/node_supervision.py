@@ -49,10 +49,10 @@ def supervise(
     folder: Path, config: RunConfig, command: supervision.WorkerCommand, gpu_uuids: list[str], others: Nodes
 ) -> Failure | None:
     name = nodes.name()
-    path = folder / nodes.own(run_folder.JOURNAL, name)
+    path = folder / nodes.file_of(run_folder.JOURNAL, name)
     log = Journal(path)
     log.event("init_start")
-    printed = WorkerLog(folder / nodes.own(run_folder.WORKER_LOG, name))
+    printed = WorkerLog(folder / nodes.file_of(run_folder.WORKER_LOG, name))
     with printed as output:
         process = subprocess.Popen(
             list(command.argv), env=dict(command.env), stdout=output, stderr=subprocess.STDOUT,

@@ -93,7 +93,7 @@ class DetectionEvaluator:
 
     def _evaluate(self, detections: dict[str, Any], iou_type: IouType, turn: int) -> dict[int, np.ndarray]:
         """The precision of this process's classes by label, each float64 [IoUs, recalls]; a collective call."""
-        rank, world_size = _place()
+        rank, world_size = _rank_and_world_size()
         num_shares = min(world_size, MAX_EVALUATORS)
         if iou_type == "segm":  # No mask's area is out of the protocol's range, as that of a box turned over is.
             detections = detections | {"areas": np.zeros(len(detections["areas"]))}
@@ -102,7 +102,7 @@ class DetectionEvaluator:
             # Kinds take turns, so that the most frequent class's boxes and masks are not the same process's.
             part = _chosen(detections, (detections["labels"] + turn) % num_shares == share)
             part = {key: part[key] for key in LISTED} | {"overlaps": self._objects.overlaps(part, iou_type)}
-            mine = _to(share, part) or mine
+            mine = _gathered_on(share, part) or mine
         if mine is None:
             return {}
         labels = [label for label in range(1, 1 + len(self.index.class_ids)) if (label + turn) % num_shares == rank]
@@ -196,7 +196,7 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _place() -> tuple[int, int]:
+def _rank_and_world_size() -> tuple[int, int]:
     """This process's rank and the number of processes."""
     if not (dist.is_available() and dist.is_initialized()):
         return 0, 1
@@ -205,16 +205,16 @@ def _place() -> tuple[int, int]:
 
 def _from_all(own: T) -> list[T]:
     """What every process has, in their order."""
-    _, world_size = _place()
+    _, world_size = _rank_and_world_size()
     gathered = [own] * world_size
     if world_size > 1:
         dist.all_gather_object(gathered, own)
     return gathered
 
 
-def _to(receiver: int, own: T) -> list[T] | None:
+def _gathered_on(receiver: int, own: T) -> list[T] | None:
     """What every process has, in their order, on the receiver, and None on the others."""
-    rank, world_size = _place()
+    rank, world_size = _rank_and_world_size()
     if world_size == 1:
         return [own]
     gathered: list[Any] | None = [None] * world_size if rank == receiver else None

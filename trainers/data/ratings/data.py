@@ -43,13 +43,13 @@ class RatingsData:
         return [example_batch(batch_size, self.num_users, self.num_items, device)]
 
     def train_loader(self, batch_size: int, seed: int, shard: Shard) -> TrainLoader:
-        return TrainLoader(partial(self._on, shard.device), self.interactions.num_train, batch_size, seed, shard)
+        return TrainLoader(partial(self._rated_on, shard.device), self.interactions.num_train, batch_size, seed, shard)
 
     def eval_loader(self, batch_size: int, shard: Shard) -> EvalLoader:
         def held_out() -> torch.Tensor:
             return on_device(self.interactions.held_out, shard.device).long()
 
-        return EvalLoader(partial(self._on, shard.device), held_out, self.num_users, batch_size, shard)
+        return EvalLoader(partial(self._rated_on, shard.device), held_out, self.num_users, batch_size, shard)
 
     def test_loader(self, batch_size: int, shard: Shard) -> None:
         return None
@@ -58,7 +58,7 @@ class RatingsData:
         held = self.interactions
         return digest([held.num_items, held.start, held.items, held.held_out])
 
-    def _on(self, device: torch.device) -> RatedItems:
+    def _rated_on(self, device: torch.device) -> RatedItems:
         if device not in self._rated:
             start, items = (on_device(array, device) for array in (self.interactions.start, self.interactions.items))
             self._rated[device] = rated_items(self.num_items, start, items)

@@ -127,7 +127,7 @@ def name_methods_quickly() -> None:
 def record_environment(config: schema.RunConfig, run_dir: Path, facts: dict[str, Any]) -> dict[str, str]:
     """Write the fingerprint's facts and return its tags. Raises ConfigError where it is not what the stack promises."""
     if nodes.rank():
-        documents.write_json(run_dir / nodes.own(run_folder.FINGERPRINT, nodes.name()), facts)
+        documents.write_json(run_dir / nodes.file_of(run_folder.FINGERPRINT, nodes.name()), facts)
     else:
         tags = fingerprint.record(run_dir, facts)
         changes = fingerprint.changes(fingerprint.taken(run_dir))

@@ -110,13 +110,15 @@ class Layer(nn.Module):
     def forward(
         self, x: torch.Tensor, where: Where, memory: torch.Tensor | None = None, source_where: Where = None
     ) -> torch.Tensor:
-        x = x + self.dropout(look(self.own, self.own_norm(x), where))
+        x = x + self.dropout(attend_to(self.own, self.own_norm(x), where))
         if memory is not None:
-            x = x + self.dropout(look(self.source, self.source_norm(x), source_where, memory))
+            x = x + self.dropout(attend_to(self.source, self.source_norm(x), source_where, memory))
         return self.dense(x)
 
 
-def look(attention: Attention, inputs: torch.Tensor, where: Where, memory: torch.Tensor | None = None) -> torch.Tensor:
+def attend_to(
+    attention: Attention, inputs: torch.Tensor, where: Where, memory: torch.Tensor | None = None
+) -> torch.Tensor:
     """What `inputs`, [n, L, width], see of themselves or of a `memory`, [n, S, width]."""
     if isinstance(where, Spans):
         return attention.within(inputs, where, memory)
