@@ -117,14 +117,12 @@ def launch() -> int:
     """Check every job before any is run, then run them: one after the other, side by side, or on a cluster."""
     from tracking import server
     from tracking.environment import nvml, processes
-    from tracking.jobs import ClusterLauncher, Launcher, resume, sweep
+    from tracking.jobs import ClusterLauncher, Job, Launcher, resume, sweep
     from tracking.stacks import judge_all
     from trainers.stack import worker_command
 
     gpus = nvml.visible_gpus()
-    jobs = [
-        sweep.Job(checks.check_job(config, overrides, params, gpus), overrides) for config, overrides, params in asked
-    ]
+    jobs = [Job(checks.check_job(config, overrides, params, gpus), overrides) for config, overrides, params in asked]
     for job in jobs:  # Resumed jobs may name other servers, which get no credentials.
         server.named(job.config.tracking.uri)
     if jobs[0].config.resume:

@@ -109,7 +109,7 @@ def write(picture: Image.Image, path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs-dir", type=Path, required=True, help="folder of run folders; it is only read")
-    parser.add_argument("--sweep", required=True, help="which of its sweeps is shown: a model in the folder's name")
+    parser.add_argument("--sweep", required=True, help="the newest of this model is shown: vgg")
     parser.add_argument("--out", type=Path, default=IMAGES, help="folder of the pictures; default: %(default)s")
     parser.add_argument("pictures", nargs="*", choices=[[], *PICTURES], help="which; default: all")
     arguments = parser.parse_args()

@@ -20,7 +20,8 @@ from conf.schema import ConfigError
 from tests.commands import Launched, launch
 from tests.composing import EIGHT_GPUS, ROOT, composed, jobs
 from tracking.__main__ import main
-from tracking.jobs.sweep import Job, with_warm_ups
+from tracking.jobs.job import Job
+from tracking.jobs.sweep import with_warm_ups
 from tracking.jobs.sweep_summary import flat, job_usd
 from tracking.published import studies
 from tracking.run import run_folder

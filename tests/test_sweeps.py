@@ -14,6 +14,7 @@ from tests.commands import TINY, Launched, begin, collect, events, launch
 from tests.composing import composed
 from tests.tracking.folders import wait_for
 from tracking.jobs import sweep, sweep_summary
+from tracking.jobs.job import Job
 from tracking.mirror.mirror import Mirror
 from tracking.run import Failure, Result, journal, run_folder
 
@@ -175,7 +176,7 @@ def test_evaluation_over_processes_gives_exactly_the_metric_of_one(scaling: Laun
 def test_a_summarys_rows_have_their_values_under_their_headings() -> None:
     """Whichever key changes the slowest, and so comes first."""
     overrides = [["seed=1", "batch_size=8"], ["seed=1", "batch_size=16"], ["seed=2", "batch_size=8"]]
-    jobs = [sweep.Job(composed([*given, "gpus=0"]), given) for given in overrides]
+    jobs = [Job(composed([*given, "gpus=0"]), given) for given in overrides]
     assert sweep_summary.headings(jobs)[:2] == ["seed", "batch_size"]
     assert [sweep_summary.cells(row)[:2] for row in sweep_summary.summary(jobs)][3:] == [["all", "8"], ["all", "16"]]
 
@@ -190,7 +191,7 @@ def test_jobs_that_did_not_get_there_count_against_the_mean_of_their_setting(tmp
     jobs = []
     for seed, result in enumerate([good, missed, *failed], 1):
         words = [f"seed={seed}", "gpus=0"]
-        jobs.append(sweep.Job(composed(words), words, folder=tmp_path, result=result))
+        jobs.append(Job(composed(words), words, folder=tmp_path, result=result))
     row = dict(zip(sweep_summary.headings(jobs), sweep_summary.cells(sweep_summary.summary(jobs)[-1]), strict=True))
     assert (row["n"], row["status"]) == ("2 of 4", "reached by 1 of 3, 6-79 %")
     assert row["time to accuracy (s)"] == "≥ 20.00 ± 5.77"
@@ -200,17 +201,17 @@ def test_jobs_that_did_not_get_there_count_against_the_mean_of_their_setting(tmp
 def test_names_tell_what_no_name_tells_anyway_and_what_jobs_share_is_left_out() -> None:
     common = ["gpus=0", "model.optimizer.lr=0.1", "log_every_n_steps=5"]
     overrides = [["seed=1", "batch_size=8"], ["seed=2", "batch_size=8"], ["seed=1", "batch_size=16"]]
-    jobs = [sweep.Job(composed([*given, *common]), given) for given in overrides]
+    jobs = [Job(composed([*given, *common]), given) for given in overrides]
     sweep.name_jobs(jobs)
     start = "vgg-digits-fp32-1cpu-seed"
     assert [job.name for job in jobs] == [
         f"{start}1-batch_size=8", f"{start}2-batch_size=8", f"{start}1-batch_size=16"
     ]  # fmt: skip
-    jobs = [sweep.Job(composed([*common, f"dataset.path={path}"]), []) for path in ("/data/a b", "/data/" + 100 * "c")]
+    jobs = [Job(composed([*common, f"dataset.path={path}"]), []) for path in ("/data/a b", "/data/" + 100 * "c")]
     sweep.name_jobs(jobs)
     assert jobs[0].name == f"{start}{jobs[0].config.seed}-path=_data_a_b"
     assert len(jobs[1].name) < 100
-    jobs = [sweep.Job(composed([*common, f"dataset.path='{path}'"]), []) for path in ("/data", "/" + 100 * "𠀀")]
+    jobs = [Job(composed([*common, f"dataset.path='{path}'"]), []) for path in ("/data", "/" + 100 * "𠀀")]
     sweep.name_jobs(jobs)
     assert jobs[1].name.isascii(), "a folder's name has 255 bytes at most"
     sweep.name_jobs(jobs[:1])

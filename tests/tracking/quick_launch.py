@@ -26,8 +26,8 @@ from conf.schema import (
 from tests import forked
 from tests.commands import environment
 from tracking.jobs import sweep
+from tracking.jobs.job import Job
 from tracking.jobs.launcher import Launcher
-from tracking.jobs.sweep import Job
 from trainers.stack.command import LAUNCHER, WorkerCommand
 
 

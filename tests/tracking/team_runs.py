@@ -20,7 +20,7 @@ from conf.schema import RunConfig
 from tests.composing import EIGHT_GPUS, composed, jobs
 from tests.tracking import studied
 from tracking.jobs import sweep
-from tracking.jobs.sweep import Job
+from tracking.jobs.job import Job
 from tracking.run import documents, run_folder
 
 NUM_RUNS = 60  # parents included

@@ -32,13 +32,11 @@ class TeamUi:
     folders: Sequence[Path]
 
     def sweep(self, model: str) -> Path:
-        """The folder of the sweep over this model."""
-        [folder] = [
-            candidate
-            for candidate in self.folders
-            if (candidate / sweep.DEFINITION).exists() and f"-{model}-" in candidate.name
-        ]
-        return folder
+        """The folder of the newest sweep over this model, by the time with which its name begins."""
+        over_it = [folder for folder in self.folders if f"-{model}-" in folder.name]
+        return max(
+            (folder for folder in over_it if (folder / sweep.DEFINITION).exists()), key=lambda folder: folder.name
+        )
 
     def run(self, model: str, words: str) -> Path:
         """The folder of a job of this model's sweep, by a part of its name."""

@@ -10,12 +10,14 @@ from __future__ import annotations
 from tracking.jobs import resume, run_setup, sweep, sweep_report, sync, unfinished
 from tracking.jobs.cluster import batch_script
 from tracking.jobs.cluster.cluster_launcher import ClusterLauncher, follow
+from tracking.jobs.job import Job
 from tracking.jobs.launcher import Launcher
 from tracking.jobs.mirror_thread import MirrorThread
 from tracking.jobs.sync import Outcome
 
 __all__ = [
     "ClusterLauncher",
+    "Job",
     "Launcher",
     "MirrorThread",
     "Outcome",

@@ -13,8 +13,8 @@ from typing import Any
 from conf.installation import LAUNCH
 from conf.schema import ConfigError, RunConfig
 from tracking.jobs import console, run_setup, sweep, sweep_summary, unfinished
+from tracking.jobs.job import Job
 from tracking.jobs.repair import repair
-from tracking.jobs.sweep import Job
 from tracking.jobs.uploads import Uploads
 from tracking.node import Interrupted, Nodes, node_supervision, nodes, reopen, supervision
 from tracking.run import Checkpoint, Failure, Result, checkpoints, failures, headline, run_folder, run_lock

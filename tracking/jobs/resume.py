@@ -12,7 +12,8 @@ from conf.schema import ConfigError, RunConfig
 from conf.secrets import strip_credentials
 from tracking import server
 from tracking.jobs import ownership
-from tracking.jobs.sweep import DEFINITION, Job
+from tracking.jobs.job import Job
+from tracking.jobs.sweep import DEFINITION
 from tracking.run import Checkpoint, checkpoints, files, journal, run_folder, run_lock
 
 # What may be given beside `resume`; the rest is that of the run's folder.

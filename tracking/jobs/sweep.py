@@ -9,7 +9,6 @@ import secrets
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from conf import stored_config
@@ -17,11 +16,10 @@ from conf.installation import LAUNCH
 from conf.safe_text import in_markdown
 from conf.schema import NOT_MEASURED, ConfigError, RunConfig
 from tracking.jobs import ownership, sweep_summary, sweep_view
-from tracking.jobs.run_setup import run_name
+from tracking.jobs.job import Job
 from tracking.mirror import shortened
 from tracking.run import (
     NOTE_TAG,
-    Checkpoint,
     Failure,
     Journal,
     Result,
@@ -35,29 +33,6 @@ from tracking.run import (
 DEFINITION = "sweep.json"
 MAX_TITLE = 120  # characters
 MAX_VARIED = 60  # characters
-
-
-@dataclass
-class Job:
-    """One job of a sweep: what it runs, and its newest folder and result, if there are any.
-
-    With a `checkpoint`, it goes on in the folder of that, rather than from the start in a new one.
-    """
-
-    config: RunConfig
-    overrides: list[str]
-    folder: Path | None = None
-    result: Result | None = None
-    checkpoint: Checkpoint | None = None
-    varied: str = ""  # what its name tells beside what every run's name does
-
-    @property
-    def name(self) -> str:
-        return run_name(self.config, self.varied)
-
-    @property
-    def finished(self) -> bool:
-        return self.result is not None and self.result.status == "finished"
 
 
 def shuffled(jobs: Sequence[Job]) -> list[Job]:

@@ -9,19 +9,17 @@ import math
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 
 from conf.safe_text import in_markdown
 from conf.schema import NOT_MEASURED, RunConfig
 from tracking.compare import Estimate, Setting, estimate, given_up, grouping
+from tracking.jobs.job import Job
 from tracking.jobs.run_setup import IN_RUN_NAME
 from tracking.results import Run, words
 from tracking.run import Result, documents, evaluations, files, journal, run_folder
-
-if TYPE_CHECKING:
-    from tracking.jobs.sweep import Job
 
 CAPTION = "±: standard error of the mean over seeds. ≥: at least, since runs did not reach the target."
 # The summary's columns by MLflow key: heading and format.

@@ -7,7 +7,7 @@ import pytest
 from conf.schema import ConfigError, RunConfig, StackConfig, SweepConfig
 from tests.tracking import studied
 from tracking.jobs import run_setup, sweep
-from tracking.jobs.sweep import Job
+from tracking.jobs.job import Job
 
 
 def jobs(shuffle: int | None) -> list[Job]:

@@ -15,7 +15,7 @@ from tests.commands import launch
 from tests.composing import composed
 from tests.tracking.jobs.test_resume_request import GIVEN, asked, interrupted, refused
 from tracking.jobs import sweep
-from tracking.jobs.sweep import Job
+from tracking.jobs.job import Job
 from tracking.run import journal, run_folder
 
 

@@ -16,7 +16,7 @@ from tests.composing import composed
 from tracking.jobs import resume, run_setup, sweep
 from tracking.jobs.cluster import cluster_launcher
 from tracking.jobs.cluster.cluster_launcher import ClusterLauncher
-from tracking.jobs.sweep import Job
+from tracking.jobs.job import Job
 from tracking.measure import throughput
 from tracking.node import reopen, supervision
 from tracking.run import checkpoints, journal, run_folder, run_lock

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tests.tracking import studied
-from tracking.jobs import sweep, sweep_summary
+from tracking.jobs import sweep_summary
+from tracking.jobs.job import Job
 from tracking.run import Failure, Result
 
 REACHED = {
@@ -23,7 +24,7 @@ def shown(*measured: dict[str, float] | None) -> list[dict[str, str]]:
         result = Result("finished", metrics=metrics or {}, targets={"accuracy": 0.9})
         if metrics is None:
             result = Result("failed", failure=Failure("oom", "too large"))
-        jobs.append(sweep.Job(studied.config(seed=seed), [], result=result))
+        jobs.append(Job(studied.config(seed=seed), [], result=result))
     rows = map(sweep_summary.cells, sweep_summary.summary(jobs))
     return [dict(zip(sweep_summary.headings(jobs), row, strict=True)) for row in rows]
 
@@ -42,8 +43,8 @@ def test_a_job_that_missed_its_target_has_its_rate_its_epochs_and_its_best_value
 
 
 def test_a_warm_up_is_shown_and_in_no_mean() -> None:
-    jobs = [sweep.Job(studied.config(seed=1, warm_up=True), [], result=Result("finished", metrics=MISSED))]
-    jobs += [sweep.Job(studied.config(seed=seed), [], result=Result("finished", metrics=REACHED)) for seed in (1, 2)]
+    jobs = [Job(studied.config(seed=1, warm_up=True), [], result=Result("finished", metrics=MISSED))]
+    jobs += [Job(studied.config(seed=seed), [], result=Result("finished", metrics=REACHED)) for seed in (1, 2)]
     jobs[0].result.targets = {"accuracy": 0.9}  # type: ignore[union-attr]
     rows = [dict(zip(sweep_summary.headings(jobs), sweep_summary.cells(row), strict=True))
             for row in sweep_summary.summary(jobs)]  # fmt: skip

@@ -13,6 +13,7 @@ from conf.schema import RunConfig, TrackingConfig
 from tests.tracking import studied
 from tests.tracking.mlflow_server import MlflowServer
 from tracking.jobs import sweep, sweep_summary, sweep_view, sync
+from tracking.jobs.job import Job
 from tracking.jobs.uploads import Uploads
 from tracking.mirror.mirror import Mirror
 from tracking.mirror.mlflow_run import VIEW_TAG
@@ -26,8 +27,8 @@ pytestmark = [
 ]
 
 
-def jobs(*configs: RunConfig) -> list[sweep.Job]:
-    return [sweep.Job(config, []) for config in configs]
+def jobs(*configs: RunConfig) -> list[Job]:
+    return [Job(config, []) for config in configs]
 
 
 def with_lr(lr: float, **changes: object) -> RunConfig:

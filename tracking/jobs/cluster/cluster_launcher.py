@@ -15,9 +15,9 @@ from tracking.jobs import console, resume, run_setup, sweep, unfinished
 from tracking.jobs.cluster import batch_script
 from tracking.jobs.cluster.following import Following
 from tracking.jobs.cluster.queue import Queue, queue_of
+from tracking.jobs.job import Job
 from tracking.jobs.launcher import Launcher, exit_code
 from tracking.jobs.repair import repair
-from tracking.jobs.sweep import Job
 from tracking.jobs.uploads import tracking_command
 from tracking.node import Interrupted, reopen, supervision, ticket
 from tracking.run import run_folder, run_lock

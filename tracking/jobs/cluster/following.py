@@ -14,7 +14,7 @@ from conf.schema import ConfigError
 from tracking.jobs import console as shown
 from tracking.jobs import sweep_summary
 from tracking.jobs.cluster.queue import Queue
-from tracking.jobs.sweep import Job
+from tracking.jobs.job import Job
 from tracking.jobs.uploads import Uploads
 from tracking.node import Ticket, endings, slurm, supervision, ticket
 from tracking.run import Failure, attempts, headline, journal, run_folder
