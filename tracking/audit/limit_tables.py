@@ -18,6 +18,7 @@ NAMES = {
     "checkpoints (%)": "checkpoint",
     "traffic of the GPU's memory (%)": "dram",
     "tensor cores (%)": "tensor",
+    "cores for fp32 (%)": "fp32",
     "a clock that power or heat kept down (%)": "power",
     "the cores of the CPU (%)": "processor",
     "not known (%)": "unknown",

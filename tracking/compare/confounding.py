@@ -59,9 +59,14 @@ def warnings(
     task: Task, axes: Sequence[str], store: Runs, values: Values, progress: Callable[[], None] = lambda: None
 ) -> list[str]:
     """One sentence for each thing in which the averaged runs differ and should not, or which cannot be compared."""
-    follows = {key for axis in axes for key in (values.key(axis), axis, *FOLLOWS.get(values.key(axis), ()))}
+    follows = {key for axis in axes for key in (values.key(axis), axis, *following(values.key(axis)))}
     settings = {setting.name: setting.runs for setting in task.settings}
     return [f"{task.title}: {sentence}" for sentence in differences(settings, follows, store, values, progress)]
+
+
+def following(axis: str) -> Collection[str]:
+    variable = axis.removeprefix("stack.env.")
+    return FOLLOWS.get(axis, ()) if variable == axis else {f"environment.{variable}"}
 
 
 def differences(

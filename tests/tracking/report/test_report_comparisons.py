@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from conf.schema import StackConfig
 from tests.tracking import studied
 from tests.tracking.studied import CLOCKS, SWEEP, to_accuracy
 from tracking.audit.audit import audit
@@ -252,6 +253,18 @@ def test_threads_follow_from_the_number_of_processes_alone(
         runs += repeated(config={axis: value}, steps=(0.1, 0.11), fingerprint=fingerprint)
     warnings = " ".join(make(runs, by=[axis]).warnings)
     assert ("differ in environment.OMP_NUM_THREADS too" in warnings) == confounds
+
+
+def test_a_variable_of_the_stack_is_no_difference_beside_itself(make: Callable[..., Report]) -> None:
+    runs = []
+    for value in ("0", "1"):
+        stack = StackConfig("native", env={"NCCL_P2P_DISABLE": value})
+        around = {"NCCL_P2P_DISABLE": value, "NCCL_ALGO": f"other{value}"}
+        fingerprint = {"used": [], "gpus": [], "environment": around}
+        runs += repeated(config={"stack": stack}, steps=(0.1, 0.11), fingerprint=fingerprint)
+    warnings = " ".join(make(runs, by=["stack.env.NCCL_P2P_DISABLE"]).warnings)
+    assert "environment.NCCL_P2P_DISABLE" not in warnings
+    assert "differ in environment.NCCL_ALGO too" in warnings
 
 
 def test_other_data_confound(make: Callable[..., Report]) -> None:

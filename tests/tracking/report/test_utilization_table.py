@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tests.tracking.studied import Writer, config, make_run, make_sweep
+from tracking.audit import limit_tables
 from tracking.audit.audit import audit
-from tracking.bottleneck import Ceilings, explain
+from tracking.bottleneck import NAMES, UTILIZATION, Ceilings, explain
 from tracking.report import report, roofline_chart
 from tracking.results.folder_runs import FolderRuns
 from tracking.run import documents, run_folder
@@ -105,3 +106,8 @@ def test_every_cell_is_recomputed_and_a_wrong_one_is_found(root: Path, content: 
     other = copy.deepcopy(content)
     other["figures"][content["figures"].index(figures[-1])]["mean"] *= 1.5
     assert audit(other, [root]).differences
+
+
+def test_the_check_knows_every_column_that_a_report_can_have() -> None:
+    assert limit_tables.NAMES == {f"{words} (%)": cause for cause, words in NAMES.items()}
+    assert set(UTILIZATION.values()) <= set(limit_tables.BUSY)
