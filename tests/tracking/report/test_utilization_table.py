@@ -109,5 +109,5 @@ def test_every_cell_is_recomputed_and_a_wrong_one_is_found(root: Path, content: 
 
 
 def test_the_check_knows_every_column_that_a_report_can_have() -> None:
-    assert limit_tables.NAMES == {f"{words} (%)": cause for cause, words in NAMES.items()}
+    assert {f"{words} (%)": cause for cause, words in NAMES.items()} == limit_tables.NAMES
     assert set(UTILIZATION.values()) <= set(limit_tables.BUSY)
