@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 import typing
 from collections.abc import Sequence
 from typing import Any
@@ -56,6 +57,10 @@ def _explain(error: Exception) -> str:
         return f"refused: {unknown_choice(group, name, getattr(error, 'options', None) or [])}"
     # What Hydra adds for its developers says nothing about what to do next.
     text = str(error).partition("Config search path:")[0]
+    if added := re.match(
+        r"Could not override '(\w+)'", text
+    ):  # No file is chosen of this group where none is asked for.
+        return f"refused: {added[1]}: it is added with a plus, as in {LAUNCH} -m +{added[1]}=NAME. {HELP}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"refused: {' '.join(lines)} {HELP}"
 

@@ -20,17 +20,8 @@ from conf import schema, stored_config
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "configuration.md"
-GROUPS = (
-    "model",
-    "dataset",
-    "precision",
-    "stack",
-    "instance",
-    "cluster",
-    "study",
-)  # those with YAML files to choose from
-
-# Keys of those that a reader looks up in the file itself.
+GROUPS = ("model", "dataset", "precision", "stack", "instance", "cluster", "study")  # They have files to choose from.
+# A reader looks these keys up in the file itself.
 IN_THE_FILE = ("name", "defaults", "workload", "requirements", "exclude_newer", "source")
 
 HEADER = """\
@@ -41,7 +32,8 @@ Every option of `launch.py`. Give it on the command line as `key=value`; `-m` an
 A key that is not here is refused, and so is a value of another type.
 
 - `model`, `dataset`, `precision`, `stack`, `instance` and `cluster` are *groups*: `precision=bf16` chooses the file
-  `conf/precision/bf16.yaml`, and `precision.tf32=true` then changes one key of it.
+  `conf/precision/bf16.yaml`, and `precision.tf32=true` then changes one key of it. A [study](studies.md) is added:
+  `-m +study=scaling`.
 - *Required* means that the group's YAML file has to give it.
 - A recipe is what a model does otherwise on a dataset. It is taken by itself; `recipe=NAME` takes another one.
 - `launch.py --cfg job` prints the composed configuration and runs nothing.
@@ -122,7 +114,8 @@ def choices(group: str) -> str:
             for key, value in content.items()
             if key not in IN_THE_FILE and not isinstance(value, dict)
         ]
-        lines.append(row(f"{group}={path.stem}", path, [", ".join(chosen_along(content) + sets)]))
+        added = "-m +" if group == "study" else ""  # No run is of a study unless it is asked for.
+        lines.append(row(f"{added}{group}={path.stem}", path, [", ".join(chosen_along(content) + sets)]))
     return "\n".join(lines) + "\n"
 
 

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.slow
 REFUSED = {
     "modle=vgg": ["modle", "did you mean model"],
     "model=vg": ["model=vg", "did you mean vgg?", "allowed: gnmt, maskrcnn, ncf, program, resnet50, ssd, transformer"],
+    "-m study=scaling": ["study: it is added with a plus", "-m +study=NAME"],
     "recipe=bla": ["recipe=bla: there is no such choice", "allowed: none, gnmt_cpu"],
     "-m closed=none,mlperf": ["closed=mlperf: there is no such choice", "mlperf_v07_ssd"],
     "model.hparams.augment_epoch=1": ["model.hparams.augment_epoch", "no such option"],
