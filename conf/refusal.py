@@ -50,6 +50,8 @@ def _explain(error: Exception) -> str:
         parent = key.rpartition(".")[0]
         siblings = [name for name in known if name.rpartition(".")[0] == parent] or list(groups(known))
         allowed = f"allowed: the keys of {parent} in the YAML" if parent in known else f"allowed: {', '.join(siblings)}"
+        if known.get(parent) == dict[str, str]:  # Its keys are the user's own.
+            return f"refused: {key}: another key of {parent} is added with a plus: +{key}=VALUE. {HELP}"
         meant = f"did you mean {' or '.join(near)}? ({allowed})." if near else f"{allowed}."
         return f"refused: {key}: there is no such option; {meant} {HELP}"
     if "/" in (choice := getattr(error, "missing_cfg_file", None) or ""):

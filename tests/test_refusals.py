@@ -20,6 +20,7 @@ REFUSED = {
     "recipe=bla": ["recipe=bla: there is no such choice", "allowed: none, gnmt_cpu"],
     "-m closed=none,mlperf": ["closed=mlperf: there is no such choice", "mlperf_v07_ssd"],
     "model.hparams.augment_epoch=1": ["model.hparams.augment_epoch", "no such option"],
+    "stack.env.OMP_NUM_THREADS=1": ["is added with a plus: +stack.env.OMP_NUM_THREADS=VALUE"],
     "model.optimizer.lrr=1": ["model.optimizer.lrr", "model.optimizer.lr"],
     "seed=abc": ["seed", "'abc'", "allowed: int"],
     "seed=-1": ["seed=-1", "from 0"],
