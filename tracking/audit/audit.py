@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tracking.audit import limit_tables, missing, sentences, stacks, tables
-from tracking.audit.evidence import OF_TARGETS, AuditResult, Evidence, computable, name_of
-from tracking.audit.samples import (
+from tracking.audit.arithmetic import (
     EXACT,
     Moments,
     PairTest,
@@ -26,6 +25,7 @@ from tracking.audit.samples import (
     tolerance,
     wilson,
 )
+from tracking.audit.evidence import OF_TARGETS, AuditResult, Evidence, computable, name_of
 
 TASK = ("model", "dataset", "target_metric", "target_value")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tracking.audit import limits
+from tracking.audit.arithmetic import Observations, PairTest, corrected, pair_of, wilson
 from tracking.audit.run_figures import BEST, COMPUTED, JournalFigures
-from tracking.audit.samples import Observations, PairTest, corrected, pair_of, wilson
 
 DEVICES = {"gpus", "nodes", "cpu_processes"}
 # A setting's value of each axis.

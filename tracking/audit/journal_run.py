@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from tracking.audit.samples import meets
+from tracking.audit.arithmetic import meets
 
 EVALUATED = "eval_accuracy"
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tracking.audit import limits
+from tracking.audit.arithmetic import EXACT, moments_of, ratio, says, says_mean, tolerance
 from tracking.audit.evidence import Evidence, name_of
-from tracking.audit.samples import EXACT, moments_of, ratio, says, says_mean, tolerance
 
 # The cause under each heading of what limited the runs.
 NAMES = {

@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 
 from tracking.audit import limits
+from tracking.audit.arithmetic import less_is_better
 from tracking.audit.journal_run import EVALUATED, JournalRun
-from tracking.audit.samples import less_is_better
 
 BEST = "eval/best_"
 

@@ -8,9 +8,8 @@ from string import Formatter
 from typing import Any
 
 from tracking.audit import stacks
+from tracking.audit.arithmetic import PairTest, close, marked, moments_of, printed, step, tolerance, would_tell
 from tracking.audit.evidence import OF_TARGETS, AuditResult, Evidence, Labels, computable, name_of
-from tracking.audit.power import would_tell
-from tracking.audit.samples import PairTest, close, marked, moments_of, printed, step, tolerance
 from tracking.audit.stack_choice import stands_first
 
 MOST_NAMED = 3  # tied settings; a sentence only counts the others

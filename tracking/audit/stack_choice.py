@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from tracking.audit import ranges
+from tracking.audit.arithmetic import Observations, PairTest, ranges, step
 from tracking.audit.evidence import Evidence, Labels, name_of
-from tracking.audit.samples import Observations, PairTest, step
 
 SHORT = {"topology": "env.topology", "hardware": "env.gpu", "driver": "env.driver", "cuda": "env.cuda"}
 SOFTWARE = {

@@ -5,9 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tracking.audit.arithmetic import (
+    MOST_RUNS,
+    Observations,
+    PairTest,
+    bounds_hold,
+    close,
+    has_bounds,
+    moments_of,
+    power,
+    printed,
+    step,
+    tolerance,
+    would_tell,
+)
 from tracking.audit.evidence import AuditResult, Evidence, name_of
-from tracking.audit.power import MOST_RUNS, bounds_hold, has_bounds, power, would_tell
-from tracking.audit.samples import Observations, PairTest, close, moments_of, printed, step, tolerance
 from tracking.audit.stack_choice import StackChoice, choice_of, is_stack, without_stack
 
 COST = "cost/to_accuracy_usd"

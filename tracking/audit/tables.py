@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tracking.audit import limit_tables, missing, stacks
-from tracking.audit.evidence import OF_TARGETS, AuditResult, Evidence, Labels, computable, name_of, without_devices
-from tracking.audit.run_figures import BEST, JournalFigures
-from tracking.audit.samples import (
+from tracking.audit.arithmetic import (
     Observations,
     PairTest,
     marked,
@@ -20,6 +18,8 @@ from tracking.audit.samples import (
     significant,
     tolerance,
 )
+from tracking.audit.evidence import OF_TARGETS, AuditResult, Evidence, Labels, computable, name_of, without_devices
+from tracking.audit.run_figures import BEST, JournalFigures
 from tracking.audit.sentences import of_pair
 from tracking.audit.stack_choice import choice_of
 

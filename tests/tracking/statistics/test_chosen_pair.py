@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
-from tracking.audit import ranges
+from tracking.audit.arithmetic import ranges
 from tracking.statistics import Choice
 
 # Upper 5 % points of the studentized range, as tables print them: number of means, degrees of freedom, q.

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 
 import numpy
 
-from tracking.audit.samples import Observations, is_rate, more_is_better, one_tail, step, variances_of
+from tracking.audit.arithmetic.figure_keys import is_rate, more_is_better, step
+from tracking.audit.arithmetic.pair_tests import one_tail, variances_of
+from tracking.audit.arithmetic.samples import Observations
 
 MOST_RUNS = 10_000  # a side; beyond that a report gives no number
 Level = Callable[[int], float]  # the level of a one-sided test, by its degrees of freedom

@@ -1,0 +1,42 @@
+"""What numbers alone say, once more: means, ratios, tests, and whether a text is these numbers.
+
+It is written apart from tracking.statistics, which a report is made by. The rest of the audit brings the numbers, from
+the journals and from the report.
+"""
+
+from __future__ import annotations
+
+from tracking.audit.arithmetic import ranges
+from tracking.audit.arithmetic.figure_keys import EXACT, less_is_better, meets, step, tolerance
+from tracking.audit.arithmetic.num_runs import MOST_RUNS, bounds_hold, has_bounds, power, would_tell
+from tracking.audit.arithmetic.pair_tests import PairTest, corrected, pair_of
+from tracking.audit.arithmetic.samples import Moments, Observations, moments_of, ratio, wilson
+from tracking.audit.arithmetic.texts import close, marked, printed, says, says_mean, significant
+
+__all__ = [
+    "EXACT",
+    "MOST_RUNS",
+    "Moments",
+    "Observations",
+    "PairTest",
+    "bounds_hold",
+    "close",
+    "corrected",
+    "has_bounds",
+    "less_is_better",
+    "marked",
+    "meets",
+    "moments_of",
+    "pair_of",
+    "power",
+    "printed",
+    "ranges",
+    "ratio",
+    "says",
+    "says_mean",
+    "significant",
+    "step",
+    "tolerance",
+    "wilson",
+    "would_tell",
+]

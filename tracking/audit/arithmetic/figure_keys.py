@@ -1,0 +1,37 @@
+"""What a figure's key alone says of it: which way is better, and how exact it is."""
+
+from __future__ import annotations
+
+import math
+
+# Step times are journaled to a tenth of a microsecond: rates computed from them are that coarse.
+EXACT, COARSE = 1e-9, 1e-4
+
+
+def is_rate(key: str) -> bool:
+    return key.startswith("throughput/samples")
+
+
+def more_is_better(key: str) -> bool:
+    return is_rate(key) or (key.startswith(("eval/", "test/")) and not less_is_better(key))
+
+
+def less_is_better(metric: str) -> bool:
+    """Whether less is better of what a model is evaluated by: a loss or an error, by its name."""
+    names = ("loss", "perplexity", "ppl", "error", "err", "mse", "mae", "rmse", "nll", "wer", "cer")
+    return metric.lower().endswith(names)
+
+
+def meets(value: float | None, target: str) -> bool:
+    if value is None or math.isnan(value):
+        return False
+    return value <= float(target[2:]) if target.startswith("<=") else value >= float(target)
+
+
+def tolerance(key: str) -> float:
+    return COARSE if key.startswith("throughput/") else EXACT
+
+
+def step(key: str) -> float:
+    """How far apart two values are at the least: epochs are counted, all else is measured."""
+    return 1.0 if key.startswith("epochs/") else 0.0

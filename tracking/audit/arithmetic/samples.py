@@ -1,0 +1,92 @@
+"""Samples of a figure, some of which are only known to be at least so large: their means, and the ratio of two."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy
+
+from tracking.audit.arithmetic.figure_keys import more_is_better
+
+Moments = tuple[int, float, float | None, float | None]  # n, mean, standard error, olympic mean
+
+
+@dataclass(frozen=True)
+class Observations:
+    """A figure's numbers, of runs that stopped short what it is at least, and how many of them never get there."""
+
+    numbers: Sequence[float]
+    bounds: Sequence[float] = ()
+    never: int = 0
+
+    def __len__(self) -> int:
+        return len(self.numbers) + self.num_short
+
+    @property
+    def num_short(self) -> int:
+        return len(self.bounds) + self.never
+
+    @property
+    def largest(self) -> float:
+        return float(max([*self.numbers, *self.bounds], default=0.0))
+
+    def with_missed_early(self, largest: float) -> list[float]:
+        return [*self.numbers, *self.bounds] + self.never * [largest]
+
+    def with_missed_late(self, largest: float) -> list[float]:
+        return [*self.numbers] + self.num_short * [2 * largest]
+
+
+def moments_of(sample: Observations, scale: float = 1.0) -> Moments | None:
+    """Those of a sample that has a number: the mean is at least so large where runs stopped short.
+
+    The olympic mean drops the best and a run that stopped short, or the worst; there is none where more stopped short.
+    """
+    numbers = [scale * number for number in sample.with_missed_early(sample.largest)]
+    if not sample.numbers and not sample.bounds:
+        return None
+    n, middle, error, olympic = moments(numbers)
+    if sample.num_short == 1 and n >= 5:
+        olympic = float(numpy.mean(numpy.sort([scale * number for number in sample.numbers])[1:]))
+    return n, middle, error, None if sample.num_short > 1 else olympic
+
+
+def moments(values: Sequence[float]) -> Moments:
+    n = len(values)
+    middle = float(numpy.mean(values))
+    error = float(numpy.std(values, ddof=1) / numpy.sqrt(n)) if n > 1 else None
+    return n, middle, error, float(numpy.mean(numpy.sort(values)[1:-1])) if n >= 5 else None
+
+
+def ratio(key: str, own: Observations, base: Observations, growth: float, same: bool) -> tuple[Moments, str] | None:
+    """Speed-up over the base, divided by the growth (1, or of an efficiency that of the devices); relative variances
+    of two independent means add. With the sign of a bound. `same`: it is the base itself, of which it is 1.
+
+    None where a mean is not known or both are only known to be at least so large.
+    """
+    mine, others = moments_of(own), moments_of(base)
+    if mine is None or others is None:
+        return None
+    (n, top, top_error, _), (m, bottom, bottom_error, _) = mine, others
+    if same:
+        return (n, 1.0, None, None), ""
+    if own.num_short and base.num_short:
+        return None
+    sign = "≤" if own.num_short else "≥" if base.num_short else ""
+    factor = (top / bottom if more_is_better(key) else bottom / top) / growth
+    if top_error is None or bottom_error is None:
+        return (min(n, m), factor, None, None), sign
+    error = factor * math.sqrt((top_error / top) ** 2 + (bottom_error / bottom) ** 2)
+    return (min(n, m), factor, error, None), sign
+
+
+def wilson(hits: int, n: int) -> tuple[float, float]:
+    """The 95 % interval of a share by Wilson's formula."""
+    from scipy.special import ndtri
+
+    z = float(ndtri(0.975))
+    centre = (hits + z * z / 2) / (n + z * z)
+    half = z / (n + z * z) * math.sqrt(hits * (n - hits) / n + z * z / 4)
+    return max(0.0, centre - half), min(1.0, centre + half)
