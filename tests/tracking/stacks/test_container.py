@@ -16,7 +16,8 @@ from tests.tracking.stacks.fake_engine import ANSWER, IMAGE, FakeEngine
 from tracking.commands.program import main
 from tracking.environment import nvml
 from tracking.environment.nvml import Gpu
-from tracking.stacks import Mount, container, declared, expected, image_of, images, judge, make_all, ready
+from tracking.stacks import Mount, container, declared, image_of, images, judge, make_all, ready
+from tracking.stacks.expectation import expected
 
 STACK = StackConfig("boxed", "container", container=ContainerConfig("podman", "example.org/trainer:1"))
 H100 = Gpu(0, "NVIDIA H100", "GPU-1", 80 * 2**30, 9.0)

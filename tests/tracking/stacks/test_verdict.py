@@ -11,7 +11,8 @@ import pytest
 from conf.schema import ConfigError, RunConfig, StackConfig
 from tracking.environment import nvml
 from tracking.environment.nvml import Gpu
-from tracking.stacks import Verdict, check_verdicts, declared, expected, judge
+from tracking.stacks import Verdict, check_verdicts, declared, judge
+from tracking.stacks.expectation import expected
 
 H100 = Gpu(0, "NVIDIA H100", "GPU-1", 80 * 2**30, 9.0)
 K80 = Gpu(0, "Tesla K80", "GPU-2", 12 * 2**30, 3.7)
