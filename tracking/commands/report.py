@@ -149,7 +149,8 @@ def show(console: Console, made: Report) -> None:
         console.print(table.rich() if table.rows else table.note)
     for warning in made.warnings:
         console.print(f"careful: {warning}", markup=False, soft_wrap=True)
-    console.print(made.answer, markup=False, soft_wrap=True, style="bold")
+    for answer in made.answers:
+        console.print(answer, markup=False, soft_wrap=True, style="bold")
 
 
 def check_figures(console: Console, made: Report, roots: Sequence[Path]) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def _rendered(report: Report, about: str) -> str:
 
 def markdown(report: Report) -> str:
     """The report as Markdown, with links to the figures that `write` puts beside it."""
-    parts = [_title(report.title), in_markdown(_about(report)), in_markdown(report.answer)]
+    parts = [_title(report.title), in_markdown(_about(report)), *map(in_markdown, report.answers)]
     if report.warnings:
         warnings = "\n".join(f"- {in_markdown(warning)}" for warning in report.warnings)
         parts.append(f"**To be careful about**\n\n{warnings}")

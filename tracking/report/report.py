@@ -30,13 +30,17 @@ class Report:
     tasks: Sequence[Task]
     runs: Sequence[Run]
     with_missed: bool = False
-    answer: str = ""
+    answers: list[str] = field(default_factory=list)  # one a workload
     warnings: list[str] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     figures: list[ReportedFigure] = field(default_factory=list)
     comparisons: list[tuple[str, Comparison]] = field(default_factory=list)
     sentences: list[Sentence] = field(default_factory=list)
     plots: list[Plot] = field(default_factory=list)
+
+    @property
+    def answer(self) -> str:
+        return " ".join(self.answers)
 
     def plain(self) -> dict[str, Any]:
         """The report as JSON can hold it."""
@@ -103,7 +107,8 @@ def make(
     report.tables.append(table)
     answered = answer(report)
     report.sentences += [sentence, *answered]
-    report.answer = " ".join(sentence.text for sentence in answered)
+    own = [[said.text for said in answered if said.task == task.title] for task in tasks]
+    report.answers = [" ".join(texts) for texts in own]
     about_stacks = {task.title: _about_stacks(report, task) for task in tasks}
     report.plots = list(Plotter(store, tasks, progress, about_stacks).plots())
     return report
