@@ -10,8 +10,9 @@ from typing import Any
 from tracking.compare import Comparison, Setting, Task, confounding, estimates, grouping, is_stack, missing
 from tracking.mirror import UID_TAG
 from tracking.report import sentences, stack_tables, tables
+from tracking.report.answer import answer, spent
 from tracking.report.limit_tables import limits_table
-from tracking.report.plot_data import COST, TIME
+from tracking.report.plot_data import TIME
 from tracking.report.plots import Plot, Plotter
 from tracking.report.sentences import Sentence
 from tracking.report.tables import ReportedFigure
@@ -105,10 +106,12 @@ def make(
         report.tables.append(speed_ups)
     table, sentence = tables.excluded_table(tasks, len(runs))
     report.tables.append(table)
-    answered = answer(report)
-    report.sentences += [sentence, *answered]
-    own = [[said.text for said in answered if said.task == task.title] for task in tasks]
-    report.answers = [" ".join(texts) for texts in own]
+    report.sentences.append(sentence)
+    for task in tasks:
+        pairs = [pair for title, pair in report.comparisons if title == task.title]
+        said = answer(task, report.metric, pairs)
+        report.sentences += said
+        report.answers.append(" ".join(sentence.text for sentence in said))
     about_stacks = {task.title: _about_stacks(report, task) for task in tasks}
     report.plots = list(Plotter(store, tasks, progress, about_stacks).plots())
     return report
@@ -166,45 +169,6 @@ def general_warnings(report: Report) -> list[str]:
     if report.with_missed:
         warnings.append("--with-missed: rates, epochs' times and costs are also of runs that missed the target")
     return warnings
-
-
-def answer(report: Report) -> list[Sentence]:
-    """Two sentences a workload: what is best and how sure that is; then what it costs, or what it rests on."""
-    said = []
-    for task in report.tasks:
-        leader = estimates.best(task, report.metric)
-        if leader is None:
-            said.append(sentences.no_run_counts(task.title, report.metric))
-            continue
-        pairs = [
-            pair for name, pair in report.comparisons if name == task.title and leader in (pair.better, pair.worse)
-        ]
-        oftener = sentences.best_more_often(task.title, leader, pairs)
-        said += [
-            sentences.leader(task.title, report.metric, leader, pairs),
-            *([oftener] if oftener else []),
-            _cost(task),
-        ]
-    return said
-
-
-def _cost(task: Task) -> Sentence:
-    counts = {
-        "num_averaged": len(task.runs),
-        "num_runs": len(task.runs) + len(task.excluded),
-        "num_given_up": sum(len(setting.given_up) for setting in task.settings),
-        "num_excluded": sum(not grouping.is_given_up(run) for run, _, _ in task.excluded),
-    }
-    cheapest = estimates.best(task, COST)
-    if cheapest is None:
-        return Sentence("without cost", task.title, counts)
-    values = {**counts, **sentences.numbers(cheapest, COST), "setting": cheapest.name, "spent_usd": spent(task)}
-    return Sentence("cost", task.title, values)
-
-
-def spent(task: Task) -> float:
-    """The cost in USD of all runs that are averaged; 0 without a price."""
-    return math.fsum(run.metrics.get("cost/usd", 0.0) for run in task.runs)
 
 
 def _plain_table(table: Table) -> dict[str, Any]:

@@ -1,0 +1,41 @@
+"""What a report answers: of each workload what is best, how sure that is, and what it costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tracking.compare import Comparison, Task, estimates, grouping
+from tracking.report import sentences
+from tracking.report.plot_data import COST
+from tracking.report.sentences import Sentence
+
+
+def answer(task: Task, metric: str, comparisons: Sequence[Comparison]) -> list[Sentence]:
+    """What is best and how sure that is; then what it costs, or what it rests on. `comparisons` are the workload's."""
+    leader = estimates.best(task, metric)
+    if leader is None:
+        return [sentences.no_run_counts(task.title, metric)]
+    pairs = [pair for pair in comparisons if leader in (pair.better, pair.worse)]
+    oftener = sentences.best_more_often(task.title, leader, pairs)
+    best = sentences.leader(task.title, metric, leader, pairs)
+    return [best, *([oftener] if oftener else []), _cost(task)]
+
+
+def _cost(task: Task) -> Sentence:
+    counts = {
+        "num_averaged": len(task.runs),
+        "num_runs": len(task.runs) + len(task.excluded),
+        "num_given_up": sum(len(setting.given_up) for setting in task.settings),
+        "num_excluded": sum(not grouping.is_given_up(run) for run, _, _ in task.excluded),
+    }
+    cheapest = estimates.best(task, COST)
+    if cheapest is None:
+        return Sentence("without cost", task.title, counts)
+    values = {**counts, **sentences.numbers(cheapest, COST), "setting": cheapest.name, "spent_usd": spent(task)}
+    return Sentence("cost", task.title, values)
+
+
+def spent(task: Task) -> float:
+    """The cost in USD of all runs that are averaged; 0 without a price."""
+    return math.fsum(run.metrics.get("cost/usd", 0.0) for run in task.runs)
