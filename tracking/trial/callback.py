@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,11 +17,14 @@ from tracking.environment import Collector
 from tracking.measure import Meter, Ranks, summary
 from tracking.results import UNCOUNTED_TAG
 from tracking.run import attempts, journal
+from tracking.trial.epochs import Epochs
 from tracking.trial.options import Seen, TrialOptions, checked, own_seed
 from tracking.trial.samples import count, decimal, first_dimension, sharing
 from tracking.trial.script_run import ScriptRun, script_folder, write_failure
 
 NAN = torch.tensor(math.nan)
+# Modules that were trained, and by which callback each was timed last.
+TRAINED: weakref.WeakKeyDictionary[pl.LightningModule, weakref.ref[TimeTrial]] = weakref.WeakKeyDictionary()
 
 
 class TimeTrial(pl.Callback):
@@ -55,8 +59,8 @@ class TimeTrial(pl.Callback):
         self._folder = ""
         self._reached = self._counted = False
         self._epoch_samples = 0
-        self._epoch_batches = 0  # the batches of a whole epoch; 0 while none came to its end
         self._in_epoch = False
+        self._epochs: Epochs | None = None
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         if sum(isinstance(callback, TimeTrial) for callback in trainer.callbacks) > 1:  # type: ignore[attr-defined]
@@ -74,8 +78,10 @@ class TimeTrial(pl.Callback):
         log = self._run.journal if self._run else None
         steps = self._options.log_every_n_steps
         self._meter = Meter(trainer.strategy.root_device, ranks, log, steps)
-        self._reached, self._counted, self._epoch_samples, self._epoch_batches = False, True, 0, 0
-        self._meter.start(max_epochs=trainer.max_epochs, num_batches=number(trainer.num_training_batches))
+        self._reached, self._counted, self._epoch_samples, self._in_epoch = False, True, 0, False
+        self._epochs = Epochs(trainer)
+        num_batches = number(trainer.num_training_batches)
+        self._meter.start(max_epochs=self._epochs.planned(trainer), num_batches=num_batches)
 
     def _start_run(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> ScriptRun:
         seen = seen_of(trainer, pl_module)
@@ -86,22 +92,33 @@ class TimeTrial(pl.Callback):
         once = "" if seen.sharing == 1 else f", once for {seen.sharing} processes that share it"
         counted = "given" if self._samples else "first dimension of the batch"
         tags = {"clock": "script", "samples": counted + once}
-        if trainer.global_step:  # Its time to accuracy would be that of a part.
+        if trainer.global_step or goes_on(self, pl_module):  # Its time to accuracy would be that of a part.
             tags[UNCOUNTED_TAG] = "goes on from an earlier fit or a checkpoint"
         return ScriptRun(self._options, seen, facts, tags)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._meter is not None:
-            self._in_epoch = True
-            self._meter.epoch_num = trainer.current_epoch + 1
-            self._meter.event("epoch_start", epoch_num=trainer.current_epoch + 1)
-            self._meter.open()
+            self._begin_epoch(trainer)
+
+    def _begin_epoch(self, trainer: pl.Trainer) -> None:
+        assert self._meter is not None
+        assert self._epochs is not None
+        self._in_epoch = True
+        self._meter.epoch_num = self._epochs.number(trainer)
+        self._meter.event("epoch_start", epoch_num=self._meter.epoch_num)
+        self._meter.open()
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         if self._meter is None:
             return
+        if self._epochs is not None and not self._epochs.began:
+            self._epochs.note_first_batch(trainer)
+            if self._run is not None and (tags := self._epochs.tags()):
+                self._run.journal.tags(tags)
+        if not self._in_epoch:  # Of an epoch that a checkpoint was written within, Lightning announces no start.
+            self._begin_epoch(trainer)
         if not self._meter.is_open:  # An evaluation within the epoch is over.
             self._meter.open()
         num = first_dimension(batch) if self._samples is None else self._samples(batch)
@@ -129,26 +146,23 @@ class TimeTrial(pl.Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._meter is None:
             return
-        if self._in_epoch:  # No evaluation came at its end, or it ends early: by the target, or by max_steps.
+        # Here it is open still where no evaluation came at its end, or it ends early: by the target, or by max_steps.
+        if self._in_epoch:
             self._close(trainer, True)
-        if not sum(map(number, trainer.num_val_batches)):  # Without validation, the training's own metrics count.
-            self._evaluated(trainer)
+            if not sum(map(number, trainer.num_val_batches)):  # Without validation, the training's own metrics count.
+                self._evaluated(trainer)
 
     def _close(self, trainer: pl.Trainer, at_end: bool) -> None:
         """Read the windows before an evaluation; the epoch is over where that comes at its end."""
         assert self._meter is not None
+        assert self._epochs is not None
         if self._meter.is_open:
             self._epoch_samples += self._meter.close()
-        if not at_end:
+        if not (at_end and self._in_epoch):
             return
         samples = self._epoch_samples if self._counted else None
-        progress, epoch = trainer.fit_loop.epoch_loop.batch_progress, self._epoch(trainer)
-        part: dict[str, float | None] = {}
-        if progress.is_last_batch:
-            self._epoch_batches = progress.current.ready
-        else:
-            part = {"part": None if epoch is None else round(epoch - trainer.current_epoch, 4)}
-        self._meter.event("epoch_stop", epoch_num=trainer.current_epoch + 1, samples=samples, **part)
+        part = self._epochs.part(trainer)
+        self._meter.event("epoch_stop", epoch_num=self._epochs.number(trainer), samples=samples, **part)
         self._epoch_samples, self._in_epoch = 0, False
 
     def _evaluated(self, trainer: pl.Trainer) -> None:
@@ -170,25 +184,16 @@ class TimeTrial(pl.Callback):
             self._meter.note_energy("energy/to_accuracy_joules")
             trainer.should_stop = trainer.should_stop or self._options.stop_at_target
 
-    def _epoch(self, trainer: pl.Trainer) -> float | None:
-        """Epochs trained so far, with the fraction of one that an evaluation within it has come to.
-
-        A stream that does not say its length is as long as it was in the epoch before; None within its first epoch.
-        """
-        progress, total = trainer.fit_loop.epoch_loop.batch_progress, trainer.num_training_batches
-        if progress.is_last_batch:
-            return trainer.current_epoch + 1
-        total = total if math.isfinite(total) else self._epoch_batches
-        return round(trainer.current_epoch + min(1.0, progress.current.ready / total), 4) if total else None
-
     def _so_far(self, trainer: pl.Trainer) -> dict[str, float]:
-        epoch = self._epoch(trainer)
+        assert self._epochs is not None
+        epoch = self._epochs.trained(trainer)
         return {} if epoch is None else {"epoch_num": epoch}
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         meter, self._meter = self._meter, None
         if meter is None:
             return
+        TRAINED[pl_module] = weakref.ref(self)
         meter.note_energy("energy/joules")
         targets = self._options.target
         meter.event("run_stop", status="success" if self._reached or not targets else "aborted")
@@ -202,6 +207,8 @@ class TimeTrial(pl.Callback):
         self._run, self._folder = None, ""
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        if self._meter is not None and self._meter.step:
+            TRAINED[pl_module] = weakref.ref(self)
         self._meter = None
         if self._run is not None:
             self._run.fail(exception)
@@ -232,6 +239,11 @@ def seen_of(trainer: pl.Trainer, pl_module: pl.LightningModule) -> Seen:
         strategy=type(trainer.strategy).__name__,
         sharing=sharing(trainer.strategy, trainer.world_size),
     )
+
+
+def goes_on(trial: TimeTrial, pl_module: pl.LightningModule) -> bool:
+    """Whether this callback has timed a training of this module before: another Trainer counts from 0 again."""
+    return pl_module in TRAINED and TRAINED[pl_module]() is trial
 
 
 def loss_of(outputs: Any) -> torch.Tensor:

@@ -28,8 +28,10 @@ class Trial:
         self._num_steps = 0  # steps since the last evaluation
         self._evaluating = False
         self._num_epochs = 1
+        self._num_trained = 0  # stretches of steps that an evaluation has ended
         self.reached = False
         self.counted = True
+        self.whole = True  # whether each evaluation came an epoch after the one before
 
     def step(self, num_samples: int, loss: torch.Tensor | float | None = None) -> None:
         """A training step of so many samples of this process is launched; the device is not waited for."""
@@ -39,6 +41,15 @@ class Trial:
         self._num_steps += 1
         self._meter.batch_ready(num)
         self._meter.step_done(torch.as_tensor(loss) if loss is not None else None, self._num_steps)
+
+    @property
+    def without(self) -> tuple[str, ...]:
+        """Which figures the loop does not say enough for; asked at its end, while its last steps are open."""
+        # How long a step waited for its data a loop does not say, nor where its epochs end if it counts none.
+        if not self.counted:
+            return ("throughput/data_wait_fraction", "epochs/", "time/epoch_sec")
+        whole = self.whole and not self._num_steps
+        return ("throughput/data_wait_fraction", *(() if whole else ("epochs/trained", "time/epoch_sec")))
 
     @contextmanager
     def evaluation(self) -> Iterator[None]:
@@ -56,6 +67,7 @@ class Trial:
         if self._run is not None:
             self._run.heed(values)
         self.counted = self.counted and epoch is not None
+        self.whole = self.whole and epoch == self._num_trained
         epoch = self._num_epochs if epoch is None else epoch
         value = values.get(next(iter(self._options.target or values), ""))
         self._meter.event("eval_accuracy", value, epoch_num=epoch, step=self._meter.step, metrics=values)
@@ -88,6 +100,7 @@ class Trial:
             return
         samples = self._meter.close()
         if self._num_steps:
+            self._num_trained += 1
             self._meter.event("epoch_stop", epoch_num=self._num_epochs, samples=samples)
         self._num_steps = 0
 
@@ -148,12 +161,10 @@ def start_run(
 
 def end(trial: Trial, meter: Meter, run: ScriptRun | None, options: TrialOptions) -> None:
     """The figures of a loop that came to its end. A collective call."""
+    without = trial.without
     trial.end_of_steps()
     meter.note_energy("energy/joules")
     meter.event("run_stop", status="success" if trial.reached or not options.target else "aborted")
-    # How long a step waited for its data a loop does not say, nor where its epochs end if it counts none.
-    without: tuple[str, ...] = ("throughput/data_wait_fraction",)
-    without += () if trial.counted else ("epochs/", "time/epoch_sec")
     if run is not None:
         measured: dict[str, Any] = summary.devices(run.config, meter, None, run.environment.get("env.gpu", ""))
         run.finish(meter, measured, without)

@@ -64,6 +64,28 @@ def test_a_loop_that_counts_no_epochs_has_none(tmp_path: Path) -> None:
     assert not [key for key in metrics if key.startswith("epochs/") or key == "time/epoch_sec"]
 
 
+@pytest.mark.parametrize(
+    ("epochs", "steps_after", "trained"),
+    [([1, 1, 2], 0, None), ([1, 2], 3, None), ([0.5, 1], 0, None), ([2, 4], 0, None), ([], 3, None), ([1, 2], 0, 2)],
+)
+def test_how_many_epochs_were_trained_is_said_only_where_each_ended_with_an_evaluation(
+    tmp_path: Path, epochs: list[float], steps_after: int, trained: int | None
+) -> None:
+    target = {"accuracy": 0.9} if epochs else None
+    with time_trial(
+        target, runs_dir=str(tmp_path), offline=True, device="cpu", system_metrics_interval_sec=0
+    ) as trial:  # fmt: skip
+        for epoch in epochs:
+            trial.step(8)
+            trial.evaluate({"accuracy": 0.95 if epoch == epochs[-1] else 0.5}, epoch=epoch)
+        for _ in range(steps_after):
+            trial.step(8)
+    metrics = documents.read_json(only_run(tmp_path) / run_folder.RESULT)["metrics"]
+    assert metrics.get("epochs/to_accuracy") == (epochs[-1] if epochs else None)
+    assert metrics.get("epochs/trained") == trained
+    assert ("time/epoch_sec" in metrics) == (trained is not None)
+
+
 def test_a_loop_that_raises_is_a_failed_run(tmp_path: Path) -> None:
     def train() -> None:
         with time_trial(runs_dir=str(tmp_path), offline=True, device="cpu", system_metrics_interval_sec=0) as trial:
