@@ -41,8 +41,9 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     gpu = environment.get("env.gpu", "")
     log = Journal(run_dir / run_folder.JOURNAL) if shard.rank == 0 else None
     workload = load_workload(config)
+    export_model.check_predictor(config, workload.module)  # before data are read, or made, for minutes
     module, data = build(workload, config, shard, log)
-    export_model.check_predictor(config, module)
+    export_model.check_predictor(config, type(module))
     train_loader, eval_loader, test_loader = loaders(data, config, shard)
     num_train = checked_train_samples(data, config, shard)
     if log:

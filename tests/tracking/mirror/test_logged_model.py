@@ -144,12 +144,19 @@ def test_a_server_without_models_is_told_from_one_with(server: MlflowServer, pro
             check_models(proxy.uri, register=True)
 
 
+def test_a_model_that_cannot_be_logged_is_refused_before_its_data_are_read(tmp_path: Path) -> None:
+    launched = launch(tmp_path, "model=transformer", "gpus=0", "log_model=true", "tracking.offline=true")
+    assert launched.code == 2, launched.output
+    assert "model=transformer cannot be exported" in launched.output
+    assert not events(launched.folder, "index_start")
+
+
 def test_a_module_that_does_not_say_how_it_predicts_is_refused() -> None:
     class Silent(TrialModule):
         pass
 
     config = RunConfig(model=ModelConfig(name="ours"))
-    export_model.check_predictor(config, Silent())
+    export_model.check_predictor(config, Silent)
     config.log_model = True
     with pytest.raises(ConfigError, match=r"log_model=true: model=ours cannot be exported.*save_model=final"):
-        export_model.check_predictor(config, Silent())
+        export_model.check_predictor(config, Silent)

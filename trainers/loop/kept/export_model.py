@@ -21,11 +21,14 @@ from trainers.workload import Data, TrialModule
 NUM_SAMPLES = 2  # PyTorch takes a dimension of one for a constant
 
 
-def check_predictor(config: RunConfig, module: TrialModule) -> None:
-    """Raise ConfigError where a model is asked for and the module does not say how it predicts."""
-    if config.log_model and type(module).predictor is TrialModule.predictor:
+def check_predictor(config: RunConfig, made_by: object) -> None:
+    """Raise ConfigError where a model is asked for and a module of this class does not say how it predicts.
+
+    A workload may name a function that makes its module: then only the module itself tells.
+    """
+    if config.log_model and getattr(made_by, "predictor", None) is TrialModule.predictor:
         raise ConfigError(
-            f"log_model=true: model={config.model.name} cannot be exported, since {type(module).__name__} has no"
+            f"log_model=true: model={config.model.name} cannot be exported, since {made_by.__name__} has no"  # type: ignore[attr-defined]
             " predictor(); write one (docs/adding-a-workload.md), or keep the weights alone with save_model=final"
             " tracking.upload_model=true"
         )
