@@ -39,8 +39,9 @@ class StepGraphs:
         self._network, self._loss = network, loss
         self._pool = torch.cuda.graph_pool_handle()
         # Graphs are recorded on a stream of their own, where the nodes that keep the gradients then stay.
-        if hasattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch"):  # PyTorch 2.10 has it.
-            torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
+        warn = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
+        if warn is not None:  # PyTorch 2.10 has it.
+            warn(False)
         self._graphed: dict[tuple[torch.Size, ...], Any] = {}
 
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
