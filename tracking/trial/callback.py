@@ -18,9 +18,10 @@ from tracking.measure import Meter, Ranks, summary
 from tracking.results import UNCOUNTED_TAG
 from tracking.run import attempts, journal
 from tracking.trial.epochs import Epochs
-from tracking.trial.options import Seen, TrialOptions, checked, own_seed
+from tracking.trial.options import TrialOptions, checked
 from tracking.trial.samples import count, decimal, first_dimension, sharing
 from tracking.trial.script_run import ScriptRun, script_folder, write_failure
+from tracking.trial.seen import seen_of
 
 NAN = torch.tensor(math.nan)
 # Modules that were trained, and by which callback each was timed last.
@@ -218,27 +219,6 @@ class TimeTrial(pl.Callback):
             with suppress(ConfigError):  # What the user raised counts, and not that it cannot be noted.
                 self._start_run(trainer, pl_module).fail(exception)  # It failed before the training began.
         self._run, self._folder = None, ""
-
-
-def seen_of(trainer: pl.Trainer, pl_module: pl.LightningModule) -> Seen:
-    optimizers = trainer.optimizers
-    loader = trainer.train_dataloader
-    batch_size = getattr(loader, "batch_size", None)
-    return Seen(
-        model=type(pl_module).__name__,
-        on_gpu=trainer.strategy.root_device.type == "cuda",
-        nodes=trainer.num_nodes,
-        devices=trainer.world_size // trainer.num_nodes,
-        precision=str(trainer.precision),
-        batch_size=batch_size if isinstance(batch_size, int) else None,
-        max_epochs=trainer.max_epochs if trainer.max_epochs and trainer.max_epochs > 0 else None,
-        accumulate=trainer.accumulate_grad_batches,
-        optimizer=type(optimizers[0]).__name__.lower() if optimizers else None,
-        learning_rate=float(optimizers[0].param_groups[0]["lr"]) if optimizers else None,
-        seed=own_seed(),
-        strategy=type(trainer.strategy).__name__,
-        sharing=sharing(trainer.strategy, trainer.world_size),
-    )
 
 
 def goes_on(trial: TimeTrial, pl_module: pl.LightningModule) -> bool:

@@ -3,7 +3,8 @@
 `trial` are arguments of TimeTrial, `trainer` of the Trainer. `slow` seconds are slept in each step, `fails` names the
 hook in which it raises, or "rank 1"; `manual` optimises by hand, `endless` streams its data, `streamed` so many of
 them, without saying how many, `validates: false` has no validation. `meshed: [d, t]` divides the data over d groups of
-t processes each, which see the same batches; the parameters are sharded over the groups.
+t processes each, which see the same batches; the parameters are sharded over the groups. `deepspeed` is DeepSpeed's
+stage, on CPUs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.strategies import ModelParallelStrategy
+from pytorch_lightning.strategies import DDPStrategy, DeepSpeedStrategy, ModelParallelStrategy
 from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
@@ -66,6 +67,21 @@ class Line(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.3)
 
 
+class DeepSpeedOnCpu(DeepSpeedStrategy):
+    """DeepSpeed with its own CPU accelerator; Lightning would refuse what is no GPU."""
+
+    @property
+    def root_device(self) -> torch.device:
+        return torch.device("cpu:0")
+
+    def setup_environment(self) -> None:
+        DDPStrategy.setup_environment(self)
+
+    def setup_distributed(self) -> None:
+        self.set_world_ranks()
+        self._init_deepspeed_distributed()
+
+
 class Stream(IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
     def __init__(self, num_samples: int) -> None:
         self.num_samples = num_samples
@@ -94,7 +110,11 @@ def main(asked: dict[str, Any]) -> None:
     pl.seed_everything(1, verbose=False)
     meshed = asked.get("meshed", ())
     module = Line(asked.get("slow", 0.0), asked.get("fails", ""), asked.get("manual", False), meshed)
-    strategy = {"strategy": ModelParallelStrategy(*meshed, process_group_backend="gloo")} if meshed else {}
+    strategy: dict[str, Any] = {}
+    if meshed:
+        strategy = {"strategy": ModelParallelStrategy(*meshed, process_group_backend="gloo")}
+    elif stage := asked.get("deepspeed"):
+        strategy = {"strategy": DeepSpeedOnCpu(stage=stage, process_group_backend="gloo")}
     fitting = trainer(TimeTrial(**asked["trial"]), **asked["trainer"], **strategy)
     print("fitting", flush=True)
     fitting.fit(module, *loaders(asked.get("endless", False), asked.get("validates", True)))

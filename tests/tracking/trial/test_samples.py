@@ -10,6 +10,7 @@ import torch
 
 from conf.schema import ConfigError
 from tracking.trial.samples import count, decimal, first_dimension
+from tracking.trial.seen import innermost
 
 
 @pytest.mark.parametrize(
@@ -45,3 +46,17 @@ def test_a_number_of_samples_may_be_of_any_whole_kind(value: Any) -> None:
 def test_what_is_no_number_of_samples_is_named(value: Any) -> None:
     with pytest.raises(ConfigError, match=r"trial\.step\(num_samples\): .* is no number of samples; give a whole"):
         count(value, "trial.step(num_samples)")
+
+
+def test_the_optimizer_that_deepspeed_wraps_is_named_and_no_wrapper_of_the_users_own_is_opened() -> None:
+    class Wrapper:
+        def __init__(self, optimizer: Any) -> None:
+            self.optimizer = optimizer
+
+    class Theirs(Wrapper): ...
+
+    Theirs.__module__ = "deepspeed.runtime.zero.stage_1_and_2"
+    sgd = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    assert innermost(Theirs(Theirs(sgd))) is innermost(sgd) is sgd
+    lookahead = Wrapper(sgd)
+    assert innermost(Theirs(lookahead)) is lookahead
