@@ -36,8 +36,8 @@ def margin(value: float, target: Target) -> float:
 
 
 def is_met(value: float, target: Target) -> bool:
-    """Whether a value meets a target; NaN meets none."""
-    return not math.isnan(value) and margin(value, target) >= 0
+    """Whether a value meets a target; NaN meets none, nor does infinity, which an overflow gives and no measure."""
+    return math.isfinite(value) and margin(value, target) >= 0
 
 
 def text(target: Target) -> str:

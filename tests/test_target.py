@@ -35,7 +35,8 @@ def test_at_most_is_at_least_turned_round(value: float, number: float) -> None:
     at_most = target.parse(f"<={number!r}")
     assert target.is_met(value, at_most) == (value <= target.limit(at_most))
     assert target.is_met(-value, -target.limit(at_most)) == target.is_met(value, at_most)
-    assert not target.is_met(math.nan, at_most)
+    assert not any(target.is_met(none, at_most) for none in (math.nan, math.inf, -math.inf))
+    assert not any(target.is_met(none, 0.9) for none in (math.nan, math.inf, -math.inf))
 
 
 def test_all_targets_are_to_be_met_each_in_its_direction() -> None:
@@ -44,6 +45,8 @@ def test_all_targets_are_to_be_met_each_in_its_direction() -> None:
     assert not attempts.reached({"accuracy": 0.95, "loss": 3.29}, targets)
     assert not attempts.reached({"accuracy": 0.95}, targets)
     assert evaluations.score({"accuracy": 1.0, "loss": 3.0}, targets, "") == pytest.approx(0.1)
+    assert evaluations.score({"accuracy": math.inf}, {"accuracy": 0.9}, "") == -math.inf
+    assert evaluations.score({"loss": -math.inf}, {}, "loss") == -math.inf
     rows = [{"distance": 4.0}, {"distance": 2.0}, {"distance": 3.0}]
     assert evaluations.best(rows, ["distance"], {"distance": "<=1"}) == {"eval/best_distance": 2.0}
     assert evaluations.best(rows, ["distance"]) == {"eval/best_distance": 4.0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -112,7 +113,8 @@ class RunProgress:
         for name, value in record.values["metrics"].items():
             self._seen[f"eval/{name}"] = value
             better = max if evaluations.higher_is_better(name, self._targets) else min
-            self._best[name] = better(value, self._best.get(name, value))
+            if math.isfinite(value):
+                self._best[name] = better(value, self._best.get(name, value))
         if not self._console.is_terminal:
             epoch = f"epoch {record.values['epoch_num']}" if "epoch_num" in record.values else "evaluation:"
             of = f"/{self._epochs}" if self._epochs else ""

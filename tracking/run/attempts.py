@@ -97,7 +97,7 @@ def trained_sec(events: Sequence[Record]) -> float:
 
 
 def reached(metrics: Mapping[str, float], targets: Mapping[str, Target]) -> bool:
-    """Whether every target is met; a metric that is missing or NaN meets nothing."""
+    """Whether every target is met; a metric that is missing or not finite meets nothing."""
     return bool(targets) and all(is_met(metrics.get(name, float("nan")), target) for name, target in targets.items())
 
 

@@ -44,11 +44,11 @@ def best(
 def score(metrics: Mapping[str, float], targets: Mapping[str, Target], metric: str) -> float:
     """By what an evaluation is better than another: by how much it beats the target, of several the least.
 
-    Without a target it is the value of `metric`, turned round where less is better. A value that is missing or NaN is
-    the worst of all.
+    Without a target it is the value of `metric`, turned round where less is better. A value that is missing or not
+    finite is the worst of all.
     """
     if targets:
         scores = [margin(metrics.get(name, math.nan), target) for name, target in targets.items()]
     else:
         scores = [metrics.get(metric, math.nan) * (1 if higher_is_better(metric) else -1)]
-    return -math.inf if any(map(math.isnan, scores)) else min(scores)
+    return min(scores) if all(map(math.isfinite, scores)) else -math.inf

@@ -23,7 +23,7 @@ def less_is_better(metric: str) -> bool:
 
 
 def meets(value: float | None, target: str) -> bool:
-    if value is None or math.isnan(value):
+    if value is None or not math.isfinite(value):
         return False
     return value <= float(target[2:]) if target.startswith("<=") else value >= float(target)
 
