@@ -129,9 +129,23 @@ class ModelUpload:
             )
 
     def _ensure_registered(self, name: str) -> None:
+        """Have the server keep a registered model of that name. Raises TrackingRefused where it is a prompt's: the
+        server keeps both alike, and would take a model for the prompt's next version."""
         with self._client.request() as client:
             try:
                 client.create_registered_model(name)
+                return
             except Exception as error:  # narrowed at once: MLflow's classes are not importable at the top
-                if getattr(error, "error_code", "") != "RESOURCE_ALREADY_EXISTS":
+                if code_of(error) != "RESOURCE_ALREADY_EXISTS":
                     raise
+        with self._client.request() as client:
+            try:
+                client.get_registered_model(name)
+            except Exception as error:  # MLflow's client finds no model where there is a prompt.
+                if code_of(error) != "RESOURCE_DOES_NOT_EXIST":
+                    raise
+                raise TrackingRefused(f"register_model={name}: the server has a prompt of that name") from None
+
+
+def code_of(error: Exception) -> str:
+    return str(getattr(error, "error_code", ""))

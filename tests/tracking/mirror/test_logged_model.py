@@ -135,6 +135,20 @@ def test_answers_that_are_lost_leave_one_model_and_one_version(
     assert version.name == REGISTERED
 
 
+def test_a_prompt_of_that_name_is_not_given_a_model_for_a_version(logged: Launched, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(logged.folder, folder)
+    (folder / run_folder.MIRROR).unlink()
+    info = run_folder.read_info(folder)
+    info.tracking_uri = f"sqlite:///{tmp_path / 'prompts.db'}"
+    documents.write_json(folder / run_folder.RUN, info)
+    mlflow.set_tracking_uri(info.tracking_uri)
+    mlflow.genai.register_prompt(name=REGISTERED, template="What is {{this}}?")
+    outcome = sync([folder])[0]
+    assert f"register_model={REGISTERED}: the server has a prompt of that name" in str(outcome)
+    assert mlflow.genai.load_prompt(f"prompts:/{REGISTERED}@latest").version == 1
+
+
 def test_a_server_without_models_is_told_from_one_with(server: MlflowServer, proxy: FaultyProxy) -> None:
     check_models(server.uri, register=True)
     proxy.only = b"registered-models"
