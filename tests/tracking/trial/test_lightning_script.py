@@ -177,8 +177,8 @@ def test_a_script_that_raises_is_a_failed_run(tmp_path: Path, fails: str, kind: 
 
 def test_of_ranks_that_torchrun_starts_the_one_that_failed_first_is_the_cause(tmp_path: Path) -> None:
     trial, trainer = {"offline": True, "log_every_n_steps": 1}, {"strategy": "ddp", "devices": 2}
-    output = finished(start(tmp_path, trial, trainer, launcher=TORCHRUN, fails="rank 1"), code=1)
-    assert "Connection closed by peer" in output or "Connection reset" in output  # what the first rank noticed of it
+    # The first rank notices a lost connection, or torchrun's SIGTERM, whichever is sooner.
+    finished(start(tmp_path, trial, trainer, launcher=TORCHRUN, fails="rank 1"), code=1)
     folder = only_run(tmp_path)
     result = result_of(folder)
     assert (result["status"], result["failure"]["rank"]) == ("failed", 1)
