@@ -16,7 +16,7 @@ from conf.schema import ConfigError
 from tracking.mirror import mlflow_run, model_files
 from tracking.mirror.state import MirrorState, signature_of
 from tracking.run import ExportedModel, exported_model, run_folder
-from tracking.server import PatientClient, TrackingRefused, artifact_store
+from tracking.server import PatientClient, TrackingRefused, artifact_store, connection
 
 if TYPE_CHECKING:
     from mlflow.entities import LoggedModel
@@ -117,16 +117,25 @@ class ModelUpload:
         version = next((version.version for version in versions if version.name == name), None)
         if version is None:
             self._ensure_registered(name)
+            source = self._source(model_id)
             with self._client.request() as client:
-                made = client.create_model_version(
-                    name, f"models:/{model_id}", run_id, model_id=model_id, await_creation_for=0
-                )
+                made = client.create_model_version(name, source, run_id, model_id=model_id, await_creation_for=0)
             version = mlflow_run.answered(str(made.version), f"a version of {name}")
         state.registered = f"{name}/{version}"
         with self._client.request() as client:
             client.set_logged_model_tags(
                 model_id, {VERSIONS_TAG: json.dumps([{"name": name, "version": str(version)}])}
             )
+
+    def _source(self, model_id: str) -> str:
+        """What a version is made of: the model by its name, which a server finds, or where its files are.
+
+        MLflow's own code of a database looks for that name in this process's default database, which may be another.
+        """
+        if connection.is_http(self._client.uri):
+            return f"models:/{model_id}"
+        with self._client.request() as client:
+            return str(client.get_logged_model(model_id).artifact_location)
 
     def _ensure_registered(self, name: str) -> None:
         """Have the server keep a registered model of that name. Raises TrackingRefused where it is a prompt's: the

@@ -135,6 +135,21 @@ def test_answers_that_are_lost_leave_one_model_and_one_version(
     assert version.name == REGISTERED
 
 
+def test_a_database_that_is_not_the_default_one_has_the_version(logged: Launched, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(logged.folder, folder)
+    (folder / run_folder.MIRROR).unlink()
+    info = run_folder.read_info(folder)
+    info.tracking_uri = f"sqlite:///{tmp_path / 'another.db'}"
+    documents.write_json(folder / run_folder.RUN, info)
+    mlflow.set_tracking_uri(uri(logged))
+    assert sync([folder])[0].state == "complete"
+    mlflow.set_tracking_uri(info.tracking_uri)
+    [version] = MlflowClient().search_model_versions(f"name = '{REGISTERED}'")
+    assert version.run_id == Mirror(folder).run_id
+    assert mlflow.pytorch.load_model(f"models:/{REGISTERED}/{version.version}") is not None
+
+
 def test_a_prompt_of_that_name_is_not_given_a_model_for_a_version(logged: Launched, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(logged.folder, folder)
