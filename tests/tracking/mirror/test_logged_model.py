@@ -56,6 +56,17 @@ def uri(launched: Launched) -> str:
     return f"sqlite:///{launched.cwd / 'mlflow.db'}"
 
 
+def unsent(launched: Launched, tmp_path: Path) -> Path:
+    """A copy of the run's folder of which another database, `other.db`, is to get all."""
+    folder = tmp_path / "run"
+    shutil.copytree(launched.folder, folder)
+    (folder / run_folder.MIRROR).unlink()
+    info = run_folder.read_info(folder)
+    info.tracking_uri = f"sqlite:///{tmp_path / 'other.db'}"
+    documents.write_json(folder / run_folder.RUN, info)
+    return folder
+
+
 def test_mlflow_loads_what_was_trained(logged: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(logged.cwd)
     mlflow.set_tracking_uri(uri(logged))
@@ -136,28 +147,18 @@ def test_answers_that_are_lost_leave_one_model_and_one_version(
 
 
 def test_a_database_that_is_not_the_default_one_has_the_version(logged: Launched, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    shutil.copytree(logged.folder, folder)
-    (folder / run_folder.MIRROR).unlink()
-    info = run_folder.read_info(folder)
-    info.tracking_uri = f"sqlite:///{tmp_path / 'another.db'}"
-    documents.write_json(folder / run_folder.RUN, info)
+    folder, other = unsent(logged, tmp_path), f"sqlite:///{tmp_path / 'other.db'}"
     mlflow.set_tracking_uri(uri(logged))
     assert sync([folder])[0].state == "complete"
-    mlflow.set_tracking_uri(info.tracking_uri)
+    mlflow.set_tracking_uri(other)
     [version] = MlflowClient().search_model_versions(f"name = '{REGISTERED}'")
     assert version.run_id == Mirror(folder).run_id
     assert mlflow.pytorch.load_model(f"models:/{REGISTERED}/{version.version}") is not None
 
 
 def test_a_prompt_of_that_name_is_not_given_a_model_for_a_version(logged: Launched, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    shutil.copytree(logged.folder, folder)
-    (folder / run_folder.MIRROR).unlink()
-    info = run_folder.read_info(folder)
-    info.tracking_uri = f"sqlite:///{tmp_path / 'prompts.db'}"
-    documents.write_json(folder / run_folder.RUN, info)
-    mlflow.set_tracking_uri(info.tracking_uri)
+    folder, other = unsent(logged, tmp_path), f"sqlite:///{tmp_path / 'other.db'}"
+    mlflow.set_tracking_uri(other)
     mlflow.genai.register_prompt(name=REGISTERED, template="What is {{this}}?")
     outcome = sync([folder])[0]
     assert f"register_model={REGISTERED}: the server has a prompt of that name" in str(outcome)

@@ -184,6 +184,7 @@ def test_it_translates_with_coverage() -> None:
         ({"num_shapes": 0}, r"model.hparams.num_shapes=0: give a whole number, 1 or more"),
         ({"remain": 1.5}, r"model.hparams.remain=1.5: give a share of all steps"),
         ({"clip_norm": 0}, r"model.hparams.clip_norm=0: give a norm above 0"),
+        ({"graph_steps": "maybe"}, r"model.hparams.graph_steps='?maybe'?: give true or false"),
         ({"warmup_steps": -1}, r"model.hparams.warmup_steps=-1: give a whole number, 0 or more"),
     ],
 )

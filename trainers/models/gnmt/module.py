@@ -57,6 +57,7 @@ class GnmtTranslator(Translator):
         require("label_smoothing", label_smoothing, 0 <= label_smoothing < 1, "from 0 to below 1")
         require("initial", initial, initial > 0, "a bound above 0")
         require("clip_norm", clip_norm, clip_norm > 0, "a norm above 0")
+        require("graph_steps", graph_steps, isinstance(graph_steps, bool), "true or false")
         self.learning_rate, self.weight_decay, self.max_epochs = learning_rate, weight_decay, epochs
         self.warmup_steps, self.remain, self.num_decays = warmup_steps, remain, num_decays
         self.label_smoothing, self.clip_norm = label_smoothing, clip_norm
