@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import json
+import math
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ import pytest
 
 from tests.tracking.studied import SWEEP, write_sweep
 from tracking.__main__ import main
+from tracking.audit.arithmetic import meets
 from tracking.audit.audit import audit
 from tracking.audit.run_figures import JournalFigures
 from tracking.published import comparison
@@ -220,3 +222,11 @@ def test_an_error_in_the_reports_arithmetic_fails_the_command(
     monkeypatch.setattr(broken, off)
     assert main(command) == 1
     assert "do not agree" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("value", "target"), [(math.inf, "0.9"), (-math.inf, "<=0.9"), (math.nan, "0.9"), (None, "0.9")]
+)
+def test_what_is_not_finite_meets_no_target_in_the_check_either(value: float | None, target: str) -> None:
+    assert not meets(value, target)
+    assert meets(0.9, target)
