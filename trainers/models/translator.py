@@ -20,13 +20,17 @@ ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBack
 class Translator(TrialModule):
     """Raises ConfigError, in the words of model.hparams, for a search that cannot be.
 
-    A hypothesis has at most `extra_length` tokens more than the source.
+    A hypothesis has at most `extra_length` tokens more than the source. `eval_batch_size`, in tokens, is for the view.
     """
 
-    def __init__(self, data: TextData, beam: int, scoring: Scoring, extra_length: int) -> None:
+    def __init__(
+        self, data: TextData, beam: int, scoring: Scoring, extra_length: int, eval_batch_size: int | None = None
+    ) -> None:
         super().__init__()
         require("beam", beam, is_count(beam) and beam >= 1, "a whole number of hypotheses, 1 or more")
         require("extra_length", extra_length, is_count(extra_length), "a whole number of tokens, 0 or more")
+        there = eval_batch_size is None or (is_count(eval_batch_size) and eval_batch_size >= 1)
+        require("eval_batch_size", eval_batch_size, there, "a whole number of tokens, 1 or more, or null")
         self.beam, self.scoring, self.extra_length = beam, scoring, extra_length
         self.vocabulary = data.vocabulary
         self._translated: list[tuple[list[str | None], torch.Tensor]] = []  # references and ids, of each step

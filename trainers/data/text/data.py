@@ -30,12 +30,14 @@ class TextView:
 
     Training pairs of which a side has more than `max_length` tokens, its end included, are left out. With `pack_length`
     several are packed into rows of so many tokens (trainers.data.text.packing); without, a batch is of sentences of
-    about one length, in one of up to `num_shapes` shapes.
+    about one length, in one of up to `num_shapes` shapes. Batches of evaluation have room for `eval_batch_size` tokens,
+    or for as many as those of training.
     """
 
     max_length: int = MOST_TOKENS
     pack_length: int | None = None
     num_shapes: int = 64
+    eval_batch_size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -139,20 +141,23 @@ class TextData:
         return TrainLoader(self.train, self.pairs, batch_size, seed, shard, self.view.num_shapes)
 
     def eval_loader(self, batch_size: int, shard: Shard) -> EvalLoader | None:
-        return _held_loader(self.evaluation, batch_size, shard)
+        return self._held_loader(self.evaluation, batch_size, shard)
 
     def test_loader(self, batch_size: int, shard: Shard) -> EvalLoader | None:
-        return _held_loader(self.test, batch_size, shard)
+        return self._held_loader(self.test, batch_size, shard)
+
+    def _held_loader(self, held: Held | None, batch_size: int, shard: Shard) -> EvalLoader | None:
+        if held is None:
+            return None
+        own = self.view.eval_batch_size
+        key = "batch_size" if own is None else "model.hparams.eval_batch_size"
+        return EvalLoader(held.corpus, held.references, own or batch_size, shard, key)
 
     def version(self) -> str:
         """Of the ids and marks of what is trained and evaluated on, and of the references."""
         corpora = [self.train, *([self.evaluation.corpus] if self.evaluation else [])]
         parts: list[Any] = [array for corpus in corpora for array in vars(corpus).values()]
         return digest([*parts, list(self.evaluation.references) if self.evaluation else []])
-
-
-def _held_loader(held: Held | None, batch_size: int, shard: Shard) -> EvalLoader | None:
-    return EvalLoader(held.corpus, held.references, batch_size, shard) if held else None
 
 
 def generated(source: np.ndarray, target: np.ndarray, num_tokens: int, seed: int) -> Corpus:

@@ -30,12 +30,17 @@ class Step:
     num_targets: int  # the global batch's real target tokens
 
 
-def check_room(batch_size: int, longest: int, what: str = "the longest sentence (model.hparams.max_length)") -> None:
-    """Raises ConfigError for a batch that a sentence, or what else has so many tokens, does not fit into."""
+def check_room(
+    batch_size: int,
+    longest: int,
+    what: str = "the longest sentence (model.hparams.max_length)",
+    key: str = "batch_size",
+) -> None:
+    """Raises ConfigError for a batch, of `key`, that a sentence or what else has so many tokens does not fit into."""
     if batch_size < longest:
         raise ConfigError(
-            f"batch_size={batch_size}: is in tokens, and smaller than {what}, which has {longest:,}; give"
-            f" batch_size={longest} at least"
+            f"{key}={batch_size}: is in tokens, and smaller than {what}, which has {longest:,}; give"
+            f" {key}={longest} at least"
         )
 
 
@@ -110,11 +115,19 @@ class EvalLoader:
     number of steps of about the same work. Batches have `references`, a text a row, or None for what fills up.
     """
 
-    def __init__(self, corpus: Corpus, references: Sequence[str], batch_size: int, shard: Shard) -> None:
+    def __init__(
+        self, corpus: Corpus, references: Sequence[str], batch_size: int, shard: Shard, key: str = "batch_size"
+    ) -> None:
+        """`key` is the setting that `batch_size` is from, for an error."""
         self.corpus, self.references, self.shard = corpus, references, shard
         self._lengths = corpus.lengths()
         self._batch_size = batch_size
-        check_room(batch_size, int(max(lengths.max() for lengths in self._lengths)))
+        check_room(
+            batch_size,
+            int(max(lengths.max() for lengths in self._lengths)),
+            "the longest sentence that is evaluated",
+            key,
+        )
         self._order = np.argsort(-self._lengths[0], kind="stable")
         self._starts = list(self._cut())
 

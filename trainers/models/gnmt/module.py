@@ -44,8 +44,9 @@ class GnmtTranslator(Translator):
         betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8,
         clip_norm: float = 5.0, graph_steps: bool = False,
         beam: int = 5, alpha: float = 0.6, coverage: float = 0.1, extra_length: int = 50,
+        eval_batch_size: int | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(data, beam, Scoring(alpha, coverage), extra_length)
+        super().__init__(data, beam, Scoring(alpha, coverage), extra_length, eval_batch_size)
         for name, value in {"epochs": epochs, "width": width, "num_shapes": num_shapes}.items():
             require(name, value, is_count(value) and value >= 1, "a whole number, 1 or more")
         require("layers", layers, is_count(layers) and layers >= 2, "a whole number, 2 or more")
@@ -62,7 +63,7 @@ class GnmtTranslator(Translator):
         self.warmup_steps, self.remain, self.num_decays = warmup_steps, remain, num_decays
         self.label_smoothing, self.clip_norm = label_smoothing, clip_norm
         self.betas, self.epsilon = tuple(betas), epsilon
-        self.view = TextView(max_length, num_shapes=num_shapes)
+        self.view = TextView(max_length, num_shapes=num_shapes, eval_batch_size=eval_batch_size)
         self.net = Gnmt(data.num_tokens, Sizes(layers, width, dropout, initial))
         self._loss, self.graph_steps = classified_loss, graph_steps
         self._graphs: StepGraphs | None = None

@@ -70,8 +70,9 @@ class TransformerTranslator(Translator):
         beam: int = 4,
         alpha: float = 0.6,
         extra_length: int = 50,
+        eval_batch_size: int | None = None,
     ) -> None:
-        super().__init__(data, beam, Scoring(alpha), extra_length)
+        super().__init__(data, beam, Scoring(alpha), extra_length, eval_batch_size)
         sizes = {"epochs": epochs, "warmup_steps": warmup_steps, "layers": layers, "hidden": hidden, "heads": heads}
         for name, value in sizes.items():
             require(name, value, is_count(value) and value >= 1, "a whole number, 1 or more")
@@ -86,7 +87,7 @@ class TransformerTranslator(Translator):
         self.schedule = RootSchedule(learning_rate, width, warmup_steps)
         self.max_epochs, self.weight_decay, self.label_smoothing = epochs, weight_decay, label_smoothing
         self.betas, self.epsilon = tuple(betas), epsilon
-        self.view = TextView(max_length, pack_length)
+        self.view = TextView(max_length, pack_length, eval_batch_size=eval_batch_size)
         self.net = Transformer(data.num_tokens, Sizes(layers, width, hidden, heads, dropout))
         self._training_loss = training_loss
         self._mean_lengths = data.viewed(self.view).mean_lengths()

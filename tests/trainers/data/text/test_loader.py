@@ -125,6 +125,16 @@ def test_an_evaluation_has_every_sentence_once_with_its_reference(world_size: in
     assert sorted(seen) == sorted((str(n), (*held.source[a:b].tolist(), END)) for n, (a, b) in enumerate(bounds))
 
 
+def test_an_evaluation_can_have_larger_batches_than_training() -> None:
+    text = data()
+
+    def num_batches(size: int | None) -> int:
+        return len(text.viewed(TextView(64, eval_batch_size=size)).eval_loader(96, ALONE) or ())
+
+    assert num_batches(None) == num_batches(96) > 2
+    assert num_batches(9600) == 1
+
+
 def test_a_batch_smaller_than_the_longest_sentence_is_refused() -> None:
     longest = corpus([[5] * 20, [5]], [[5], [5]])
     text = TextData("text", Numbered(40), longest, Held(longest, ["a", "b"]))
@@ -132,6 +142,8 @@ def test_a_batch_smaller_than_the_longest_sentence_is_refused() -> None:
         text.train_loader(20, 1, ALONE)
     with pytest.raises(ConfigError, match=r"batch_size=20: .* longest sentence .* 21; give batch_size=21"):
         text.eval_loader(20, ALONE)
+    with pytest.raises(ConfigError, match=r"^model.hparams.eval_batch_size=20: .* give model.hparams"):
+        text.viewed(TextView(64, eval_batch_size=20)).eval_loader(64, ALONE)
     with pytest.raises(ConfigError, match=r"batch_size=63: .* smaller than a packed row .* 64; give batch_size=64"):
         text.viewed(VIEWS[1]).train_loader(63, 1, ALONE)
     short = text.viewed(TextView(10))
