@@ -41,7 +41,8 @@ def compose(config: DictConfig) -> None:
     multirun = hydra_config.mode == RunMode.MULTIRUN
     params, overrides = list(hydra_config.sweeper.get("params") or {}), list(hydra_config.overrides.task)
     asked.append((OmegaConf.to_object(config), overrides, params))  # type: ignore[arg-type]
-    if wrong := unknown_choice(hydra_config.runtime.choices, overrides):
+    choices = hydra_config.runtime.choices
+    if wrong := unknown_choice(choices, overrides) or others_recipe(choices, overrides):
         refused.append(wrong)
 
 
@@ -54,10 +55,26 @@ def unknown_choice(choices: Mapping[str, str | None], overrides: Sequence[str]) 
     for group in OPTIONAL:
         if not any(word.startswith(f"{group}=") for word in overrides):
             continue
-        name, options = choices.get(group), ["none", *loader.get_group_options(group)]
-        if name not in (None, *options):
-            return refusal.unknown_choice(group, str(name), options)
+        options = ["none", *loader.get_group_options(group)]
+        for name in chosen(group, choices, overrides):
+            if name not in options:
+                return refusal.unknown_choice(group, name, options)
     return None
+
+
+def others_recipe(choices: Mapping[str, str | None], overrides: Sequence[str]) -> str | None:
+    """Why a chosen recipe is none of the model's. What follows from model and dataset is always its own."""
+    loader, model = GlobalHydra.instance().config_loader(), str(choices["model"])
+    recipes, models = loader.get_group_options("recipe"), loader.get_group_options("model")
+    names = [name for name in chosen("recipe", choices, overrides) if name != f"{model}_{choices['dataset']}"]
+    return next(filter(None, (refusal.others_recipe(name, model, recipes, models) for name in names)), None)
+
+
+def chosen(group: str, choices: Mapping[str, str | None], overrides: Sequence[str]) -> list[str]:
+    """The names that were chosen of a group. A list of them, `recipe=[a,b]`, is no choice to Hydra."""
+    lists = [word.partition("[")[2].rstrip("]") for word in overrides if word.startswith(f"{group}=[")]
+    names = ",".join(lists) or choices.get(group) or ""
+    return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def main() -> int:

@@ -75,6 +75,23 @@ def unknown_choice(group: str, name: str, options: Sequence[str]) -> str:
     return f"{group}={name}: there is no such choice; {meant}. {HELP}"
 
 
+def others_recipe(recipe: str, model: str, recipes: Sequence[str], models: Sequence[str]) -> str | None:
+    """Why this model is not trained by a recipe that is named after another one; None where it may be."""
+    owner = named_after(recipe, models)
+    if owner in (None, model):
+        return None
+    own = ", ".join(["none", *(name for name in recipes if named_after(name, models) in (None, model))])
+    return (
+        f"recipe={recipe}: is a recipe of model={owner}, and the model is model={model}; allowed with it: {own};"
+        f" or give model={owner} recipe={recipe}. {HELP}"
+    )
+
+
+def named_after(recipe: str, models: Sequence[str]) -> str | None:
+    """The model that the recipe MODEL_WHAT is of, by the longest name; None where it begins with no model's."""
+    return max((name for name in models if f"{recipe}_".startswith(f"{name}_")), key=len, default=None)
+
+
 def groups(known: dict[str, Any]) -> dict[str, None]:
     """The first part of every dotted key, once, in order."""
     return dict.fromkeys(key.partition(".")[0] for key in known)

@@ -18,6 +18,19 @@ REFUSED = {
     "model=vg": ["model=vg", "did you mean vgg?", "allowed: gnmt, maskrcnn, ncf, program, resnet50, ssd, transformer"],
     "-m study=scaling": ["study: it is added with a plus", "-m +study=NAME"],
     "recipe=bla": ["recipe=bla: there is no such choice", "allowed: none, gnmt_cpu"],
+    "recipe=resnet50_cpu dry_run=true": [
+        "recipe=resnet50_cpu",
+        "the model is model=vgg; allowed with it: none;",
+        "model=resnet50 recipe=resnet50_cpu",
+    ],
+    "recipe=[ncf_cpu] model=ssd dry_run=true": [
+        "recipe=ncf_cpu",
+        "model=ssd; allowed with it: none, ssd_cpu, ssd_shapes",
+    ],
+    "-m model=resnet50,vgg recipe=resnet50_cpu max_epochs=1 limit_train_batches=1": [
+        "recipe=resnet50_cpu",
+        "the model is model=vgg",
+    ],
     "-m closed=none,mlperf": ["closed=mlperf: there is no such choice", "mlperf_v07_ssd"],
     "model.hparams.augment_epoch=1": ["model.hparams.augment_epoch", "no such option"],
     "stack.env.OMP_NUM_THREADS=1": ["is added with a plus: +stack.env.OMP_NUM_THREADS=VALUE"],
@@ -98,6 +111,20 @@ def test_is_refused_with_words_that_help(refusals: dict[str, Launched], request_
         assert answer.result["failure"]["kind"] == "bad_input"
     else:
         assert not list(answer.cwd.iterdir()), "nothing may be left behind"
+
+
+def test_a_recipe_of_ones_own_that_is_named_after_no_model_trains_any(tmp_path: Path) -> None:
+    own = tmp_path / "own/recipe"
+    own.mkdir(parents=True)
+    for name in ("small", "ssdlike_cpu", "vgg_small", "ssd_small"):
+        (own / f"{name}.yaml").write_text("# @package _global_\nbatch_size: 16\n", encoding="utf-8")
+    asked = ("--config-dir", str(own.parent), "dry_run=true", "gpus=0", "tracking.offline=true")
+    for recipe in ("recipe=small", "recipe=ssdlike_cpu", "recipe=[small,vgg_small]"):
+        answer = launch(tmp_path, *asked, recipe)
+        assert answer.code == 0, answer.output
+    answer = launch(tmp_path, *asked, "recipe=ssd_small")
+    assert answer.code == 2, answer.output
+    assert "allowed with it: none, small, ssdlike_cpu, vgg_small;" in answer.output
 
 
 class Refusing(BaseHTTPRequestHandler):
