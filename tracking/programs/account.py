@@ -52,6 +52,7 @@ class Account:
         self._began = began
         self.started = self.stopped = False
         self.own_start = False  # whether the program said when its training began
+        self.no_number = ""  # the first evaluation's value of MLPerf's log that is none, and is left out
         self.status = ""  # the status of MLPerf's run_stop: success or aborted
         self.params: dict[str, int] = {}
         self.said: dict[str, str] = {}
@@ -196,12 +197,13 @@ class Account:
     def _accuracy(self, entry: Entry) -> list[Record]:
         value, name = entry.value, str(entry.metadata.get("metric") or self._name)
         metrics = {str(key): number for key, number in value.items()} if isinstance(value, dict) else {name: value}
-        metrics = {
-            key: float(number) for key, number in metrics.items() if stored.is_number(number) and journal.is_key(key)
-        }
+        number = self._epochs.number(entry.metadata.get("epoch_num"))
+        for key, said in metrics.items():
+            if not stored.is_number(said) and not self.no_number and not self.stopped:
+                self.no_number = f"{key[:80]} of epoch {number}: {str(said)[:80]!r}"
+        metrics = {key: float(said) for key, said in metrics.items() if stored.is_number(said) and journal.is_key(key)}
         if not metrics or self.stopped:
             return []
-        number = self._epochs.number(entry.metadata.get("epoch_num"))
         epoch = {} if number is None else {"epoch_num": number}
         time_ms, clock_sec = int(entry.time_ms), self._clock.clock_sec(entry.time_ms)
         return self._start_at_began() + self._evaluated(metrics, epoch, time_ms, clock_sec, int(number or 0))

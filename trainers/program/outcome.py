@@ -70,6 +70,8 @@ def tags(config: RunConfig, listener: Listener, size: int | None) -> dict[str, s
         values["program.status"] = account.status
     if listener.unread:
         values["program.unread_lines"] = f"{listener.unread}: {listener.wrong}"
+    if account.no_number:
+        values["program.no_number"] = account.no_number
     if account.left_out:
         values["program.thinned"] = f"{account.left_out} lines are not in the journal"
     asked = config.world_size()

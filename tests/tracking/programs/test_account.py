@@ -56,6 +56,16 @@ def test_mlperfs_log_gives_the_figures_of_our_own_runs() -> None:
     assert account.status == "success"
 
 
+@pytest.mark.parametrize("value", ["n/a", None, [0.7]])
+def test_the_first_accuracy_that_is_no_number_is_told_with_its_epoch(value: Any) -> None:
+    account = Account(WallClock(*BEGAN), {"accuracy": 0.7}, BEGAN)
+    assert not mllog(account, (2, "eval_accuracy", value, {"epoch_num": 1}))
+    mllog(account, (3, "eval_accuracy", "later", {"epoch_num": 2}), (4, "eval_accuracy", 0.7, {"epoch_num": 3}))
+    assert account.no_number.startswith("accuracy of epoch ")
+    assert account.no_number.endswith(repr(str(value)))
+    assert not account.unsaid
+
+
 def test_lines_of_several_ranks_count_once() -> None:
     once, twice = (Account(WallClock(*BEGAN), {"accuracy": 0.5}, BEGAN) for _ in range(2))
     said = [(2, "run_start", None, {}), *epoch(1, 2, 0.4), *epoch(2, 7, 0.5), (12, "run_stop", None, {})]
