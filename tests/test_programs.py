@@ -65,6 +65,7 @@ for epoch in range(1, 5):
     time.sleep(0.1)
     log("eval_accuracy", 0.2 * epoch, epoch_num=epoch)
     log("eval_stop", epoch_num=epoch)
+log("eval_accuracy", "n/a", epoch_num=4)
 log("run_stop", status="success")
 os._exit(int(sys.argv[1]))
 """
@@ -155,6 +156,7 @@ def test_mlperfs_log_is_read_and_a_daemon_ends_with_its_program(tmp_path: Path) 
     assert figures["throughput/samples_per_sec"] == pytest.approx(1000 / trained)
     assert figures["world_size"] == 1
     assert "1: a line of MLPerf's log cannot be read" in tags(launched.folder)["program.unread_lines"]
+    assert tags(launched.folder)["program.no_number"] == "accuracy of epoch 4: 'n/a'"
     assert not processes_of(tmp_path)
     (read,) = FolderRuns([tmp_path]).find([launched.folder.name])
     assert read.params["global_batch_size"] == "50"
