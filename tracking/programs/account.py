@@ -200,7 +200,8 @@ class Account:
         number = self._epochs.number(entry.metadata.get("epoch_num"))
         for key, said in metrics.items():
             if not stored.is_number(said) and not self.no_number and not self.stopped:
-                self.no_number = f"{key[:80]} of epoch {number}: {str(said)[:80]!r}"
+                when = "" if number is None else f" of epoch {number}"
+                self.no_number = f"{key[:80]}{when}: {str(said)[:80]!r}"
         metrics = {key: float(said) for key, said in metrics.items() if stored.is_number(said) and journal.is_key(key)}
         if not metrics or self.stopped:
             return []

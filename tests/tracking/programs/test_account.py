@@ -66,6 +66,12 @@ def test_the_first_accuracy_that_is_no_number_is_told_with_its_epoch(value: Any)
     assert not account.unsaid
 
 
+def test_an_accuracy_without_an_epoch_that_is_no_number_is_told_without_one() -> None:
+    account = Account(WallClock(*BEGAN), {"accuracy": 0.7}, BEGAN)
+    assert not mllog(account, (2, "eval_accuracy", "n/a", {}))
+    assert account.no_number == "accuracy: 'n/a'"
+
+
 def test_lines_of_several_ranks_count_once() -> None:
     once, twice = (Account(WallClock(*BEGAN), {"accuracy": 0.5}, BEGAN) for _ in range(2))
     said = [(2, "run_start", None, {}), *epoch(1, 2, 0.4), *epoch(2, 7, 0.5), (12, "run_stop", None, {})]
