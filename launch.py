@@ -42,7 +42,7 @@ def compose(config: DictConfig) -> None:
     params, overrides = list(hydra_config.sweeper.get("params") or {}), list(hydra_config.overrides.task)
     asked.append((OmegaConf.to_object(config), overrides, params))  # type: ignore[arg-type]
     choices = hydra_config.runtime.choices
-    if wrong := unknown_choice(choices, overrides) or others_recipe(choices, overrides):
+    if wrong := unknown_choice(choices, overrides) or others(choices, overrides):
         refused.append(wrong)
 
 
@@ -53,8 +53,6 @@ def unknown_choice(choices: Mapping[str, str | None], overrides: Sequence[str]) 
     """
     loader = GlobalHydra.instance().config_loader()
     for group in OPTIONAL:
-        if not any(word.startswith(f"{group}=") for word in overrides):
-            continue
         options = ["none", *loader.get_group_options(group)]
         for name in chosen(group, choices, overrides):
             if name not in options:
@@ -62,16 +60,20 @@ def unknown_choice(choices: Mapping[str, str | None], overrides: Sequence[str]) 
     return None
 
 
-def others_recipe(choices: Mapping[str, str | None], overrides: Sequence[str]) -> str | None:
-    """Why a chosen recipe is none of the model's. What follows from model and dataset is always its own."""
+def others(choices: Mapping[str, str | None], overrides: Sequence[str]) -> str | None:
+    """Why a chosen recipe, or rules, are none of the model's. What follows from model and dataset is always its own."""
     loader, model = GlobalHydra.instance().config_loader(), str(choices["model"])
-    recipes, models = loader.get_group_options("recipe"), loader.get_group_options("model")
-    names = [name for name in chosen("recipe", choices, overrides) if name != f"{model}_{choices['dataset']}"]
-    return next(filter(None, (refusal.others_recipe(name, model, recipes, models) for name in names)), None)
+    models = loader.get_group_options("model")
+    names = [(group, name) for group in OPTIONAL for name in chosen(group, choices, overrides)]
+    own = f"{model}_{choices['dataset']}"
+    why = (refusal.others(*each, model, loader.get_group_options(each[0]), models) for each in names if each[1] != own)
+    return next(filter(None, why), None)
 
 
 def chosen(group: str, choices: Mapping[str, str | None], overrides: Sequence[str]) -> list[str]:
-    """The names that were chosen of a group. A list of them, `recipe=[a,b]`, is no choice to Hydra."""
+    """The names that the command line chose of a group. A list of them, `recipe=[a,b]`, is no choice to Hydra."""
+    if not any(word.startswith(f"{group}=") for word in overrides):
+        return []
     lists = [word.partition("[")[2].rstrip("]") for word in overrides if word.startswith(f"{group}=[")]
     names = ",".join(lists) or choices.get(group) or ""
     return [name.strip() for name in names.split(",") if name.strip()]

@@ -75,21 +75,22 @@ def unknown_choice(group: str, name: str, options: Sequence[str]) -> str:
     return f"{group}={name}: there is no such choice; {meant}. {HELP}"
 
 
-def others_recipe(recipe: str, model: str, recipes: Sequence[str], models: Sequence[str]) -> str | None:
-    """Why this model is not trained by a recipe that is named after another one; None where it may be."""
-    owner = named_after(recipe, models)
+def others(group: str, name: str, model: str, options: Sequence[str], models: Sequence[str]) -> str | None:
+    """Why this model is not trained by what is named after another one; None where it may be."""
+    owner = named_after(group, name, models)
     if owner in (None, model):
         return None
-    own = ", ".join(["none", *(name for name in recipes if named_after(name, models) in (None, model))])
+    own = ", ".join(["none", *(option for option in options if named_after(group, option, models) in (None, model))])
     return (
-        f"recipe={recipe}: is a recipe of model={owner}, and the model is model={model}; allowed with it: {own};"
-        f" or give model={owner} recipe={recipe}. {HELP}"
+        f"{group}={name}: is of model={owner}, and the model is model={model}; allowed with it: {own};"
+        f" or give model={owner} {group}={name}. {HELP}"
     )
 
 
-def named_after(recipe: str, models: Sequence[str]) -> str | None:
-    """The model that the recipe MODEL_WHAT is of, by the longest name; None where it begins with no model's."""
-    return max((name for name in models if f"{recipe}_".startswith(f"{name}_")), key=len, default=None)
+def named_after(group: str, name: str, models: Sequence[str]) -> str | None:
+    """The model that the recipe MODEL_WHAT or the rules RULES_MODEL are of, by the longest name; None for none."""
+    is_of = (lambda of: f"{name}_".startswith(f"{of}_")) if group == "recipe" else (lambda of: name.endswith(f"_{of}"))
+    return max(filter(is_of, models), key=len, default=None)
 
 
 def groups(known: dict[str, Any]) -> dict[str, None]:

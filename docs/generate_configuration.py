@@ -37,6 +37,7 @@ A key that is not here is refused, and so is a value of another type.
 - *Required* means that the group's YAML file has to give it.
 - A recipe is what a model does otherwise on a dataset. It is taken by itself; `recipe=NAME` takes another one.
   One that is named after another model (`MODEL_WHAT`) is refused; one of your own that is named after none fits all.
+  So it is with closed rules (`RULES_MODEL`).
 - `launch.py --cfg job` prints the composed configuration and runs nothing.
 - `--config-dir FOLDER` adds [YAML files of your own](adding-a-workload.md).
 """

@@ -31,6 +31,10 @@ REFUSED = {
         "recipe=resnet50_cpu",
         "the model is model=vgg",
     ],
+    "closed=mlperf_v07_ssd dry_run=true": [
+        "closed=mlperf_v07_ssd: is of model=ssd, and the model is model=vgg; allowed with it: none;",
+        "model=ssd closed=mlperf_v07_ssd",
+    ],
     "-m closed=none,mlperf": ["closed=mlperf: there is no such choice", "mlperf_v07_ssd"],
     "model.hparams.augment_epoch=1": ["model.hparams.augment_epoch", "no such option"],
     "stack.env.OMP_NUM_THREADS=1": ["is added with a plus: +stack.env.OMP_NUM_THREADS=VALUE"],
