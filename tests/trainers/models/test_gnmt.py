@@ -185,6 +185,7 @@ def test_it_translates_with_coverage() -> None:
         ({"remain": 1.5}, r"model.hparams.remain=1.5: give a share of all steps"),
         ({"clip_norm": 0}, r"model.hparams.clip_norm=0: give a norm above 0"),
         ({"graph_steps": "maybe"}, r"model.hparams.graph_steps='?maybe'?: give true or false"),
+        ({"eval_batch_size": 0}, r"model.hparams.eval_batch_size=0: give a whole number of tokens"),
         ({"warmup_steps": -1}, r"model.hparams.warmup_steps=-1: give a whole number, 0 or more"),
     ],
 )

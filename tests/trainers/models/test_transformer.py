@@ -257,6 +257,7 @@ def translator_data(translator: TransformerTranslator) -> TextData:
         ({"dropout": 1.0}, "model.hparams.dropout=1.0: give from 0 to below 1"),
         ({"label_smoothing": -0.1}, "model.hparams.label_smoothing=-0.1: give"),
         ({"beam": 0}, "model.hparams.beam=0: give a whole number of hypotheses"),
+        ({"eval_batch_size": 0}, "model.hparams.eval_batch_size=0: give a whole number of tokens"),
         ({"epochs": 0}, "model.hparams.epochs=0: give a whole number, 1 or more"),
     ],
 )
