@@ -45,6 +45,7 @@ class OffTheClock:
         config, device, module = self.config, self.shard.device, self.module
         batch_size = config.device_batch_size()
         precision.check_steps(trainer, config.precision, device)
+        precision.start_momentum(trainer)
         if config.on_gpu():
             self.flops_per_sample = flops_per_sample(trainer, module, self.data.example_batches(8, device)[0])
             self._note("model_flops", per_sample=self.flops_per_sample, num_devices=config.world_size())

@@ -42,3 +42,18 @@ def check_steps(trainer: pl.Trainer, config: PrecisionConfig, device: torch.devi
     with trainer.precision_plugin.train_step_context():
         observed = observe(device)
     assert observed == config.name, f"precision={config.name} was asked for, but matrix products run in {observed}"
+
+
+def start_momentum(trainer: pl.Trainer) -> None:
+    """Give a fused SGD a momentum of zero, where a loss scaler may skip its first step.
+
+    PyTorch 2.11 makes the buffers at the first step, uninitialized, and leaves them so where a gradient overflowed: the
+    next step then takes for momentum what the memory held. Zeros are what a first step that counts begins with.
+    """
+    if getattr(trainer.precision_plugin, "scaler", None) is None:
+        return
+    for optimizer in trainer.optimizers:
+        for group in optimizer.param_groups if isinstance(optimizer, torch.optim.SGD) else []:
+            if group["fused"] and group["momentum"]:
+                for parameter in group["params"]:
+                    optimizer.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))

@@ -12,7 +12,9 @@ import pytest
 import pytorch_lightning as pl
 import torch
 import yaml
+from pytorch_lightning.plugins import MixedPrecision
 from torch._dynamo.utils import counters
+from torch.utils.data import DataLoader
 
 from conf.schema import PrecisionConfig
 from conf.stored_config import from_dict
@@ -132,3 +134,40 @@ def test_a_precision_that_did_not_take_effect_is_noticed() -> None:
     trainer = pl.Trainer(accelerator="cpu", devices=1, barebones=True)
     with pytest.raises(AssertionError, match=r"precision=bf16 was asked for.*run in fp32"):
         precision.check_steps(trainer, config("bf16"), torch.device("cpu"))
+
+
+class Overflows(pl.LightningModule):
+    """One weight, whose gradient is infinite at the first step and 1 at the two that follow."""
+
+    def __init__(self, fused: bool) -> None:
+        super().__init__()
+        self.fused, self.weight = fused, torch.nn.Parameter(torch.ones(4))
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9, fused=self.fused)
+
+    def on_train_start(self) -> None:
+        precision.start_momentum(self.trainer)
+
+    def training_step(self, factor: float, batch_idx: int) -> torch.Tensor:
+        return (self.weight * factor).sum()
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning", "ignore:.*num_workers")
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, needs_gpu])])
+def test_a_fused_sgd_whose_first_step_is_skipped_has_no_momentum_from_it(device: str) -> None:
+    weights = []
+    torch.use_deterministic_algorithms(True)  # What is not initialized is then NaN, and not by chance what it was.
+    try:
+        for fused in (False, True):
+            module, scaler = Overflows(fused), torch.amp.GradScaler(device, init_scale=4.0)
+            trainer = pl.Trainer(
+                accelerator="gpu" if device == "cuda" else "cpu", devices=1, max_epochs=1, barebones=True,
+                plugins=[MixedPrecision("16-mixed", device, scaler)],
+            )  # fmt: skip
+            trainer.fit(module, DataLoader([float("inf"), 1.0, 1.0], batch_size=None))  # type: ignore[arg-type]
+            weights.append(module.weight.detach().cpu())
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert torch.equal(weights[0], weights[1])
+    assert torch.allclose(weights[1], torch.full((4,), 1 - 0.1 - 0.19))
