@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 
 import hydra
@@ -30,7 +29,6 @@ from tracking.terminal import LastingStream
 asked: list[tuple[RunConfig, list[str], list[str]]] = []  # config and overrides of each job; the keys of its study
 refused: list[str] = []  # why a choice is none: Hydra would put words of its own before an error
 multirun = False
-OPTIONAL = ("recipe", "closed")  # the groups that conf/config.yaml names so
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="config")
@@ -41,42 +39,9 @@ def compose(config: DictConfig) -> None:
     multirun = hydra_config.mode == RunMode.MULTIRUN
     params, overrides = list(hydra_config.sweeper.get("params") or {}), list(hydra_config.overrides.task)
     asked.append((OmegaConf.to_object(config), overrides, params))  # type: ignore[arg-type]
-    choices = hydra_config.runtime.choices
-    if wrong := unknown_choice(choices, overrides) or others(choices, overrides):
+    options = GlobalHydra.instance().config_loader().get_group_options
+    if wrong := refusal.wrong_choice(hydra_config.runtime.choices, overrides, options):
         refused.append(wrong)
-
-
-def unknown_choice(choices: Mapping[str, str | None], overrides: Sequence[str]) -> str | None:
-    """Why a choice of an optional group is none, which Hydra passes over: that is what makes a group optional.
-
-    What follows from other choices, `${model}_${dataset}`, need not be there.
-    """
-    loader = GlobalHydra.instance().config_loader()
-    for group in OPTIONAL:
-        options = ["none", *loader.get_group_options(group)]
-        for name in chosen(group, choices, overrides):
-            if name not in options:
-                return refusal.unknown_choice(group, name, options)
-    return None
-
-
-def others(choices: Mapping[str, str | None], overrides: Sequence[str]) -> str | None:
-    """Why a chosen recipe, or rules, are none of the model's. What follows from model and dataset is always its own."""
-    loader, model = GlobalHydra.instance().config_loader(), str(choices["model"])
-    models = loader.get_group_options("model")
-    names = [(group, name) for group in OPTIONAL for name in chosen(group, choices, overrides)]
-    own = f"{model}_{choices['dataset']}"
-    why = (refusal.others(*each, model, loader.get_group_options(each[0]), models) for each in names if each[1] != own)
-    return next(filter(None, why), None)
-
-
-def chosen(group: str, choices: Mapping[str, str | None], overrides: Sequence[str]) -> list[str]:
-    """The names that the command line chose of a group. A list of them, `recipe=[a,b]`, is no choice to Hydra."""
-    if not any(word.startswith(f"{group}=") for word in overrides):
-        return []
-    lists = [word.partition("[")[2].rstrip("]") for word in overrides if word.startswith(f"{group}=[")]
-    names = ",".join(lists) or choices.get(group) or ""
-    return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def main() -> int:

@@ -6,13 +6,15 @@ import dataclasses
 import difflib
 import re
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from conf.installation import LAUNCH, PREFIX
 from conf.safe_text import printable
 from conf.schema import ConfigError, RunConfig
 from conf.stored_config import type_name
+
+OPTIONAL = ("recipe", "closed")  # the groups that conf/config.yaml names so
 
 # Only a clone holds the pages, and there the command is one of Python's.
 HELP = f"See {LAUNCH} --help." if PREFIX else f"See python {LAUNCH} --help, or docs/configuration.md."
@@ -65,6 +67,36 @@ def _explain(error: Exception) -> str:
         return f"refused: {added[1]}: it is added with a plus, as in {LAUNCH} -m +{added[1]}=NAME. {HELP}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"refused: {' '.join(lines)} {HELP}"
+
+
+def wrong_choice(
+    choices: Mapping[str, str | None], overrides: Sequence[str], options: Callable[[str], list[str]]
+) -> str | None:
+    """Why a choice of an optional group is none, or none of the model's; `options` gives the names of a group.
+
+    Hydra passes over an optional choice that is not there: that is what makes a group optional. What follows from other
+    choices, `${model}_${dataset}`, need not be there, and is the model's own.
+    """
+    model = str(choices["model"])
+    for group in OPTIONAL:
+        known = ["none", *options(group)]
+        for name in chosen(group, choices, overrides):
+            if name not in known:
+                return unknown_choice(group, name, known)
+            if name == f"{model}_{choices['dataset']}":
+                continue
+            if wrong := others(group, name, model, known[1:], options("model")):
+                return wrong
+    return None
+
+
+def chosen(group: str, choices: Mapping[str, str | None], overrides: Sequence[str]) -> list[str]:
+    """The names that the command line chose of a group. A list of them, `recipe=[a,b]`, is no choice to Hydra."""
+    if not any(word.startswith(f"{group}=") for word in overrides):
+        return []
+    lists = [word.partition("[")[2].rstrip("]") for word in overrides if word.startswith(f"{group}=[")]
+    names = ",".join(lists) or choices.get(group) or ""
+    return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def unknown_choice(group: str, name: str, options: Sequence[str]) -> str:
