@@ -92,6 +92,10 @@ def test_users_of_few_ratings_are_left_out(tmp_path: Path) -> None:
         ("-1,2,3,4", "user -1 is out of range; ids are from 0 to 2147483647"),
         ("1,3000000000,3,4", "item 3000000000 is out of range"),
         ("1,99999999999999999999,3,4", "is not"),
+        ("1,2,3,4,5", "'1,2,3,4,5' is not"),
+        ("1:2,3,4,5", "is not"),
+        ("1,1_000,3,4", "is not"),
+        (" ", "' ' is not"),
     ],
 )
 def test_a_line_that_is_none_is_refused_with_its_number(tmp_path: Path, kind: str, bad: str, words: str) -> None:
@@ -138,10 +142,19 @@ def test_a_folder_without_ratings_is_refused(tmp_path: Path) -> None:
         movielens(write(tmp_path, lines("ratings.csv", rows())))
 
 
-def test_a_byte_order_mark_and_windows_ends_of_lines_are_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", LAYOUTS)
+def test_a_byte_order_mark_and_windows_ends_of_lines_are_read(tmp_path: Path, kind: str) -> None:
     content = rows()
-    text = b"\xef\xbb\xbf" + "\r\n".join(lines("ratings.csv", content)).encode()
-    assert movielens(write(tmp_path, text)).num_users == USERS
+    text = b"\xef\xbb\xbf" + "\r\n".join(lines(kind, content)).encode()
+    assert movielens(write(tmp_path, text, kind)).num_users == USERS
+    with pytest.raises(ConfigError, match=rf"{kind}:{len(lines(kind, content)) + 1}: .* again, after line"):
+        movielens(write(tmp_path, text + b"\r\n" + text.splitlines()[-1], kind))
+
+
+def test_single_colons_separate_nothing(tmp_path: Path) -> None:
+    text = [*lines("ratings.dat", rows()), "1:9:99:8:3:7:4"]
+    with pytest.raises(ConfigError, match=rf"ratings\.dat:{len(text)}: '1:9:99:8:3:7:4' is not"):
+        movielens(write(tmp_path, text, "ratings.dat"))
 
 
 def test_ratings_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ rating counts as interest, users of fewer than 20 ratings are left out, and each
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,10 @@ from trainers.data.ratings.interactions import Interactions, leave_last_out
 MIN_RATINGS = 20  # a user's, at least
 MAX_ID = 2**31 - 1
 NEXT_STEP = "put the dataset's original file there"
-FORMAT = 1  # The format of the arrays that are kept. Raise it when what is read or refused changes
+NUM_FIELDS = 4
+WHOLE = re.compile(rb"\s*[+-]?[0-9]+\s*")
+MARK = b"\xef\xbb\xbf"  # of the byte order, which editors on Windows put before UTF-8
+FORMAT = 2  # The format of the arrays that are kept. Raise it when what is read or refused changes
 
 
 @dataclass(frozen=True)
@@ -77,11 +81,18 @@ def read_columns(file: Path) -> np.ndarray:
     try:
         with file.open(encoding="latin-1") as lines, warnings.catch_warnings():
             warnings.simplefilter("error")  # NumPy warns of an empty file, and of numbers that are not whole.
-            if layout.header is not None and lines.readline().strip().lstrip("\xef\xbb\xbf") != layout.header:
+            if lines.read(len(MARK)).encode("latin-1") != MARK:
+                lines.seek(0)
+            if layout.header is not None and lines.readline().strip() != layout.header:
                 raise ConfigError(f"{file}:1: the header must be {layout.header}; {NEXT_STEP}")
-            return np.loadtxt(
+            columns = np.loadtxt(
                 lines, np.int64, comments=None, delimiter=layout.separator[0], usecols=(0, width, 3 * width), ndmin=2
             )
+        num_lines = len(columns) + (layout.header is not None)
+        num_separators = file.read_bytes().count(layout.separator.encode())
+        if num_separators != num_lines * (NUM_FIELDS - 1):  # NumPy takes lines of more fields, too.
+            raise ValueError("a line has another number of fields")
+        return columns
     except (ValueError, DeprecationWarning, UserWarning) as error:
         if isinstance(error, ConfigError):
             raise
@@ -91,27 +102,29 @@ def read_columns(file: Path) -> np.ndarray:
 
 def wrong_line(file: Path) -> str | None:
     """The first line that is not four fields with whole numbers for user, item and time; None where all are."""
-    layout = LAYOUTS[file.name]
+    separator = LAYOUTS[file.name].separator
     num_read = 0
     for number, text in numbered_lines(file):
         num_read += 1
-        fields = text.split(layout.separator.encode())
-        try:
-            assert len(fields) == 4
-            for field in (fields[0], fields[1], fields[3]):
-                assert abs(int(field)) < 2**63
-        except (AssertionError, ValueError):
+        if not is_rating(text, separator.encode()):
             shown = text.decode("utf-8", "backslashreplace")[:60]
-            wanted = layout.separator.join(("user", "item", "rating", "time"))
+            wanted = separator.join(("user", "item", "rating", "time"))
             return f"{file}:{number}: {shown!r} is not {wanted!r} with whole numbers for user, item and time"
     return None if num_read else f"{file}: holds no rating"
 
 
+def is_rating(text: bytes, separator: bytes) -> bool:
+    fields = text.split(separator)
+    if len(fields) != NUM_FIELDS or any(separator[:1] in field for field in fields):
+        return False
+    return all(WHOLE.fullmatch(field) and abs(int(field)) < 2**63 for field in (fields[0], fields[1], fields[3]))
+
+
 def numbered_lines(file: Path) -> list[tuple[int, bytes]]:
-    """The lines that hold something, without the header, by their numbers from 1."""
+    """The lines that hold something, if only spaces, without the header, by their numbers from 1."""
     first = 1 if LAYOUTS[file.name].header is None else 2
-    lines = file.read_bytes().splitlines()[first - 1 :]
-    return [(number, line) for number, line in enumerate(lines, first) if line.strip()]
+    lines = file.read_bytes().removeprefix(MARK).splitlines()[first - 1 :]
+    return [(number, line) for number, line in enumerate(lines, first) if line]
 
 
 def line_of(file: Path, row: int) -> int:

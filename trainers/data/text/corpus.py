@@ -13,8 +13,10 @@ from trainers.data.cached import Arrays, cached_arrays
 from trainers.data.text.lines import read_lines
 from trainers.data.text.vocabulary import UNKNOWN, Vocabulary
 
-FORMAT = 1  # The format of the cached arrays. Raise it when what `_read_side` returns or refuses changes
+FORMAT = 2  # The format of the cached arrays. Raise it when what `_read_side` returns or refuses changes
 MOST_TOKENS = 1024  # A longer line is no sentence: it is left out of training, and refused for evaluation.
+MOST_SHOWN = 40  # characters of a piece in a message
+MOST_UNKNOWN = 0.1  # Of plain text a greater share of unknown tokens shows that its model is of another language.
 SIDES = ("source", "target")
 
 
@@ -50,9 +52,10 @@ def read_corpus(
 ) -> Corpus:
     """The pairs of two files of as many lines, each a translation of the other's.
 
-    With `all_known` every piece must be in the vocabulary, with `limited` no line may have more than MOST_TOKENS.
-    `identity` are the files that the vocabulary is made of. The arrays are made once and cached. Raises ConfigError for
-    files that do not fit each other or the vocabulary, and for all that `read_lines` refuses.
+    With `all_known` every piece must be in the vocabulary, with `limited`, as of text that is evaluated, no line may
+    have more than MOST_TOKENS; of other text no more than MOST_UNKNOWN may be unknown. `identity` are the files that
+    the vocabulary is made of. The arrays are made once and cached. Raises ConfigError for files that do not fit each
+    other or the vocabulary, and for all that `read_lines` refuses.
     """
 
     def make() -> Arrays:
@@ -72,6 +75,8 @@ def read_corpus(
     corpus.check(f"{source} and {target}", vocabulary)
     if limited:
         _check_longest(corpus, source, target)
+    else:
+        _check_known(corpus, source, target, vocabulary)
     return corpus
 
 
@@ -91,8 +96,13 @@ def _encoded(path: Path, vocabulary: Vocabulary, all_known: bool) -> Iterator[tu
             line = int(np.searchsorted(ends, unknown[0], side="right"))
             place = int(unknown[0] - ends[line] + lengths[line])
             raise ConfigError(
-                f"{path}, line {first + line}: its token {place + 1} is not in {vocabulary.name}; put the vocabulary in"
-                " place that the text was cut with"
+                f"{path}, line {first + line}: its token {place + 1}, {lines[line].split()[place][:MOST_SHOWN]!r}, is"
+                f" not in {vocabulary.name}; put the vocabulary in place that the text was cut with"
+            )
+        if len(nothing := np.flatnonzero(lengths == 0)):
+            raise ConfigError(
+                f"{path}, line {first + nothing[0]}: nothing of it is left in the ids of {vocabulary.name}, as of"
+                " characters that cannot be seen; remove the line from the files of both languages"
             )
         yield ids, lengths
         first += len(lines)
@@ -115,6 +125,18 @@ def _check_longest(corpus: Corpus, source: Path, target: Path) -> None:
             raise ConfigError(
                 f"{path}, line {longest + 1}: has {lengths[longest] - 1:,} tokens, which is no sentence; split it, or"
                 " remove it from the files of both languages"
+            )
+
+
+def _check_known(corpus: Corpus, source: Path, target: Path, vocabulary: Vocabulary) -> None:
+    sides = ((source, corpus.source, corpus.source_start), (target, corpus.target, corpus.target_start))
+    for path, ids, start in sides:
+        unknown = np.flatnonzero(ids == UNKNOWN)
+        if len(unknown) > MOST_UNKNOWN * len(ids):
+            line = int(np.searchsorted(start, unknown[0], side="right"))
+            raise ConfigError(
+                f"{path}, line {line}: is the first of those with tokens that {vocabulary.name} does not know, which"
+                f" are {len(unknown) / len(ids):.0%} of the file's; put the model in place that was made of this text"
             )
 
 

@@ -9,19 +9,24 @@ from pathlib import Path
 from conf.schema import ConfigError
 
 CHUNK = 50_000  # lines that are held at a time
+MARK = b"\xef\xbb\xbf"  # of the byte order, which editors on Windows put before UTF-8
+OF_NO_SENTENCE = "there is nothing to translate; remove the line from the files of both languages"
 
 
-def read_lines(path: Path) -> Iterator[list[str]]:
-    """The lines of a UTF-8 file, without their ends, some tens of thousands at a time.
+def read_lines(path: Path, of_nothing: str = OF_NO_SENTENCE) -> Iterator[list[str]]:
+    """The lines of a UTF-8 file, without their ends and a mark of the byte order, some tens of thousands at a time.
 
-    Only a line feed ends a line, as in the tools that make such files. Raises ConfigError for a line that is empty or
-    no UTF-8, and for a file that cannot be read or has no line.
+    Only a line feed ends a line, as in the tools that make such files, with or without a carriage return before it.
+    Raises ConfigError for a line that is empty, which says what is so `of_nothing`, or no UTF-8, and for a file that
+    cannot be read or has no line.
     """
     first = 1
     try:
         with path.open("rb") as file:
             while chunk := list(islice(file, CHUNK)):
-                yield _checked(path, chunk, first)
+                if first == 1:
+                    chunk[0] = chunk[0].removeprefix(MARK)
+                yield _checked(path, chunk, first, of_nothing)
                 first += len(chunk)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); put the file in place") from error
@@ -29,7 +34,7 @@ def read_lines(path: Path) -> Iterator[list[str]]:
         raise ConfigError(f"{path}: is empty; put the dataset's original file in place")
 
 
-def _checked(path: Path, chunk: list[bytes], first: int) -> list[str]:
+def _checked(path: Path, chunk: list[bytes], first: int, of_nothing: str) -> list[str]:
     try:
         text = b"".join(chunk).decode()
     except UnicodeDecodeError:
@@ -42,11 +47,8 @@ def _checked(path: Path, chunk: list[bytes], first: int) -> list[str]:
                     " by iconv -t UTF-8"
                 ) from error
         raise
-    lines = text.removesuffix("\n").split("\n")
+    lines = text.removesuffix("\n").removesuffix("\r").replace("\r\n", "\n").split("\n")
     for number, content in enumerate(lines, first):
         if not content.strip():
-            raise ConfigError(
-                f"{path}, line {number}: is empty, so that there is nothing to translate; remove the line from the"
-                " files of both languages"
-            )
+            raise ConfigError(f"{path}, line {number}: is empty, so that {of_nothing}")
     return lines

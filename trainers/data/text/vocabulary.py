@@ -6,7 +6,7 @@ number a multiple of eight, which tensor cores want.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -59,7 +59,10 @@ class PieceList:
 
     def decode(self, ids: Sequence[int]) -> str:
         last = NUM_MARKS + len(self._pieces)
-        pieces = [self._pieces[number - NUM_MARKS] for number in ids if NUM_MARKS <= number < last]
+        return self.joined(self._pieces[number - NUM_MARKS] for number in ids if NUM_MARKS <= number < last)
+
+    def joined(self, pieces: Iterable[str]) -> str:
+        """Text of any pieces, whether the vocabulary has them or not."""
         words = f"{' '.join(pieces)} ".replace(f"{JOIN} ", "").split()
         return str(self._detokenizer.detokenize(words))
 

@@ -63,7 +63,7 @@ def _of_pieces(root: Path) -> TextData:
     if not path.is_file():
         raise ConfigError(f"{path}: is missing; put there the vocabulary that the text was cut with, a piece a line")
     # subword-nmt writes how often a piece occurs behind it.
-    pieces = [line.split()[0] for lines in read_lines(path) for line in lines]
+    pieces = [line.split()[0] for lines in read_lines(path, "it names no piece; remove the line") for line in lines]
     first: dict[str, int] = {}
     for number, piece in enumerate(pieces, 1):
         if first.setdefault(piece, number) != number:
@@ -75,14 +75,11 @@ def _of_pieces(root: Path) -> TextData:
     return TextData("wmt", vocabulary, train, Held(corpus, _references(root, part, vocabulary, len(corpus))))
 
 
-def _references(root: Path, part: str, vocabulary: Vocabulary, num: int) -> list[str]:
+def _references(root: Path, part: str, vocabulary: PieceList, num: int) -> list[str]:
     """The sentences before they were tokenised; where that file is missing, what undoing it gives."""
     plain = root / f"newstest2014.{TARGET}"
     if not plain.exists():
-        lines = plain_lines(root / f"{part}.{TARGET}")
-        ids, lengths = vocabulary.encode(lines)
-        ends = lengths.cumsum().tolist()
-        return [vocabulary.decode(ids[end - length : end].tolist()) for end, length in zip(ends, lengths, strict=True)]
+        return [vocabulary.joined(line.split()) for line in plain_lines(root / f"{part}.{TARGET}")]
     references = plain_lines(plain)
     if len(references) != num:
         raise ConfigError(

@@ -52,11 +52,17 @@ def test_references_are_the_text_before_it_was_cut_where_that_is_there(tmp_path:
         (DE, "der hund\n\n", r"train.tok.clean.bpe.32000.de, line 2: is empty"),
         (EN, "the\n \t \n", r"train.tok.clean.bpe.32000.en, line 2: is empty"),
         (EN, b"the\nthe \xe4\n", r"train.tok.clean.bpe.32000.en, line 2: is no UTF-8 at byte 5 of the line"),
-        (EN, "the\nthe cat\n", r"bpe.32000.en, line 2: its token 2 is not in .*vocab.bpe.32000"),
+        (EN, "the\nthe cat\n", r"bpe.32000.en, line 2: its token 2, 'cat', is not in .*vocab.bpe.32000"),
         (HELD_EN, "", r"newstest2014.tok.bpe.32000.en: is empty"),
         (HELD_DE, "der " * 10_000 + "\n", r"newstest2014.tok.bpe.32000.de, line 1: has 10,000 tokens"),
         (HELD_DE, "der\nder\n", r"newstest2014.tok.bpe.32000.de, line 2: has no counterpart"),
         ("vocab_bpe_32000", "the\nder\nthe\n", r"vocab.bpe.32000, line 3: the stands in line 1, too"),
+        (
+            "vocab_bpe_32000",
+            "the\n\nder\n",
+            r"vocab.bpe.32000, line 2: is empty, so that it names no piece; remove the",
+        ),
+        (EN, b"\xef\xbb\xbf\nthe\n", r"train.tok.clean.bpe.32000.en, line 1: is empty"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_file_and_line(
@@ -97,6 +103,24 @@ def test_what_is_evaluated_may_have_pieces_that_the_vocabulary_lacks(tmp_path: P
     data = wmt(str(write(tmp_path / "wmt", **{HELD_EN: "the cat\n"})))
     assert data.evaluation
     assert data.evaluation.corpus.source.tolist() == [4, UNKNOWN]
+
+
+def test_a_reference_keeps_pieces_that_the_vocabulary_lacks(tmp_path: Path) -> None:
+    data = wmt(str(write(tmp_path / "wmt", **{HELD_DE: "der hund sch@@ läft\n"})))
+    assert data.evaluation
+    assert data.evaluation.references == ["der hund schläft"]
+
+
+def test_text_of_windows_is_read_as_any_other(tmp_path: Path) -> None:
+    plain = wmt(str(write(tmp_path / "plain")))
+    folder = write(tmp_path / "wmt")
+    (folder / "newstest2014.de").write_bytes(b"der hund\n")
+    for file in folder.iterdir():
+        file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b"\n", b"\r\n"))
+    data = wmt(str(folder))
+    assert data.version() == plain.version()
+    assert data.evaluation
+    assert data.evaluation.references == ["der hund"]
 
 
 def test_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
