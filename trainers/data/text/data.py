@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
 from conf.schema import ConfigError
 from trainers.data.text.corpus import MOST_TOKENS, Corpus
@@ -111,12 +112,15 @@ class TextData:
         return means[0], means[1], means[2], means[3], means[4]
 
     def example_batches(self, batch_size: int, device: torch.device) -> list[Batch]:
-        """A generated batch of each shape, full, of one process; evaluation translates a few tokens of it."""
+        """A generated batch of each shape, full, of one process of the run's; evaluation translates a few tokens of it.
+
+        How many sentences a shape has depends on how many processes share its pairs.
+        """
         if self.view.pack_length:
             return [self._packed_example(self.view.pack_length, batch_size, device)]
-        examples = []
+        examples, world_size = [], dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
         for number, cell in enumerate(training_cells(self.train, self.pairs, batch_size, self.view.num_shapes)):
-            rows = max(1, cell.num_rows(batch_size))
+            rows = max(1, cell.num_rows(batch_size, world_size))
             corpus = generated(np.full(rows, cell.source), np.full(rows, cell.target), self.num_tokens, number)
             width = (cell.source, cell.target)
             step = Step(np.arange(rows), np.ones(rows, bool), width, rows * cell.target)

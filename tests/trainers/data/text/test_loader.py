@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from conf.schema import ConfigError
 from tests.trainers.data.text.files import corpus, random_corpus
@@ -85,7 +86,13 @@ def test_every_pair_counts_once_an_epoch_and_a_global_batch_weighs_one(view: Tex
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=["bucketed", "packed"])
-def test_example_batches_have_the_shapes_of_real_ones_and_move_no_random_number(view: TextView) -> None:
+@pytest.mark.parametrize("world_size", [1, 2, 8])
+def test_example_batches_have_the_shapes_of_real_ones_and_move_no_random_number(
+    view: TextView, world_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of several processes, which share the sentences of a shape: each would record its graphs on the clock."""
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_world_size", lambda: world_size)
     text, before = data(2000, view), torch.get_rng_state()
     state = np.random.get_state()[1].tolist()  # type: ignore[union-attr,index]
     examples = text.example_batches(256, CPU)
@@ -94,7 +101,7 @@ def test_example_batches_have_the_shapes_of_real_ones_and_move_no_random_number(
     shapes = [
         {key: value.shape for key, value in batch.items() if isinstance(value, torch.Tensor)} for batch in examples
     ]
-    for batch in text.train_loader(256, 1, ALONE):
+    for batch in text.train_loader(256, 1, Shard(0, world_size, CPU)):
         assert {key: value.shape for key, value in batch.items() if isinstance(value, torch.Tensor)} in shapes
     assert all(float(batch["weights"].sum()) == pytest.approx(1) for batch in examples)
 
