@@ -58,3 +58,18 @@ def test_a_line_that_cannot_be_used_is_named_before_anything_trains(run: Launche
     again = launch(tmp_path, *OPTIONS, f"dataset.path={folder}", TIMETRIAL_CACHE=str(tmp_path / "cache"))
     assert again.code == 2
     assert f"{TRAIN_NAME}.de, line {2 * NUM_TIMES + 1}: is empty" in again.result["failure"]["message"]
+
+
+@pytest.mark.parametrize(("num_steps", "num_timed"), [(4, 0), (12, 1)])
+def test_of_the_exchange_every_tenth_is_timed_and_none_of_the_warm_up(
+    tmp_path: Path, num_steps: int, num_timed: int
+) -> None:
+    """Four shapes warm up in twelve exchanges, in which processes wait for each other's compilers."""
+    run = launch(
+        tmp_path, "model=gnmt", "recipe=gnmt_cpu", "dataset=synthetic", "dataset.size=2000", "gpus=0",
+        "cpu_processes=2", "overlap_grad_reduce=false", "max_epochs=1", f"limit_train_batches={num_steps}",
+        "model.hparams.num_shapes=4", "model.hparams.width=8", "batch_size=128", "tracking.offline=true",
+        "tracking.system_metrics_interval_sec=0",
+    )  # fmt: skip
+    assert run.code == 0, run.output
+    assert len(events(run.folder, "gradient_exchange")) == num_timed

@@ -29,12 +29,16 @@ class ExchangeTimer:
 
     def __enter__(self) -> None:
         self._calls += 1
-        if self._calls % TIMED_EVERY == 0:  # So the first ones, of the warm-up, are not among them.
+        if self._calls % TIMED_EVERY == 0:
             self._start = self._timer.mark()
 
     def __exit__(self, *_: object) -> None:
         if self._calls % TIMED_EVERY == 0:
             self._spans.append((self._start, self._timer.mark()))
+
+    def forget(self) -> None:
+        """Leave out what came so far: in a warm-up, processes wait in the exchange for each other's compilers."""
+        self._spans.clear()
 
     def mean_sec(self, ranks: Ranks) -> float | None:
         """Seconds of an exchange: the mean of the rank on which it is least. None where none was timed; collective."""

@@ -18,7 +18,7 @@ from trainers.loop import precision
 from trainers.loop.ddp import AfterTheStep
 from trainers.loop.kept.trained_model import BestWeights
 from trainers.loop.memory import naming_the_batch_that_fits
-from trainers.loop.warmup import flops_per_sample, warm_up
+from trainers.loop.warmup import evaluating, flops_per_sample, warm_up
 from trainers.workload import Data, Loader, Shard, TrialModule, Versioned
 
 
@@ -54,6 +54,8 @@ class OffTheClock:
         autocast = trainer.precision_plugin.train_step_context
         with naming_the_batch_that_fits(module, self.data, batch_size, device, autocast):
             warm_up(trainer, module, self.data.example_batches(batch_size, device), self.evaluate)
+        if isinstance(trainer.strategy, AfterTheStep):
+            trainer.strategy.exchange.forget()
 
     def conclude(self, trainer: pl.Trainer) -> None:
         """Evaluate on the samples kept for it, note what the exchange took and the data held, and plot."""
@@ -76,8 +78,7 @@ class OffTheClock:
 
 def evaluate_test(trainer: pl.Trainer, module: TrialModule, loader: Loader) -> dict[str, float]:
     """The metrics on samples kept for it. A collective call."""
-    module.eval()
-    with torch.no_grad():
+    with evaluating(module), torch.no_grad():  # A profile comes behind it, of steps as the training's were.
         for index, batch in enumerate(loader):
             trainer.strategy.validation_step(batch, index)
     return {f"test/{name}": value for name, value in module.metrics().items()}

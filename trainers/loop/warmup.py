@@ -9,6 +9,7 @@ from functools import partial
 
 import pytorch_lightning as pl
 import torch
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from trainers.workload import Batch, TrialModule
@@ -19,7 +20,7 @@ NUM_STEPS = 3  # One compiles, one allocates what the optimizer keeps, one runs 
 def warm_up(trainer: pl.Trainer, module: TrialModule, batches: Sequence[Batch], evaluate: bool = True) -> None:
     """Run training and evaluation steps on generated batches, through all that the real steps go through.
 
-    Parameters, buffers, optimizer, loss scaler, gradients and random states are afterwards as they were before.
+    Parameters, buffers, optimizer, loss scaler, gradients, random states and modes are afterwards as they were before.
     """
     optimizer = trainer.optimizers[0]
     with untouched(trainer, module):
@@ -30,8 +31,7 @@ def warm_up(trainer: pl.Trainer, module: TrialModule, batches: Sequence[Batch], 
                 trainer.strategy.optimizer_step(optimizer, step)
         if not evaluate:
             return
-        module.eval()
-        with torch.no_grad():
+        with evaluating(module), torch.no_grad():
             for batch in batches:
                 trainer.strategy.validation_step(batch, 0)
             module.metrics()  # The counts are dropped by it.
@@ -60,7 +60,18 @@ def untouched(trainer: pl.Trainer, module: TrialModule) -> Iterator[None]:
         optimizer.load_state_dict(state)
         optimizer.zero_grad()
     trainer.precision_plugin.load_state_dict(precision)
-    module.train()
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Put all parts into evaluation mode; afterwards each is as before, also one that a module keeps in that mode."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
 
 
 def flops_per_sample(trainer: pl.Trainer, module: TrialModule, batch: Batch) -> float:

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from trainers.data.digits import digits
 from trainers.data.images import ImageData
 from trainers.loop import warmup
+from trainers.loop.off_the_clock import evaluate_test
 from trainers.models.vgg.module import Vgg
 from trainers.workload import Shard
 
@@ -105,6 +106,28 @@ def test_optimizer_and_gradients_are_as_before() -> None:
 
     trained(look)
     assert seen == {"state": 0, "grads": [], "training": True}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["warm-up", "test set"])
+def test_each_part_is_behind_an_evaluation_in_the_mode_that_it_was_in(what: str) -> None:
+    """A profile comes behind the test set's, and is of steps that train; a module may keep a part from training."""
+    modes = []
+
+    def look(trainer: pl.Trainer, module: Any, batch: Any) -> None:
+        module.net[1].eval()
+        modes.append([part.training for part in module.modules()])
+        if what == "warm-up":
+            warmup.warm_up(trainer, module, batch)
+        else:
+            loader = digits().test_loader(16, Shard(0, 1, torch.device("cpu")))
+            assert loader is not None
+            assert evaluate_test(trainer, module, loader).keys() == {"test/accuracy", "test/loss"}
+        modes.append([part.training for part in module.modules()])
+
+    trained(look)
+    assert modes[0] == modes[1]
+    assert {True, False} == set(modes[0])
 
 
 @pytest.mark.gpu
