@@ -13,6 +13,7 @@ from tracking import mlperf
 from tracking.importing.published_log import PublishedLog, read
 from tracking.jobs import run_setup
 from tracking.measure import clock, summary, throughput
+from tracking.programs import remarks
 from tracking.run import Journal, Record, documents, journal, run_folder
 
 MOST_BYTES = 268_435_456  # a log's size at most
@@ -110,9 +111,8 @@ def _params(config: RunConfig, log: PublishedLog) -> dict[str, journal.Scalar]:
 
 
 def _tags(path: Path, log: PublishedLog, digest: str) -> dict[str, str]:
-    said = {f"program.{key.removeprefix('submission_')}": value for key, value in log.account.said.items()}
-    status = {} if log.status == "success" else {"program.status": log.status}
-    return {"import.file": path.name, "import.sha256": digest, "program.benchmark": log.name} | said | status
+    own = {"import.file": path.name, "import.sha256": digest, "program.benchmark": log.name}
+    return own | remarks(log.account)
 
 
 def _note(log: PublishedLog) -> str:

@@ -11,6 +11,7 @@ from tracking.programs.declared_words import DeclaredWords, compiled
 from tracking.programs.journal_lines import record_in
 from tracking.programs.lines import Lines
 from tracking.programs.mlperf_lines import Entry, benchmark_in, entry_in, is_torn
+from tracking.programs.remarks import remarks
 
 __all__ = [
     "Account",
@@ -23,4 +24,5 @@ __all__ = [
     "entry_in",
     "is_torn",
     "record_in",
+    "remarks",
 ]

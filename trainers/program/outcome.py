@@ -9,6 +9,7 @@ from typing import Any
 from conf.schema import RunConfig
 from tracking.environment import libraries
 from tracking.measure import clock, summary, throughput
+from tracking.programs import remarks
 from tracking.run import Failure, Journal, Result, failures, journal, run_folder
 from trainers.program.listener import Listener
 
@@ -63,17 +64,11 @@ def world_size(config: RunConfig, listener: Listener) -> int | None:
 def tags(config: RunConfig, listener: Listener, size: int | None) -> dict[str, str]:
     """What is to be known of how the figures came about."""
     account = listener.account
-    values = {f"program.{key.removeprefix('submission_')}": value for key, value in account.said.items()}
+    values = remarks(account)
     if account.started and not account.own_start:
         values["program.clock"] = "from the program's start"
-    if account.status and account.status != "success":
-        values["program.status"] = account.status
     if listener.unread:
         values["program.unread_lines"] = f"{listener.unread}: {listener.wrong}"
-    if account.no_number:
-        values["program.no_number"] = account.no_number
-    if account.left_out:
-        values["program.thinned"] = f"{account.left_out} lines are not in the journal"
     asked = config.world_size()
     if size is not None and size != asked:
         values[UNCOUNTED] = f"world size {size} where {asked} was asked"

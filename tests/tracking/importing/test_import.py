@@ -91,6 +91,13 @@ def test_a_log_of_v0_5_says_its_own_target_and_counts_epochs_from_0(tmp_path: Pa
     assert result.metrics["epochs/to_accuracy"] == 2
 
 
+def test_an_accuracy_that_is_no_number_is_told_in_the_runs_tags(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(V05.replace('"value": 0.1}', '"value": "n/a"}'))
+    imported = import_log(tmp_path / "log", LogOptions(tmp_path / "runs", "sqlite:///none.db", gpus=1))
+    (run,) = FolderRuns([imported.folder]).find([str(imported.folder)])
+    assert run.tags["program.no_number"].endswith("'n/a'")
+
+
 def test_a_log_whose_verdict_is_another_is_marked(tmp_path: Path) -> None:
     asked = LogOptions(tmp_path / "runs", "sqlite:///none.db", gpus=8, target=0.8)
     imported = import_log(submission(tmp_path / "log", 40, 1), asked)
