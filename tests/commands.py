@@ -47,11 +47,18 @@ class Launched:
         return json.loads((self.folder / run_folder.RESULT).read_text())
 
 
+def limited(max_file_bytes: int) -> list[str]:
+    """The words before a command none of whose files shall grow beyond; none for 0.
+
+    Python would cut compiled modules short as well, in the cache of all tests, and later ones could not load them.
+    """
+    return ["env", "PYTHONDONTWRITEBYTECODE=1", "prlimit", f"--fsize={max_file_bytes}"] if max_file_bytes else []
+
+
 def start(cwd: Path, *arguments: str, max_file_bytes: int = 0, **extra_env: str) -> subprocess.Popen[str]:
     """Start launch.py. With `max_file_bytes` none of its files can grow beyond, as if the disk were full for each."""
-    limited = ["prlimit", f"--fsize={max_file_bytes}"] if max_file_bytes else []
     return subprocess.Popen(
-        [*limited, sys.executable, str(ROOT / "launch.py"), *arguments],
+        [*limited(max_file_bytes), sys.executable, str(ROOT / "launch.py"), *arguments],
         cwd=cwd,
         env=environment(**extra_env),
         stdout=subprocess.PIPE,

@@ -117,8 +117,8 @@ def enter(command: list[str], cwd: str, environ: dict[str, str], output: str, ma
     """The fork's whole life."""
     if max_file_bytes:
         resource.setrlimit(resource.RLIMIT_FSIZE, (max_file_bytes, max_file_bytes))
-        # Python would cut compiled modules short as well, in the cache of all tests, and later ones could not load them.
-        sys.dont_write_bytecode, environ = True, environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+        environ["PYTHONDONTWRITEBYTECODE"] = "1"  # It would be cut short as well, in the cache of all tests.
+        sys.dont_write_bytecode = True
     become(environ, os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), cwd)
     subprocess.Popen = ForkedWorker  # type: ignore[assignment,misc]
     run(command)

@@ -18,7 +18,7 @@ import pytorch_lightning as pl
 
 from conf.schema import ConfigError
 from tests import forked
-from tests.commands import HANGS_SEC, environment
+from tests.commands import HANGS_SEC, environment, limited
 from tests.tracking.trial import own_script
 from tests.tracking.trial.own_script import BATCH, NUM_TRAIN
 from tracking.__main__ import main
@@ -47,8 +47,7 @@ def start(
     **asked: Any,
 ) -> subprocess.Popen[str]:
     """The script as its user starts it. With `max_file_bytes` its files cannot grow beyond."""
-    limited = ["prlimit", f"--fsize={max_file_bytes}"] if max_file_bytes else []
-    command = [*limited, sys.executable, *launcher, own_script.__file__, content(trial, trainer, asked)]
+    command = [*limited(max_file_bytes), sys.executable, *launcher, own_script.__file__, content(trial, trainer, asked)]
     return subprocess.Popen(
         command, cwd=cwd, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
