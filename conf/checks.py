@@ -202,6 +202,11 @@ def check_save_model(config: RunConfig) -> None:
         raise ConfigError(
             "tracking.upload_model=true: has no effect with save_model=none; give save_model=final or save_model=best"
         )
+    if config.log_model and not config.model.exportable:
+        raise ConfigError(
+            f"log_model=true: model={config.model.name} cannot be exported, as its YAML says (exportable: false); keep"
+            " the weights alone with save_model=final tracking.upload_model=true"
+        )
     if config.register_model is not None and not config.log_model:
         raise ConfigError(
             f"register_model={config.register_model}: registers the model that log_model=true logs; give both, or leave"

@@ -18,7 +18,7 @@ from conf.schema import ConfigError, RunConfig, TrackingConfig
 from tests.composing import EIGHT_GPUS, ROOT, composed
 from trainers.data.digits import digits
 from trainers.loop.build import make_data, make_module
-from trainers.workload import load_workload
+from trainers.workload import TrialModule, load_workload
 
 GROUPS = ("dataset", "precision", "stack", "instance")
 # A program is no workload, and nothing before it has a command (tests/test_program_options.py).
@@ -57,6 +57,16 @@ def test_a_model_binds_to_its_workload(model: str) -> None:
     assert all(set(targets) <= set(config.model.metrics) for targets in config.model.targets.values())
     given = {"data": None, "learning_rate": config.learning_rate(), "weight_decay": 0.0}
     inspect.signature(workload.module).bind(**given, **config.model.hparams)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_models_yaml_says_whether_it_can_be_exported(model: str) -> None:
+    config = composed(overrides(model))
+    predicts = getattr(load_workload(config).module, "predictor", None)
+    assert config.model.exportable == (predicts is not TrialModule.predictor)
+    plain = config.config_hash()
+    config.model.exportable = not config.model.exportable
+    assert config.config_hash() == plain  # of what is measured, which is the same
 
 
 @pytest.mark.parametrize(("model", "dataset"), [(model, name) for model in MODELS for name in targets_of(model)])

@@ -78,6 +78,8 @@ REFUSED = {
     "dataset.max_image_pixels=0": ["dataset.max_image_pixels=0", "above 0"],
     "save_model=last": ["save_model=last", "none, final, best"],
     "register_model=digits": ["register_model=digits", "log_model=true"],
+    "model=gnmt log_model=true dry_run=true": ["model=gnmt cannot be exported", "save_model=final"],
+    "-m model=vgg,transformer log_model=true": ["model=transformer cannot be exported"],
     "log_model=true register_model=digits/vgg": ["register_model=digits/vgg", "letters, digits"],
     "tracking.upload_model=true": ["has no effect with save_model=none", "save_model=final"],
     "checkpoint_every_epochs=0": ["checkpoint_every_epochs=0", "above 0"],
