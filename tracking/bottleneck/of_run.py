@@ -59,18 +59,18 @@ def examine(folder: Path) -> Findings:
     spent, means = _clock(events, start, stop), activity.means(records, training_spans(events))
     divided = shares.divide(spent, means, _ceiling_shares(measured, str(_precision(records))))
     words = shares.words(divided)
+    metrics = {f"bottleneck/{name}_fraction": round(share, 4) for name, share in divided.items()}
+    metrics |= activity.traffic(records, (start.clock_sec, stop.clock_sec))
+    metrics |= utilization.figures(means, measured, _indices(folder))
+    metrics |= roofline.metrics(roofline.point(events, means, measured))
     why = {
         "cause": shares.limit(divided),
         "words": words,
         "shares": {name: round(share, 4) for name, share in divided.items()},
         "evidence": _evidence(means),
-        "missing": _missing(tags, means, spent, measured),
+        "missing": _missing(tags, means, spent, measured) + _no_place(tags, metrics),
     }
-    metrics = {f"bottleneck/{name}_fraction": round(share, 4) for name, share in divided.items()}
-    metrics |= activity.traffic(records, (start.clock_sec, stop.clock_sec))
-    metrics |= utilization.figures(means, measured, _indices(folder))
-    point = roofline.point(events, means, measured)
-    return Findings(metrics | roofline.metrics(point), why)
+    return Findings(metrics, why)
 
 
 def training_spans(events: Sequence[Record]) -> list[activity.Span]:
@@ -129,12 +129,18 @@ def _missing(
     elif on_gpu and "gpu_engine_activity_percentage" not in means:
         missing.append("this GPU or its driver does not tell how busy its parts are (NVML's GPM, of Hopper and later)")
     if on_gpu and measured is None:
-        missing.append("no ceilings were measured on this hardware: python -m tracking ceilings")
+        missing.append(roofline.NO_CEILINGS)
     if spent.data is None:
         missing.append("steps were not timed, so that waiting for data is not known")
     if int(tags.get("env.gpu_count", "0") or 0) > 1 and spent.exchange is None:
         missing.append("the exchange of gradients runs beside the backward pass, and was not timed")
     return missing
+
+
+def _no_place(tags: Mapping[str, str], metrics: Mapping[str, float]) -> list[str]:
+    """What keeps a run on GPUs from its place under the roofline and is said nowhere else."""
+    on_gpu = tags.get("env.gpu", "none") != "none"
+    return [roofline.NO_FLOPS] if on_gpu and roofline.RATE not in metrics else []
 
 
 def _tags(records: Sequence[Record]) -> dict[str, str]:

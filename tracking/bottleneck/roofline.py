@@ -10,21 +10,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tracking.bottleneck.ceilings import DRAM, Ceilings
+from tracking.bottleneck.utilization import PREFIX
 from tracking.run import Record
 
 FLOPS = "model_flops"  # the event that says how many a sample takes
 RATE = "roofline/flops_per_sec_per_device"
 BYTES = "roofline/dram_bytes_per_sec_per_device"
 INTENSITY = "roofline/flops_per_byte"
+# Why a run on GPUs has no place.
+NO_FLOPS = "its FLOP/s are not known: nothing states the model's FLOPs, or no step was timed"
+NO_TRAFFIC = "the GPU does not tell its memory's traffic (NVML's GPM), or no sample lies within the training"
+NO_CEILINGS = "no ceilings were measured on this hardware: python -m tracking ceilings"
 
 
 @dataclass(frozen=True)
 class RooflinePoint:
-    """Of one device. What was not measured is None, and `missing` says why."""
+    """Of one device. What was not measured is None."""
 
     flops_per_sec: float | None
     bytes_per_sec: float | None
-    missing: str = ""
 
     @property
     def intensity(self) -> float | None:
@@ -36,24 +40,28 @@ class RooflinePoint:
 def point(events: Sequence[Record], means: Mapping[str, float], measured: Ceilings | None) -> RooflinePoint:
     """From a run's events, its sensors' means within the training, and its hardware's ceilings."""
     flops = next((event for event in events if event.key == FLOPS), None)
-    rate, missing = None, []
-    if flops is None:
-        missing.append("the model's FLOPs are not known")
-    else:
+    rate = None
+    if flops is not None:
         rate = _samples_per_sec(events) * float(flops.values["per_sample"]) / int(flops.values["num_devices"])
     per_percent = measured.dram_bytes_per_percent() if measured else None
     moved = means.get(f"gpu_{DRAM}")
-    if moved is None:
-        missing.append("the GPU does not tell its memory's traffic, or no sample lies within the training")
-    elif per_percent is None:
-        missing.append("no ceilings were measured on this hardware: python -m tracking ceilings")
     bytes_per_sec = moved * per_percent if moved is not None and per_percent is not None else None
-    return RooflinePoint(rate or None, bytes_per_sec, "; ".join(missing))
+    return RooflinePoint(rate or None, bytes_per_sec)
 
 
 def metrics(place: RooflinePoint) -> dict[str, float]:
     values = {RATE: place.flops_per_sec, BYTES: place.bytes_per_sec, INTENSITY: place.intensity}
     return {key: value for key, value in values.items() if value is not None}
+
+
+def why_absent(figures: Mapping[str, float]) -> str:
+    """Why a run on GPUs with these metrics has no place; empty where it has one."""
+    if INTENSITY in figures:
+        return ""
+    why = [] if RATE in figures else [NO_FLOPS]
+    if BYTES not in figures:
+        why.append(NO_CEILINGS if f"{PREFIX}gpu_{DRAM}" in figures else NO_TRAFFIC)
+    return ", and ".join(why)
 
 
 def _samples_per_sec(events: Sequence[Record]) -> float:

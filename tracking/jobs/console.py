@@ -194,6 +194,7 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
         rows.append(("a step, by node", took))
     if result.bottleneck:
         rows.append(("limited by", result.bottleneck["words"]))
+        rows += [("not measured", words) for words in result.bottleneck.get("missing", ())]
     if result.neighbours:
         rows.append(("neighbours", result.neighbours))
     rows.append(("world size", f"{metrics['world_size']:g}" if "world_size" in metrics else "not known"))

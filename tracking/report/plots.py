@@ -215,12 +215,11 @@ class Plotter:
         return Plot("mean-utilisation", caption, png(charts.mean_utilisation(panels)))
 
     def roofline(self) -> Plot | None:
-        panels, num_without = roofline_chart.rooflines(self._store, self._workloads)
+        panels = roofline_chart.rooflines(self._store, self._workloads)
         if not panels:
             return None
         caption = "Rooflines: ceilings measured on the same hardware; error bars are standard errors, dots are runs"
-        if num_without:
-            caption += f"; {num_without} runs on GPUs have no place, since bytes, FLOPs or ceilings were not measured"
+        caption = ". ".join([caption, *roofline_chart.absent(self._workloads)])
         return Plot("roofline", caption, png(roofline_chart.draw(panels)))
 
     @cached_property

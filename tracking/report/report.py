@@ -9,7 +9,7 @@ from typing import Any
 
 from tracking.compare import Comparison, Setting, Task, confounding, estimates, grouping, is_stack, missing
 from tracking.mirror import UID_TAG
-from tracking.report import sentences, stack_tables, tables
+from tracking.report import roofline_chart, sentences, stack_tables, tables
 from tracking.report.answer import answer, spent
 from tracking.report.limit_tables import limits_table
 from tracking.report.plot_data import TIME
@@ -96,7 +96,7 @@ def make(
         runs,
         with_missed,
     )
-    report.warnings = general_warnings(report)
+    report.warnings = general_warnings(report) + roofline_chart.absent(tasks)
     if num_superseded:
         report.warnings.append(f"left out: {num_superseded} failed attempts of jobs that their sweep ran again")
     for task in tasks:

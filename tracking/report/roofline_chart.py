@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracking.bottleneck import Ceilings, roofline
-from tracking.compare import Task, estimate
+from tracking.compare import Setting, Task
 from tracking.report.drawing import MOST_LINES, Point, add_legend, new_figure, plain, png, style_of
 from tracking.results import FolderRuns, Run, Runs
 from tracking.run import documents
+from tracking.statistics import mean_and_standard_error
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,27 +34,47 @@ class Roofline:
     runs: dict[str, list[Point]] = field(default_factory=dict)
 
 
-def rooflines(store: Runs, tasks: Sequence[Task]) -> tuple[dict[str, Roofline], int]:
-    """By GPU; and how many runs of GPUs have no place, since something of it was not measured."""
+def rooflines(store: Runs, tasks: Sequence[Task]) -> dict[str, Roofline]:
+    """By GPU; of a setting with runs on several kinds of GPU each has a point."""
     panels: dict[str, Roofline] = {}
-    num_without = 0
     for task in tasks:
         for setting in task.settings:
-            runs = [run for run in (*setting.runs, *setting.missed) if run.tags.get("env.gpu", "none") != "none"]
-            placed = [run for run in runs if roofline.INTENSITY in run.metrics]
-            num_without += len(runs) - len(placed)
-            ceilings = next(_ceilings(store, placed), None)
-            if ceilings is None:
-                continue
-            panel = panels.setdefault(placed[0].tags["env.gpu"], Roofline(ceilings))
-            x, y = (estimate(setting.measured(key)) for key in (roofline.INTENSITY, roofline.RATE))
-            if x and y:
-                name = f"{task.title}: {setting.name}" if len(tasks) > 1 else setting.name
-                panel.means[name] = Point(x.mean, y.mean / 1e12, (y.error or 0.0) / 1e12, x.error or 0.0)
-                panel.runs[name] = [
-                    Point(run.metrics[roofline.INTENSITY], run.metrics[roofline.RATE] / 1e12) for run in placed
-                ]
-    return panels, num_without
+            name = f"{task.title}: {setting.name}" if len(tasks) > 1 else setting.name
+            for gpu, runs in _placed(setting).items():
+                ceilings = next(_ceilings(store, runs), None)
+                if ceilings is None:
+                    continue
+                panel = panels.setdefault(gpu, Roofline(ceilings))
+                places = [Point(run.metrics[roofline.INTENSITY], run.metrics[roofline.RATE] / 1e12) for run in runs]
+                (x, x_error), (y, error) = (
+                    mean_and_standard_error([getattr(place, axis) for place in places]) for axis in "xy"
+                )
+                panel.means[name] = Point(x, y, error or 0.0, x_error or 0.0)
+                panel.runs[name] = places
+    return panels
+
+
+def absent(tasks: Sequence[Task]) -> list[str]:
+    """How many runs on GPUs have no point, and why; nothing where each has one."""
+    runs = [run for task in tasks for setting in task.settings for run in _on_gpus(setting)]
+    why = Counter(words for run in runs if (words := roofline.why_absent(run.metrics)))
+    if not why:
+        return []
+    counted = "; ".join(f"{words} ({number})" for words, number in why.most_common())
+    return [f"{why.total()} of {len(runs)} runs on GPUs have no point under a roofline: {counted}"]
+
+
+def _on_gpus(setting: Setting) -> list[Run]:
+    return [run for run in (*setting.runs, *setting.missed) if run.tags.get("env.gpu", "none") != "none"]
+
+
+def _placed(setting: Setting) -> dict[str, list[Run]]:
+    """By GPU, the runs that have a place."""
+    by_gpu: dict[str, list[Run]] = {}
+    for run in _on_gpus(setting):
+        if roofline.INTENSITY in run.metrics:
+            by_gpu.setdefault(run.tags["env.gpu"], []).append(run)
+    return by_gpu
 
 
 def write_of_run(folder: Path) -> None:

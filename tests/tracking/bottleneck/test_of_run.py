@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tracking.bottleneck import Ceilings, ceilings, examine, explain
+from tracking.bottleneck import Ceilings, ceilings, examine, explain, roofline
 from tracking.run import Record, journal, run_folder
 
 GPU = {"env.gpu": "NVIDIA H100", "env.gpu_count": "2", "env.cpu": "EPYC", "env.hardware_id": "abc"}
@@ -135,6 +135,19 @@ def test_a_gpu_before_hopper_says_what_it_does_not_tell(tmp_path: Path) -> None:
     why = explain(folder_of(tmp_path, GPU, *(sample(at, utilization_percentage=90.0) for at in range(90, 181, 10))))
     assert set(why["shares"]) == {"evaluation", "checkpoint", "data", "exchange", "unknown"}
     assert any("of Hopper and later" in words for words in why["missing"])
+
+
+def test_a_run_whose_flops_nothing_states_says_so(tmp_path: Path) -> None:
+    ceilings.save(MEASURED)
+    folder = folder_of(tmp_path, GPU, *SAMPLES)
+    text = (folder / run_folder.JOURNAL).read_text()
+    (folder / run_folder.JOURNAL).write_text(
+        "".join(line for line in text.splitlines(True) if "model_flops" not in line)
+    )
+    why = explain(folder)
+    assert why["missing"] == [roofline.NO_FLOPS]
+    assert "roofline/dram_bytes_per_sec_per_device" in journal_metrics(folder)
+    assert roofline.why_absent(journal_metrics(folder)) == roofline.NO_FLOPS
 
 
 def test_a_run_that_never_trained_has_no_why(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tracking.jobs.console import RunProgress, job_line, run_table
+from tracking.jobs.console import RunProgress, job_line, run_rows, run_table
 from tracking.run import Result
 from tracking.run.journal import Record
 
@@ -98,6 +98,13 @@ def test_the_folder_of_a_run_and_its_kernels_are_shown_from_where_the_user_is(
     (folder / "profile_kernels.csv").touch()
     table = run_table("a", folder, Result(status="finished"))
     assert list(table.columns[1].cells)[-2:] == ["runs/a/profile_kernels.csv", "runs/a"]
+
+
+def test_what_of_the_limit_was_not_measured_is_told_below_it() -> None:
+    why = {"words": "not known (80 % of the time)", "missing": ["no ceilings were measured", "steps were not timed"]}
+    rows = run_rows(Result("finished", bottleneck=why))
+    place = rows.index(("limited by", why["words"]))
+    assert rows[place + 1 : place + 3] == [("not measured", words) for words in why["missing"]]
 
 
 def test_nodes_that_are_not_alike_are_told_before_they_train() -> None:

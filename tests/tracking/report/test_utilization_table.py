@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -13,8 +14,10 @@ import pytest
 from tests.tracking.studied import Writer, config, make_run, make_sweep
 from tracking.audit import limit_tables
 from tracking.audit.audit import audit
-from tracking.bottleneck import NAMES, UTILIZATION, Ceilings, explain
-from tracking.report import report, roofline_chart
+from tracking.bottleneck import NAMES, UTILIZATION, Ceilings, explain, roofline
+from tracking.compare import Setting, Task
+from tracking.report import drawing, report, roofline_chart
+from tracking.results import Run
 from tracking.results.folder_runs import FolderRuns
 from tracking.run import documents, run_folder
 
@@ -73,6 +76,45 @@ def test_speed_up_time_to_accuracy_and_utilisation_stand_beside_each_other(conte
     assert rows["bf16"]["CPU cores busy (%)"].startswith("25")
     assert rows["bf16"]["NVLink, out of a GPU (MB/s)"].startswith("0"), "it was not used, which is seen"
     assert rows["bf16"]["copy between the slowest pair (MB/s)"].startswith("40,000"), "of the GPUs in use, 0 and 4"
+
+
+def placed(metrics: dict[str, float], gpu: str = "NVIDIA H100") -> Run:
+    return Run("id", "run", "studies", "FINISHED", 0, 1, tags={"env.gpu": gpu}, metrics=metrics)
+
+
+def test_a_report_says_why_a_run_has_no_point_under_a_roofline(content: dict[str, Any]) -> None:
+    """Also where no run has one, so that there is no figure."""
+    (words,) = [words for words in content["warnings"] if "roofline" in words]
+    assert words.startswith("4 of 4 runs on GPUs have no point under a roofline: its FLOP/s are not known")
+    assert "does not tell its memory's traffic" in words
+    flops, dram = {roofline.RATE: 1e14}, {"utilization/gpu_dram_bandwidth_percentage": 40.0}
+    whole = flops | dram | {roofline.BYTES: 1e12, roofline.INTENSITY: 100.0}
+    runs = [placed(flops | dram), placed(flops | dram), placed(flops), placed(whole), placed({}, gpu="none")]
+    (words,) = roofline_chart.absent([Task("vgg", [Setting({}, runs, 5)])])
+    assert words == (
+        f"3 of 4 runs on GPUs have no point under a roofline: {roofline.NO_CEILINGS} (2); {roofline.NO_TRAFFIC} (1)"
+    )
+    assert roofline_chart.absent([Task("vgg", [Setting({}, [placed(whole)], 1)])]) == []
+
+
+class Kept:
+    """A store in which every run keeps the same ceilings."""
+
+    def text(self, run: Run, name: str) -> str:
+        return json.dumps(dataclasses.asdict(CEILINGS))
+
+
+def test_each_kind_of_gpu_has_a_panel_with_its_own_runs_alone() -> None:
+    def at(intensity: float) -> dict[str, float]:
+        return {roofline.RATE: 1e14, roofline.BYTES: 1e12, roofline.INTENSITY: intensity}
+
+    runs = [placed(at(90.0)), placed(at(110.0)), placed(at(50.0), "NVIDIA H200")]
+    panels = roofline_chart.rooflines(Kept(), [Task("vgg", [Setting({}, runs[:2], 3, missed=runs[2:])])])  # type: ignore[arg-type]
+    assert {gpu: [point.x for point in panel.runs["all"]] for gpu, panel in panels.items()} == {
+        "NVIDIA H100": [90.0, 110.0], "NVIDIA H200": [50.0],
+    }  # fmt: skip
+    assert panels["NVIDIA H100"].means["all"] == drawing.Point(100.0, 100.0, 0.0, 10.0)
+    assert panels["NVIDIA H200"].means["all"].x_error == 0.0, "of one run no error is known"
 
 
 @pytest.mark.pictures
