@@ -21,7 +21,11 @@ from tracking.jobs.run_setup import IN_RUN_NAME
 from tracking.results import Run, words
 from tracking.run import Result, documents, evaluations, files, journal, run_folder
 
-CAPTION = "±: standard error of the mean over seeds. ≥: at least, since runs did not reach the target."
+LEGEND = {  # by what stands in a table that needs it
+    "reached by": "reached by: with the 95 % interval of the true share.",
+    "±": "±: standard error of the mean over seeds.",
+    "≥": "≥: at least, since runs did not reach the target.",
+}
 # The summary's columns by MLflow key: heading and format.
 COLUMNS = {
     "time/to_accuracy_sec": ("time to accuracy (s)", "{:.2f}"),
@@ -167,10 +171,13 @@ def headings(jobs: Sequence[Job]) -> list[str]:
 
 def table(name: str, jobs: Sequence[Job]) -> Table:
     """All jobs of a sweep, and the mean ± standard error of repeated settings."""
-    drawn = Table(title=f"sweep {name}", title_justify="left", caption=CAPTION)
+    rows = summary(jobs)
+    shown = str([cells(row) for row in rows])
+    caption = " ".join(words for sign, words in LEGEND.items() if sign in shown)
+    drawn = Table(title=f"sweep {name}", title_justify="left", caption=caption)
     for heading in headings(jobs):
         drawn.add_column(heading)
-    for row in summary(jobs):
+    for row in rows:
         drawn.add_row(*cells(row), style="bold" if row["n"] else "")
     return drawn
 

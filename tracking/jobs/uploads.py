@@ -182,7 +182,7 @@ class Uploads:
         if command:
             self._console.print(f"MLflow UI: {python('mlflow')} {command.removeprefix('mlflow ')}", soft_wrap=True)
         for what, link in links.items():
-            start = f"  {what}" if what else f"MLflow {'then open' if command else 'UI'}"
+            start = f"  {what}" if what else "  then open" if command else "MLflow UI"
             self._console.print(f"{start}: {link}", soft_wrap=True)
 
 

@@ -68,7 +68,8 @@ def reached(steps: Lines, given_up: Lines) -> Figure:
         crosses = given_up.get(name, [])
         look = {"marker": "x", "linestyle": "", "color": style["color"]}
         axes.plot([point.x for point in crosses], [point.y for point in crosses], **look)
-    axes.set_xlabel("time since the clock started (s; x: a run was given up)")
+    crossed = "; x: a run was given up" if any(given_up.values()) else ""
+    axes.set_xlabel(f"time since the clock started (s{crossed})")
     axes.set_ylabel("share that has reached the target (0 to 1)")
     axes.set_xlim(left=0)
     axes.set_ylim(-0.02, 1.05)
@@ -143,7 +144,11 @@ def utilisation(panels: Mapping[str, Lines], evaluated: Mapping[str, Sequence[tu
         panel.axvline(0, color="#555555", linewidth=1)
         panel.set_xlabel("time since the clock started (s)")
         panel.set_ylabel(label)
+        panel.yaxis.set_major_formatter("{x:,g}")
         panel.set_ylim(0, 105 if "%" in label else None)
+        if any(point.x > 0 for points in lines.values() for point in points):
+            left, right = panel.get_xlim()  # a cold start takes many times a short training, which has to be seen
+            panel.set_xlim(left=max(left, -right))
     add_legend(figure, axes[0])
     return figure
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from conf.target import Target, is_met, parse
 from tracking.compare import Estimate, Setting, Task, estimate, grouping, is_stack
@@ -141,6 +141,11 @@ def panels_of(run: Run, store: Runs, start_ms: float) -> Mapping[str, list[Point
         if points:
             panels[label] = points
     return panels
+
+
+def moved(label: str, values: Iterable[float]) -> bool:
+    """Whether a panel says something: not one of a link that nothing went over. A share of 0 % says much."""
+    return "%" in label or any(values)
 
 
 def points_of(task: Task, key: str) -> dict[str, Point]:

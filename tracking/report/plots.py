@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 from conf.target import limit
 from tracking.compare import DEVICES, Estimate, Setting, Task, estimate, estimates, is_stack, speed_up
@@ -26,6 +27,7 @@ from tracking.report.plot_data import (
     longest,
     means_of,
     middle,
+    moved,
     panels_of,
     points_of,
     share_of,
@@ -183,7 +185,11 @@ class Plotter:
                 timed = [point.y for point in points if 0 <= point.x <= clock_sec(run)]
                 mean = statistics.fmean(timed or [point.y for point in points])
                 self.means.setdefault(label, {}).setdefault(task.title, []).append(mean)
-        shown: dict[str, Lines] = {label: lines for label, lines in panels.items() if lines}
+        shown: dict[str, Lines] = {
+            label: lines
+            for label, lines in panels.items()
+            if lines and moved(label, (point.y for points in lines.values() for point in points))
+        }
         if not shown:
             return None
         caption = (
@@ -209,7 +215,10 @@ class Plotter:
             label: {name: as_point(0.0, Estimate(*mean_and_standard_error(values), len(values))) for name, values in
                     workloads.items()}
             for label, workloads in self.means.items()
+            if moved(label, chain.from_iterable(workloads.values()))
         }  # fmt: skip
+        if not panels:
+            return None
         of = "over the middle runs of each workload's settings"
         caption = f"Mean utilisation on the clock, {of}; error bars are standard errors"
         return Plot("mean-utilisation", caption, png(charts.mean_utilisation(panels)))

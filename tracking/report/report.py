@@ -98,7 +98,8 @@ def make(
     )
     report.warnings = general_warnings(report) + roofline_chart.absent(tasks)
     if num_superseded:
-        report.warnings.append(f"left out: {num_superseded} failed attempts of jobs that their sweep ran again")
+        attempts = f"{num_superseded} failed attempt{'s' if num_superseded > 1 else ''}"
+        report.warnings.append(f"left out: {attempts} of jobs that their sweep ran again")
     for task in tasks:
         report.warnings += confounding.warnings(task, axes, store, values, progress)
         _add_workload(report, task, store)

@@ -69,7 +69,8 @@ def settings_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[Reporte
         for key in ratios:
             cells += _ratio_cells(figures, task, setting, key)
         rows.append(cells)
-    note = "n: runs averaged, of all. ±: standard error of the mean. "
+    note = "n: runs averaged, of all. "
+    note += "±: standard error of the mean. " if "±" in str(rows) else ""
     note += MISSED_TOO if any(setting.missed for setting in task.settings) else ""
     note += "olympic: without the best and the worst run, from 5 runs on. " if "(olympic" in str(rows) else ""
     note += f"{REACHED} " if shares else ""

@@ -11,7 +11,8 @@ from tracking.results import Table
 
 RATE, TIME = "throughput/samples_per_sec", "time/to_accuracy_sec"
 SPEED = {RATE: ("samples/s", "speed-up of the rate over fp32"), TIME: ("time to accuracy (s)", "speed-up over fp32")}
-NOTE = "Utilisation: means over the training (docs/measurement.md). ±: standard error of the mean over runs."
+NOTE = "Utilisation: means over the training (docs/measurement.md)."
+ERROR = " ±: standard error of the mean over runs."
 
 
 def utilization_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[ReportedFigure]] | None:
@@ -40,7 +41,8 @@ def utilization_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[Repo
     for words, over in speeds.values():
         headings += [words, over] if ratios else [words]
     columns = dict.fromkeys([*headings, *shown.values()], "")
-    return Table(f"{task.title}: speed and utilisation", columns, rows, NOTE, "utilization", task.title), figures
+    note = NOTE + (ERROR if "±" in str(rows) else "")
+    return Table(f"{task.title}: speed and utilisation", columns, rows, note, "utilization", task.title), figures
 
 
 def full_precision(setting: Setting, settings: Sequence[Setting]) -> Setting | None:

@@ -19,14 +19,19 @@ MISSED = {
 
 def shown(*measured: dict[str, float] | None) -> list[dict[str, str]]:
     """The rows of a sweep of jobs that differ in their seed; None is a job that failed."""
+    jobs = jobs_of(*measured)
+    rows = map(sweep_summary.cells, sweep_summary.summary(jobs))
+    return [dict(zip(sweep_summary.headings(jobs), row, strict=True)) for row in rows]
+
+
+def jobs_of(*measured: dict[str, float] | None) -> list[Job]:
     jobs = []
     for seed, metrics in enumerate(measured, 1):
         result = Result("finished", metrics=metrics or {}, targets={"accuracy": 0.9})
         if metrics is None:
             result = Result("failed", failure=Failure("oom", "too large"))
         jobs.append(Job(studied.config(seed=seed), [], result=result))
-    rows = map(sweep_summary.cells, sweep_summary.summary(jobs))
-    return [dict(zip(sweep_summary.headings(jobs), row, strict=True)) for row in rows]
+    return jobs
 
 
 def test_a_job_that_missed_its_target_has_its_rate_its_epochs_and_its_best_value() -> None:
@@ -40,6 +45,15 @@ def test_a_job_that_missed_its_target_has_its_rate_its_epochs_and_its_best_value
     assert mean["status"].startswith("reached by 1 of 2")
     assert mean["time to accuracy (s)"] == "≥ 5.00 ± 5.00"  # nothing says by when the other had not got there
     assert (mean["best accuracy"], mean["samples/s"]) == ("0.9 ± 0.05", "101 ± 1")
+
+
+def test_a_legend_explains_what_the_table_shows_and_nothing_else() -> None:
+    share = "reached by: with the 95 % interval of the true share."
+    error = "±: standard error of the mean over seeds."
+    at_least = "≥: at least, since runs did not reach the target."
+    legends = [sweep_summary.table("20261125", jobs_of(*measured)).caption
+               for measured in ([REACHED], [REACHED, REACHED], [REACHED, MISSED])]  # fmt: skip
+    assert legends == ["", f"{share} {error}", f"{share} {error} {at_least}"]
 
 
 def test_a_warm_up_is_shown_and_in_no_mean() -> None:

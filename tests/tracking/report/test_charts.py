@@ -71,6 +71,26 @@ def test_epochs_and_evaluations_are_marked_in_every_panel_of_their_setting() -> 
         assert [[x for x, _ in path.vertices.tolist()] for path in bars.get_paths()] == [[3.0, 4.0], [7.0, 8.5]]
 
 
+def test_a_training_after_a_long_start_has_half_of_its_panel() -> None:
+    (axes,) = charts.utilisation({"GPU (%)": {"first": [Point(-400, 1), Point(-1, 5), Point(40, 2)]}}).axes
+    left, right = axes.get_xlim()
+    assert (left, right > 40) == (-right, True)
+    (axes,) = charts.utilisation({"GPU (%)": {"first": [Point(-400, 1), Point(-100, 5)]}}).axes
+    assert axes.get_xlim()[0] <= -400
+
+
+def test_a_link_that_nothing_went_over_has_no_panel_and_an_idle_gpu_has_one() -> None:
+    assert plot_data.moved("NVLink (MB/s)", [0.0, 0.1])
+    assert not plot_data.moved("NVLink (MB/s)", [0.0, 0.0])
+    assert plot_data.moved("GPU utilisation (%)", [0.0])
+
+
+def test_a_cross_is_explained_where_there_is_one() -> None:
+    assert DRAWN["reached"].axes[0].get_xlabel() == "time since the clock started (s; x: a run was given up)"
+    figure = charts.reached({"gpus=1": [Point(2, 1.0)]}, {"gpus=1": []})
+    assert figure.axes[0].get_xlabel() == "time since the clock started (s)"
+
+
 def test_an_evaluation_begins_with_the_end_of_its_epoch() -> None:
     spans = plot_data.evaluation_spans([1.0, 2.0, 3.0, 5.0, 6.0], [4.0, 6.5])
     assert spans == [(3.0, 4.0), (6.0, 6.5)]
