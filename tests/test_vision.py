@@ -1,4 +1,4 @@
-"""A detector from the command line to its average precision, over two processes, on drawn images."""
+"""Detectors from the command line on drawn images: to average precision, over two processes, and in fp16 on a GPU."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.commands import Launched, events, launch
 
 pytestmark = pytest.mark.slow
 
 NUM_TRAIN = 12
+NUM_STEPS = 12
 SMALL = ("gpus=0", "tracking.offline=true", "tracking.system_metrics_interval_sec=0")
 
 
@@ -54,3 +56,18 @@ def test_a_missing_image_is_named_before_anything_trains(detector: Launched, tmp
     assert again.code == 2
     assert again.result["failure"]["kind"] == "bad_input"
     assert image.name in again.result["failure"]["message"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("model", ["ssd", "maskrcnn"])
+def test_in_fp16_a_detector_trains_also_where_its_first_steps_are_skipped(tmp_path: Path, model: str) -> None:
+    """Gradients times 65,536 overflow in the first steps: without a start, the momentum was what the memory held."""
+    run = launch(
+        tmp_path, f"model={model}", f"recipe={model}_cpu", f"dataset.size={4 * NUM_STEPS}", "batch_size=4",
+        "max_epochs=1", f"limit_train_batches={NUM_STEPS}", "log_every_n_steps=1", "gpus=1", "precision=fp16",
+        "compile=false", "tracking.offline=true", TIMETRIAL_CACHE=str(tmp_path / "cache"),
+    )  # fmt: skip
+    assert run.code == 0, run.output
+    assert run.result["status"] == "finished"
+    assert len(events(run.folder, "throughput_window")) == NUM_STEPS

@@ -39,8 +39,8 @@ class TrialCallback(pl.Callback):
         self._conclude = conclude
         self._evaluated = evaluated
         self._logged = LoggedValues(device, config.world_size(), keeps=journal is not None)
-        ranks, rate = Ranks(config.world_size()), config.learning_rate()
-        self.meter = Meter(device, ranks, journal, config.log_every_n_steps, self._logged, rate)
+        ranks, steps = Ranks(config.world_size()), config.log_every_n_steps
+        self.meter = Meter(device, ranks, journal, steps, self._logged, against_divergence(config))
         self._reached = False
 
     def state_dict(self) -> dict[str, Any]:
@@ -124,3 +124,14 @@ class TrialCallback(pl.Callback):
         batch_idx: int,
     ) -> None:
         self.meter.step_done(outputs["loss"], batch_idx + 1)
+
+
+def against_divergence(config: RunConfig) -> str:
+    """What to do where the loss is no number."""
+    advice = (
+        f"most often the learning rate, here up to {config.learning_rate():g}, is too high: give a lower"
+        " model.optimizer.lr or another model.optimizer.lr_scaling"
+    )
+    if config.precision.name != "fp16":
+        return advice
+    return f"{advice}; or a number is above 65,504, where fp16 ends: give precision=bf16, or fp32 on a GPU without it"

@@ -23,13 +23,13 @@ class Meter:
     """Every rank has one; rank 0's has the journal.
 
     The events that the clock is computed from are in the journal. `windows`, `samples` (of all ranks) and `energy` hold
-    the rest of the summary, also of the attempts that a run continues. `logged` holds what a module logs. With
-    `learning_rate` a loss that is not finite ends the run, and the message names that rate.
+    the rest of the summary, also of the attempts that a run continues. `logged` holds what a module logs. With `advice`
+    a loss that is not finite ends the run, and its message ends in that.
     """
 
     def __init__(
         self, device: torch.device, ranks: Ranks, journal: Journal | None, window_steps: int,
-        logged: LoggedValues | None = None, learning_rate: float | None = None,
+        logged: LoggedValues | None = None, advice: str | None = None,
     ) -> None:  # fmt: skip
         self.windows: list[throughput.Window] = []
         self.energy: dict[str, float] = {}
@@ -40,7 +40,7 @@ class Meter:
         self._journal = journal
         self._window_steps = window_steps
         self._logged = logged
-        self._learning_rate = learning_rate
+        self._advice = advice
         self._timer = StepTimer(device, window_steps)
         self._energy = EnergyMeter(device, ranks)
         self._chunk: Chunk | None = None
@@ -140,7 +140,7 @@ class Meter:
         counts = torch.tensor([chunk.samples, *chunk.tokens], dtype=own.dtype)[:, None].expand(-1, own.shape[1])
         of_ranks = self.ranks.gather(torch.cat([own, counts]))
         times, waits, losses = of_ranks[:, 0], of_ranks[:, 1], of_ranks[:, 2]
-        if self._learning_rate is not None:
+        if self._advice is not None:
             self._check_losses(losses, step - len(chunk.done))
         window = throughput.Window(
             step,
@@ -166,9 +166,7 @@ class Meter:
         first = int(torch.nonzero(~torch.isfinite(losses).all(dim=0))[0])
         rank = int(torch.nonzero(~torch.isfinite(losses[:, first]))[0])
         raise NonFiniteLoss(
-            f"the loss is {float(losses[rank, first])} at step {before + first + 1} (rank {rank}); most often the"
-            f" learning rate, here up to {self._learning_rate:g}, is too high: give a lower model.optimizer.lr or"
-            " another model.optimizer.lr_scaling"
+            f"the loss is {float(losses[rank, first])} at step {before + first + 1} (rank {rank}); {self._advice}"
         )
 
     def _log(self, window: throughput.Window, loss: float, logged: dict[str, float]) -> None:

@@ -11,7 +11,7 @@ import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 
-from conf.schema import RunConfig
+from conf.schema import PrecisionConfig, RunConfig
 from tracking.measure import NonFiniteLoss, TrialCallback
 from tracking.measure.step_timer import Chunk, StepTimer
 from tracking.run import journal
@@ -143,6 +143,13 @@ def test_it_remembers_that_the_target_was_reached(tmp_path: Path) -> None:
 def test_a_nan_stops_the_run_and_names_its_step(tmp_path: Path, bad: int) -> None:
     with pytest.raises(NonFiniteLoss, match=rf"nan at step {bad} .*up to 0\.\d+, is too high"):
         trained(tmp_path, Line(bad))
+
+
+@pytest.mark.parametrize(("precision", "names_another"), [("fp16", True), ("bf16", False)])
+def test_a_nan_in_fp16_names_another_precision(tmp_path: Path, precision: str, names_another: bool) -> None:
+    with pytest.raises(NonFiniteLoss, match=r"give a lower model\.optimizer\.lr") as error:
+        trained(tmp_path, Line(2), precision=PrecisionConfig(precision))
+    assert ("give precision=bf16" in str(error.value)) is names_another
 
 
 @pytest.mark.gpu

@@ -10,6 +10,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
+from pytorch_lightning.plugins import MixedPrecision
 from pytorch_lightning.strategies import DDPStrategy
 from torch import nn
 
@@ -45,8 +46,11 @@ def test_nvlink_that_nccl_may_not_use_is_none(monkeypatch: pytest.MonkeyPatch, v
 
 
 class Layers(pl.LightningModule):
-    def __init__(self) -> None:
+    """With `overflows`, the last process's first loss, and so its gradients, are infinite."""
+
+    def __init__(self, overflows: bool = False) -> None:
         super().__init__()
+        self.overflows = overflows
         torch.manual_seed(1 + dist.get_rank())  # the first process's weights are to be everyone's
         self.first = nn.Conv2d(3, WIDTH, 3).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.last = nn.Linear(WIDTH, 1)
@@ -55,7 +59,9 @@ class Layers(pl.LightningModule):
 
     def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
         images = batch * (dist.get_rank() + 1.0)
-        return self.last(self.first(images).relu().mean(dim=(2, 3))).square().mean()  # type: ignore[no-any-return]
+        infinite = self.overflows and batch_idx == 0 and dist.get_rank() == dist.get_world_size() - 1
+        loss: torch.Tensor = self.last(self.first(images).relu().mean(dim=(2, 3))).square().mean()
+        return loss * (torch.inf if infinite else 1.0)
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         self.seen += [parameter.grad.clone() for parameter in self.parameters() if parameter.grad is not None]
@@ -65,11 +71,11 @@ class Layers(pl.LightningModule):
         return torch.optim.SGD(trained, lr=0.1, momentum=0.9)
 
 
-def fit(strategy: DDPStrategy, accelerator: str) -> Layers:
-    module = Layers()
+def fit(strategy: DDPStrategy, accelerator: str, plugins: list[MixedPrecision] | None = None) -> Layers:
+    module = Layers(overflows=bool(plugins))
     trainer = pl.Trainer(
         strategy=strategy, accelerator=accelerator, devices=dist.get_world_size(), max_epochs=1, barebones=True,
-        use_distributed_sampler=False,
+        use_distributed_sampler=False, plugins=plugins,
     )  # fmt: skip
     trainer.fit(module, torch.linspace(0, 1, STEPS * 2 * 3 * 64).view(STEPS, 2, 3, 8, 8))  # type: ignore[arg-type]
     return module
@@ -80,21 +86,29 @@ def trained(rank: int, folder: str) -> None:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
     os.environ |= {"TORCHELASTIC_RUN_ID": "test", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
-    tensors = {}
+    tensors, scales = {}, {}
     for name, strategy in (("overlapped", ddp.Overlapped()), ("after", ddp.AfterTheStep())):
         module = fit(strategy, "cpu")
         tensors[name] = module.seen + [parameter.detach() for parameter in module.parameters()]
-    torch.save(tensors, f"{folder}/{rank}.pt")
+        plugin = MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=16.0))
+        module = fit(type(strategy)(), "cpu", [plugin])
+        tensors[f"{name}, scaled"] = [parameter.detach() for parameter in module.parameters()]
+        scales[name] = plugin.state_dict()["scale"]
+    torch.save((tensors, scales), f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
 
 @pytest.mark.slow
 def test_the_same_training_whether_gradients_leave_early_or_late(tmp_path: Path) -> None:
     torch.multiprocessing.spawn(trained, (str(tmp_path),), nprocs=2)
-    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    (first, scales), (second, others) = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     torch.testing.assert_close(first, second, rtol=0, atol=0)
     assert len(first["after"]) == 3 * STEPS + 4
     torch.testing.assert_close(first["after"], first["overlapped"])
+    # A step that overflows on one process is skipped on both, and both scale by half from then on.
+    assert scales == others == {"overlapped": 8.0, "after": 8.0}
+    assert all(tensor.isfinite().all() for tensor in first["after, scaled"])
+    torch.testing.assert_close(first["after, scaled"], first["overlapped, scaled"], rtol=1e-2, atol=1e-3)
 
 
 def test_a_parameter_without_a_gradient_is_named(tmp_path: Path) -> None:

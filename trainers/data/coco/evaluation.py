@@ -67,7 +67,8 @@ class DetectionEvaluator:
             raise FloatingPointError(
                 f"{self.index.annotations}: image {self.index.image_ids[image]} ({self.index.file_names[image]}) has a"
                 f" detection with the score {scores[at]:g} and the box {boxes[at].tolist()}, expected finite numbers;"
-                " most often the learning rate is too high: give a lower model.optimizer.lr"
+                " most often the learning rate is too high: give a lower model.optimizer.lr; in place of"
+                " fp16, precision=bf16 holds larger numbers"
             )
 
     def compute(self) -> dict[str, float]:
