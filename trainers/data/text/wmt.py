@@ -4,13 +4,15 @@ Either text that was cut into byte-pair pieces, as NVIDIA's and MLPerf's scripts
 
     train.tok.clean.bpe.32000.{en,de}  vocab.bpe.32000  newstest2014.tok.bpe.32000.{en,de}  newstest2014.de
 
-where newstest2014.de, the references as they were before, may be missing; or plain text and a model of sentencepiece:
+where newstest2014.de, the references as they were before, may be missing; or plain text and what cuts it, a model of
+sentencepiece or tensor2tensor's subwords:
 
-    train.{en,de}  newstest2014.{en,de}  *.model
+    train.{en,de}  newstest2014.{en,de}  *.model | vocab.ende.* | *.subwords
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from conf.schema import ConfigError
@@ -18,13 +20,18 @@ from trainers.data.folder_index import resolved
 from trainers.data.text.corpus import Corpus, plain_lines, read_corpus
 from trainers.data.text.data import Held, TextData
 from trainers.data.text.lines import read_lines
+from trainers.data.text.subwords import Subwords
 from trainers.data.text.vocabulary import PieceList, SentencePiece, Vocabulary
 
 SOURCE, TARGET = "en", "de"
+# What cuts plain text
+MODELS: dict[str, Callable[[Path], Vocabulary]] = {
+    "*.model": SentencePiece, "vocab.ende.*": Subwords, "*.subwords": Subwords,
+}  # fmt: skip
 PIECES, PLAIN = "train.tok.clean.bpe.32000", "train"
 LAYOUT = (
     f"{PIECES}.{{en,de}}, vocab.bpe.32000 and newstest2014.tok.bpe.32000.{{en,de}}, or train.{{en,de}},"
-    " newstest2014.{en,de} and a sentencepiece *.model"
+    " newstest2014.{en,de} and a sentencepiece *.model or tensor2tensor's vocab.ende.* or *.subwords"
 )
 
 
@@ -40,21 +47,23 @@ def wmt(path: str) -> TextData:
 
 
 def plain_text(name: str, root: Path, evaluation: str, test: str | None = None) -> TextData:
-    """Plain text, with the files `evaluation`.en and .de, and of `test`, and one model of sentencepiece beside it."""
-    models = sorted(root.glob("*.model"))
+    """Plain text, with the files `evaluation`.en and .de, and of `test`, and one vocabulary of MODELS beside it."""
+    models = {path: kind for pattern, kind in MODELS.items() for path in root.glob(pattern)}
     if len(models) != 1:
-        names = ", ".join(model.name for model in models) or "none"
+        names = ", ".join(sorted(path.name for path in models)) or "none"
         raise ConfigError(
-            f"dataset.path: {root} must hold one model of sentencepiece, and has {names}; leave one *.model"
+            f"dataset.path: {root} must hold one vocabulary, a sentencepiece *.model or tensor2tensor's vocab.ende.* or"
+            f" *.subwords, and has {names}; leave one"
         )
-    vocabulary = SentencePiece(models[0])
+    ((model, kind),) = models.items()
+    vocabulary = kind(model)
 
     def held(part: str) -> Held:
-        corpus = _corpus(root, part, vocabulary, models, limited=True)
+        corpus = _corpus(root, part, vocabulary, [model], limited=True)
         return Held(corpus, plain_lines(root / f"{part}.{TARGET}"))
 
     # A character that the model was not trained on is part of plain text, so that what it does not know is no error.
-    train = _corpus(root, PLAIN, vocabulary, models)
+    train = _corpus(root, PLAIN, vocabulary, [model])
     return TextData(name, vocabulary, train, held(evaluation), held(test) if test else None)
 
 

@@ -76,14 +76,14 @@ def test_what_was_changed_is_refused(tmp_path: Path) -> None:
         make(5, str(tmp_path / "file"))
 
 
-def test_plain_text_wants_one_model_of_sentencepiece(folder: Path, tmp_path: Path) -> None:
+def test_plain_text_wants_one_vocabulary(folder: Path, tmp_path: Path) -> None:
     root = make(300, str(folder)).vocabulary.name
     plain = tmp_path / "plain"
     plain.mkdir()
     for name, text in (("train", "one hundred"), ("newstest2014", "hundert ☂")):
         for side in ("en", "de"):
             (plain / f"{name}.{side}").write_text(f"{text}\n")
-    with pytest.raises(ConfigError, match="must hold one model of sentencepiece, and has none"):
+    with pytest.raises(ConfigError, match=r"must hold one vocabulary, .* and has none"):
         read_wmt(str(plain))
     (plain / "a.model").write_text("nothing of it")
     with pytest.raises(ConfigError, match=r"a.model: is no model of sentencepiece"):
