@@ -13,21 +13,25 @@ from tracking.run import Record
 
 Span = tuple[float, float]  # seconds of the monotonic clock
 SYSTEM = "system/"
-GPU = re.compile(r"system/gpu_\d+_(\w+)")
-RATE = re.compile(r"system/(?:gpu_\d+_)?(\w+)_megabytes_per_sec")
+GPU = re.compile(r"gpu_\d+_(\w+)")
+RATE = re.compile(r"(?:gpu_\d+_)?(\w+)_megabytes_per_sec")
 LEAST_COVERED = 0.5  # the share of a sample's time that has to be training for the sample to count
 
 
-def samples(records: Sequence[Record]) -> Iterator[tuple[Span, Mapping[str, float]]]:
-    """Each sample of this machine's sensors but the first, of which it is not known when it began."""
-    sampled = [record for record in records if record.kind == "metrics" and any(map(of_this_machine, record.values))]
-    for before, record in pairwise(sampled):
-        yield (before.clock_sec, record.clock_sec), record.values
+def samples(records: Sequence[Record], node: str = "") -> Iterator[tuple[Span, Mapping[str, float]]]:
+    """Each sample of a node's sensors, by their names, but the first, of which it is not known when it began.
+
+    The first node's keys have no name of a node in them.
+    """
+    prefix = f"{SYSTEM}{node}/" if node else SYSTEM
+    named = [(record, _named(record, prefix)) for record in records if record.kind == "metrics"]
+    for (before, _), (record, values) in pairwise((record, values) for record, values in named if values):
+        yield (before.clock_sec, record.clock_sec), values
 
 
-def of_this_machine(key: str) -> bool:
-    """Whether a metric is a sensor's of the first node: those of others have the node in their key."""
-    return key.startswith(SYSTEM) and key.count("/") == 1
+def _named(record: Record, prefix: str) -> dict[str, float]:
+    own = {key.removeprefix(prefix): value for key, value in record.values.items() if key.startswith(prefix)}
+    return {name: value for name, value in own.items() if "/" not in name}
 
 
 def means(records: Sequence[Record], spans: Sequence[Span]) -> dict[str, float]:
@@ -47,10 +51,14 @@ def means(records: Sequence[Record], spans: Sequence[Span]) -> dict[str, float]:
     return {key: total / weight for key, (total, weight) in totals.items()}
 
 
-def traffic(records: Sequence[Record], span: Span) -> dict[str, float]:
-    """`traffic/NAME_total_megabytes` and `traffic/NAME_peak_megabytes_per_sec` of whatever moved, summed over GPUs."""
+def traffic(records: Sequence[Record], span: Span, node: str = "") -> dict[str, float]:
+    """`traffic/NAME_total_megabytes` and `traffic/NAME_peak_megabytes_per_sec` of whatever moved, summed over GPUs.
+
+    Of a node but the first the keys begin with `traffic/NODE/`.
+    """
+    place = f"traffic/{node}/" if node else "traffic/"
     figures: dict[str, float] = {}
-    for own, values in samples(records):
+    for own, values in samples(records, node):
         seconds = _overlap(own, span)
         rates: dict[str, float] = {}
         for key, value in values.items():
@@ -58,7 +66,7 @@ def traffic(records: Sequence[Record], span: Span) -> dict[str, float]:
                 rates[match[1]] = rates.get(match[1], 0.0) + value
         for name, rate in rates.items():
             if seconds and rate:
-                total, peak = f"traffic/{name}_total_megabytes", f"traffic/{name}_peak_megabytes_per_sec"
+                total, peak = f"{place}{name}_total_megabytes", f"{place}{name}_peak_megabytes_per_sec"
                 figures[total] = figures.get(total, 0.0) + rate * seconds
                 figures[peak] = max(figures.get(peak, 0.0), rate)
     return figures
@@ -68,7 +76,7 @@ def _over_gpus(values: Mapping[str, float]) -> dict[str, float]:
     gathered: dict[str, list[float]] = {}
     for key, value in values.items():
         match = GPU.fullmatch(key)
-        gathered.setdefault(f"gpu_{match[1]}" if match else key.removeprefix(SYSTEM), []).append(value)
+        gathered.setdefault(f"gpu_{match[1]}" if match else key, []).append(value)
     return {key: sum(row) / len(row) for key, row in gathered.items()}
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tracking.bottleneck import activity, ceilings, roofline, shares, utilization
 from tracking.bottleneck.ceilings import Ceilings
 from tracking.measure import clock
-from tracking.run import Journal, Record, attempts, documents, journal, run_folder
+from tracking.run import Journal, Record, attempts, documents, journal, nodes, run_folder
 
 EXCHANGE = "gradient_exchange"  # the event that says how long it takes: tracking.measure
 GPU_EVIDENCE = (
@@ -56,11 +56,13 @@ def examine(folder: Path) -> Findings:
         return Findings()
     tags = _tags(records)
     measured = ceilings.kept_in(folder)
-    spent, means = _clock(events, start, stop), activity.means(records, training_spans(events))
+    sampled = _newest_attempt(records)
+    spent, means = _clock(events, start, stop), activity.means(sampled, training_spans(events))
     divided = shares.divide(spent, means, _ceiling_shares(measured, str(_precision(records))))
     words = shares.words(divided)
     metrics = {f"bottleneck/{name}_fraction": round(share, 4) for name, share in divided.items()}
-    metrics |= activity.traffic(records, (start.clock_sec, stop.clock_sec))
+    metrics |= activity.traffic(sampled, (start.clock_sec, stop.clock_sec))
+    metrics |= _traffic_of_other_nodes(folder, start, stop)
     metrics |= utilization.figures(means, measured, _indices(folder))
     metrics |= roofline.metrics(roofline.point(events, means, measured))
     why = {
@@ -71,6 +73,23 @@ def examine(folder: Path) -> Findings:
         "missing": _missing(tags, means, spent, measured) + _no_place(tags, metrics),
     }
     return Findings(metrics, why)
+
+
+def _newest_attempt(records: Sequence[Record]) -> Sequence[Record]:
+    """From the newest resumption on: a machine's clock begins anew with the machine, so times of others would mean
+    nothing here."""
+    places = [place for place, record in enumerate(records) if record.key == attempts.RESUME]
+    return records[places[-1] :] if places else records
+
+
+def _traffic_of_other_nodes(folder: Path, start: Record, stop: Record) -> dict[str, float]:
+    """By the clocks on the wall, which are alike on all nodes."""
+    figures: dict[str, float] = {}
+    for file in nodes.other_journals(folder):
+        read = (record for record, _ in journal.read(folder / file))
+        records = [replace(record, clock_sec=record.time_ms / 1e3) for record in read]
+        figures |= activity.traffic(records, (start.time_ms / 1e3, stop.time_ms / 1e3), nodes.node_of(file))
+    return figures
 
 
 def training_spans(events: Sequence[Record]) -> list[activity.Span]:

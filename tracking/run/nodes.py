@@ -44,6 +44,13 @@ def other_journals(folder: Path) -> list[str]:
     return sorted(file for file in files.names(folder) if OTHER_JOURNAL.fullmatch(file))
 
 
+def node_of(file: str) -> str:
+    """The node that another node's journal is of."""
+    match = OTHER_JOURNAL.fullmatch(file)
+    assert match
+    return match[1]
+
+
 def failure_file(node: str) -> str:
     """Where the worker of a node but the first leaves why it failed."""
     return file_of(run_folder.FAILURE.format(rank="s"), node)

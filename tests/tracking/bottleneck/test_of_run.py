@@ -97,6 +97,38 @@ def test_the_shares_are_of_the_samples_in_the_training(tmp_path: Path) -> None:
     assert metrics["traffic/nvlink_transmit_total_megabytes"] == pytest.approx(80 * 200 + 20 * 20)
 
 
+def test_what_another_node_moved_has_its_name(tmp_path: Path) -> None:
+    """Its monotonic clock is another; its clock on the wall is the same."""
+    folder = folder_of(tmp_path, GPU, *SAMPLES)
+    log = journal.Journal(folder / "journal-second.jsonl")
+    for at in range(90, 221, 10):
+        rates = {f"system/second/gpu_{gpu}_pcie_receive_megabytes_per_sec": 5.0 + gpu for gpu in (0, 3)}
+        log.append(Record("metrics", 1000 * at, 7000.0 + at, values=rates))
+    log.close()
+    explain(folder)
+    metrics = journal_metrics(folder)
+    assert metrics["traffic/second/pcie_receive_total_megabytes"] == pytest.approx(13 * 100)
+    assert metrics["traffic/second/pcie_receive_peak_megabytes_per_sec"] == 13.0
+    assert not any(key.startswith("traffic/pcie") for key in metrics)
+
+
+def test_samples_of_an_attempt_on_another_clock_say_nothing_of_the_last(tmp_path: Path) -> None:
+    """Where the machine was started anew, its clock may show the same seconds once more."""
+    folder = folder_of(tmp_path, GPU, *SAMPLES)
+    last = (folder / run_folder.JOURNAL).read_text()
+    (folder / run_folder.JOURNAL).unlink()
+    log = journal.Journal(folder / run_folder.JOURNAL)
+    for at in range(90, 201, 10):
+        log.append(sample(at, **dict.fromkeys(BUSY, 1000.0)))
+    log.append(event(10, "resume", epoch_num=1))
+    log.close()
+    with (folder / run_folder.JOURNAL).open("a") as file:
+        file.write(last)
+    why = explain(folder)
+    assert why["evidence"]["gpu_dram_bandwidth_percentage"] == 45.0
+    assert journal_metrics(folder)["traffic/nvlink_transmit_peak_megabytes_per_sec"] == 200.0
+
+
 def test_the_cores_for_fp32_are_a_limit_of_runs_in_fp32_alone(tmp_path: Path) -> None:
     ceilings.save(MEASURED)
     busy = BUSY | {
