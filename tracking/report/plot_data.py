@@ -25,6 +25,7 @@ PANELS = {
     "DRAM bandwidth (%)": rf"{NODE}gpu_\d+_dram_bandwidth_percentage",
     "CPU utilisation (%)": rf"{NODE}cpu_utilization_percentage",
     "busiest core (%)": rf"{NODE}cpu_busiest_core_percentage",
+    "busiest process (cores)": rf"{NODE}run_busiest_process_cores",
     "CPU memory traffic (MB/s)": rf"{NODE}cpu_memory_megabytes_per_sec",
     "page cache (MB)": rf"{NODE}page_cache_megabytes",
     "disk, read and written (MB/s)": rf"{NODE}disk_(read|write)_megabytes_per_sec",

@@ -64,8 +64,8 @@ class Neighbours:
     def sample(self) -> dict[str, float]:
         """The shares of the run's cores that it and others had since the sample before.
 
-        `run_cpu_percentage` and `neighbours_cpu_percentage`; who else computes on its GPUs is noted, too. Raises
-        OSError where there is no /proc.
+        `run_cpu_percentage`, `neighbours_cpu_percentage`, and `run_busiest_process_cores` of the process of the run
+        that computed most; who else computes on its GPUs is noted, too. Raises OSError where there is no /proc.
         """
         there = processes.running(self._proc)
         ours = self._ours(there)
@@ -86,7 +86,8 @@ class Neighbours:
         there_were = self.cores * (now - before[0])
         used = max(0.0, own - before[3])  # less than nothing where a process of the run's has ended
         shares = {"run_cpu_percentage": used / there_were, "neighbours_cpu_percentage": taken / there_were}
-        return {key: 100 * min(1.0, share) for key, share in shares.items()}
+        percentages = {key: 100 * min(1.0, share) for key, share in shares.items()}
+        return percentages | {"run_busiest_process_cores": self._busiest(before[4], there, ours) / (now - before[0])}
 
     def tag(self) -> str:
         """Who took more than may be passed over: `cpu: 93 % of 2 cores (stress); gpu 0: 1 process`; empty for nobody.
@@ -159,6 +160,16 @@ class Neighbours:
             return others
         sharing = min(visible, others) if self._contained else 0.0
         return sharing + max(0.0, others - sharing - (len(self._cpus) - self._quota) * sec)
+
+    def _busiest(self, before: dict[int, Process], there: dict[int, Process], ours: set[int]) -> float:
+        """Seconds of CPU of the process of the run that computed most since the sample before."""
+        used = []
+        for pid in ours - processes.descendants(there, [processes.KERNEL]):
+            if process := there.get(pid):
+                earlier = before.get(pid)
+                same = earlier is not None and earlier.started == process.started
+                used.append(process.cpu_sec - (earlier.cpu_sec if earlier and same else 0.0))
+        return max(used, default=0.0)
 
     def _on_gpus(self) -> Mapping[int, Sequence[int]]:
         try:

@@ -82,13 +82,30 @@ def network_files_megabytes(mountstats: Path) -> dict[str, float]:
     """What this machine's mounts of NFS read from their servers and wrote to them since they were mounted.
 
     Counters of disks do not see it. The fifth and sixth number of a mount's line `bytes:` (Linux, fs/nfs/iostat.h).
+    A file system that is mounted in several places, as containers do it, shows its counters at each and counts once.
     Nothing where no NFS is mounted.
     """
-    totals = [line.split()[5:7] for line in mountstats.read_text().splitlines() if line.strip().startswith("bytes:")]
+    devices = mounted_devices(mountstats.with_name("mountinfo"))
+    totals: dict[str, list[str]] = {}
+    place = ""
+    for line in mountstats.read_text().splitlines():
+        words = line.split()
+        if line.startswith("device "):
+            place = words[4]  # device SERVER mounted on PLACE
+        elif words[:1] == ["bytes:"]:
+            totals[devices.get(place, place)] = words[5:7]
     if not totals:
         return {}
-    read, written = (sum(int(mount[place]) for mount in totals) / 1e6 for place in (0, 1))
+    read, written = (sum(int(mount[column]) for mount in totals.values()) / 1e6 for column in (0, 1))
     return {"network_files_read_megabytes": read, "network_files_write_megabytes": written}
+
+
+def mounted_devices(mountinfo: Path) -> dict[str, str]:
+    """By place, the number of the file system that is mounted there (proc_pid_mountinfo(5)); none without the file."""
+    if not mountinfo.exists():
+        return {}
+    mounts = [line.split() for line in mountinfo.read_text().splitlines()]
+    return {mount[4]: mount[2] for mount in mounts}
 
 
 def processor_and_cache() -> dict[str, float]:

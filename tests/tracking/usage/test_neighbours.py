@@ -110,19 +110,30 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(tmp_path)
 
 
+def test_the_busiest_process_is_one_of_the_runs_and_counts_since_the_sample_before(machine: Machine) -> None:
+    watched = machine.watched()
+    machine.run(10, p300=1.9)
+    watched.sample()
+    machine.add(600, "loader", RANK, WORKER)
+    machine.run(10, p300=0.3, p50=0.6, p400=0.9, p600=0.4)  # the kernel's, and another's
+    assert watched.sample()["run_busiest_process_cores"] == pytest.approx(0.4)
+
+
 def test_a_run_alone_has_no_neighbours(machine: Machine) -> None:
     watched = machine.watched()
     machine.run(10, p100=0.1, p200=0.4, p300=1.4, p50=0.1)  # its own, and the kernel's
-    assert watched.sample() == pytest.approx({"run_cpu_percentage": 100.0, "neighbours_cpu_percentage": 0.0}, abs=1e-9)
+    assert watched.sample() == pytest.approx(
+        {"run_cpu_percentage": 100.0, "neighbours_cpu_percentage": 0.0, "run_busiest_process_cores": 1.4}, abs=1e-9
+    )
     machine.run(10, p300=1.8, p400=0.1)
-    assert watched.sample() == pytest.approx({"run_cpu_percentage": 90.0, "neighbours_cpu_percentage": 5.0})
+    assert list(watched.sample().values()) == pytest.approx([90.0, 5.0, 1.8])
     assert watched.tag() == ""
 
 
 def test_who_takes_more_than_a_tenth_is_named_with_the_share(machine: Machine) -> None:
     watched = machine.watched()
     machine.run(10, p300=0.2, p400=1.8)
-    assert watched.sample() == pytest.approx({"run_cpu_percentage": 10.0, "neighbours_cpu_percentage": 90.0})
+    assert list(watched.sample().values()) == pytest.approx([10.0, 90.0, 0.2])
     machine.run(10, p300=1.0, p400=1.0)
     watched.sample()
     assert watched.tag() == "cpu: 70 % of 2 cores (stress)"

@@ -13,7 +13,7 @@ from tests.commands import environment
 from tests.tracking.environment.fake_nvml import FakeNvml
 from tests.tracking.folders import wait_for
 from tracking.run.journal import Journal, read
-from tracking.usage.sensors import Rates
+from tracking.usage.sensors import Rates, network_files_megabytes
 from tracking.usage.system_metrics import SystemMetrics, SystemMetricsThread
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -140,6 +140,21 @@ def test_what_network_file_systems_move_is_counted_over_all_mounts(tmp_path: Pat
     mountstats.unlink()
     assert not any("network_files" in key for key in metrics.sample())
     assert "FileNotFoundError" in metrics.failures["network files"]
+
+
+def test_a_network_file_system_that_is_mounted_twice_counts_once(tmp_path: Path) -> None:
+    """As a container's folders are: each place shows the counters of the whole file system."""
+    places = {"/mnt/data": "0:51", "/data": "0:51", "/home": "0:52"}
+    (tmp_path / "mountstats").write_text(
+        "".join(
+            f"device server:/export mounted on {place} with fstype nfs4 statvers=1.1\n\tbytes:\t9 9 9 9 2000000 5 9 9\n"
+            for place in places
+        )
+    )
+    (tmp_path / "mountinfo").write_text(
+        "".join(f"36 25 {device} / {place} rw - nfs4 server:/export rw\n" for place, device in places.items())
+    )
+    assert network_files_megabytes(tmp_path / "mountstats")["network_files_read_megabytes"] == 4.0
 
 
 def test_the_thread_journals_samples_until_it_is_closed(tmp_path: Path) -> None:
