@@ -3,7 +3,8 @@
 JSON: `runs`, each with `id` and `name`, in the order of all values; `groups`, each with `name` and `rows`, a row with
 `key`, `values` (null where a run has none) and `change` (of the last value against the first, as a share; null where
 it is no number, or from 0); `notes`, sentences. With --kernels there is instead of `groups` a `sentence`, and
-`kernels` and `classes`, rows with `name`, `class`, `shared`, and `ms`, `share` and `calls` of either run, or null.
+`kernels` and `classes`, rows with `name`, `class`, `shared`, and `ms`, `share` and `calls` of either run, or null;
+`gaps`, rows with `host`, `phase`, `ms` and `share`; and `steps` with `step_ms` and `busy_ms` of either run.
 """
 
 from __future__ import annotations
@@ -57,8 +58,10 @@ def of_kernels(store: Runs, runs: Sequence[Run]) -> Answer:
     document = {
         "runs": [{"id": run.id, "name": run.name} for run in runs],
         "sentence": difference.sentence(),
+        "steps": [{"step_ms": step, "busy_ms": busy} for step, busy in difference.steps],
         "kernels": rows(difference.rows),
         "classes": rows(difference.classes),
+        "gaps": [{"host": row.name, "phase": row.kind, **row.values} for row in difference.gaps],
         "notes": notes,
     }
     return Answer(WELL, document, lambda: show_kernels(runs, difference, notes))
@@ -71,7 +74,8 @@ def show_kernels(runs: Sequence[Run], difference: kernel_diff.KernelDiff, notes:
     console = make_console()
     for letter, name in zip("AB", diff.headings(runs), strict=True):
         console.print(f"{letter}: {name}", soft_wrap=True)
-    console.print(difference.sentence(), soft_wrap=True)
+    for words in (difference.pace(), difference.sentence()):
+        console.print(words, soft_wrap=True)
     for table in difference.tables(MOST_KERNELS):
         console.print(table.rich())
     for note in notes:

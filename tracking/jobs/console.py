@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -13,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from conf.target import Target, text
-from tracking.kernels import KERNELS
+from tracking import kernels
 from tracking.run import Record, Result, evaluations, run_folder
 
 BAR_WIDTH = 20  # characters
@@ -168,7 +169,9 @@ def run_table(name: str, folder: Path, result: Result) -> Table:
     table.add_column()
     for row in run_rows(result):
         table.add_row(*row)
-    for label, file in (("weights", run_folder.MODEL), ("kernels", KERNELS)):
+    with suppress(OSError, ValueError, LookupError, TypeError, ArithmeticError):  # There is none, or it is damaged.
+        table.add_row("kernels", kernels.read((folder / kernels.PROFILE).read_text(encoding="utf-8")).words())
+    for label, file in (("weights", run_folder.MODEL), ("", kernels.KERNELS)):
         if (folder / file).exists():
             table.add_row(label, os.path.relpath(folder / file))
     table.add_row("run folder", os.path.relpath(folder))

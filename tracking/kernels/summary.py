@@ -73,11 +73,11 @@ def _kernels(trace: Trace, per_step_ms: float) -> list[dict[str, Any]]:
     rows: dict[tuple[str, str], list[float]] = {}
     for kernel in trace.kernels:
         row = rows.setdefault((kernel.name, class_of(kernel.name, trace.phase(kernel.launched))), [0.0, 0.0])
-        row[0] += 1 / trace.num_steps
+        row[0] += 1
         row[1] += kernel.busy * per_step_ms
     total = sum(ms for _, ms in rows.values())
     return [
-        {"name": name, "class": kind, "calls": calls, "ms": ms, "share": ms / total if total else 0.0}
+        {"name": name, "class": kind, "calls": calls / trace.num_steps, "ms": ms, "share": ms / total if total else 0.0}
         for (name, kind), (calls, ms) in sorted(rows.items(), key=lambda row: (-row[1][1], row[0]))
         if ms
     ]

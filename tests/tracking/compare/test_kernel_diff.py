@@ -56,6 +56,12 @@ def test_kernels_in_both_and_in_one_alone(pair: tuple[Path, Path], capsys: pytes
     assert kinds["matrix product"] == [pytest.approx(0.3), pytest.approx(0.3)]
     assert kinds["collective"] == [pytest.approx(0.15), None]
     assert any("2 of 20 steps: few" in note for note in answer["notes"])
+    for side, run in enumerate(pair):
+        own = kernels.read((run / kernels.PROFILE).read_text()).first
+        assert answer["steps"][side] == {key: own[key] for key in ("step_ms", "busy_ms")}
+        gaps = [row["ms"][side] for row in answer["gaps"] if row["ms"][side] is not None]
+        assert sum(gaps) == pytest.approx(own["step_ms"] - own["busy_ms"])
+        assert len(gaps) == len(own["gaps"])
 
 
 def test_it_is_shown_in_tables(
@@ -64,13 +70,15 @@ def test_it_is_shown_in_tables(
     monkeypatch.setenv("COLUMNS", "300")
     code, output = asked(capsys, *pair)
     assert code == 0, output
-    titles = ["2 kernels are in both", "by class", "kernels in both", "kernels only in A", "kernels only in B"]
+    titles = ["a traced step takes", "2 kernels are in both", "by class", "kernels in both", "kernels only in A",
+              "kernels only in B", "no kernel ran, while the host did"]  # fmt: skip
     places = [output.index(title) for title in titles]
     assert places == sorted(places)
     assert f"A: {pair[0].name}" in output
-    only_in_b = output[places[-1] :]
+    only_in_b = output[places[-2] : places[-1]]
     assert OTHER in only_in_b
     assert FORWARD not in only_in_b
+    assert "cudaLaunchKernel" in output[places[-1] :] or "Python" in output[places[-1] :]
 
 
 def test_what_cannot_be_compared_is_refused(pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:

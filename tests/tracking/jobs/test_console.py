@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from tracking import kernels
 from tracking.jobs.console import RunProgress, job_line, run_rows, run_table
 from tracking.run import Result
 from tracking.run.journal import Record
@@ -95,9 +96,16 @@ def test_the_folder_of_a_run_and_its_kernels_are_shown_from_where_the_user_is(
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "runs" / "a"
     folder.mkdir(parents=True)
-    (folder / "profile_kernels.csv").touch()
+    classes = [{"class": name, "share": share} for name, share in (("copy", 0.5), ("attention", 0.3), ("other", 0.2))]
+    summary = {"classes": classes, "kernels": [], "step_ms": 4.0, "busy_ms": 3.0}
+    kernels.write(folder, kernels.Profile(asked_steps=2, num_steps=2, summaries={"0": summary}))
     table = run_table("a", folder, Result(status="finished"))
-    assert list(table.columns[1].cells)[-2:] == ["runs/a/profile_kernels.csv", "runs/a"]
+    assert list(table.columns[1].cells)[-3:] == [
+        "copy 50 %, attention 30 %, other 20 %; none for 25 % of a step", "runs/a/profile_kernels.csv", "runs/a",
+    ]  # fmt: skip
+    note = "no step was traced: too large"
+    kernels.write(folder, kernels.Profile(asked_steps=2, num_steps=0, notes=[note]))
+    assert note in list(run_table("a", folder, Result(status="finished")).columns[1].cells)
 
 
 def test_what_of_the_limit_was_not_measured_is_told_below_it() -> None:

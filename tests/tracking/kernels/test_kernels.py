@@ -38,6 +38,11 @@ def test_kernels_of_a_gpu_by_time_and_class() -> None:
     assert summary.collective_ms == pytest.approx(0.15)
 
 
+def test_calls_of_a_step_are_whole_however_many_steps_there_are() -> None:
+    summary = kernels.summarize(kernels.parse(of_gpu(num_steps=10)))
+    assert {kernel["calls"] for kernel in summary.kernels} == {1.0}
+
+
 def test_gaps_say_what_the_host_did_meanwhile() -> None:
     summary = kernels.summarize(kernels.parse(of_gpu()))
     gaps = {(row["phase"], row["host"]): pytest.approx(1000 * row["ms"]) for row in summary.gaps}

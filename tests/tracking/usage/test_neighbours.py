@@ -111,9 +111,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def test_the_busiest_process_is_one_of_the_runs_and_counts_since_the_sample_before(machine: Machine) -> None:
-    watched = machine.watched()
     machine.run(10, p300=1.9)
-    watched.sample()
+    watched = machine.watched()
     machine.add(600, "loader", RANK, WORKER)
     machine.run(10, p300=0.3, p50=0.6, p400=0.9, p600=0.4)  # the kernel's, and another's
     assert watched.sample()["run_busiest_process_cores"] == pytest.approx(0.4)
@@ -142,7 +141,7 @@ def test_who_takes_more_than_a_tenth_is_named_with_the_share(machine: Machine) -
 def test_processes_that_cannot_be_seen_are_counted_too(machine: Machine) -> None:
     watched = machine.watched()
     machine.run(10, p300=1.0, hidden=0.5)
-    watched.sample()
+    assert watched.sample()
     assert watched.tag() == "cpu: 25 % of 2 cores"
 
 
