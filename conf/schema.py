@@ -168,7 +168,7 @@ class RunConfig:
     batch_size: int | None = None  # samples, or of text tokens, a device and step; default: the model's
     limit_train_batches: int | None = None  # steps an epoch, for a quick look
     compile: bool | None = None  # torch.compile the model; default: on GPUs only
-    # exchange gradients during the backward pass, not after it; default: true, but false over NVLink
+    # exchange gradients during the backward pass, not after it; default: true, but false over NVLink on one machine
     overlap_grad_reduce: bool | None = None
     log_every_n_steps: int = 50  # length of a measured window, in steps
     checkpoint_every_epochs: int | None = None  # save what an interrupted run can continue from; default: never

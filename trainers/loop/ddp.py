@@ -15,14 +15,18 @@ from torch.nn.parallel import DistributedDataParallel
 from tracking.measure import ExchangeTimer
 
 
-def overlaps(asked: bool | None, topology: str) -> bool:
+def overlaps(asked: bool | None, topology: str, num_nodes: int) -> bool:
     """Whether gradients are exchanged during the backward pass, on GPUs of this class (see tracking.environment).
+
+    The class is that of one node's GPUs, and each node knows its own alone: between nodes it says nothing, and all
+    processes have to decide alike.
 
     The exchange takes multiprocessors from the pass, and the compiler has to cut the pass in pieces to let gradients
     out early. Over NVLink, where NCCL may use it, it is so short that both cost more than they hide.
     """
     direct = os.environ.get("NCCL_P2P_DISABLE", "0") == "0" and os.environ.get("NCCL_P2P_LEVEL") not in ("LOC", "0")
-    return not (topology.startswith("NV") and direct) if asked is None else asked
+    joined = num_nodes == 1 and topology.startswith("NV") and direct
+    return not joined if asked is None else asked
 
 
 def options() -> dict[str, Any]:

@@ -209,7 +209,7 @@ def loaders(data: Data, config: RunConfig, shard: Shard) -> tuple[Loader, Loader
 def strategy(config: RunConfig, shard: Shard, environment: Mapping[str, str], log: Journal | None) -> Strategy:
     if shard.world_size == 1:
         return SingleDeviceStrategy(shard.device)
-    overlap = ddp.overlaps(config.overlap_grad_reduce, environment.get("env.topology", ""))
+    overlap = ddp.overlaps(config.overlap_grad_reduce, environment.get("env.topology", ""), config.nodes)
     if log:
         log.tags({"overlap_grad_reduce": str(overlap).lower()})
     return ddp.Overlapped() if overlap else ddp.AfterTheStep()

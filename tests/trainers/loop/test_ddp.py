@@ -36,13 +36,21 @@ def test_gradients_wait_for_the_end_only_where_nvlink_joins_all_gpus(
 ) -> None:
     monkeypatch.delenv("NCCL_P2P_DISABLE", raising=False)
     monkeypatch.delenv("NCCL_P2P_LEVEL", raising=False)
-    assert ddp.overlaps(asked, topology) is expected
+    assert ddp.overlaps(asked, topology, 1) is expected
+
+
+@pytest.mark.parametrize("topology", ["NV18", "SYS", "single"])
+@pytest.mark.parametrize("asked", [None, True, False])
+def test_on_several_nodes_all_processes_decide_alike_whatever_links_their_own_gpus(
+    asked: bool | None, topology: str
+) -> None:
+    assert ddp.overlaps(asked, topology, 2) is (asked is not False)
 
 
 @pytest.mark.parametrize(("variable", "value"), [("NCCL_P2P_DISABLE", "1"), ("NCCL_P2P_LEVEL", "LOC")])
 def test_nvlink_that_nccl_may_not_use_is_none(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
     monkeypatch.setenv(variable, value)
-    assert ddp.overlaps(None, "NV18")
+    assert ddp.overlaps(None, "NV18", 1)
 
 
 class Layers(pl.LightningModule):
