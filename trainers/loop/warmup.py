@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from trainers.workload import Batch, TrialModule
 
 NUM_STEPS = 3  # One compiles, one allocates what the optimizer keeps, one runs as all others will.
+NUM_EVALUATIONS = 2  # At a function's first call PyTorch compiles it, at the second it records its CUDA graph.
 
 
 def warm_up(trainer: pl.Trainer, module: TrialModule, batches: Sequence[Batch], evaluate: bool = True) -> None:
@@ -33,7 +34,8 @@ def warm_up(trainer: pl.Trainer, module: TrialModule, batches: Sequence[Batch], 
             return
         with evaluating(module), torch.no_grad():
             for batch in batches:
-                trainer.strategy.validation_step(batch, 0)
+                for _ in range(NUM_EVALUATIONS):
+                    trainer.strategy.validation_step(batch, 0)
             module.metrics()  # The counts are dropped by it.
 
 

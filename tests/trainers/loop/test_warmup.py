@@ -109,6 +109,17 @@ def test_optimizer_and_gradients_are_as_before() -> None:
 
 
 @pytest.mark.slow
+def test_an_evaluation_warms_up_twice_where_its_cuda_graph_is_recorded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    evaluates = Vgg.validation_step
+    monkeypatch.setattr(
+        Vgg, "validation_step", lambda module, *given: (calls.append(module.training), evaluates(module, *given))[1]
+    )
+    trained(warmup.warm_up)
+    assert calls == [False, False]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["warm-up", "test set"])
 def test_each_part_is_behind_an_evaluation_in_the_mode_that_it_was_in(what: str) -> None:
     """A profile comes behind the test set's, and is of steps that train; a module may keep a part from training."""
