@@ -119,6 +119,18 @@ def test_gnmt_has_its_published_parameters_and_one_embedding_of_both_languages()
     assert names == ["embedding.weight", "classifier.weight", "classifier.bias"]
 
 
+def test_first_weights_are_the_reference_s() -> None:
+    torch.manual_seed(0)
+    network = Gnmt(64, Sizes(layers=3, width=32, initial=0.1))
+    own = dict(network.named_parameters())
+    zero = {name for name, parameter in own.items() if not parameter.any()}
+    assert zero == {name for name in own if name.endswith("bias_hh_l0")} | {"attention.bias"}
+    assert own["attention.length"].item() == pytest.approx(32**-0.5)
+    assert not own["embedding.weight"][PAD].any()
+    for name in own.keys() - zero - {"attention.length"}:
+        assert 0.08 < own[name].abs().max() <= 0.1
+
+
 def test_the_stated_flops_are_the_published_ones() -> None:
     pair = 3 * forward_flops(Sizes(), 32_320, (1, 1, 0, 0, 0))
     assert pair / 2 == pytest.approx(382e6, rel=0.005)  # a total token, without attention
@@ -140,7 +152,8 @@ def test_the_rate_rises_to_its_height_and_is_halved_four_times_at_the_end() -> N
 
 @pytest.mark.parametrize("scale", [None, 1024.0])
 def test_gradients_are_clipped_by_the_norm_of_all_also_where_they_are_scaled(scale: float | None) -> None:
-    translator = module(clip_norm=0.5)
+    mean = text().viewed(module().view).mean_lengths()[1]
+    translator = module(clip_norm=0.5 * mean)  # that of the loss of a sentence, of so many tokens
     scaler = None if scale is None else SimpleNamespace(_get_scale_async=lambda: torch.tensor(scale))
     plugin = SimpleNamespace(scaler=scaler)
     translator._trainer = SimpleNamespace(precision_plugin=plugin)  # type: ignore[assignment]

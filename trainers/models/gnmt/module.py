@@ -21,8 +21,9 @@ from trainers.workload import Batch, Workload
 class GnmtTranslator(Translator):
     """`epochs` epochs of Adam; its rate is HalvingSchedule's. Raises ConfigError for sizes that cannot be.
 
-    Training pairs of up to `max_length` tokens are in batches of about one length. The norm of all gradients is at most
-    `clip_norm`. With `graph_steps` a compiled step on a GPU is two CUDA graphs, of its forward and its backward pass.
+    Training pairs of up to `max_length` tokens are in batches of about one length. The norm of all gradients of a mean
+    sentence's summed loss, which MLPerf's reference minimises, is at most `clip_norm`. With `graph_steps` a compiled
+    step on a GPU is two CUDA graphs, of its forward and its backward pass.
     """
 
     def __init__(
@@ -89,12 +90,15 @@ class GnmtTranslator(Translator):
         )  # fmt: skip
 
     def configure_gradient_clipping(self, optimizer: Any, gradient_clip_val: Any = None, *_: Any, **__: Any) -> None:
-        """Clip by the norm of all gradients, without the host's knowing it."""
+        """Clip by the norm of all gradients, without the host's knowing it.
+
+        The loss here is a mean over tokens, not over sentences, so that its gradients are smaller by a mean sentence.
+        """
         norm = nn.utils.get_total_norm([p.grad for p in self.parameters() if p.grad is not None])
         scaler = getattr(self.trainer.precision_plugin, "scaler", None)
         if scaler is not None:  # A fused optimizer is given scaled gradients, and divides them itself.
             norm = norm / scaler._get_scale_async()
-        nn.utils.clip_grads_with_norm_(self.parameters(), self.clip_norm, norm)
+        nn.utils.clip_grads_with_norm_(self.parameters(), self.clip_norm / self._mean_lengths[1], norm)
 
     def schedule(self, num_steps: int) -> HalvingSchedule:
         return HalvingSchedule(self.learning_rate, self.warmup_steps, self.remain, self.num_decays, num_steps)

@@ -119,6 +119,9 @@ class Gnmt(nn.Module):
     def reset_parameters(self) -> None:
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -self.sizes.initial, self.sizes.initial)
+        for module in self.modules():
+            if isinstance(module, Lstm):  # It has two biases, which are added: one is enough.
+                nn.init.zeros_(module.bias_hh_l0)  # type: ignore[arg-type]
         nn.init.constant_(self.attention.length, self.sizes.width**-0.5)
         nn.init.zeros_(self.attention.bias)
         with torch.no_grad():
