@@ -120,6 +120,7 @@ def launch() -> int:
         if config.tracking.uri is None and "MLFLOW_TRACKING_URI" not in os.environ:
             config.tracking.uri = resume.own_server(folder)
     else:
+        sweep.check_profiled(jobs)
         jobs = sweep.with_warm_ups(sweep.shuffled(jobs), multirun)
     configs = [job.config for job in jobs if not job.finished]
     elsewhere = config.cluster.kind != "none"

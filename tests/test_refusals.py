@@ -67,6 +67,10 @@ REFUSED = {
     "stack.kind=magic": ["stack.kind=magic", "native"],
     "runs_dir=/proc/runs": ["runs_dir=/proc/runs", "write to"],
     "sweep.resume=nothing": ["sweep.resume=nothing", "no such sweep"],
+    "-m seed=1,2 profile=true profile.seed=7 dry_run=true": [
+        "profile.seed=7: no job has this seed",
+        "give one of 1, 2",
+    ],
     "resume=nothing": ["resume=nothing", "no run's folder"],
     "resume=": ["resume=: is empty", "leave resume out"],
     "sweep.resume=": ["sweep.resume=: is empty", "leave sweep.resume out"],

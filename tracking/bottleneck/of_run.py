@@ -145,6 +145,8 @@ def _missing(
     on_gpu = tags.get("env.gpu", "none") != "none"
     if on_gpu and not any(key.startswith("gpu_") for key in means):
         missing.append("no sample of the GPU lies within the training: it was too short, or samples are off")
+    elif not on_gpu and "run_cpu_percentage" not in means:
+        missing.append("no sample of the CPU lies within the training: it was too short, or samples are off")
     elif on_gpu and "gpu_engine_activity_percentage" not in means:
         missing.append("this GPU or its driver does not tell how busy its parts are (NVML's GPM, of Hopper and later)")
     if on_gpu and measured is None:

@@ -35,6 +35,16 @@ MAX_TITLE = 120  # characters
 MAX_VARIED = 60  # characters
 
 
+def check_profiled(jobs: Sequence[Job]) -> None:
+    """Raise ConfigError where the seed whose runs are to be traced is none of the jobs'."""
+    wanted = {job.config.profile.seed for job in jobs if job.config.profile.seed is not None}
+    if wanted and not any(job.config.profiled() for job in jobs):
+        seeds = ", ".join(str(seed) for seed in sorted({job.config.seed for job in jobs}))
+        raise ConfigError(
+            f"profile.seed={min(wanted)}: no job has this seed, so nothing would be traced; give one of {seeds}"
+        )
+
+
 def shuffled(jobs: Sequence[Job]) -> list[Job]:
     """The jobs in the order that `sweep.shuffle` asks for: seed after seed, each with its jobs shuffled.
 

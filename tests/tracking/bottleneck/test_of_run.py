@@ -163,6 +163,11 @@ def test_a_run_that_is_too_short_for_a_sample_names_no_limit_of_the_gpu(tmp_path
     assert any("no sample of the GPU" in words for words in why["missing"])
 
 
+def test_a_run_on_cpus_that_is_too_short_for_a_sample_says_so_too(tmp_path: Path) -> None:
+    why = explain(folder_of(tmp_path, {"env.gpu": "none"}, *SAMPLES))
+    assert why["missing"] == ["no sample of the CPU lies within the training: it was too short, or samples are off"]
+
+
 def test_a_gpu_before_hopper_says_what_it_does_not_tell(tmp_path: Path) -> None:
     why = explain(folder_of(tmp_path, GPU, *(sample(at, utilization_percentage=90.0) for at in range(90, 181, 10))))
     assert set(why["shares"]) == {"evaluation", "checkpoint", "data", "exchange", "unknown"}
