@@ -43,8 +43,8 @@ def run(arguments: argparse.Namespace) -> Answer:
         raise Refused(f"{error}; {store_options.AGAIN}") from error
     if not logs:
         raise ValueError(
-            f"{' '.join(arguments.runs)}: none of these runs has a {mlperf.LOG}; finished runs of resnet50, ssd and"
-            " maskrcnn with a target have one, unless they were resumed"
+            f"{' '.join(arguments.runs)}: none of these runs has a {mlperf.LOG}; finished runs of resnet50, ssd,"
+            " maskrcnn, transformer and gnmt with a target have one, unless they were resumed"
         )
     scores = mlperf.scores(logs)
     code = WELL if all(score.seconds is not None for score in scores) else WRONG

@@ -209,6 +209,7 @@ def test_gate_as_json(ask: CommandLine, runs: Path, margin: str, code: int) -> N
 def test_mlperf_as_json(ask: CommandLine, runs: Path, tmp_path: Path) -> None:
     code, _, words = ask("mlperf", "base", *of(runs))
     assert (code, "none of these runs has a mlperf.log" in words) == (2, True)
+    assert "transformer and gnmt" in words  # which leave one, too
     copied = shutil.copytree(runs / "base", tmp_path / "base")
     for number, folder in enumerate(sorted(copied.glob("vgg-*"))[:2]):
         times = {"submission_benchmark": 0, "run_start": 1000, "run_stop": 3000 + number}
