@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from codecs import BOM_UTF8
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +24,6 @@ MAX_ID = 2**31 - 1
 NEXT_STEP = "put the dataset's original file there"
 NUM_FIELDS = 4
 WHOLE = re.compile(rb"\s*[+-]?[0-9]+\s*")
-MARK = b"\xef\xbb\xbf"  # of the byte order, which editors on Windows put before UTF-8
 FORMAT = 2  # The format of the arrays that are kept. Raise it when what is read or refused changes
 
 
@@ -81,7 +81,7 @@ def read_columns(file: Path) -> np.ndarray:
     try:
         with file.open(encoding="latin-1") as lines, warnings.catch_warnings():
             warnings.simplefilter("error")  # NumPy warns of an empty file, and of numbers that are not whole.
-            if lines.read(len(MARK)).encode("latin-1") != MARK:
+            if lines.read(len(BOM_UTF8)).encode("latin-1") != BOM_UTF8:
                 lines.seek(0)
             if layout.header is not None and lines.readline().strip() != layout.header:
                 raise ConfigError(f"{file}:1: the header must be {layout.header}; {NEXT_STEP}")
@@ -123,7 +123,7 @@ def is_rating(text: bytes, separator: bytes) -> bool:
 def numbered_lines(file: Path) -> list[tuple[int, bytes]]:
     """The lines that hold something, if only spaces, without the header, by their numbers from 1."""
     first = 1 if LAYOUTS[file.name].header is None else 2
-    lines = file.read_bytes().removeprefix(MARK).splitlines()[first - 1 :]
+    lines = file.read_bytes().removeprefix(BOM_UTF8).splitlines()[first - 1 :]
     return [(number, line) for number, line in enumerate(lines, first) if line]
 
 

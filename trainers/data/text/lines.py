@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -9,7 +10,6 @@ from pathlib import Path
 from conf.schema import ConfigError
 
 CHUNK = 50_000  # lines that are held at a time
-MARK = b"\xef\xbb\xbf"  # of the byte order, which editors on Windows put before UTF-8
 OF_NO_SENTENCE = "there is nothing to translate; remove the line from the files of both languages"
 
 
@@ -25,7 +25,7 @@ def read_lines(path: Path, of_nothing: str = OF_NO_SENTENCE) -> Iterator[list[st
         with path.open("rb") as file:
             while chunk := list(islice(file, CHUNK)):
                 if first == 1:
-                    chunk[0] = chunk[0].removeprefix(MARK)
+                    chunk[0] = chunk[0].removeprefix(BOM_UTF8)
                 yield _checked(path, chunk, first, of_nothing)
                 first += len(chunk)
     except OSError as error:
