@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import html
+import itertools
 import json
 import re
 import shlex
 import time
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ import yaml
 from benchmarks.steps import in_calls, scaling, why
 from conf import checks
 from conf.launch_options import spelled_out
-from conf.schema import ConfigError
+from conf.schema import ConfigError, RunConfig
 from tests.commands import Launched, launch
 from tests.composing import EIGHT_GPUS, ROOT, composed, jobs
 from tracking.__main__ import main
@@ -63,62 +66,89 @@ def test_the_whole_grid_composes_and_passes_the_checks_on_eight_gpus(name: str, 
     assert len(set(seeds)) >= 2
 
 
+def asked_by(commands: Iterable[in_calls.Command]) -> dict[str, list[RunConfig]]:
+    """Of each command that launches runs, these, as composed and checked on a machine of eight GPUs."""
+    words = {command.name: shlex.split(command.words)[2:] for command in commands if "launch.py" in command.words}
+    return {
+        name: [checks.check_run(composed(one), EIGHT_GPUS) for one in jobs([*map(spelled_out, every)])]
+        for name, every in words.items()
+    }
+
+
 def test_what_measures_it_on_gpus_composes_and_passes_the_checks() -> None:
     """benchmarks/steps/why.py, on a machine of eight; all sweeps are what they say."""
-    sweeps = {name: shlex.split(words)[2:] for name, words in why.commands(list(range(8))) if "launch.py" in words}
     num_settings = {}
-    for name, asked in sweeps.items():
-        every = [checks.check_run(composed(overrides), EIGHT_GPUS) for overrides in jobs([*map(spelled_out, asked)])]
-        num_settings[name] = {(run.precision.name, str(run.gpus), str(run.stack.env)) for run in every}
-        assert len({run.config_hash() for run in every}) == len(every)
-    assert {name: len(settings) for name, settings in num_settings.items()} == {
-        "precision": 4, "profiles": 2, "topology": 4,
-    }  # fmt: skip
-
-
-def test_what_measures_scaling_composes_and_passes_the_checks(tmp_path: Path) -> None:
-    """benchmarks/steps/scaling.py, on a machine of eight: each workload on each number of GPUs, three times."""
-    num_runs = {}
-    for name, words in scaling.commands(in_calls.EIGHT):
-        asked = shlex.split(words)[2:]
-        every = [checks.check_run(composed(each), EIGHT_GPUS) for each in jobs(asked)]
-        num_runs[name] = len(every)
-        assert len({run.config_hash() for run in every}) == len(every)
-        assert {run.seed for run in every} == {1, 2, 3}
-    models = [path.stem for path in sorted((ROOT / "conf/model").glob("*.yaml")) if path.stem != "program"]
-    assert sorted(scaling.MODELS) == models
-    rates = {f"rate-{model}": 12 for model in models if model != "vgg"}
-    assert num_runs == {**rates, **{f"accuracy-{model}": 12 for model in models}, "links": 18}
-    # Where a call was cut short the next one resumes what it began.
-    printed = tmp_path / "links.txt"
-    assert in_calls.continued("links", "words", printed) == "words"
-    printed.write_text("stopped by SIGTERM; continue with: launch.py sweep.resume=20261125-a\n")
-    resumed = in_calls.continued("links", "words", printed).split()[1:]
-    assert resumed == ["sweep.resume=20261125-a", "tracking.offline=true", "runs_dir=runs-links"]
+    for name, runs in asked_by(why.commands(in_calls.EIGHT)).items():
+        num_settings[name] = len({(run.precision.name, str(run.gpus), str(run.stack.env)) for run in runs})
+        assert len({run.config_hash() for run in runs}) == len(runs)
+    assert num_settings == {"precision": 4, "profiles": 2, "topology": 4}
 
 
 @pytest.mark.slow
-def test_a_command_that_a_call_cuts_short_is_gone_on_with_and_one_that_fails_stops_none(
+def test_what_measures_scaling_composes_and_passes_the_checks() -> None:
+    """benchmarks/steps/scaling.py, on a machine of eight: each workload on each number of GPUs, three times."""
+    asked = asked_by(scaling.commands(in_calls.EIGHT))
+    models = {path.stem for path in (ROOT / "conf/model").glob("*.yaml")} - {"program"}
+    settings = [(run.model.name, int(run.gpus)) for name, runs in asked.items() if "accuracy" in name for run in runs]
+    assert Counter(settings) == dict.fromkeys(itertools.product(models, (1, 2, 4, 8)), 3)
+    for name, model in scaling.MODELS.items():  # The batches are the recipes', and smaller ones for more GPUs.
+        assert {run.device_batch_size() for run in asked[f"accuracy-{name}-1gpu-seed1"]} == {model.batch_size}
+        smaller = [runs[0] for label, runs in asked.items() if label.startswith(f"batch-{name}-8gpu")]
+        assert {round(8 * run.device_batch_size() / model.batch_size) for run in smaller} == {1, 2, 4}
+    in_rates = {run.model.name for name, runs in asked.items() if name.startswith("rate") for run in runs}
+    assert in_rates == models - {"vgg"}
+    hashes = [run.config_hash() for runs in asked.values() for run in runs]
+    assert len(set(hashes)) == len(hashes)
+
+
+def test_where_a_call_was_cut_short_the_next_one_resumes_the_sweep(tmp_path: Path) -> None:
+    printed, words = tmp_path / "links.txt", in_calls.sweep("gpus=1", "links")
+    assert in_calls.continued(words, printed) == words
+    printed.write_text("stopped by SIGTERM; continue with: launch.py sweep.resume=20261125-a\n")
+    resumed = in_calls.continued(words, printed).split()[1:]
+    assert resumed == ["sweep.resume=20261125-a", "tracking.offline=true", "runs_dir=links"]
+
+
+@pytest.mark.slow
+def test_commands_share_a_machine_go_on_where_a_call_ended_and_one_that_fails_stops_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    visible = "-c 'import os; print(os.environ[\"CUDA_VISIBLE_DEVICES\"])'"
+    commands = [
+        in_calls.Command("fails", "-c 'raise SystemExit(3)'", 2, least_sec=0),
+        in_calls.Command("left", "meets.py left right", 1, least_sec=0),  # each waits for the other
+        in_calls.Command("right", "meets.py right left", 1, least_sec=0),
+        in_calls.Command("waits", "waits.py", 1, least_sec=0),
+        in_calls.Command("visible", visible, 1, least_sec=0),
+        in_calls.Command("long", "-c 'print(1)'", 1, least_sec=1000),
+        in_calls.Command("report", "-c 'print(1)'", least_sec=0),
+    ]
     (tmp_path / "waits.py").write_text("import time; time.sleep(600)")
-    commands = [("fails", "-c 'raise SystemExit(3)'"), ("waits", "waits.py"), ("last", "-c 'print(1)'")]
-    limit_sec = in_calls.LEAST_SEC + in_calls.STOP_SEC
+    (tmp_path / "meets.py").write_text(
+        "import pathlib, sys, time\n"
+        "own, other = map(pathlib.Path, sys.argv[1:])\n"
+        "own.touch()\n"
+        "while not other.exists(): time.sleep(0.01)\n"
+    )
 
-    def call(extra_sec: float) -> int:
-        return in_calls.measure(commands, tmp_path, time.monotonic() + limit_sec + extra_sec)
+    def call(sec: float) -> int:
+        return in_calls.measure(commands, [4, 6], tmp_path, time.monotonic() + in_calls.STOP_SEC + sec)
 
-    assert call(-1) == 1  # too little time to begin
-    assert not list(tmp_path.glob("*.done"))
-    in_calls.run("waits", "waits.py", tmp_path, limit_sec=0.1)  # cut short
+    def codes() -> dict[str, str]:
+        return {path.stem: path.read_text().strip() for path in tmp_path.glob("*.done")}
+
+    assert call(5) == 1  # Waiting is cut short; for the long one there is too little time, and no report without it.
+    assert codes() == {"fails": "3", "left": "0", "right": "0", "visible": "0"}
+    assert (tmp_path / "visible.txt").read_text() == "6\n"
     (tmp_path / "waits.py").write_text("print('through')")
-    assert call(600) == 0
-    assert {path.stem: path.read_text().strip() for path in tmp_path.glob("*.done")} == {
-        "fails": "3", "waits": "0", "last": "0",
-    }  # fmt: skip
-    assert call(600) == 0  # and nothing is run again
+    assert call(2000) == 0
+    assert codes() == dict.fromkeys([command.name for command in commands], "0") | {"fails": "3"}
     assert (tmp_path / "waits.txt").read_text() == "through\n"
-    assert "fails: exit code 3" in capsys.readouterr().out
+    assert call(2000) == 0  # and nothing is run again
+    assert (tmp_path / "report.txt").read_text() == "1\n"
+    printed = capsys.readouterr().out
+    assert "fails: exit code 3" in printed
+    assert "report: to be gone on with" in printed
 
 
 @pytest.mark.parametrize("name", STUDIES)

@@ -2,10 +2,10 @@
 
     python benchmarks/steps/why.py --out why    # of two GPUs or more also their links; again until all is done
 
-It runs, one after the other: the tests marked `gpu` of profile and counters; the ceilings; on two GPUs or more
-ResNet-50 on one pair, or on a near and a far one, with NCCL's direct transfers and without; ResNet-50 in fp32 and bf16,
-traced, and what the two profiles share (`diff --kernels`); and the study of precisions with VGG, to its target. See
-in_calls.py for what is where; `--dry-run` prints the commands.
+It runs the tests marked `gpu` of profile and counters; the ceilings; on two GPUs or more ResNet-50 on one pair, or on a
+near and a far one, with NCCL's direct transfers and without; then, side by side where there is room, ResNet-50 in fp32
+and bf16, traced, and the study of precisions with VGG, to its target; and what the two profiles share (`diff
+--kernels`). See in_calls.py for what is where; `--dry-run` prints the commands.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.steps.in_calls import ROOT, main, sweep
+from benchmarks.steps.in_calls import ROOT, Command, main, sweep
 
 COMMON = "tracking.system_metrics_interval_sec=0.5"
 # Generated images, and so few steps that compiling takes most of the time.
@@ -25,21 +25,24 @@ SHORT = "model=resnet50 dataset=synthetic max_epochs=2 limit_train_batches=60 lo
 TESTS = ("tests/trainers/loop/test_kernel_profile.py", "tests/tracking/environment/test_gpm.py")
 
 
-def commands(indices: list[int]) -> Iterator[tuple[str, str]]:
-    """Name and words of each command, on GPUs with these indices."""
-    yield "tests", f"-m pytest -q -n 0 -m gpu --rootdir {ROOT} {' '.join(str(ROOT / test) for test in TESTS)}"
-    yield "ceilings", "-m tracking ceilings"
+def commands(indices: list[int]) -> Iterator[Command]:
+    """The commands on GPUs with these indices."""
+    tests = f"-m pytest -q -n 0 -m gpu --rootdir {ROOT} {' '.join(str(ROOT / test) for test in TESTS)}"
+    yield Command("tests", tests)
+    yield Command("ceilings", "-m tracking ceilings")
     if len(indices) > 1:
         near, far = [indices[0], indices[1]], [indices[0], indices[-1]]
         pairs = ",".join(dict.fromkeys(f"[{first},{second}]" for first, second in (near, far)))
         links = "+stack.env.NCCL_P2P_DISABLE=0,1 overlap_grad_reduce=false"
-        yield "topology", sweep("topology", f"{COMMON} {SHORT} gpus={pairs} precision=bf16 seed=1,2,3 {links}")
+        yield Command("topology", sweep(f"{COMMON} {SHORT} gpus={pairs} precision=bf16 seed=1,2,3 {links}", "topology"))
         by = "--by env.topology,gpu_indices,stack.env.NCCL_P2P_DISABLE"
-        yield "links", f"-m tracking report timetrial {by} --check --from-folders --runs-dir runs-topology --out links"
-    yield "profiles", sweep("profiles", f"{COMMON} {SHORT} gpus=1 precision=fp32,bf16 profile=true")
+        report = f"-m tracking report timetrial {by} --check --from-folders --runs-dir topology --out links"
+        yield Command("links", report)
+    profiles = sweep(f"{COMMON} {SHORT} gpus=1 precision=fp32,bf16 profile=true", "profiles")
+    yield Command("profiles", profiles, gpus=1)
+    yield Command("precision", sweep(f"{COMMON} +study=precision model=vgg", "precision"), gpus=1)
     profiled = (f"resnet50-synthetic-{precision}-1gpu-seed1" for precision in ("fp32", "bf16"))
-    yield "kernels", f"-m tracking diff {' '.join(profiled)} --kernels --from-folders --runs-dir runs-profiles"
-    yield "precision", sweep("precision", f"{COMMON} +study=precision model=vgg")
+    yield Command("kernels", f"-m tracking diff {' '.join(profiled)} --kernels --from-folders --runs-dir profiles")
 
 
 if __name__ == "__main__":
