@@ -70,7 +70,7 @@ def asked_by(commands: Iterable[in_calls.Command]) -> dict[str, list[RunConfig]]
     """Of each command that launches runs, these, as composed and checked on a machine of eight GPUs."""
     words = {command.name: shlex.split(command.words)[2:] for command in commands if "launch.py" in command.words}
     return {
-        name: [checks.check_run(composed(one), EIGHT_GPUS) for one in jobs([*map(spelled_out, every)])]
+        name: [checks.check_run(composed(job), EIGHT_GPUS) for job in jobs([*map(spelled_out, every)])]
         for name, every in words.items()
     }
 

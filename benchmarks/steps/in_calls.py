@@ -115,9 +115,9 @@ class Machine:
         self.running.append((command, mine, process))
 
     def note_ended(self) -> None:
-        for one in [one for one in self.running if one[2].poll() is not None]:
-            command, mine, process = one
-            self.running.remove(one)
+        for ended in [entry for entry in self.running if entry[2].poll() is not None]:
+            command, mine, process = ended
+            self.running.remove(ended)
             self._free = sorted(self._free + mine)
             done(self._out, command).write_text(f"{process.returncode}\n", encoding="utf-8")
             printed = self._out / f"{command.name}.txt"
