@@ -35,7 +35,7 @@ def explain(folder: Path) -> dict[str, Any]:
     """
     try:
         records = [record for record, _ in journal.read(folder / run_folder.JOURNAL)]
-        ceilings.keep_in(folder, _tags(records))
+        ceilings.keep_in(folder, _said(records, "tags"))
         findings = examine(folder)
         if findings.metrics:
             log = Journal(folder / run_folder.JOURNAL)
@@ -54,11 +54,11 @@ def examine(folder: Path) -> Findings:
     start, stop = clock.first(events, "run_start"), clock.first(events, "run_stop")
     if start is None or stop is None or stop.clock_sec <= start.clock_sec:
         return Findings()
-    tags = _tags(records)
+    tags, params = _said(records, "tags"), _said(records, "params")
     measured = ceilings.kept_in(folder)
     sampled = _newest_attempt(records)
     spent, means = _clock(events, start, stop), activity.means(sampled, training_spans(events))
-    divided = shares.divide(spent, means, _ceiling_shares(measured, str(_precision(records))))
+    divided = shares.divide(spent, means, _ceiling_shares(measured, params.get("precision", "")))
     words = shares.words(divided)
     metrics = {f"bottleneck/{name}_fraction": round(share, 4) for name, share in divided.items()}
     metrics |= activity.traffic(sampled, (start.clock_sec, stop.clock_sec))
@@ -70,7 +70,7 @@ def examine(folder: Path) -> Findings:
         "words": words,
         "shares": {name: round(share, 4) for name, share in divided.items()},
         "evidence": _evidence(means),
-        "missing": _missing(tags, means, spent, measured) + _no_place(tags, metrics),
+        "missing": _missing(tags, params, means, spent, measured) + _no_place(tags, metrics),
     }
     return Findings(metrics, why)
 
@@ -138,8 +138,9 @@ def _evidence(means: Mapping[str, float]) -> dict[str, float]:
 
 
 def _missing(
-    tags: Mapping[str, str], means: Mapping[str, float], spent: shares.Clock, measured: Ceilings | None
-) -> list[str]:
+    tags: Mapping[str, str], params: Mapping[str, str], means: Mapping[str, float], spent: shares.Clock,
+    measured: Ceilings | None,
+) -> list[str]:  # fmt: skip
     """What was not measured, in sentences for the user."""
     missing = []
     on_gpu = tags.get("env.gpu", "none") != "none"
@@ -153,9 +154,18 @@ def _missing(
         missing.append(roofline.NO_CEILINGS)
     if spent.data is None:
         missing.append("steps were not timed, so that waiting for data is not known")
-    if int(tags.get("env.gpu_count", "0") or 0) > 1 and spent.exchange is None:
-        missing.append("the exchange of gradients runs beside the backward pass, and was not timed")
+    if spent.exchange is None:
+        missing += _no_exchange(tags, params)
     return missing
+
+
+def _no_exchange(tags: Mapping[str, str], params: Mapping[str, str]) -> list[str]:
+    """Nothing of one process. Of a program's, which has no such tag, nodes and the first one's GPUs are known."""
+    overlap = tags.get("overlap_grad_reduce")
+    several = max(int(tags.get("env.gpu_count") or 0), int(params.get("nodes") or 0)) > 1
+    if overlap == "false":
+        return ["there were too few steps for an exchange of gradients to be timed"]
+    return ["the exchange of gradients runs beside the backward pass, and was not timed"] if overlap or several else []
 
 
 def _no_place(tags: Mapping[str, str], metrics: Mapping[str, float]) -> list[str]:
@@ -164,12 +174,13 @@ def _no_place(tags: Mapping[str, str], metrics: Mapping[str, float]) -> list[str
     return [roofline.NO_FLOPS] if on_gpu and roofline.RATE not in metrics else []
 
 
-def _tags(records: Sequence[Record]) -> dict[str, str]:
-    tags: dict[str, str] = {}
+def _said(records: Sequence[Record], kind: str) -> dict[str, str]:
+    """All tags or params, each as it was last said."""
+    said: dict[str, str] = {}
     for record in records:
-        if record.kind == "tags":
-            tags |= {key: str(value) for key, value in record.values.items()}
-    return tags
+        if record.kind == kind:
+            said |= {key: str(value) for key, value in record.values.items()}
+    return said
 
 
 def _indices(folder: Path) -> list[int]:
@@ -179,8 +190,3 @@ def _indices(folder: Path) -> list[int]:
         return [int(gpu["index"]) for gpu in used if "index" in gpu]
     except (OSError, ValueError, TypeError, AttributeError):  # none was taken, or it is damaged
         return []
-
-
-def _precision(records: Sequence[Record]) -> str:
-    params = [record.values for record in records if record.kind == "params"]
-    return next((str(values["precision"]) for values in params if "precision" in values), "")

@@ -174,6 +174,29 @@ def test_a_gpu_before_hopper_says_what_it_does_not_tell(tmp_path: Path) -> None:
     assert any("of Hopper and later" in words for words in why["missing"])
 
 
+@pytest.mark.parametrize(
+    ("tags", "nodes", "words"),
+    [
+        ({"env.gpu_count": "1", "overlap_grad_reduce": "true"}, 2, "beside the backward pass"),  # a GPU a node
+        ({"env.gpu": "none", "overlap_grad_reduce": "true"}, 1, "beside the backward pass"),  # several on a CPU
+        ({"env.gpu_count": "2", "overlap_grad_reduce": "false"}, 1, "too few steps for an exchange"),
+        ({"env.gpu_count": "1"}, 2, "beside the backward pass"),  # another program
+        ({"env.gpu_count": "1"}, 1, None),
+    ],
+)
+def test_an_exchange_of_gradients_that_was_not_timed_is_missing(
+    tmp_path: Path, tags: dict[str, str], nodes: int, words: str | None
+) -> None:
+    folder = folder_of(tmp_path, GPU | tags, *SAMPLES, Record("params", 0, 0.0, values={"nodes": nodes}))
+    text = (folder / run_folder.JOURNAL).read_text()
+    (folder / run_folder.JOURNAL).write_text(
+        "".join(line for line in text.splitlines(True) if "gradient_exchange" not in line)
+    )
+    said = [sentence for sentence in explain(folder)["missing"] if "exchange" in sentence]
+    assert len(said) == (words is not None)
+    assert all(words in sentence for sentence in said if words)
+
+
 def test_a_run_whose_flops_nothing_states_says_so(tmp_path: Path) -> None:
     ceilings.save(MEASURED)
     folder = folder_of(tmp_path, GPU, *SAMPLES)
