@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import importlib
 import re
 import subprocess
@@ -192,6 +193,17 @@ def is_short(path: Path) -> None:
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert (node.end_lineno or 0) - node.lineno < MOST_LINES_OF_A_FUNCTION, f"{node.name}: has it parts?"
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    """In functions and for types, too: who reads one file of a circle has to read them all."""
+    modules = {module(path) for path in FILES}
+
+    def used(path: Path) -> set[str]:
+        named = imports(path, for_types=True)
+        return {f"{above}.{what}" if f"{above}.{what}" in modules else above for above, what in named} & modules
+
+    graphlib.TopologicalSorter({module(path): used(path) for path in FILES}).prepare()
 
 
 def test_the_lists_above_name_files_that_exist() -> None:

@@ -179,13 +179,13 @@ def compute() -> dict[str, torch.Tensor]:
     sys.modules["torchvision"] = types.ModuleType("torchvision")  # takes 7 s to import, and is not called here
     from trainers.data import crop_triton
     from trainers.ops import additive_attention_triton, nms_triton
-    from trainers.ops.roi_align import pyramid_level
+    from trainers.ops.roi_align import SAMPLES, pyramid_level
     from trainers.ops.roi_align_triton import RoiAlign
 
     features, rois, image, valid, gradient = regions()
     level = pyramid_level(rois, 2, 2 + NUM_LEVELS - 1)
     features = [feature.requires_grad_() for feature in features]
-    pooled = RoiAlign.apply(rois, image, valid, level, BINS, STRIDE, *features)
+    pooled = RoiAlign.apply(rois, image, valid, level, BINS, STRIDE, SAMPLES, *features)
     (pooled * gradient).sum().backward()
     gradients = {f"gradient{index}": feature.grad for index, feature in enumerate(features)}
     cut = crop_triton.crop_resize(*cuts())

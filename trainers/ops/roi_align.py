@@ -49,7 +49,7 @@ def roi_align(
         from trainers.ops import roi_align_triton
 
         pooled: torch.Tensor = roi_align_triton.RoiAlign.apply(
-            rois.detach(), image, valid, level, size, first_stride, *features
+            rois.detach(), image, valid, level, size, first_stride, SAMPLES, *features
         )
         return pooled
     if torch.compiler.is_compiling():  # by torch.export, since nothing compiles this

@@ -8,8 +8,6 @@ import torch
 import triton
 import triton.language as tl
 
-from trainers.ops.roi_align import SAMPLES
-
 MAX_LEVELS = 4
 
 
@@ -124,6 +122,7 @@ class RoiAlign(torch.autograd.Function):
         level: torch.Tensor,
         size: int,
         stride: int,
+        samples: int,
         *features: torch.Tensor,
     ) -> torch.Tensor:
         features = tuple(feature.contiguous(memory_format=torch.channels_last) for feature in features)
@@ -135,9 +134,9 @@ class RoiAlign(torch.autograd.Function):
             memory_format=torch.channels_last,
         )  # fmt: skip
         ctx.save_for_backward(rois, image, valid, level)
-        ctx.size, ctx.stride = size, stride
+        ctx.scalars = size, stride, samples
         ctx.shapes, ctx.dtype = [feature.shape for feature in features], features[0].dtype
-        _launch(_forward, features, (rois.contiguous(), image, valid, level), out, size, stride)
+        _launch(_forward, features, (rois.contiguous(), image, valid, level), out, *ctx.scalars)
         return out
 
     @staticmethod
@@ -147,8 +146,8 @@ class RoiAlign(torch.autograd.Function):
             torch.empty(shape, device=gradient.device, memory_format=torch.channels_last).zero_()
             for shape in ctx.shapes
         ]
-        _launch(_backward, sums, ctx.saved_tensors, gradient, ctx.size, ctx.stride)
-        return (None,) * 6 + tuple(total.to(ctx.dtype) for total in sums)
+        _launch(_backward, sums, ctx.saved_tensors, gradient, *ctx.scalars)
+        return (None,) * 7 + tuple(total.to(ctx.dtype) for total in sums)
 
 
 def _launch(
@@ -158,6 +157,7 @@ def _launch(
     pooled: torch.Tensor,
     size: int,
     stride: int,
+    samples: int,
 ) -> None:
     """`pooled` is written by the forward kernel and read by the backward one."""
     assert 1 <= len(maps) <= MAX_LEVELS
@@ -165,5 +165,5 @@ def _launch(
     four = [*maps, *[maps[-1]] * (MAX_LEVELS - len(maps))]
     kernel[(len(regions[0]), size * size)](
         *four, *regions, pooled, height, width, stride, channels,
-        SIZE=size, SAMPLES=SAMPLES, CHANNELS=triton.next_power_of_2(channels), num_warps=2,
+        SIZE=size, SAMPLES=samples, CHANNELS=triton.next_power_of_2(channels), num_warps=2,
     )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
@@ -23,8 +23,21 @@ from trainers.data.jpeg import Decoded
 from trainers.data.prefetch import prefetch
 
 if TYPE_CHECKING:
-    from trainers.data.detection.files import CocoData
+    from trainers.data.coco import CocoIndex
+    from trainers.data.detection.view import View
+    from trainers.data.jpeg import JpegReader
     from trainers.data.types import Batch, Shard
+
+
+class Source(Protocol):
+    """What a loader asks of its dataset."""
+
+    train: CocoIndex
+    val: CocoIndex
+    view: View
+    num_objects: int  # room for the objects of an image
+
+    def reader(self, shard: Shard) -> JpegReader: ...
 
 
 @dataclass(frozen=True)
@@ -46,7 +59,7 @@ class DetectionLoader:
 
     def __init__(
         self,
-        data: CocoData,
+        data: Source,
         part: Literal["train", "val"],
         images: np.ndarray,
         batch_size: int,
