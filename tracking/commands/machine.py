@@ -23,7 +23,7 @@ from tracking.commands.command import WELL, Answer, Command, Refused
 if TYPE_CHECKING:
     from tracking.bottleneck import Ceilings
 
-LONGEST_SEC = 300.0  # a machine with eight GPUs takes half a minute
+LONGEST_SEC = 300.0  # Each pair of GPUs takes 1.6 s each way, so that the 28 pairs of eight take a minute and a half.
 SCALES = {"FLOP/s": (1e12, "TFLOP/s"), "B/s": (1e9, "GB/s")}
 
 
@@ -114,4 +114,4 @@ def show(known: Ceilings, path: Path | None) -> None:
 
 
 FINGERPRINT = Command("fingerprint", "print the environment that a run would record", no_arguments, fingerprint)
-CEILINGS = Command("ceilings", "measure what this hardware can do at most, in seconds", ceilings_arguments, ceilings)
+CEILINGS = Command("ceilings", "measure what this hardware can do at most", ceilings_arguments, ceilings)
