@@ -104,7 +104,8 @@ class Machine:
         mine, self._free = self._free[:width], self._free[width:]
         # Where Python may keep no bytecode, each process would compile torch's sources anew, for six seconds and more.
         bytecode = str(self._out.resolve() / "bytecode")
-        environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONPYCACHEPREFIX": bytecode}
+        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        environment = os.environ | {"PYTHONPATH": path, "PYTHONPYCACHEPREFIX": bytecode}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         if width < self._number:
             environment |= {"CUDA_VISIBLE_DEVICES": ",".join(map(str, mine)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
