@@ -80,6 +80,10 @@ class TrialModule(pl.LightningModule):
     def compile_hot_path(self) -> None:
         """Compile in place what is worth compiling; called once, on GPUs by default."""
 
+    def drop_compiled(self) -> None:
+        """Have steps run as before `compile_hot_path`, where `torch.compiler.reset()` does not see to that, and free
+        what it keeps; called where the memory did not suffice."""
+
     def metrics(self) -> dict[str, float]:
         """The metrics over all processes of what was evaluated since the last call; a collective call."""
         raise NotImplementedError

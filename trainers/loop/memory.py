@@ -29,13 +29,24 @@ def naming_the_batch_that_fits(
     except torch.OutOfMemoryError as error:
         message = str(error).splitlines()[0]
     # Out of the handler, whose traceback holds the step's tensors.
-    fits = batch_that_fits(module, data, device, context)
-    advice = f"about batch_size={fits} would fit" if fits else "no batch would fit"
+    try:
+        fits = batch_that_fits(module, data, device, context)
+    except RuntimeError:  # What holds the memory need not have given it back, or a module's step may not be tried so.
+        advice = "give a smaller one"
+    else:
+        advice = f"about batch_size={fits} would fit" if fits else "no batch would fit"
+        if fits >= batch_size:
+            advice = "a step of it would by itself; give a smaller one, or compile=false, which keeps less"
     raise torch.OutOfMemoryError(f"batch_size={batch_size} does not fit into the GPU's memory; {advice}. {message}")
 
 
 def batch_that_fits(module: TrialModule, data: Data, device: torch.device, context: Callable[[], object]) -> int:
-    """An estimate, from the peaks of two small training steps on this process alone; not compiled, which takes less."""
+    """An estimate, from the peaks of two small training steps on this process alone; not compiled, which takes less.
+
+    What was compiled is gone afterwards: CUDA graphs would hold their memory meanwhile.
+    """
+    module.drop_compiled()
+    torch.compiler.reset()
     group = group_size(data)
     probe = PROBE * (data.longest if isinstance(data, InTokens) else group)
     peaks = [_peak(module, data, size, device, context) for size in (probe, 2 * probe)]
@@ -55,5 +66,7 @@ def _peak(module: TrialModule, data: Data, batch_size: int, device: torch.device
     with torch.compiler.set_stance("force_eager"), context():  # type: ignore[attr-defined]
         loss = module.training_step(batch, 0)
     assert isinstance(loss, torch.Tensor)
-    loss.backward()
+    # Gradients that accumulate would call DDP, which may be amid the step that failed, and which other processes join.
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    torch.autograd.grad(loss, trained, allow_unused=True)
     return torch.cuda.max_memory_allocated(device)

@@ -8,12 +8,19 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
-from trainers.loop import memory
+from tests.trainers.models import test_gnmt
+from tests.trainers.models.test_transformer import text
+from trainers.loop import ddp, memory
+from trainers.ops.compiling import StepGraphs
+from trainers.workload import TrialModule
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 GIB = 2**30
-NOTHING: Any = None
+NOTHING: Any = TrialModule()
+CPU = torch.device("cpu")
 
 
 def peaks(monkeypatch: pytest.MonkeyPatch, base: float, of_a_sample: float, total: float) -> None:
@@ -30,7 +37,7 @@ def test_the_estimate_goes_up_to_nine_tenths_of_the_memory(
     monkeypatch: pytest.MonkeyPatch, base: float, of_a_sample: float, fits: int
 ) -> None:
     peaks(monkeypatch, base, of_a_sample, 100 * GIB)
-    assert memory.batch_that_fits(NOTHING, NOTHING, torch.device("cpu"), nullcontext) == fits
+    assert memory.batch_that_fits(NOTHING, NOTHING, CPU, nullcontext) == fits
 
 
 @pytest.mark.parametrize(("of_a_sample", "words"), [(GIB, "about batch_size=80 would fit"), (1e15, "no batch would")])
@@ -40,7 +47,7 @@ def test_the_error_names_the_batch_and_keeps_its_kind(
     peaks(monkeypatch, 10 * GIB, of_a_sample, 100 * GIB)
     with (
         pytest.raises(torch.OutOfMemoryError, match=f"batch_size=512 does not fit into the GPU's memory; {words}"),
-        memory.naming_the_batch_that_fits(NOTHING, NOTHING, 512, torch.device("cpu"), nullcontext),
+        memory.naming_the_batch_that_fits(NOTHING, NOTHING, 512, CPU, nullcontext),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.")
 
@@ -48,12 +55,99 @@ def test_the_error_names_the_batch_and_keeps_its_kind(
 def test_other_errors_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     with (
         pytest.raises(ValueError, match="other"),
-        memory.naming_the_batch_that_fits(NOTHING, NOTHING, 512, torch.device("cpu"), nullcontext),
+        memory.naming_the_batch_that_fits(NOTHING, NOTHING, 512, CPU, nullcontext),
     ):
         raise ValueError("other")
 
 
-class Squares(torch.nn.Module):
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU on which a step takes a MiB, and one of twice the size two."""
+    peaks = iter((2**20, 2**21))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: next(peaks))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=GIB))
+
+
+@pytest.mark.usefixtures("counted")
+def test_the_smaller_batches_are_tried_without_cuda_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph of each shape keeps gradients, and all keep the memory of the batch that did not fit."""
+
+    def recorded(*_: Any, **__: Any) -> None:
+        raise AssertionError("a CUDA graph is made of the small batch")
+
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", recorded)
+    translator = test_gnmt.module(graph_steps=True)
+    translator._graphs = StepGraphs(translator.net, translator._loss_of)
+    with (
+        pytest.raises(torch.OutOfMemoryError, match=r"about batch_size=\d+ would fit"),
+        memory.naming_the_batch_that_fits(translator, text(), 10**6, CPU, nullcontext),
+    ):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+
+class Doubled(TrialModule):
+    """A step of two parameters; the second's gradient, which is ready first, may end it for want of memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(3))
+        self.fails = False
+
+    def training_step(self, batch: Any, index: int) -> torch.Tensor:
+        x = batch["x"].sum() * self.first
+        if self.fails:
+            x.register_hook(self.run_out)
+        return (x * self.last).sum()
+
+    def forward(self, batch: Any) -> torch.Tensor:
+        return self.training_step(batch, 0)
+
+    def run_out(self, gradient: torch.Tensor) -> None:
+        self.fails = False
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+
+@pytest.mark.usefixtures("counted")
+def test_a_step_that_ran_out_amid_ddp_s_exchange_does_not_go_on_in_the_smaller_ones() -> None:
+    """DDP would take the small step's gradients for the rest of those that it waits for."""
+    data: Any = SimpleNamespace(example_batches=lambda size, device: [{"x": torch.ones(size)}])
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        module = Doubled()
+        wrapped = DistributedDataParallel(module, **ddp.options())
+        module.fails = True
+        with (
+            pytest.raises(torch.OutOfMemoryError, match=r"about batch_size=\d+ would fit"),
+            memory.naming_the_batch_that_fits(module, data, 10**6, CPU, nullcontext),
+        ):
+            wrapped(data.example_batches(4, CPU)[0]).backward()
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("total", "words"),
+    [(100 * GIB, "a step of it would by itself; give a smaller one, or compile=false"), (None, "give a smaller one")],
+)
+def test_the_advice_does_not_name_what_was_asked_for_nor_what_could_not_be_tried(
+    monkeypatch: pytest.MonkeyPatch, total: float | None, words: str
+) -> None:
+    def none_left(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory, once more.")
+
+    peaks(monkeypatch, 10 * GIB, GIB, total or GIB)
+    if total is None:
+        monkeypatch.setattr(memory, "_peak", none_left)
+    with (
+        pytest.raises(torch.OutOfMemoryError, match=f"^batch_size=64 does not fit into the GPU's memory; {words}"),
+        memory.naming_the_batch_that_fits(NOTHING, NOTHING, 64, CPU, nullcontext),
+    ):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.")
+
+
+class Squares(TrialModule):
     """A step that takes a GiB a sample."""
 
     def __init__(self) -> None:

@@ -83,6 +83,9 @@ class GnmtTranslator(Translator):
             in_parts = isinstance(self.trainer.strategy.model, DistributedDataParallel)
             self._graphs = None if in_parts else StepGraphs(self.net, self._loss_of)
 
+    def drop_compiled(self) -> None:
+        self._graphs = None
+
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(
             self.parameters(), lr=self.learning_rate, betas=self.betas, eps=self.epsilon,  # type: ignore[arg-type]
