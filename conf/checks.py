@@ -5,25 +5,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from conf.closed_rules import check_target_set
 from conf.installation import LAUNCH
 from conf.launch_options import StudyConfig
 from conf.names import check_names, check_secrets
-from conf.nodes import check_nodes
+from conf.nodes import VisibleGpu, check_nodes, resolve_gpus
 from conf.program import check_program, check_program_target
 from conf.schema import LR_SCALING, SAVE_MODEL, ConfigError, InstanceConfig, RunConfig
 from conf.target import limit
-
-
-class VisibleGpu(Protocol):
-    @property
-    def index(self) -> int: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def compute_capability(self) -> float | None: ...
 
 
 def check_run(config: RunConfig, gpus: Sequence[VisibleGpu]) -> RunConfig:
@@ -59,33 +50,6 @@ def check_finite(prefix: str, value: Any) -> None:
         raise ConfigError(f"{prefix}={value}: must be a finite number; put quotes around it if it is a word")
 
 
-def resolve_gpus(
-    asked: Any, gpus: Sequence[VisibleGpu], cpu_processes: int, elsewhere: bool = False
-) -> int | list[int]:
-    """The number of GPUs of a node, or the indices of those that were asked for. Those of a cluster's nodes
-    (`elsewhere`) are counted where the run starts."""
-    if elsewhere:
-        if not isinstance(asked, int) or isinstance(asked, bool) or asked < 0:
-            raise ConfigError(f"gpus={asked}: what a cluster's nodes have is not known here; give a number, 0 for CPUs")
-        return asked
-    if asked == "auto":
-        return min(1, len(gpus)) if cpu_processes == 1 else 0
-    there = ", ".join(f"{gpu.index}: {gpu.name}" for gpu in gpus) or "none"
-    seen = f"{len(gpus)} visible on this machine ({there})"
-    show = "(nvidia-smi and CUDA_VISIBLE_DEVICES show what is there)"
-    if isinstance(asked, list):
-        words = f"gpus=[{','.join(map(str, asked))}]"
-        if not asked or len(set(map(str, asked))) < len(asked):
-            raise ConfigError(f"{words}: names no GPU, or one twice; give each index once, as in gpus=[0,1]; {seen}")
-        if unknown := [index for index in asked if str(index) not in {str(gpu.index) for gpu in gpus}]:
-            raise ConfigError(f"{words}: there is no GPU {unknown[0]} here: {seen}; give indices of those {show}")
-        return [int(index) for index in asked]
-    allowed = f"auto, 0 for the CPU, or up to {len(gpus)}" if gpus else "auto, or 0 for the CPU"
-    if not isinstance(asked, int) or isinstance(asked, bool) or asked < 0 or asked > len(gpus):
-        raise ConfigError(f"gpus={asked}: {seen}; give {allowed} {show}")
-    return asked
-
-
 def resolve_price(instance: InstanceConfig, price_per_hour: float | None) -> InstanceConfig:
     """The instance with the price that was given for it; where and when its own was read then says nothing."""
     if price_per_hour is None:
@@ -110,6 +74,7 @@ def check_counts(config: RunConfig) -> None:
         value = getattr(config, key)
         if value is not None and value <= 0:
             raise ConfigError(f"{key}={value}: must be above 0")
+    check_groups(config.device_batch_size(), config.model.group_size)
     check_nodes(config)
     if config.on_gpu() and config.cpu_processes != 1:
         raise ConfigError(
@@ -117,6 +82,17 @@ def check_counts(config: RunConfig) -> None:
         )
     if not 0 <= config.seed < 2**32:
         raise ConfigError(f"seed={config.seed}: must be from 0 to {2**32 - 1}")
+
+
+def check_groups(batch_size: int, group_size: int) -> None:
+    if group_size < 1:
+        raise ConfigError(f"model.group_size={group_size}: must be above 0")
+    if batch_size % group_size:
+        near = max(group_size, batch_size - batch_size % group_size)
+        raise ConfigError(
+            f"batch_size={batch_size}: this model's samples come in groups of {group_size} (model.group_size), which are"
+            f" never parted; give a multiple of {group_size}, such as batch_size={near}"
+        )
 
 
 def check_precision(config: RunConfig, gpus: Sequence[VisibleGpu]) -> None:

@@ -1,8 +1,10 @@
-"""Refuses what several machines, or a cluster, cannot be told to do, before any of them waits for another."""
+"""Refuses what machines, their GPUs or a cluster cannot be told to do, before any of them waits for another."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from conf.launch_options import KINDS, MIRRORS, ClusterConfig
 from conf.schema import ConfigError, RunConfig
@@ -10,6 +12,15 @@ from conf.schema import ConfigError, RunConfig
 TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)|(\d+)")  # days, hours, minutes, seconds; or minutes alone
 SHARED = "sweep.jobs_at_once="  # how the tag `neighbours` of a run begins that had other jobs of its sweep beside it
 ADDRESS = re.compile(r"(?P<host>[^:\s/]+):(?P<port>\d{1,5})")
+
+
+class VisibleGpu(Protocol):
+    @property
+    def index(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def compute_capability(self) -> float | None: ...
 
 
 def address(rendezvous: str) -> tuple[str, int]:
@@ -21,6 +32,33 @@ def address(rendezvous: str) -> tuple[str, int]:
             " and a port from 1024 to 65535 that is free there"
         )
     return match["host"], int(match["port"])
+
+
+def resolve_gpus(
+    asked: Any, gpus: Sequence[VisibleGpu], cpu_processes: int, elsewhere: bool = False
+) -> int | list[int]:
+    """The number of GPUs of a node, or the indices of those that were asked for. Those of a cluster's nodes
+    (`elsewhere`) are counted where the run starts."""
+    if elsewhere:
+        if not isinstance(asked, int) or isinstance(asked, bool) or asked < 0:
+            raise ConfigError(f"gpus={asked}: what a cluster's nodes have is not known here; give a number, 0 for CPUs")
+        return asked
+    if asked == "auto":
+        return min(1, len(gpus)) if cpu_processes == 1 else 0
+    there = ", ".join(f"{gpu.index}: {gpu.name}" for gpu in gpus) or "none"
+    seen = f"{len(gpus)} visible on this machine ({there})"
+    show = "(nvidia-smi and CUDA_VISIBLE_DEVICES show what is there)"
+    if isinstance(asked, list):
+        words = f"gpus=[{','.join(map(str, asked))}]"
+        if not asked or len(set(map(str, asked))) < len(asked):
+            raise ConfigError(f"{words}: names no GPU, or one twice; give each index once, as in gpus=[0,1]; {seen}")
+        if unknown := [index for index in asked if str(index) not in {str(gpu.index) for gpu in gpus}]:
+            raise ConfigError(f"{words}: there is no GPU {unknown[0]} here: {seen}; give indices of those {show}")
+        return [int(index) for index in asked]
+    allowed = f"auto, 0 for the CPU, or up to {len(gpus)}" if gpus else "auto, or 0 for the CPU"
+    if not isinstance(asked, int) or isinstance(asked, bool) or asked < 0 or asked > len(gpus):
+        raise ConfigError(f"gpus={asked}: {seen}; give {allowed} {show}")
+    return asked
 
 
 def jobs_on_the_same_machine(config: RunConfig) -> str:

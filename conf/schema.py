@@ -61,6 +61,7 @@ class ModelConfig:
     targets: dict[str, Any] = field(default_factory=dict)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     hparams: dict[str, Any] = field(default_factory=dict)  # bound to the constructor's signature of the model
+    group_size: int = 1  # samples that are never parted, as a positive and its negatives: batch_size is a multiple of it
     exportable: bool = True  # false of a model that is no single network: log_model=true is refused before a start
 
 
@@ -245,7 +246,8 @@ class RunConfig:
         content = dataclasses.asdict(self)
         for key in NOT_MEASURED:
             del content[key]
-        del content["model"]["exportable"]  # Older runs have none.
+        for key in ("group_size", "exportable"):  # Older runs have none.
+            del content["model"][key]
         if not self.warm_up:  # A counted run's hash stays what it was before there were others.
             del content["warm_up"]
         if not self.is_program():

@@ -17,6 +17,7 @@ from conf import checks, refusal, stored_config
 from conf.schema import ConfigError, RunConfig, TrackingConfig
 from tests.composing import EIGHT_GPUS, ROOT, composed
 from trainers.data.digits import digits
+from trainers.loop.batch_size import group_size
 from trainers.loop.build import make_data, make_module
 from trainers.workload import TrialModule, load_workload
 
@@ -66,6 +67,17 @@ def test_a_models_yaml_says_whether_it_can_be_exported(model: str) -> None:
     assert config.model.exportable == (predicts is not TrialModule.predictor)
     plain = config.config_hash()
     config.model.exportable = not config.model.exportable
+    assert config.config_hash() == plain  # of what is measured, which is the same
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_models_yaml_says_how_many_samples_are_never_parted(model: str) -> None:
+    config = composed(overrides(model))
+    makers = load_workload(config).data
+    data = makers["synthetic"]() if "synthetic" in makers else makers["digits"]()
+    assert config.model.group_size == group_size(data)
+    plain = config.config_hash()
+    config.model.group_size += 1
     assert config.config_hash() == plain  # of what is measured, which is the same
 
 
