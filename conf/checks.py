@@ -9,7 +9,7 @@ from typing import Any
 
 from conf.closed_rules import check_target_set
 from conf.installation import LAUNCH
-from conf.launch_options import StudyConfig
+from conf.launch_options import ProfileConfig, StudyConfig
 from conf.names import check_names, check_secrets
 from conf.nodes import VisibleGpu, check_nodes, resolve_gpus
 from conf.program import check_program, check_program_target
@@ -197,8 +197,10 @@ def check_profile(config: RunConfig) -> None:
         raise ConfigError(f"profile.steps={profile.steps}: must be 0 (no profile) or more; profile=true is 20")
     if profile.trace_megabytes <= 0:
         raise ConfigError(f"profile.trace_megabytes={profile.trace_megabytes:g}: must be above 0")
-    if profile.seed is not None and not profile.steps:
-        raise ConfigError(f"profile.seed={profile.seed}: has no effect without profile=true; give both, or neither")
+    for key in ("seed", "trace_megabytes"):
+        value = getattr(profile, key)
+        if not profile.steps and value != getattr(ProfileConfig, key):
+            raise ConfigError(f"profile.{key}={value}: has no effect without profile=true; give both, or neither")
     if profile.steps and config.is_program():
         raise ConfigError(f"profile.steps={profile.steps}: a program's steps are its own to trace; leave it out")
 

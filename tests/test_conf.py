@@ -227,6 +227,7 @@ def test_which_gpus_a_cluster_gives_is_not_asked_for() -> None:
         (["profile.steps=-1"], "profile.steps=-1: must be 0"),
         (["profile.steps=3", "profile.trace_megabytes=0"], "profile.trace_megabytes=0: must be above 0"),
         (["profile.seed=1"], "profile.seed=1: has no effect without profile=true"),
+        (["profile.trace_megabytes=50"], "profile.trace_megabytes=50.0: has no effect without profile=true"),
         (["model=program", "program.command=true", "profile.steps=3"], "a program's steps are its own to trace"),
     ],
 )
