@@ -177,6 +177,7 @@ def results() -> dict[str, torch.Tensor]:
 
 def compute() -> dict[str, torch.Tensor]:
     sys.modules["torchvision"] = types.ModuleType("torchvision")  # takes 7 s to import, and is not called here
+    from tests.trainers import far_rows
     from trainers.data import crop_triton
     from trainers.ops import additive_attention_triton, nms_triton
     from trainers.ops.roi_align import SAMPLES, pyramid_level
@@ -193,7 +194,7 @@ def compute() -> dict[str, torch.Tensor]:
     for kind in ("own", "earlier", "other"):
         seen[f"attention_{kind}"], of_inputs = attend_to(attended(kind), torch.device("cpu"))
         seen |= {f"attention_{kind}_gradient{number}": gradient for number, gradient in enumerate(of_inputs)}
-    seen |= dropped()
+    seen |= dropped() | far_rows.attention() | far_rows.cut()
     *tensors, of_scores = scored()
     gradients["scores"] = additive_attention_triton.scores(*tensors)
     names = [f"scores_{name}" for name in Scored._fields]

@@ -30,16 +30,17 @@ def _cut(  # type: ignore[no-untyped-def]
     shown = column < tl.where(row < out_height, out_width, 0)
     by_pixel = tl.load(interleaved + image) != 0
     pixel_step = tl.where(by_pixel, 3, 1)
-    start = pixels + tl.load(offsets + image) + channel * tl.where(by_pixel, 1, source_height * source_width)
+    # A large image has more than 2**31 bytes.
+    plane = source_height.to(tl.int64) * source_width
+    start = pixels + tl.load(offsets + image) + channel * tl.where(by_pixel, 1, plane)
     total = tl.zeros([BLOCK], tl.float32)
     for y_part in tl.static_range(2):
         y = y0 + (row + 0.5) * y_scale - 0.5 + (2 * y_part - 1) * y_apart
         top = tl.floor(y)
         for y_side in tl.static_range(2):
             y_weight = y - top if y_side else 1.0 - (y - top)
-            line = start + tl.minimum(tl.maximum(top.to(tl.int32) + y_side, 0), source_height - 1) * (
-                source_width * pixel_step
-            )
+            line = tl.minimum(tl.maximum(top.to(tl.int32) + y_side, 0), source_height - 1).to(tl.int64)
+            line = start + line * (source_width * pixel_step)
             for x_part in tl.static_range(2):
                 x = x0 + (place + 0.5) * x_scale - 0.5 + (2 * x_part - 1) * x_apart
                 left = tl.floor(x)

@@ -33,15 +33,20 @@ def _kept(seed, head, queries, keys, limit):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
+def _places(base, row_stride, head, rows, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Where the rows of a head lie, [rows, WIDTH]; in a large batch, more than 2**31 numbers behind the first one."""
+    return base + rows.to(tl.int64)[:, None] * row_stride + head * WIDTH + tl.arange(0, WIDTH)[None, :]
+
+
+@triton.jit
 def _rows(base, row_stride, head, rows, there, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
     """[rows, WIDTH] of a head; zeros where there is none."""
-    return tl.load(base + rows[:, None] * row_stride + head * WIDTH + tl.arange(0, WIDTH)[None, :], there[:, None], 0.0)
+    return tl.load(_places(base, row_stride, head, rows, WIDTH), there[:, None], 0.0)
 
 
 @triton.jit
 def _write(base, row_stride, head, rows, there, values, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
-    place = base + rows[:, None] * row_stride + head * WIDTH + tl.arange(0, WIDTH)[None, :]
-    tl.store(place, values.to(base.dtype.element_ty), there[:, None])
+    tl.store(_places(base, row_stride, head, rows, WIDTH), values.to(base.dtype.element_ty), there[:, None])
 
 
 @triton.jit

@@ -179,6 +179,13 @@ def test_the_kernel_for_gpus_gives_the_same() -> None:
     assert (output.int() - expected.int()).abs().max() <= 1  # sums in another order round otherwise
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["pixels", "planes"])
+def test_the_kernel_for_gpus_finds_the_last_corner_of_an_image_of_more_than_2_gib(layout: str) -> None:
+    tensors = triton_on_cpu.results()
+    assert torch.equal(tensors[f"far_{layout}"], tensors["far_corner"])
+
+
 @pytest.mark.gpu
 @needs_gpu
 @pytest.mark.parametrize("interleaved", [False, True])

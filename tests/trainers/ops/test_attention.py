@@ -70,6 +70,16 @@ def test_the_kernels_give_the_same_in_triton_s_interpreter(kind: str) -> None:
 
 @pytest.mark.slow
 @needs_triton
+@pytest.mark.parametrize("name", ["out", "gradient"])
+def test_rows_of_a_large_batch_are_found(name: str) -> None:
+    """The last ones lie more than 2**31 numbers behind the first."""
+    tensors = triton_on_cpu.results()
+    assert tensors[f"near_{name}"].abs().max() > 0.1
+    torch.testing.assert_close(tensors[f"far_{name}"], tensors[f"near_{name}"], rtol=0, atol=0)
+
+
+@pytest.mark.slow
+@needs_triton
 def test_what_is_dropped_is_dropped_in_the_gradient() -> None:
     """The loss is linear in the values, so that their gradient gives it back."""
     tensors = triton_on_cpu.results()
