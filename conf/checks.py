@@ -90,8 +90,8 @@ def check_groups(batch_size: int, group_size: int) -> None:
     if batch_size % group_size:
         near = max(group_size, batch_size - batch_size % group_size)
         raise ConfigError(
-            f"batch_size={batch_size}: this model's samples come in groups of {group_size} (model.group_size), which are"
-            f" never parted; give a multiple of {group_size}, such as batch_size={near}"
+            f"batch_size={batch_size}: this model's samples come in groups of {group_size} (model.group_size), none of"
+            f" which is parted; give a multiple of {group_size}, such as batch_size={near}"
         )
 
 

@@ -61,7 +61,7 @@ class ModelConfig:
     targets: dict[str, Any] = field(default_factory=dict)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     hparams: dict[str, Any] = field(default_factory=dict)  # bound to the constructor's signature of the model
-    group_size: int = 1  # samples that are never parted, as a positive and its negatives: batch_size is a multiple of it
+    group_size: int = 1  # samples that are never parted, as a positive and its negatives; batch_size is a multiple
     exportable: bool = True  # false of a model that is no single network: log_model=true is refused before a start
 
 
