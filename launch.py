@@ -103,7 +103,7 @@ def launch() -> int:
     from tracking.environment import nvml, processes
     from tracking.jobs import ClusterLauncher, Job, Launcher, resume, sweep
     from tracking.stacks import judge_all
-    from trainers.stack import worker_command
+    from trainers.stack import check_workload, worker_command
 
     gpus = nvml.visible_gpus()
     jobs = [Job(checks.check_job(config, overrides, params, gpus), overrides) for config, overrides, params in asked]
@@ -123,6 +123,8 @@ def launch() -> int:
         sweep.check_profiled(jobs)
         jobs = sweep.with_warm_ups(sweep.shuffled(jobs), multirun)
     configs = [job.config for job in jobs if not job.finished]
+    for each in configs:
+        check_workload(each)
     elsewhere = config.cluster.kind != "none"
     verdicts = [] if elsewhere else judge_all(configs, gpus)
     launched_by = ClusterLauncher if elsewhere or config.sweep.jobs_at_once > 1 else Launcher

@@ -94,6 +94,13 @@ REFUSED = {
     "tracking.uri=http://me:secret@localhost": ["tracking.uri", "MLFLOW_TRACKING_PASSWORD"],
     "tracking.upload_wait_sec=-1": ["tracking.upload_wait_sec=-1", "0 or more"],
     "model.workload=nothing": ["model.workload=nothing", "package.module:NAME"],
+    "model.workload=nothing:WORKLOAD dry_run=true": [
+        "model.workload=nothing:WORKLOAD",
+        "no module nothing",
+        "PYTHONPATH",
+    ],
+    "model.workload=trainers.models.vg:WORKLOAD": ["there is no module trainers.models.vg", "package.module:NAME"],
+    "-m seed=1,2 model.workload=trainers.models.vgg:WORKLAOD": ["trainers.models.vgg has no WORKLAOD"],
     "-m seed=1,2 target=7": ["target=7", "between 0 and 1"],
 }
 # Found in the worker, before it trains: by the dataset itself, and by the fingerprint.

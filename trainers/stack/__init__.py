@@ -1,4 +1,4 @@
-"""How a worker's command is built: which interpreter, in which environment.
+"""How a worker's command is built: which interpreter, in which environment; and whether its workload is there.
 
 The launcher imports this room, so it needs no PyTorch.
 """
@@ -6,5 +6,6 @@ The launcher imports this room, so it needs no PyTorch.
 from __future__ import annotations
 
 from trainers.stack.command import LAUNCHER, worker_command
+from trainers.stack.workload_module import check_workload
 
-__all__ = ["LAUNCHER", "worker_command"]
+__all__ = ["LAUNCHER", "check_workload", "worker_command"]
