@@ -114,12 +114,13 @@ class TextData:
     def example_batches(self, batch_size: int, device: torch.device) -> list[Batch]:
         """A generated batch of each shape, full, of one process of the run's; evaluation translates a few tokens of it.
 
-        How many sentences a shape has depends on how many processes share its pairs.
+        Which shapes there are, and how many sentences one has, depends on how many processes share the pairs.
         """
         if self.view.pack_length:
             return [self._packed_example(self.view.pack_length, batch_size, device)]
         examples, world_size = [], dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-        for number, cell in enumerate(training_cells(self.train, self.pairs, batch_size, self.view.num_shapes)):
+        shapes = training_cells(self.train, self.pairs, batch_size, self.view.num_shapes, world_size)
+        for number, cell in enumerate(shapes):
             rows = max(1, cell.num_rows(batch_size, world_size))
             corpus = generated(np.full(rows, cell.source), np.full(rows, cell.target), self.num_tokens, number)
             width = (cell.source, cell.target)

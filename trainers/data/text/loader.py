@@ -44,11 +44,11 @@ def check_room(
         )
 
 
-def training_cells(corpus: Corpus, pairs: np.ndarray, batch_size: int, most: int) -> list[Cell]:
-    """Up to `most` shapes of the training batches, longest first; the same for every number of processes."""
+def training_cells(corpus: Corpus, pairs: np.ndarray, batch_size: int, most: int, world_size: int) -> list[Cell]:
+    """Up to `most` shapes of the training batches, longest first; the same on every process."""
     source, target = (lengths[pairs] for lengths in corpus.lengths())
     num_steps = int(np.maximum(source, target).sum()) // batch_size
-    return cells(source, target, max(1, min(most, num_steps)), batch_size)
+    return cells(source, target, max(1, min(most, num_steps)), batch_size, world_size)
 
 
 class TrainLoader:
@@ -65,7 +65,7 @@ class TrainLoader:
         self._lengths = corpus.lengths()
         source, target = (lengths[pairs] for lengths in self._lengths)
         check_room(batch_size, int(max(source.max(), target.max())))
-        self._cells = training_cells(corpus, pairs, batch_size, most_shapes)
+        self._cells = training_cells(corpus, pairs, batch_size, most_shapes, shard.world_size)
         places = cell_of(source, target, self._cells)
         self._groups = [pairs[places == number] for number in range(len(self._cells))]
         self._rows = [cell.num_rows(batch_size, shard.world_size) for cell in self._cells]

@@ -19,7 +19,7 @@ class Cell:
     target: int
     pairs: int
 
-    def num_rows(self, batch_size: int, world_size: int = 1) -> int:
+    def num_rows(self, batch_size: int, world_size: int) -> int:
         """Sentences of a process in a batch with room for `batch_size` tokens of either language; 0 if none fits.
 
         The cell's pairs are spread evenly over as few batches as hold them, so that none is half empty.
@@ -32,29 +32,30 @@ class Cell:
         rows = -(-self.pairs // (num_batches * world_size))
         return rows if rows <= ROWS else -(-rows // ROWS) * ROWS
 
-    def padded(self, batch_size: int) -> int:
-        """Tokens of both languages in all batches of one process, with padding and what fills the last batch up."""
-        rows = max(1, self.num_rows(batch_size))
+    def padded(self, batch_size: int, world_size: int) -> int:
+        """Tokens of both languages in all batches of all processes, with padding and what fills the last one up."""
+        rows = max(1, self.num_rows(batch_size, world_size)) * world_size
         return -(-self.pairs // rows) * rows * (self.source + self.target)
 
 
-def cells(source: np.ndarray, target: np.ndarray, most: int, batch_size: int) -> list[Cell]:
+def cells(source: np.ndarray, target: np.ndarray, most: int, batch_size: int, world_size: int = 1) -> list[Cell]:
     """Up to `most` rectangles that hold all pairs, of lengths int64 [N] each, longest first.
 
     They begin as one. Again and again the cut is made, through either language's length, that saves most tokens in
-    batches with room for `batch_size`, until none saves any: a cut has less padding, but may have more to fill up.
+    batches with room for `batch_size` on each process, until none saves any: a cut has less padding, but may have more
+    to fill up, the more the more processes there are.
     """
     counts = np.zeros((int(source.max()) + 1, int(target.max()) + 1), np.int64)
     np.add.at(counts, (source, target), 1)
     done = [_shrunk(counts, Cell(0, counts.shape[0] - 1, 0, counts.shape[1] - 1, len(source)))]
-    cuts = [_best_cut(counts, done[0], batch_size)]
+    cuts = [_best_cut(counts, done[0], batch_size, world_size)]
     while len(done) < most:
         place = max(range(len(done)), key=lambda number: cuts[number][0])
         saved, parts = cuts[place]
         if saved <= 0:
             break
         done[place : place + 1] = parts
-        cuts[place : place + 1] = [_best_cut(counts, part, batch_size) for part in parts]
+        cuts[place : place + 1] = [_best_cut(counts, part, batch_size, world_size) for part in parts]
     return sorted(done, key=lambda cell: -(cell.source + cell.target))
 
 
@@ -83,9 +84,9 @@ def _shrunk(counts: np.ndarray, cell: Cell) -> Cell:
     )  # fmt: skip
 
 
-def _best_cut(counts: np.ndarray, cell: Cell, batch_size: int) -> tuple[int, list[Cell]]:
+def _best_cut(counts: np.ndarray, cell: Cell, batch_size: int, world_size: int) -> tuple[int, list[Cell]]:
     """How many padded tokens the best cut through a cell saves, and its two parts, each the least rectangle."""
-    whole = cell.padded(batch_size)
+    whole = cell.padded(batch_size, world_size)
     best: tuple[int, list[Cell]] = (0, [])
     halves = [
         (replace(cell, source=cut), replace(cell, least_source=cut + 1))
@@ -97,6 +98,6 @@ def _best_cut(counts: np.ndarray, cell: Cell, batch_size: int) -> tuple[int, lis
     for pair in halves:
         if all(_within(counts, half).any() for half in pair):
             parts = [_shrunk(counts, half) for half in pair]
-            saved = whole - sum(part.padded(batch_size) for part in parts)
+            saved = whole - sum(part.padded(batch_size, world_size) for part in parts)
             best = max(best, (saved, parts), key=lambda cut: cut[0])
     return best
