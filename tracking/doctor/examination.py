@@ -46,7 +46,9 @@ def bytecode(module: str = "torch") -> Finding:
     if not sys.dont_write_bytecode or Path(compiled).is_file():
         return Finding("bytecode", "Python keeps it")
     mend = "unset PYTHONDONTWRITEBYTECODE, or compile the packages once (python -m compileall)"
-    return Finding("bytecode", f"Python keeps none, so each process compiles PyTorch anew, for seconds: {mend}")
+    return Finding(
+        "bytecode", f"Python keeps none, so each process compiles PyTorch anew, for seconds: {mend}", tip=True
+    )
 
 
 def disk(what: str, path: Path, free: Callable[[Path], int]) -> Finding:

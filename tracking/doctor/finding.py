@@ -12,6 +12,7 @@ class Finding:
     what: str
     words: str
     ok: bool = True
+    tip: bool = False  # A run does without what the words advise, but slower.
 
     @property
     def safe_words(self) -> str:
@@ -19,4 +20,5 @@ class Finding:
         return printable(" ".join(self.words.split()))
 
     def __str__(self) -> str:
-        return f"{'ok ' if self.ok else 'FIX'}  {self.what}: {self.safe_words}"
+        label = "FIX" if not self.ok else "TIP" if self.tip else "ok "
+        return f"{label}  {self.what}: {self.safe_words}"

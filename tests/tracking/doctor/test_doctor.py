@@ -62,9 +62,12 @@ def test_python_that_may_keep_no_bytecode(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "pycache_prefix", None)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    assert "python -m compileall" in examination.bytecode("package_of_theirs").words
+    slow = examination.bytecode("package_of_theirs")
+    assert slow.ok, "a run needs none"
+    assert str(slow).startswith("TIP  bytecode: Python keeps none")
+    assert "python -m compileall" in slow.words
     compileall.compile_dir(tmp_path, quiet=2)
-    assert examination.bytecode("package_of_theirs").words == "Python keeps it"
+    assert str(examination.bytecode("package_of_theirs")) == "ok   bytecode: Python keeps it"
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     assert examination.bytecode().words == "Python keeps it"
 
