@@ -58,7 +58,11 @@ class TimedVgg(Vgg):
 
     def compile_hot_path(self) -> None:
         """The training step only: evaluation is not timed, and compiling it takes as long again."""
-        self._forward_loss = compiled(forward_loss, self.device)
+        self._forward_loss = compiled(watched_forward_loss, self.device)
+
+    def flops_per_sample(self) -> float:
+        """Of no meaning. A step that is compiled by now, and counted, would run uncompiled ever after."""
+        return 1.0
 
     def on_train_epoch_start(self) -> None:
         super().on_train_epoch_start()
@@ -79,6 +83,13 @@ class TimedVgg(Vgg):
 
     def write_report(self, run_dir: Path) -> None:
         """No plot."""
+
+
+def watched_forward_loss(*arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """The training step, noting where it runs as it is written: of a compiled one, Python runs no line."""
+    if not torch.compiler.is_compiling():
+        SHARED["uncompiled_steps"] += 1
+    return forward_loss(*arguments)
 
 
 # What trainers.loop.train gets as its workload: the instances that all variants share.
@@ -194,10 +205,11 @@ def measure(batch_size: int, shard: Shard, rounds: int, num_epochs: int) -> list
             module.load_state_dict(weights)
             module.epoch_sec = []
             kept = num_epochs if number >= 0 else 0
-            graphs = counters["stats"]["unique_graphs"]
+            graphs, SHARED["uncompiled_steps"] = counters["stats"]["unique_graphs"], 0
             seconds = runs[variant](make_config(batch_size, on_gpu, 1 + kept), shard)
             assert len(seconds) == 1 + kept
             assert number < 0 or counters["stats"]["unique_graphs"] == graphs, f"{variant} compiled while timed"
+            assert SHARED["uncompiled_steps"] == 0, f"{variant} was not compiled in {SHARED['uncompiled_steps']} steps"
             rows += [
                 {"batch": batch_size, "variant": variant, "round": number, "ms_per_step": 1e3 * value / num_steps}
                 for value in seconds[1:]
