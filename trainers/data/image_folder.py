@@ -18,7 +18,7 @@ from trainers.data.folder_index import FolderIndex, load_index
 from trainers.data.image_limit import MAX_IMAGE_PIXELS
 from trainers.data.jpeg import Decoded, JpegReader, generated, threads_per_process
 from trainers.data.order import EvalOrder, TrainOrder
-from trainers.data.prefetch import prefetch, to_device
+from trainers.data.prefetch import all_to_device, prefetch, to_device
 from trainers.data.version import digest, manifest
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ class ImageFolderData:
     def _cut(self, decoded: Decoded, crops: np.ndarray, flips: np.ndarray) -> torch.Tensor:
         device = decoded.pixels.device
         out_sizes = torch.full((len(crops), 2), self.view.image_size, device=device)
-        return crop_resize(decoded, to_device(crops, device), to_device(flips, device), out_sizes, self.image_size)
+        moved = all_to_device({"crops": crops, "flips": flips}, device)
+        return crop_resize(decoded, moved["crops"], moved["flips"], out_sizes, self.image_size)
 
 
 class TrainLoader:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 T = TypeVar("T")
+ALIGNMENT = 256  # bytes that tensors in a buffer begin at multiples of, as the allocator's own do at more
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,26 @@ def to_device(array: np.ndarray, device: torch.device) -> torch.Tensor:
     """A copy that the host does not wait for, through pinned memory."""
     tensor = torch.from_numpy(np.ascontiguousarray(array))
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+
+
+def all_to_device(arrays: Mapping[str, np.ndarray], device: torch.device) -> dict[str, torch.Tensor]:
+    """As `to_device`, in one transfer: each is a view of one buffer, which lives as long as any of them.
+
+    Of small tensors the transfers, and what the allocators note of each, keep the host longer than the bytes do.
+    """
+    num_bytes = [(array.nbytes, -array.nbytes % ALIGNMENT) for array in arrays.values()]
+    pieces = [size for pair in num_bytes for size in pair]
+    host = torch.empty(sum(pieces), dtype=torch.uint8, pin_memory=device.type == "cuda")
+    buffer, start = host.numpy(), 0
+    for array, (size, gap) in zip(arrays.values(), num_bytes, strict=True):
+        buffer[start : start + size].view(array.dtype).reshape(array.shape)[...] = array
+        start += size + gap
+    parts = host.to(device, non_blocking=True).split(pieces)[::2]
+    types = [torch.from_numpy(np.empty(0, array.dtype)).dtype for array in arrays.values()]
+    return {
+        name: part.view(dtype).view(array.shape)
+        for (name, array), part, dtype in zip(arrays.items(), parts, types, strict=True)
+    }
 
 
 def _record_stream(item: Any, stream: torch.cuda.Stream) -> None:

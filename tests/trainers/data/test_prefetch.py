@@ -8,11 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 import torch
 
 from tests.commands import HANGS_SEC
-from trainers.data.prefetch import prefetch
+from trainers.data.prefetch import all_to_device, prefetch
 
 CPU = torch.device("cpu")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
@@ -95,6 +96,24 @@ def test_errors_come_out_where_the_item_would_have() -> None:
     with pytest.raises(ValueError, match="broken file"):
         next(items)
     assert (numbers.closed, num_threads()) == (True, 0)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, needs_gpu])])
+def test_a_batch_is_moved_in_one_buffer_and_each_part_is_where_kernels_want_it(device: str) -> None:
+    rng = np.random.RandomState(0)
+    arrays = {
+        "flags": rng.rand(7) < 0.5, "weights": rng.rand(3, 5).astype(np.float32), "none": np.zeros((0, 4), np.int64),
+        "ids": rng.randint(0, 99, (5, 3)).T, "bytes": rng.randint(0, 256, (2, 1, 9), dtype=np.uint8),
+    }  # fmt: skip
+    moved = all_to_device(arrays, torch.device(device))
+    assert {name: tensor.device.type for name, tensor in moved.items()} == dict.fromkeys(arrays, device)
+    for name, tensor in moved.items():
+        torch.testing.assert_close(tensor.cpu(), torch.from_numpy(arrays[name].copy()), rtol=0, atol=0)
+        assert tensor.is_contiguous()
+        assert tensor.data_ptr() % 16 == 0
+    assert len({tensor.untyped_storage().data_ptr() for tensor in moved.values()}) == 1
+    moved["ids"].zero_()  # It lies beside the others, and not on them.
+    torch.testing.assert_close(moved["bytes"].cpu(), torch.from_numpy(arrays["bytes"]))
 
 
 @pytest.mark.gpu

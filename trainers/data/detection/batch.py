@@ -13,14 +13,10 @@ crops        float32 [n, 4], the rectangle of the image that is shown, in its ow
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
-import torch
 
 from trainers.data.coco import CocoIndex
 from trainers.data.detection.view import Cut
-from trainers.data.prefetch import to_device
 
 EDGES_STEP = 4096  # numbers of edges are rounded up to multiples of this, so that allocations repeat
 
@@ -94,7 +90,3 @@ def pad_edges(edges: np.ndarray, owner: np.ndarray, nobody: int) -> dict[str, np
     owners = np.full(total, nobody, np.int64)
     padded[: len(edges)], owners[: len(edges)] = edges, owner
     return {"edges": padded, "owner": owners}
-
-
-def all_to_device(arrays: Mapping[str, np.ndarray], device: torch.device) -> dict[str, torch.Tensor]:
-    return {name: to_device(array, device) for name, array in arrays.items()}

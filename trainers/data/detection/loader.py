@@ -10,17 +10,9 @@ import numpy as np
 
 from conf.schema import ConfigError
 from trainers.data.crop import crop_resize
-from trainers.data.detection.batch import (
-    all_to_device,
-    gather_edges,
-    gather_objects,
-    move,
-    move_edges,
-    pad_edges,
-    shown,
-)  # fmt: skip
+from trainers.data.detection.batch import gather_edges, gather_objects, move, move_edges, pad_edges, shown
 from trainers.data.jpeg import Decoded
-from trainers.data.prefetch import prefetch
+from trainers.data.prefetch import all_to_device, prefetch
 
 if TYPE_CHECKING:
     from trainers.data.coco import CocoIndex

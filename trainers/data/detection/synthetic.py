@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from conf.schema import ConfigError
-from trainers.data.detection.batch import all_to_device, pad_edges
+from trainers.data.detection.batch import pad_edges
 from trainers.data.detection.view import ShortEdge, View
+from trainers.data.prefetch import all_to_device
 from trainers.data.synthetic_loader import SyntheticLoader
 
 if TYPE_CHECKING:

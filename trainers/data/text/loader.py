@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from conf.schema import ConfigError
-from trainers.data.prefetch import prefetch, to_device
+from trainers.data.prefetch import all_to_device, prefetch
 from trainers.data.text.corpus import Corpus
 from trainers.data.text.shapes import Cell, cell_of, cells
 from trainers.data.text.vocabulary import BEGIN, END, PAD
@@ -178,8 +178,7 @@ def batch(corpus: Corpus, step: Step, device: torch.device, weight: float) -> Ba
     weights = ((labels != PAD) & step.real[:, None]) * np.float32(weight)
     arrays = {"source": source, "inputs": inputs, "labels": labels, "weights": weights.astype(np.float32)}
     num_tokens = (int(source_lengths[step.real].sum()), int(target_lengths[step.real].sum()))
-    tensors = {name: to_device(array, device) for name, array in arrays.items()}
-    return {**tensors, "num_samples": int(step.real.sum()), "num_tokens": num_tokens}
+    return {**all_to_device(arrays, device), "num_samples": int(step.real.sum()), "num_tokens": num_tokens}
 
 
 def _padded(ids: np.ndarray, start: np.ndarray, pairs: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:

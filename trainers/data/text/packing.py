@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trainers.data.prefetch import prefetch, to_device
+from trainers.data.prefetch import all_to_device, prefetch
 from trainers.data.text.corpus import Corpus
 from trainers.data.text.loader import check_room
 from trainers.data.text.vocabulary import BEGIN, END, PAD
@@ -124,8 +124,7 @@ def packed(
         "source_place": source[1], "source_sentence": source[2], "target_place": place, "target_sentence": sentence,
     }  # fmt: skip
     num_tokens = (int((source[0] != PAD).sum()), int((labels != PAD).sum()))
-    tensors = {name: to_device(array, device) for name, array in arrays.items()}
-    return {**tensors, "num_samples": len(own), "num_tokens": num_tokens}
+    return {**all_to_device(arrays, device), "num_samples": len(own), "num_tokens": num_tokens}
 
 
 def _laid_out(
