@@ -11,7 +11,7 @@ from tracking.compare.estimates import Comparison, Estimate, estimate, speed_up
 from tracking.compare.given_up import UNTIL_GIVEN_UP
 from tracking.compare.grouping import DEVICES, Setting, Task, is_stack
 from tracking.compare.missing import missing
-from tracking.compare.quantities import QUANTITIES, RATIOS, Quantity
+from tracking.compare.quantities import QUANTITIES, RATIOS, Quantity, unit
 
 __all__ = [
     "DEVICES",
@@ -36,4 +36,5 @@ __all__ = [
     "kernel_diff",
     "missing",
     "speed_up",
+    "unit",
 ]

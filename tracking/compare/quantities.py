@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 
@@ -30,3 +31,15 @@ RATIOS = {
     "time/to_accuracy_sec": ("speed-up", "efficiency"),
     "throughput/samples_per_sec": ("speed-up of the rate", "efficiency of the rate"),
 }
+# By how a metric's key ends; the first that fits.
+UNITS = {
+    "samples_per_sec": "samples/s", "samples_per_sec_per_device": "samples/s a device", "tokens_per_sec": "tokens/s",
+    "megabytes_per_sec": "MB/s", "per_sec": "a second", "sec": "s", "ms_p50": "ms", "ms_p90": "ms", "ms_p99": "ms",
+    "bytes": "bytes", "joules": "J", "joules_per_sample": "J a sample", "usd": "USD", "percentage": "%",
+    "epochs/to_accuracy": "epochs", "epochs/trained": "epochs",
+}  # fmt: skip
+
+
+def unit(key: str) -> str:
+    """The unit of a metric, behind a space; empty where it has none, as an accuracy."""
+    return next((f" {unit}" for ending, unit in UNITS.items() if re.search(rf"(?:^|[_/]){ending}$", key)), "")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tracking.compare import UNTIL_GIVEN_UP, Comparison, Setting, estimate
+from tracking.compare import UNTIL_GIVEN_UP, Comparison, Setting, estimate, unit
 
 MOST_NAMED = 3  # settings of which a sentence says the names
 LEADER = "{workload}: {metric} is {figure} (n = {n}{reached}) with {setting}, "
@@ -30,7 +30,7 @@ TEMPLATES = {
     "better than all": LEADER + "better than all {num_others} others by a factor of {factor:.3g} at least.",
     "ahead of the other": LEADER + "and it is ahead of the only other.",
     "ahead of all": LEADER + "and it is ahead of all {num_others} others.",
-    "cost": "The lowest mean cost to accuracy is {figure} USD (n = {n}{reached}), with {setting}. In every mean are "
+    "cost": "The lowest mean cost to accuracy is {figure} (n = {n}{reached}), with {setting}. In every mean are "
     "{num_averaged} of {num_runs} runs, which cost {spent_usd:,.4g} USD together on the clock; " + OTHERS,
     "without cost": "In every mean are {num_averaged} of {num_runs} runs; " + OTHERS,
     "told apart": "{better} is better by a factor of {factor:.3g}",
@@ -103,7 +103,8 @@ def leader(task: str, metric: str, setting: Setting, pairs: Sequence[Comparison]
 
 
 def numbers(setting: Setting, metric: str) -> dict[str, Any]:
-    """The numbers of a setting's mean, `figure`, which is how they are printed, and how many reached their target."""
+    """The numbers of a setting's mean; `figure`, which is how they are printed, with the unit; and how many reached
+    their target."""
     average, share = estimate(setting.times(metric)), setting.reached
     assert average is not None
     return {
@@ -111,7 +112,7 @@ def numbers(setting: Setting, metric: str) -> dict[str, Any]:
         "mean": average.mean,
         "standard_error": average.error,
         "olympic_mean": average.olympic,
-        "figure": average.text(),
+        "figure": average.text() + unit(metric),
         "reached": f"; reached by {share.text}" if share and metric in UNTIL_GIVEN_UP else "",
     }
 

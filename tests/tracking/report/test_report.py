@@ -216,7 +216,7 @@ def test_a_sweep_ends_with_its_report_in_its_folder(tmp_path: Path) -> None:
     note = sweep_report.write(folder, "`launch.py -m gpus=1,2`")
     assert "11 of 16 runs" in (folder / "report.md").read_text()
     assert (folder / "report.html").exists()
-    assert "time/to_accuracy_sec is 2.94 ± 0.14 (n = 3; reached by 3 of 3, 44-100 %) with gpus=2" in note
+    assert "time/to_accuracy_sec is 2.94 ± 0.14 s (n = 3; reached by 3 of 3, 44-100 %) with gpus=2" in note
     assert note.endswith("`launch.py -m gpus=1,2`")
 
 

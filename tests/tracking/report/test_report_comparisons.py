@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 from conf.schema import StackConfig
+from tests.commands import ROOT
 from tests.tracking import studied
 from tests.tracking.studied import CLOCKS, SWEEP, to_accuracy
 from tracking.audit.audit import audit
+from tracking.compare import unit
 from tracking.report import page, report, sentences
 from tracking.report.report import Report
 from tracking.results.folder_runs import FolderRuns
@@ -117,9 +119,36 @@ def test_settings_that_are_equal_are_never_better_than_one_another(make: Callabl
     runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11)) + repeated(config={"gpus": 2}, steps=(0.05, 0.06))
     runs += repeated(config={"gpus": 4}, steps=(0.03, 0.04), accuracies=(0.1, 0.2, 0.3, 0.95))
     made = make(runs, metric="epochs/to_accuracy")
-    leader = "3.000 ± 0.000 (n = 2; reached by 2 of 2, 34-100 %) with gpus=1, the best mean, but it"
+    leader = "3.000 ± 0.000 epochs (n = 2; reached by 2 of 2, 34-100 %) with gpus=1, the best mean, but it"
     # A coin between three and four epochs falls so, too.
     assert f"{leader} cannot be told apart from gpus=2, gpus=4." in made.answer
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [
+        ("time/to_accuracy_sec", r": time/to_accuracy_sec is [\d.]+ ± [\d.]+ s \(n = 2;"),
+        ("throughput/samples_per_sec", r": throughput/samples_per_sec is [\d,.]+ ± [\d,.]+ samples/s \(n = 2\)"),
+    ],
+)
+def test_the_answer_says_a_number_with_its_unit(make: Callable[..., Report], metric: str, words: str) -> None:
+    runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11)) + repeated(config={"gpus": 2}, steps=(0.05, 0.06))
+    made = make(runs, metric=metric)
+    assert re.search(words, made.answer), made.answer
+
+
+def test_the_unit_of_a_metric_is_that_of_its_documentation() -> None:
+    table = (ROOT / "docs/measurement.md").read_text().partition("## Metrics")[2].partition("## The machine")[0]
+    rows = [
+        (row[1], row[2])
+        for row in re.finditer(r"^\| (`[a-z].*?) \| (1/s|s|J|USD|epochs|bytes|ms|MB/s|) \|", table, re.M)
+    ]
+    assert len(rows) > 20
+    for names, documented in rows:
+        for key in re.findall("`([^`*<]+)`", names):
+            said = unit(key).removeprefix(" ")
+            assert said.partition(" a device")[0].endswith("/s") if documented == "1/s" else said.startswith(documented)
+            assert bool(said) == bool(documented), key
 
 
 def test_of_a_loss_less_is_better(make: Callable[..., Report]) -> None:
