@@ -229,7 +229,7 @@ class Plotter:
             return None
         caption = "Rooflines: ceilings measured on the same hardware; error bars are standard errors, dots are runs"
         caption = ". ".join([caption, *roofline_chart.absent(self._workloads)])
-        return Plot("roofline", caption, png(roofline_chart.draw(panels)))
+        return Plot(roofline_chart.NAME, caption, png(roofline_chart.draw(panels)))
 
     @cached_property
     def means(self) -> dict[str, dict[str, list[float]]]:

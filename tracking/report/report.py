@@ -96,7 +96,7 @@ def make(
         runs,
         with_missed,
     )
-    report.warnings = general_warnings(report) + roofline_chart.absent(tasks)
+    report.warnings = general_warnings(report)
     if num_superseded:
         attempts = f"{num_superseded} failed attempt{'s' if num_superseded > 1 else ''}"
         report.warnings.append(f"left out: {attempts} of jobs that their sweep ran again")
@@ -115,6 +115,8 @@ def make(
         report.answers.append(" ".join(sentence.text for sentence in said))
     about_stacks = {task.title: _about_stacks(report, task) for task in tasks}
     report.plots = list(Plotter(store, tasks, progress, about_stacks).plots())
+    if not any(plot.name == roofline_chart.NAME for plot in report.plots):  # Else its caption says so.
+        report.warnings += roofline_chart.absent(tasks)
     return report
 
 

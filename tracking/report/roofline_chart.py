@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 CEILINGS = "ceilings.json"  # tracking.bottleneck leaves it in the run's folder.
 PICTURE = "roofline.png"
+NAME = "roofline"  # of a report's plot
 PRECISIONS = {"bf16": "-", "fp16": "--", "tf32": "-.", "fp32": ":"}
 
 

@@ -313,7 +313,8 @@ def test_another_version_of_the_data_confounds(make: Callable[..., Report]) -> N
 def test_equal_runs_get_no_warning_and_those_without_fingerprint_do(make: Callable[..., Report]) -> None:
     runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11)) + repeated(config={"gpus": 2}, steps=(0.1, 0.11))
     runs[-1]["fingerprint"] = None
-    (warning,) = [warning for warning in make(runs).warnings if "under a roofline" not in warning]
+    warning, of_a_picture = make(runs).warnings
+    assert "under a roofline" in of_a_picture, "behind what the figures are to be read with"
     assert "1 of 4 runs (vgg-digits-fp32-2gpu-seed2) have no fingerprint.json" in warning
     assert "`python -m tracking sync --again FOLDER` uploads it" in warning
 

@@ -124,15 +124,30 @@ def test_a_run_keeps_its_own_roofline(root: Path, tmp_path: Path) -> None:
     roofline_chart.write_of_run(without)
     assert not (without / "roofline.png").exists()
     folder = shutil.copytree(without, tmp_path / "run")
+    place(folder)
+    roofline_chart.write_of_run(folder)
+    assert (folder / "roofline.png").read_bytes().startswith(b"\x89PNG")
+    assert folder / "roofline.png" in run_folder.artifacts(folder)
+
+
+@pytest.mark.pictures
+def test_where_a_roofline_is_drawn_its_caption_says_which_runs_have_no_point(root: Path, tmp_path: Path) -> None:
+    runs = shutil.copytree(root / "runs", tmp_path / "runs")
+    place(next(runs.glob("precisions/vgg*")))
+    store = FolderRuns([runs])
+    made = report.make(store, ["precisions"], store.find(["precisions"]), ["precision"])
+    assert "3 of 4 runs on GPUs have no point" in made.plots[-1].caption
+    assert not [words for words in made.warnings if "roofline" in words]
+
+
+def place(folder: Path) -> None:
+    """Give a run what a place under the roofline takes."""
     documents.write_json(folder / "ceilings.json", CEILINGS)
     log = Writer(folder / run_folder.JOURNAL, 0)
     log.event("model_flops", 4.0, per_sample=1e12, num_devices=2)
     for at in range(4, 40):
         log.add("metrics", 0.1 * at + 4.0, step=100 + at, values={"system/gpu_0_dram_bandwidth_percentage": 40.0})
     explain(folder)
-    roofline_chart.write_of_run(folder)
-    assert (folder / "roofline.png").read_bytes().startswith(b"\x89PNG")
-    assert folder / "roofline.png" in run_folder.artifacts(folder)
 
 
 def test_every_cell_is_recomputed_and_a_wrong_one_is_found(root: Path, content: dict[str, Any]) -> None:
