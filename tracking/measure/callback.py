@@ -123,7 +123,8 @@ class TrialCallback(pl.Callback):
         batch: dict[str, Any],
         batch_idx: int,
     ) -> None:
-        self.meter.step_done(outputs["loss"], batch_idx + 1)
+        loss = outputs["loss"]  # Lightning has copied it, but where it leaves optimization to the module.
+        self.meter.step_done(loss if pl_module.automatic_optimization else loss.detach().clone(), batch_idx + 1)
 
 
 def against_divergence(config: RunConfig) -> str:

@@ -22,7 +22,7 @@ class ExchangeTimer:
     """A context manager around each exchange. It times some of them, by the device's clock, without waiting for it."""
 
     def __init__(self, device: torch.device) -> None:
-        self._timer = StepTimer(device, 1)
+        self._timer = StepTimer(device)
         self._spans: deque[tuple[object, object]] = deque(maxlen=KEPT)
         self._calls = 0
         self._start: object = None

@@ -41,7 +41,7 @@ class Meter:
         self._window_steps = window_steps
         self._logged = logged
         self._advice = advice
-        self._timer = StepTimer(device, window_steps)
+        self._timer = StepTimer(device)
         self._energy = EnergyMeter(device, ranks)
         self._chunk: Chunk | None = None
         self._waiting: Chunk | None = None  # It is full, and is read when the next one is.
@@ -89,11 +89,14 @@ class Meter:
             self._chunk.tokens = tuple(sum(pair) for pair in zip(before, tokens, strict=True))
 
     def step_done(self, loss: torch.Tensor | None, place: int) -> None:
-        """A step is launched, the `place`-th of its epoch. Reads the window before the last where one is full."""
+        """A step is launched, the `place`-th of its epoch. Reads the window before the last where one is full.
+
+        The loss is read then, too: until then nothing may write to it, as the replay of a CUDA graph does.
+        """
         chunk = self._chunk
         assert chunk is not None
         if loss is not None:
-            chunk.losses.append(self._timer.keep(loss))
+            chunk.losses.append(loss)
         chunk.done.append(self._timer.mark())
         self.step += 1
         if self._first_step or place % self._window_steps == 0:

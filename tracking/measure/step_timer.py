@@ -1,9 +1,10 @@
 """Times steps and keeps losses without ever making the device wait.
 
-On a GPU a step is timed by events that the device itself records, and its loss is copied to pinned memory behind
-it; both are read a window later, when they have long been there. So the host never waits for the device and the
-device never waits for the host, and the time that a step waited for its data is the device's idle time, not the
-time that the host spent in the loader while the device was busy anyway.
+On a GPU a step is timed by events that the device itself records. They and the losses are read a window later, when
+they have long been there. So the host never waits for the device and the device never waits for the host, and the
+time that a step waited for its data is the device's idle time, not the time that the host spent in the loader while
+the device was busy anyway. Nothing is copied to the host within a step: each copy would keep the device from its next
+kernel for some microseconds.
 """
 
 from __future__ import annotations
@@ -33,11 +34,10 @@ class Chunk:
 class StepTimer:
     """Marks points on the device's timeline: CUDA events on a GPU, the monotonic clock on a CPU."""
 
-    def __init__(self, device: torch.device, window_steps: int) -> None:
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._cuda = device.type == "cuda"
-        # Two windows can be under way: the one being filled and the one before it, not yet read.
-        self._slots = torch.empty(2 * window_steps, pin_memory=True) if self._cuda else None
-        self._next_slot = 0
+        self._aside = torch.cuda.Stream(device) if self._cuda else None
 
     def mark(self) -> object:
         if not self._cuda:
@@ -45,15 +45,6 @@ class StepTimer:
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
-
-    def keep(self, loss: torch.Tensor) -> torch.Tensor:
-        """A copy of a scalar loss that can be read on the host once the step's mark has passed."""
-        if self._slots is None:
-            return loss.detach()
-        slot = self._slots[self._next_slot]
-        self._next_slot = (self._next_slot + 1) % len(self._slots)
-        slot.copy_(loss.detach(), non_blocking=True)
-        return slot
 
     def read(self, chunk: Chunk) -> torch.Tensor:
         """Seconds a step, seconds of it waited for data, and the loss (NaN where none was kept): float64, (3, steps).
@@ -67,10 +58,17 @@ class StepTimer:
             [
                 [self.between(start, end) for start, end in zip(starts, chunk.done, strict=True)],
                 [self.between(start, ready) for start, ready in zip(starts, chunk.ready, strict=True)],
-                [float(loss) for loss in chunk.losses] or [math.nan] * len(chunk.done),
+                self._numbers(chunk.losses) or [math.nan] * len(chunk.done),
             ],
             dtype=torch.float64,
         )
+
+    def _numbers(self, losses: list[torch.Tensor]) -> list[float]:
+        """Losses that the device has computed. On the stream that trains, their copy would wait for later steps."""
+        if not self._cuda or not losses:
+            return [float(loss) for loss in losses]
+        with torch.cuda.stream(self._aside):
+            return torch.stack([loss.detach().reshape(()).to(self._device, torch.float32) for loss in losses]).tolist()
 
     def between(self, start: object, end: object) -> float:
         """Seconds between two marks that the device has passed."""

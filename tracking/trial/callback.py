@@ -227,9 +227,9 @@ def goes_on(trial: TimeTrial, pl_module: pl.LightningModule) -> bool:
 
 
 def loss_of(outputs: Any) -> torch.Tensor:
-    """The loss of a training step; NaN where manual optimisation returns none."""
+    """A copy of a training step's loss; NaN where manual optimisation returns none."""
     loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
-    return loss.detach() if isinstance(loss, torch.Tensor) and loss.numel() == 1 else NAN
+    return loss.detach().clone() if isinstance(loss, torch.Tensor) and loss.numel() == 1 else NAN
 
 
 def number(batches: float) -> int:

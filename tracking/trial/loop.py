@@ -40,7 +40,8 @@ class Trial:
             self._begin()
         self._num_steps += 1
         self._meter.batch_ready(num)
-        self._meter.step_done(torch.as_tensor(loss) if loss is not None else None, self._num_steps)
+        kept = torch.as_tensor(loss).detach().clone() if loss is not None else None
+        self._meter.step_done(kept, self._num_steps)
 
     @property
     def without(self) -> tuple[str, ...]:

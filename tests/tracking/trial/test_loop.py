@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from tracking.lightning import time_trial
 from tracking.measure import clock
@@ -50,6 +51,19 @@ def test_a_loop_becomes_a_run(tmp_path: Path) -> None:
         8,
         "<=3.28",
     )
+
+
+def test_a_loss_is_noted_as_it_was_also_where_later_steps_write_to_it(tmp_path: Path) -> None:
+    loss = torch.zeros(1)
+    with time_trial(
+        {"accuracy": 0.9}, runs_dir=str(tmp_path), offline=True, device="cpu", system_metrics_interval_sec=0,
+        log_every_n_steps=4,
+    ) as trial:  # fmt: skip
+        for value in range(8):
+            trial.step(8, loss.fill_(value))
+        trial.evaluate({"accuracy": 0.95}, epoch=1)
+    rows = [record.values for record, _ in journal.read(only_run(tmp_path) / run_folder.JOURNAL)]
+    assert [row["train/loss"] for row in rows if "train/loss" in row] == [0, 2, 5.5]  # the first step is by itself
 
 
 def test_a_loop_that_counts_no_epochs_has_none(tmp_path: Path) -> None:
