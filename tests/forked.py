@@ -23,6 +23,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from multiprocessing import connection
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ IMPORTS = [
     "mlflow", "mlflow.store.tracking.sqlalchemy_store", "alembic.command", "alembic.autogenerate",
     "trainers.loop.train", "torch.distributed.launcher.api",
 ]  # fmt: skip
-starting = threading.Lock()
+asking = threading.Lock()  # A start asks all others whether they have ended, and only one may hear a fork's exit code.
 LAUNCH = str(ROOT / "launch.py")
 MODULES = ("trainers.loop.worker", "trainers.supervisor")
 # Libraries read these as they load. Several processes then share the cores as torchrun's do.
@@ -62,7 +63,7 @@ class Forked:
         self._output = Path(name)
         weakref.finalize(self, self._output.unlink, missing_ok=True)
         asked = ([script, *arguments], str(cwd), dict(environ), name, max_file_bytes)
-        with starting:
+        with asking:
             self._process = server().Process(target=enter, args=asked)
             self._process.start()
         assert self._process.pid
@@ -70,7 +71,8 @@ class Forked:
 
     @property
     def returncode(self) -> int | None:
-        return self._process.exitcode
+        with asking:
+            return self._process.exitcode
 
     def poll(self) -> int | None:
         return self.returncode
@@ -85,10 +87,11 @@ class Forked:
 
     def wait(self, timeout: float | None = None) -> int:
         """Its exit code. Raises subprocess.TimeoutExpired."""
-        self._process.join(timeout)
-        if self.returncode is None:
+        connection.wait([self._process.sentinel], timeout)
+        code = self.returncode
+        if code is None:
             raise subprocess.TimeoutExpired(self.args, timeout or 0.0, self._output.read_bytes())
-        return self.returncode
+        return code
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """What it and its workers have printed."""
