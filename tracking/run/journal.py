@@ -64,7 +64,8 @@ class Journal:
             os.write(self._descriptor, b"\n")  # close a line torn by a crash, so that only that line is lost
 
     def event(self, key: str, value: Scalar = None, **metadata: Any) -> Record:
-        return self._append("event", key=key, value=redacted(value), values=redacted(metadata))
+        values = {name: redacted(inner) for name, inner in metadata.items()}
+        return self._append("event", key=key, value=redacted(value), values=values)
 
     def metrics(self, values: Mapping[str, float], step: int = 0, time_ms: int | None = None) -> Record:
         """Append metric values at a global step, of now or of `time_ms`. NaN and infinity are kept."""
