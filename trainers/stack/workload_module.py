@@ -10,7 +10,9 @@ from conf import installation
 from conf.schema import ConfigError, RunConfig
 
 # With these a module makes names, or a package parts, while it is imported: only the worker can tell then.
-MAKES = re.compile(r"import \*|__getattr__|__path__|globals\(|setattr\(|exec\(|sys\.modules")
+MAKES = re.compile(
+    r"import\s*\*|__getattr__|__path__|declare_namespace|globals\(|locals\(|vars\(|setattr\(|exec\(|sys\.modules|meta_path"
+)
 
 
 def check_workload(config: RunConfig) -> None:
@@ -33,18 +35,19 @@ def missing(module: str, name: str) -> str:
     """What of it is certainly not there; empty where all is, and where nobody can tell."""
     parts = module.split(".")
     spec: ModuleSpec | None = None
-    source = ""
+    source = sources = ""  # of the part, and of all up to it
     for end in range(1, len(parts) + 1):
         above, part = spec, ".".join(parts[:end])
         try:
             spec = spec_of(part, above)
             if spec is None:
-                return "" if MAKES.search(source) else f"there is no module {part}"
+                return "" if MAKES.search(sources) else f"there is no module {part}"
             source = spec.loader.get_source(part) if spec.loader else ""  # type: ignore[attr-defined]
         except Exception:  # Finders and loaders are anybody's.
             return ""
         if source is None:  # It is compiled.
             return ""
+        sources += source
     if MAKES.search(source) or re.search(rf"\b{re.escape(name)}\b", source):
         return ""
     return f"{module} has no {name}"

@@ -18,6 +18,11 @@ FILES = {
     "own_package/part.py": "from elsewhere import WORKLOAD\n",
     "own_star.py": "from elsewhere import *\n",
     "own_lazy/__init__.py": "import sys\nsys.modules[__name__ + '.part'] = object()\n",
+    "own_tight_star.py": "from elsewhere import*\n",
+    "own_namespace/__init__.py": "__import__('pkg_resources').declare_namespace(__name__)\n",
+    "own_finder/__init__.py": "import sys\nsys.meta_path.append(object())\n",
+    "own_finder/inner/__init__.py": "",
+    "own_vars.py": "vars().update({'WORK' + 'LOAD': 1})\n",
     "own_folder/inner/deep/part.py": "WORKLOAD = 1\n",
     "own_damaged.py": "# of no encoding: \xe9\n",
 }
@@ -63,6 +68,7 @@ def test_one_that_is_missing_is_refused(workload: str, words: str) -> None:
     [
         "own_one:WORKLOAD", "own_package.part:WORKLOAD", "own_star:WORKLOAD", "own_lazy.part:WORKLOAD",
         "own_folder.inner.deep.part:WORKLOAD", "own_damaged:WORKLOAD", "trainers.models.vgg:WORKLOAD", "math:WORKLOAD",
+        "own_tight_star:WORKLOAD", "own_namespace.part:WORKLOAD", "own_finder.inner.part:WORKLOAD", "own_vars:WORKLOAD",
     ],
 )  # fmt: skip
 def test_one_that_is_there_or_may_be_is_left_to_the_worker(workload: str) -> None:
