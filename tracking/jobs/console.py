@@ -190,6 +190,7 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
         rows.append(("throughput", f"{rate:,.0f} {result.unit}/s in the steady state (windows: {number})"))
     if "time/eval_sec" in metrics and "time/train_sec" in metrics:
         share = metrics["time/eval_sec"] / (metrics["time/eval_sec"] + metrics["time/train_sec"])
+        share = result.bottleneck.get("shares", {}).get("evaluation", share)  # one number in this table
         rows.append(("evaluation", f"{100 * share:.0f} % of the time"))
     rows += resumed_rows(result)
     if result.nodes:

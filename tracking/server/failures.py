@@ -125,7 +125,9 @@ def answers(uri: str, hint: str) -> Iterator[None]:
         not_of_mlflow = "error_code" not in getattr(error, "json", {"error_code": ""})
         if not_of_mlflow or re.search(r"too many (429|503) error responses", str(error)):
             check_server(uri)  # MLflow drops a proxy's HTTP status, and Retry-After: ask for them
-        raise TrackingUnavailable(_message(uri, error), timed_out="Read timed out" in str(error)) from None
+        timed_out = "Read timed out" in str(error)
+        why = error if timed_out or status != 500 else connection.outage(error)  # its own wait is not `TIMEOUT_SEC`
+        raise TrackingUnavailable(_message(uri, why), timed_out=timed_out) from None
     except Exception as error:  # SQLAlchemy, requests and the artifact stores' SDKs raise classes of their own
         text = _message(uri, f"{type(error).__name__}: {error}")
         status = getattr(getattr(error, "response", None), "status_code", 0)

@@ -126,3 +126,10 @@ def test_nodes_that_are_not_alike_are_told_before_they_train() -> None:
         progress.update(tags(env_nodes="a,b", env_differs="env.driver"))
         progress.update(START)
     assert printed.getvalue().splitlines() == ["a-run: its nodes a,b differ in env.driver"]
+
+
+def test_the_share_of_evaluation_is_the_one_that_the_limit_names() -> None:
+    metrics = {"time/eval_sec": 0.21, "time/train_sec": 0.74}  # of a clock of a second: what is between counts, too
+    why = {"words": "not known (74 % of the time), then evaluation (21 %)", "shares": {"evaluation": 0.21}}
+    assert ("evaluation", "21 % of the time") in run_rows(Result("finished", metrics=metrics, bottleneck=why))
+    assert ("evaluation", "22 % of the time") in run_rows(Result("finished", metrics=metrics))

@@ -99,8 +99,10 @@ def test_a_refusal_is_told_from_an_outage(
             assert uri in str(caught.value)
             assert ("MLFLOW_TRACKING_USERNAME" in str(caught.value)) == (error is TrackingRefused)
         assert set(headers) == {"Bearer t0ken"}
-    with pytest.raises(TrackingUnavailable):
-        server.check_server(uri)  # nobody listens any more
+    for action in (Mirror(folder).step, lambda: server.check_server(uri)):
+        with pytest.raises(TrackingUnavailable) as caught:
+            action()
+        assert str(caught.value) == f"{uri}: {connection.OUTAGES['Connection refused']}"
 
 
 def test_a_database_whose_connection_is_gone_is_an_outage_although_mlflow_says_400(tmp_path: Path) -> None:
