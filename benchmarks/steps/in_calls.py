@@ -11,11 +11,13 @@ import argparse
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import FrameType
 from typing import NamedTuple
 
 from tracking.environment import nvml
@@ -62,26 +64,34 @@ def main(about: str, commands: Commands, default: str) -> int:
             print(f"{command.name}: python {command.words}")
         return 0
     arguments.out.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, end)
     return measure(asked, indices, arguments.out, time.monotonic() + 60 * arguments.minutes)
+
+
+def end(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)
 
 
 def measure(commands: Iterable[Command], indices: list[int], out: Path, until: float) -> int:
     """Run what is not done yet, each as soon as its GPUs are free, in order."""
     waiting = [command for command in commands if not done(out, command).exists()]
     machine, left_out = Machine(indices, out), []
-    while waiting or machine.running:
-        left_sec = until - time.monotonic() - STOP_SEC
-        left_out += [command for command in waiting if left_sec < command.least_sec]
-        waiting = [command for command in waiting if left_sec >= command.least_sec]
-        if left_sec <= 0:
-            left_out += machine.stop()
-        while waiting and machine.has_room_for(waiting[0]):
-            if waiting[0].gpus == 0 and left_out:  # It may be a report of what came before it.
-                left_out.append(waiting.pop(0))
-            else:
-                machine.start(waiting.pop(0))
-        machine.note_ended()
-        time.sleep(0.1)
+    try:
+        while waiting or machine.running:
+            left_sec = until - time.monotonic() - STOP_SEC
+            left_out += [command for command in waiting if left_sec < command.least_sec]
+            waiting = [command for command in waiting if left_sec >= command.least_sec]
+            if left_sec <= 0:
+                left_out += machine.stop()
+            while waiting and machine.has_room_for(waiting[0]):
+                if waiting[0].gpus == 0 and left_out:  # It may be a report of what came before it.
+                    left_out.append(waiting.pop(0))
+                else:
+                    machine.start(waiting.pop(0))
+            machine.note_ended()
+            time.sleep(0.1)
+    finally:  # Ended early, as by Ctrl-C, it leaves no command on the GPUs.
+        machine.stop()
     for command in left_out:
         print(f"{command.name}: to be gone on with; call this again")
     if not left_out:
