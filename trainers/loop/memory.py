@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -31,7 +31,7 @@ def naming_the_batch_that_fits(
     # Out of the handler, whose traceback holds the step's tensors.
     try:
         fits = batch_that_fits(module, data, device, context)
-    except RuntimeError:  # What holds the memory need not have given it back, or a module's step may not be tried so.
+    except Exception:  # What holds the memory need not have given it back, or a module's step may not be tried so.
         advice = "give a smaller one"
     else:
         advice = f"about batch_size={fits} would fit" if fits else "no batch would fit"
@@ -65,6 +65,7 @@ def _peak(module: TrialModule, data: Data, batch_size: int, device: torch.device
     batch = data.example_batches(batch_size, device)[0]
     with torch.compiler.set_stance("force_eager"), context():  # type: ignore[attr-defined]
         loss = module.training_step(batch, 0)
+    loss = loss["loss"] if isinstance(loss, Mapping) else loss
     assert isinstance(loss, torch.Tensor)
     # Gradients that accumulate would call DDP, which may be amid the step that failed, and which other processes join.
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]

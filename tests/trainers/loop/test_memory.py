@@ -109,6 +109,32 @@ class Doubled(TrialModule):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
 
+class Named(Doubled):
+    """It returns its loss by name, as Lightning allows."""
+
+    def training_step(self, batch: Any, index: int) -> Any:
+        return {"loss": super().training_step(batch, index)}
+
+
+def test_where_a_step_may_not_be_tried_the_error_is_still_that_of_the_memory() -> None:
+    data: Any = SimpleNamespace(example_batches=lambda size, device: [])
+    with (
+        pytest.raises(torch.OutOfMemoryError, match="batch_size=64 does not fit into the GPU's memory; give a smaller"),
+        memory.naming_the_batch_that_fits(NOTHING, data, 64, CPU, nullcontext),
+    ):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+
+@pytest.mark.usefixtures("counted")
+def test_a_loss_that_is_returned_by_name_is_tried() -> None:
+    data: Any = SimpleNamespace(example_batches=lambda size, device: [{"x": torch.ones(size)}])
+    with (
+        pytest.raises(torch.OutOfMemoryError, match=r"about batch_size=\d+ would fit"),
+        memory.naming_the_batch_that_fits(Named(), data, 10**6, CPU, nullcontext),
+    ):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+
 @pytest.mark.usefixtures("counted")
 def test_a_step_that_ran_out_amid_ddp_s_exchange_does_not_go_on_in_the_smaller_ones() -> None:
     """DDP would take the small step's gradients for the rest of those that it waits for."""
