@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
+import torch
 
-from tests.commands import Launched, events, launch
+from tests.commands import HANGS_SEC, Launched, begin, events, launch
+from tests.test_resume import epochs_under_way, kill_everything, only_folder
 from tests.trainers.data.text.files import TRAIN, TRAIN_NAME, write
 from tracking import mlperf
+from tracking.run import journal, run_folder
 
 pytestmark = pytest.mark.slow
 
@@ -73,3 +77,45 @@ def test_of_the_exchange_every_tenth_is_timed_and_none_of_the_warm_up(
     )  # fmt: skip
     assert run.code == 0, run.output
     assert len(events(run.folder, "gradient_exchange")) == num_timed
+
+
+GNMT = (
+    "model=gnmt", "dataset=numbers", "dataset.size=2000", "batch_size=1024", "max_epochs=6", "target=100",
+    "checkpoint_every_epochs=1", "tracking.offline=true", "tracking.system_metrics_interval_sec=0",
+)  # fmt: skip
+ON_A_CPU = ("gpus=0", "recipe=gnmt_cpu", "model.hparams.width=16", "model.hparams.num_shapes=4")
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+
+
+@pytest.mark.parametrize(
+    ("options", "rel"),
+    [
+        pytest.param((*GNMT, *ON_A_CPU), 0, id="cpu"),
+        pytest.param((*GNMT, "gpus=1", "precision=bf16"), 0.05, id="gpu", marks=[pytest.mark.gpu, NO_GPU]),
+    ],
+)
+def test_a_translator_that_is_killed_goes_on_to_the_same_losses(
+    tmp_path: Path, options: tuple[str, ...], rel: float
+) -> None:
+    """On a CPU to the last bit. A GPU adds up in another order each time, and replays the steps of each shape."""
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    whole.mkdir()
+    cut.mkdir()
+    uninterrupted = launch(whole, *options)
+    killed = begin(cut, *options)
+    deadline = time.monotonic() + HANGS_SEC
+    while not epochs_under_way(cut) & {3, 4}:
+        assert time.monotonic() < deadline
+        assert killed.poll() is None, killed.communicate()[0]
+        time.sleep(0.02)
+    kill_everything(killed)
+    resumed = launch(cut, f"resume={only_folder(cut)}")
+    assert resumed.code == 0, resumed.output
+    assert resumed.result["metrics"]["resume/count"] == 1
+    assert [losses(run)[-1] for run in (resumed, uninterrupted)] == pytest.approx([losses(uninterrupted)[-1]] * 2, rel)
+
+
+def losses(run: Launched) -> list[float]:
+    """Of training, a value a window."""
+    rows = [record.values for record, _ in journal.read(run.folder / run_folder.JOURNAL) if record.kind == "metrics"]
+    return [row["train/loss"] for row in rows if "train/loss" in row]

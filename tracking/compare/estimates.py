@@ -47,12 +47,13 @@ class Estimate:
     bound: str = ""
     invalid: bool = False
 
-    def text(self, row_n: int | None = None) -> str:
-        """To two digits of the error; with n where it is not that of the row."""
+    def text(self, row_n: int | None = None, unit: str = "") -> str:
+        """To two digits of the error, with the unit; with n where it is not that of the row."""
         decimals = self.decimals()
         shown = f"{self.bound} {self.mean:,.{decimals}f}".lstrip()
         if self.error is not None:
             shown += f" ± {self.error:,.{decimals}f}"
+        shown += unit
         if self.olympic is not None:
             shown += f" (olympic {self.olympic:,.{decimals}f})"
         if self.invalid:

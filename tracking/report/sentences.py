@@ -112,7 +112,7 @@ def numbers(setting: Setting, metric: str) -> dict[str, Any]:
         "mean": average.mean,
         "standard_error": average.error,
         "olympic_mean": average.olympic,
-        "figure": average.text() + unit(metric),
+        "figure": average.text(unit=unit(metric)),
         "reached": f"; reached by {share.text}" if share and metric in UNTIL_GIVEN_UP else "",
     }
 

@@ -43,6 +43,7 @@ def test_mlperfs_olympic_mean_drops_a_run_that_does_not_converge_as_the_slowest(
     assert several is not None
     assert several.olympic is None
     assert several.text().endswith("(olympic invalid)")
+    assert several.text(unit=" s").endswith(" s (olympic invalid)")
 
 
 def test_a_mean_with_misses_is_a_bound_and_so_is_what_follows_from_it() -> None:
