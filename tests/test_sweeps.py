@@ -183,9 +183,10 @@ def test_a_summarys_rows_have_their_values_under_their_headings() -> None:
 
 def test_jobs_that_did_not_get_there_count_against_the_mean_of_their_setting(tmp_path: Path) -> None:
     (tmp_path / run_folder.JOURNAL).write_text(
-        '{"kind": "metrics", "time_ms": 1, "clock_sec": 1.0, "values": {"time/censored_sec": 30.0}}\n'
+        '{"kind": "metrics", "time_ms": 1, "clock_sec": 1.0, "values": {"time/censored_sec": 30.0, "epoch": 7}}\n'
     )
-    good = Result("finished", metrics={"time/to_accuracy_sec": 10.0, "target_reached": 1.0, "world_size": 1.0})
+    reached = {"time/to_accuracy_sec": 10.0, "epochs/to_accuracy": 4.0, "target_reached": 1.0, "world_size": 1.0}
+    good = Result("finished", metrics=reached)
     missed = Result("finished", metrics={"time/censored_sec": 20.0, "target_reached": 0.0, "world_size": 1.0})
     failed = [Result("failed", failure=Failure(kind, "")) for kind in ("timeout", "oom")]
     jobs = []
@@ -195,6 +196,7 @@ def test_jobs_that_did_not_get_there_count_against_the_mean_of_their_setting(tmp
     row = dict(zip(sweep_summary.headings(jobs), sweep_summary.cells(sweep_summary.summary(jobs)[-1]), strict=True))
     assert (row["n"], row["status"]) == ("2 of 4", "reached by 1 of 3, 6-79 %")
     assert row["time to accuracy (s)"] == "≥ 20.00 ± 5.77"
+    assert row["epochs"] == "≥ 6 ± 1"
     assert row["world size"] == "1 ± 0"
 
 

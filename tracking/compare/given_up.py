@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+EPOCH = "epoch"  # the one that was evaluated last
 # The metrics that only a run has that reached its target: what says of another how far it came without.
 UNTIL_GIVEN_UP: Mapping[str, Sequence[str]] = {
     "time/to_accuracy_sec": ("time/train_sec", "time/eval_sec", "time/checkpoint_sec"),
     "time/to_accuracy_train_sec": ("time/train_sec",),
-    "epochs/to_accuracy": ("epoch",),
+    "epochs/to_accuracy": (EPOCH,),
     "cost/to_accuracy_usd": ("cost/usd",),
     "energy/to_accuracy_joules": ("energy/joules",),
 }

@@ -131,17 +131,18 @@ def pooled(members: Sequence[Job], keys: Iterable[str]) -> dict[str, Any]:
 
 
 def run_of(job: Job) -> Run:
-    """A job as comparisons see it, of its result; of a run that failed, of what the launcher journaled of its end."""
+    """A job as comparisons see it, of its result; of a run without its target, of what its journal says of its end."""
     result = job.result or Result("not run")
-    metrics = dict(result.metrics)
-    if job.folder is not None and result.failure is not None:
+    noted: dict[str, float] = {}
+    if job.folder is not None and not result.metrics.get("target_reached"):
         for record, _ in journal.read(job.folder / run_folder.JOURNAL):
-            metrics |= record.values if given_up.CENSORED in record.values else {}
+            values = record.values if record.kind == "metrics" else {}
+            noted |= {key: values[key] for key in (given_up.CENSORED, given_up.EPOCH) if key in values}
     status = {"finished": "FINISHED", "not run": "RUNNING"}.get(result.status, "FAILED")
     tags = {"failure": result.failure.kind} if result.failure else {}
     tags |= {"resumed": "1"} if result.resumes else {}
     params = {"target_metric": ",".join(job.config.targets())}
-    return Run(job.name, job.name, "", status, 0, None, params, tags, metrics)
+    return Run(job.name, job.name, "", status, 0, None, params, tags, noted | result.metrics)
 
 
 def status(job: Job) -> str:
