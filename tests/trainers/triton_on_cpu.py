@@ -161,12 +161,12 @@ def cuts() -> tuple[Decoded, torch.Tensor, torch.Tensor, torch.Tensor, tuple[int
 
 
 @functools.cache
-def results() -> dict[str, torch.Tensor]:
-    """What `compute` returns in a process that interprets Triton."""
+def results(module: str = "tests.trainers.triton_on_cpu") -> dict[str, torch.Tensor]:
+    """What a module writes into a file in a process that interprets Triton; this one writes what `compute` returns."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "results.pt"
         subprocess.run(
-            [sys.executable, "-m", "tests.trainers.triton_on_cpu", str(file)],
+            [sys.executable, "-m", module, str(file)],
             cwd=Path(__file__).parents[2],
             env={**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""},
             check=True,

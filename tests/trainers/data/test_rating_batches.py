@@ -223,6 +223,15 @@ def test_synthetic_samples_are_counted(size: int, batch_size: int, samples: list
     assert len(loader) == len(samples)
 
 
+@pytest.mark.slow
+def test_the_kernel_draws_the_same_groups() -> None:
+    from tests.trainers import neumf, triton_on_cpu
+
+    by_kernel = triton_on_cpu.results("tests.trainers.neumf")
+    for name, expected in neumf.drawn(kernels=False).items():
+        assert torch.equal(by_kernel[name], expected)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 def test_a_gpu_makes_the_same_batches_without_waiting() -> None:

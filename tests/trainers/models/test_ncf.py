@@ -128,7 +128,7 @@ def test_the_counted_flops_are_those_of_the_layers() -> None:
     """Forward, and twice backward. A positive's user goes through its half of the first layer once for five items."""
     positives = 4
     with torch.device("meta"):
-        net = NeuMF(5, 9, 64, [256, 256, 128, 64])
+        net = NeuMF(5, 99, 64, [256, 256, 128, 64])
         users, items = torch.empty(positives, dtype=torch.int64), torch.empty(positives, 5, dtype=torch.int64)
         with FlopCounterMode(display=False) as counter:
             training_loss(net, users, items, torch.empty(positives)).backward()

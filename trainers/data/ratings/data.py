@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from trainers.data.ratings import files, generated
-from trainers.data.ratings.draws import RatedItems, rated_items
+from trainers.data.ratings.draws import RatedItems, key_of, rated_items
 from trainers.data.ratings.interactions import Interactions
-from trainers.data.ratings.loader import GROUP, EvalLoader, TrainLoader
+from trainers.data.ratings.loader import GROUP, NEGATIVES, EvalLoader, TrainLoader, groups
 from trainers.data.ratings.synthetic import example_batch
 from trainers.data.version import digest
 
@@ -40,6 +40,9 @@ class RatingsData:
         self._rated: dict[torch.device, RatedItems] = {}
 
     def example_batches(self, batch_size: int, device: torch.device) -> list[Batch]:
+        # What draws negatives is compiled now, before the clock runs. The ratings themselves stay where they are.
+        of_one = rated_items(2, torch.tensor([0, 1], device=device), torch.zeros(1, dtype=torch.int32, device=device))
+        groups(of_one, torch.zeros(1, dtype=torch.int64, device=device), key_of(NEGATIVES))
         return [example_batch(batch_size, self.num_users, self.num_items, device)]
 
     def train_loader(self, batch_size: int, seed: int, shard: Shard) -> TrainLoader:

@@ -84,6 +84,10 @@ class TrainLoader:
 
 def groups(rated: RatedItems, positives: torch.Tensor, key: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The users int64 [G] and items int64 [G, 1 + NUM_NEGATIVES] of positives int64 [G], places in `rated`."""
+    if positives.is_cuda:
+        from trainers.data.ratings import draws_triton
+
+        return draws_triton.groups(rated, positives, key, NUM_NEGATIVES)
     users = rated.users[positives].long()
     counters = positives[:, None] * NUM_NEGATIVES + torch.arange(NUM_NEGATIVES, device=positives.device)
     negatives = rated.unrated(users[:, None].expand_as(counters), random_bits(counters, key))

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from trainers.data.ratings import RatingsData, SyntheticRatings, movielens, ratings
+from trainers.models.ncf import fused
 from trainers.models.ncf.network import NeuMF
 from trainers.models.ncf.ranking import hits_and_gains, ranks
 from trainers.models.schedule import is_count, require
@@ -27,6 +28,14 @@ def training_loss(net: NeuMF, users: torch.Tensor, items: torch.Tensor, weights:
     labels[:, 0] = 1.0
     losses = F.binary_cross_entropy_with_logits(logits, labels, reduction="none")
     return (losses.mean(dim=1) * weights).sum()
+
+
+def fused_training_loss(net: NeuMF, users: torch.Tensor, items: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """The same by kernels of our own, which are for half types, and for batches in which users come again and again."""
+    rows = net.rows()
+    if items.numel() < len(rows[0]) or rows[0].dtype == torch.float32:
+        return training_loss(net, users, items, weights)
+    return fused.loss(net, rows, users, items, weights)
 
 
 def evaluate(
@@ -78,7 +87,8 @@ class Ncf(TrialModule):
 
     def compile_hot_path(self) -> None:
         """Compile from indices to loss, and to hits; shapes never change, so neither do the graphs."""
-        self._training_loss = compiled(training_loss, self.device)
+        fuses = fused.has_kernels(self.net, self.device)
+        self._training_loss = compiled(fused_training_loss if fuses else training_loss, self.device)
         self._evaluate = compiled(evaluate, self.device)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:

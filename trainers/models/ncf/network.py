@@ -20,7 +20,7 @@ class NeuMF(nn.Module):
 
     def __init__(self, num_users: int, num_items: int, factors: int, layers: list[int]) -> None:
         super().__init__()
-        half = layers[0] // 2
+        half, self.factors = layers[0] // 2, factors
         self.mf_user = embedding(num_users, factors)
         self.mf_item = embedding(num_items, factors)
         self.mlp_user = embedding(num_users, half)
@@ -34,17 +34,28 @@ class NeuMF(nn.Module):
     def forward(self, users: torch.Tensor, items: torch.Tensor) -> torch.Tensor:
         """The logit of each user's interest in each of K items: users int64 [n], items int64 [n, K]; float32 [n, K].
 
-        What concerns the user alone is looked up, and goes through the first layer, once for all K.
+        What concerns the user alone is looked up, and goes through the first layer, once for all K. So does an item,
+        once for all users, where more are asked for than there are.
         """
         product = self.mf_user(users)[:, None] * self.mf_item(items)
         of_user, of_item = self.first.weight.tensor_split(2, dim=1)
         user = F.linear(self.mlp_user(users), of_user, self.first.bias)
-        hidden = user[:, None] + F.linear(self.mlp_item(items), of_item)
+        if items.shape[1] > 1 and items.numel() > self.mlp_item.num_embeddings:
+            item = F.embedding(items, F.linear(self.mlp_item.weight, of_item))
+        else:
+            item = F.linear(self.mlp_item(items), of_item)
+        hidden = user[:, None] + item
         for layer in self.others:
             hidden = layer(F.relu(hidden))
         features = torch.cat((product, F.relu(hidden).float()), dim=2)
         # Not a matrix product, which autocast would round: items that are close would tie.
         return (features * self.final.weight[0]).sum(dim=2) + self.final.bias
+
+    def rows(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the first layer makes of all users, and of all items: their sum is a pair's first hidden layer."""
+        of_user, of_item = self.first.weight.tensor_split(2, dim=1)
+        user_rows = F.linear(self.mlp_user.weight, of_user, self.first.bias)
+        return user_rows, F.linear(self.mlp_item.weight, of_item)
 
 
 def embedding(num: int, size: int) -> nn.Embedding:
