@@ -38,9 +38,11 @@ def compose(config: DictConfig) -> None:
     hydra_config = HydraConfig.get()
     multirun = hydra_config.mode == RunMode.MULTIRUN
     params, overrides = list(hydra_config.sweeper.get("params") or {}), list(hydra_config.overrides.task)
-    asked.append((OmegaConf.to_object(config), overrides, params))  # type: ignore[arg-type]
+    job = OmegaConf.to_object(config)
+    asked.append((job, overrides, params))  # type: ignore[arg-type]
     options = GlobalHydra.instance().config_loader().get_group_options
-    if wrong := refusal.wrong_choice(hydra_config.runtime.choices, overrides, options):
+    choices = hydra_config.runtime.choices
+    if wrong := refusal.added_option(job) or refusal.wrong_choice(choices, overrides, options):
         refused.append(wrong)
 
 

@@ -20,6 +20,15 @@ OPTIONAL = ("recipe", "closed")  # the groups that conf/config.yaml names so
 HELP = f"See {LAUNCH} --help." if PREFIX else f"See python {LAUNCH} --help, or docs/configuration.md."
 
 
+# Hydra's words, and ours where its own do not say what to type; {0} is what is in their brackets.
+IN_OUR_WORDS = {
+    r"Could not override '(\w+)'": f"{{0}}: it is added with a plus, as in {LAUNCH} -m +{{0}}=NAME.",
+    r"Ambiguous value for argument '(.+)'$": "{0}: several values are a sweep, -m {0}; a list stands in brackets.",
+    r"Error parsing override '(.+)'$\s+missing EQUAL": "{0}: an option is NAME=VALUE, without spaces around the sign.",
+    r"Additional config directory '(.+)' not found": "--config-dir {0}: there is no such folder; give your YAML's.",
+}
+
+
 def options(cls: type = RunConfig, prefix: str = "") -> dict[str, Any]:
     """Every key of the schema, dotted, with its type."""
     types: dict[str, Any] = {}
@@ -48,25 +57,43 @@ def _explain(error: Exception) -> str:
         reason = str(cause).splitlines()[0]
         return f"refused: {key}: {reason}; allowed: {type_name(known[key])}. {HELP}"
     if key:
-        near = difflib.get_close_matches(key, {*known, *groups(known)}, n=2, cutoff=0.6)
-        parent = key.rpartition(".")[0]
-        siblings = [name for name in known if name.rpartition(".")[0] == parent] or list(groups(known))
-        allowed = f"allowed: the keys of {parent} in the YAML" if parent in known else f"allowed: {', '.join(siblings)}"
-        if known.get(parent) == dict[str, str]:  # Its keys are the user's own.
-            return f"refused: {key}: another key of {parent} is added with a plus: +{key}=VALUE. {HELP}"
-        meant = f"did you mean {' or '.join(near)}? ({allowed})." if near else f"{allowed}."
-        return f"refused: {key}: there is no such option; {meant} {HELP}"
+        return f"refused: {unknown_option(key, known)}"
     if "/" in (choice := getattr(error, "missing_cfg_file", None) or ""):
         group, _, name = choice.rpartition("/")
         return f"refused: {unknown_choice(group, name, getattr(error, 'options', None) or [])}"
     # What Hydra adds for its developers says nothing about what to do next.
     text = str(error).partition("Config search path:")[0]
-    if added := re.match(
-        r"Could not override '(\w+)'", text
-    ):  # No file is chosen of this group where none is asked for.
-        return f"refused: {added[1]}: it is added with a plus, as in {LAUNCH} -m +{added[1]}=NAME. {HELP}"
+    for theirs, ours in IN_OUR_WORDS.items():
+        if match := re.match(theirs, text, re.MULTILINE):
+            return f"refused: {ours.format(match[1])} {HELP}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"refused: {' '.join(lines)} {HELP}"
+
+
+def unknown_option(key: str, known: dict[str, Any]) -> str:
+    """Why a dotted key, which is none of the `known`, is no option."""
+    near = difflib.get_close_matches(key, {*known, *groups(known)}, n=2, cutoff=0.6)
+    parent = key.rpartition(".")[0]
+    siblings = [name for name in known if name.rpartition(".")[0] == parent] or list(groups(known))
+    allowed = f"allowed: the keys of {parent} in the YAML" if parent in known else f"allowed: {', '.join(siblings)}"
+    if known.get(parent) == dict[str, str]:  # Its keys are the user's own.
+        return f"{key}: another key of {parent} is added with a plus: +{key}=VALUE. {HELP}"
+    meant = f"did you mean {' or '.join(near)}? ({allowed})." if near else f"{allowed}."
+    return f"{key}: there is no such option; {meant} {HELP}"
+
+
+def added_option(config: Any, prefix: str = "") -> str | None:
+    """Why a key that the schema does not have is no option; None where there is none.
+
+    With a plus, `+max_epoch=1`, Hydra adds any key, and OmegaConf makes it an attribute, which nothing reads.
+    """
+    hints = typing.get_type_hints(type(config))
+    for name, value in vars(config).items():
+        if name not in hints:
+            return unknown_option(prefix + name, options())
+        if dataclasses.is_dataclass(hints[name]) and (wrong := added_option(value, f"{prefix}{name}.")):
+            return wrong
+    return None
 
 
 def wrong_choice(

@@ -17,6 +17,11 @@ REFUSED = {
     "modle=vgg": ["modle", "did you mean model"],
     "model=vg": ["model=vg", "did you mean vgg?", "allowed: gnmt, maskrcnn, ncf, program, resnet50, ssd, transformer"],
     "-m study=scaling": ["study: it is added with a plus", "-m +study=NAME"],
+    "+max_epoch=1": ["max_epoch: there is no such option; did you mean max_epochs?"],
+    "++tracking.url=sqlite:///a.db": ["tracking.url: there is no such option", "tracking.uri"],
+    "seed=1,2": ["seed=1,2: several values are a sweep, -m seed=1,2; a list stands in brackets."],
+    "gpus": ["gpus: an option is NAME=VALUE"],
+    "--config-dir nowhere": ["--config-dir", "nowhere: there is no such folder"],
     "recipe=bla": ["recipe=bla: there is no such choice", "allowed: none, gnmt_cpu"],
     "recipe=resnet50_cpu dry_run=true": [
         "recipe=resnet50_cpu",
