@@ -1,49 +1,26 @@
-"""Reports on a few runs each: which settings are told apart, and what else differs between them is named."""
+"""Reports on a few runs each: which settings are told apart, by what, and how that is said."""
 
 from __future__ import annotations
 
 import functools
-import html.parser
-import json
-import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from conf.schema import StackConfig
 from tests.commands import ROOT
-from tests.tracking import studied
-from tests.tracking.studied import CLOCKS, SWEEP, to_accuracy
+from tests.tracking.few_runs import repeated, written
+from tests.tracking.studied import to_accuracy
 from tracking.audit.audit import audit
 from tracking.compare import unit
-from tracking.report import page, report, sentences
+from tracking.report import page, sentences
 from tracking.report.report import Report
-from tracking.results.folder_runs import FolderRuns
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Callable[..., Report]:
     return functools.partial(written, tmp_path)
-
-
-def written(root: Path, runs: list[dict[str, Any]], **options: Any) -> Report:
-    """A report on runs given as (options of make_run) each, in folders of their own below `root`."""
-    sweep = studied.make_sweep(root, SWEEP, "sqlite:///none.db", len(runs))
-    for run in runs:
-        config = studied.config(**run.pop("config"))
-        studied.make_run(sweep, config, "sqlite:///none.db", **({"fingerprint": CLOCKS} | run))
-    store = FolderRuns([root])
-    return report.make(store, [SWEEP], store.find([SWEEP]), **options)
-
-
-def repeated(**options: Any) -> list[dict[str, Any]]:
-    """A setting's runs, a seed for each of `steps`."""
-    steps = options.pop("steps")
-    config = options.pop("config", {})
-    return [{"config": config | {"seed": seed}, "step_sec": step, **options} for seed, step in enumerate(steps, 1)]
 
 
 def test_settings_that_differ_are_ranked_and_those_that_do_not_are_not(make: Callable[..., Report]) -> None:
@@ -233,92 +210,6 @@ def test_it_says_which_setting_reaches_its_target_more_often(make: Callable[...,
     assert not made.answer.startswith(words)
 
 
-def test_a_report_is_strict_json_also_where_a_mean_has_no_factor_to_another(
-    make: Callable[..., Report], tmp_path: Path
-) -> None:
-    """A mean of nought has none, and a loss that diverged has no mean."""
-    runs = [
-        {"config": {"gpus": gpus, "seed": seed}, "step_sec": 0.1, "losses": losses}
-        for gpus, seed, losses in ((1, 1, (0.0,) * 3), (1, 2, (0.0,) * 3), (2, 1, (4.0,) * 3), (2, 2, (5.0,) * 3),
-                                   (4, 1, (math.nan,) * 3), (4, 2, (math.inf,) * 3))
-    ]  # fmt: skip
-    made = make(runs, metric="eval/loss")
-    page.write(made, tmp_path / "report")
-    text = (tmp_path / "report" / "report.json").read_text()
-    document = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
-    factors = [pair["factor"] for pair in document["comparisons"]]
-    assert factors == [None]
-    (verdict,) = [record for record in document["sentences"] if record["kind"].startswith(("told", "not told"))]
-    assert "inf" not in verdict["text"]
-
-
-def test_what_differs_beside_the_axis_is_named(make: Callable[..., Report]) -> None:
-    other = {"used": [{"uuid": "b"}], "gpus": [{"uuid": "b", "application_sm_clock_mhz": 1200}], "environment": {}}
-    runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11))
-    runs += repeated(
-        config={"gpus": 2, "batch_size": 64, "log_every_n_steps": 7},
-        steps=(0.1, 0.11),
-        tags={"env.driver": "590.2", "git.commit": "c2", "git.dirty": "true", "env.gpu_count": "2"},
-        fingerprint=other,
-    )
-    warnings = " | ".join(make(runs, by=["gpus"]).warnings)
-    for key in ("env.driver", "git.commit", "batch_size", "application_sm_clock_mhz", "log_every_n_steps"):
-        assert f"differ in {key} too" in warnings, key
-    assert "580.1 in 2 (gpus=1), 590.2 in 2 (gpus=2)" in warnings
-    assert "2 of 4 runs are of code with uncommitted changes" in warnings
-    for key in ("env.gpu_count", "global_batch_size", "seed", "config_hash"):  # what more GPUs and repeats bring along
-        assert f" {key} " not in warnings
-
-
-@pytest.mark.parametrize(
-    ("axis", "values", "confounds"), [("gpus", (1, 2), False), ("precision", ("tf32", "bf16"), True)]
-)
-def test_threads_follow_from_the_number_of_processes_alone(
-    make: Callable[..., Report], axis: str, values: tuple[Any, Any], confounds: bool
-) -> None:
-    runs = []
-    for threads, value in zip(("16", "8"), values, strict=True):
-        fingerprint = {"used": [], "gpus": [], "environment": {"OMP_NUM_THREADS": threads}}
-        runs += repeated(config={axis: value}, steps=(0.1, 0.11), fingerprint=fingerprint)
-    warnings = " ".join(make(runs, by=[axis]).warnings)
-    assert ("differ in environment.OMP_NUM_THREADS too" in warnings) == confounds
-
-
-def test_a_variable_of_the_stack_is_no_difference_beside_itself(make: Callable[..., Report]) -> None:
-    runs = []
-    for value in ("0", "1"):
-        stack = StackConfig("native", env={"NCCL_P2P_DISABLE": value})
-        around = {"NCCL_P2P_DISABLE": value, "NCCL_ALGO": f"other{value}"}
-        fingerprint = {"used": [], "gpus": [], "environment": around}
-        runs += repeated(config={"stack": stack}, steps=(0.1, 0.11), fingerprint=fingerprint)
-    warnings = " ".join(make(runs, by=["stack.env.NCCL_P2P_DISABLE"]).warnings)
-    assert "environment.NCCL_P2P_DISABLE" not in warnings
-    assert "differ in environment.NCCL_ALGO too" in warnings
-
-
-def test_other_data_confound(make: Callable[..., Report]) -> None:
-    runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11), tags={"data.version": "a1"})
-    runs += repeated(config={"gpus": 2}, steps=(0.1, 0.11), tags={"data.version": "b2"})
-    assert "differ in data.version too: a1 in 2 (gpus=1), b2 in 2 (gpus=2)" in " ".join(make(runs).warnings)
-
-
-def test_another_version_of_the_data_confounds(make: Callable[..., Report]) -> None:
-    from conf.schema import DatasetConfig
-
-    runs = repeated(config={"gpus": 1, "dataset": DatasetConfig("digits", year=2014)}, steps=(0.1, 0.11))
-    runs += repeated(config={"gpus": 2, "dataset": DatasetConfig("digits", year=2017)}, steps=(0.1, 0.11))
-    assert "differ in dataset.year too: 2014 in 2 (gpus=1), 2017 in 2 (gpus=2)" in " ".join(make(runs).warnings)
-
-
-def test_equal_runs_get_no_warning_and_those_without_fingerprint_do(make: Callable[..., Report]) -> None:
-    runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11)) + repeated(config={"gpus": 2}, steps=(0.1, 0.11))
-    runs[-1]["fingerprint"] = None
-    warning, of_a_picture = make(runs).warnings
-    assert "under a roofline" in of_a_picture, "behind what the figures are to be read with"
-    assert "1 of 4 runs (vgg-digits-fp32-2gpu-seed2) have no fingerprint.json" in warning
-    assert "`python -m tracking sync --again FOLDER` uploads it" in warning
-
-
 def test_stacks_are_compared_as_best_and_worst_with_a_curve_a_cuda_version(make: Callable[..., Report]) -> None:
     runs = []
     for driver, cuda, fast in (("580.1", "12.8", 0.10), ("590.2", "12.8", 0.09), ("590.2", "13.0", 0.07)):
@@ -335,15 +226,6 @@ def test_stacks_are_compared_as_best_and_worst_with_a_curve_a_cuda_version(make:
     assert not any("env.driver too" in warning for warning in made.warnings)
 
 
-def test_any_key_of_the_config_can_be_the_axis(make: Callable[..., Report]) -> None:
-    runs = repeated(config={"log_every_n_steps": 10}, steps=(0.1, 0.11))
-    made = make(runs + repeated(config={"log_every_n_steps": 50}, steps=(0.1, 0.11)), by=["log_every_n_steps"])
-    assert [dict(setting.labels) for setting in made.tasks[0].settings] == [
-        {"log_every_n_steps": "10"},
-        {"log_every_n_steps": "50"},
-    ]
-
-
 def test_workloads_are_never_compared_with_one_another(make: Callable[..., Report]) -> None:
     runs = repeated(config={"model": "vgg"}, steps=(0.1, 0.11)) + repeated(config={"model": "res"}, steps=(0.2, 0.21))
     made = make(runs)
@@ -353,56 +235,3 @@ def test_workloads_are_never_compared_with_one_another(make: Callable[..., Repor
     paragraphs = page.markdown(made).split("\n\n")
     assert [text.split(" on ")[0] for text in paragraphs if "In every mean are" in text] == ["res", "vgg"]
     assert page.html(made).count('<p class="answer">') == 2
-
-
-class Page(html.parser.HTMLParser):
-    """Every tag and attribute of a page."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-
-
-def test_the_page_needs_nothing_else_and_holds_no_markup_of_a_run(make: Callable[..., Report]) -> None:
-    runs = repeated(
-        config={"model": "<script>alert(1)<b2>{{ 7 * 7 }}"}, steps=(0.1, 0.11), tags={"env.driver": "<iframe src=x>"}
-    )
-    text = page.html(make(runs, by=["env.driver"]))
-    page_tags = Page(text).found
-    assert not [tag for tag, _ in page_tags if tag in ("script", "link", "iframe", "b2")]
-    assert "<script>" not in text
-    assert "&lt;script&gt;alert(1)&lt;b2&gt;{{ 7 * 7 }}" in text
-    sources = [str(attributes["src"]) for tag, attributes in page_tags if tag == "img"]
-    assert sources
-    assert all(source.startswith("data:image/png;base64,") for source in sources)
-    assert "http" not in re.sub(r'src="[^"]*"', "", text)
-
-
-def test_runs_that_were_not_alone_are_named(make: Callable[..., Report]) -> None:
-    runs = repeated(steps=(0.1, 0.2))
-    runs[1]["tags"] = {"neighbours": "cpu: 93 % of 2 cores (stress)"}
-    said = (
-        "1 of 2 runs had neighbours on their cores or GPUs (vgg-digits-fp32-1gpu-seed2: cpu: 93 % of 2 cores (stress))"
-    )
-    assert [warning for warning in make(runs).warnings if warning.endswith(said)]
-
-
-def test_a_warm_up_is_in_no_mean_and_is_listed_whatever_became_of_it(
-    make: Callable[..., Report], tmp_path: Path
-) -> None:
-    runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11)) + repeated(config={"gpus": 2}, steps=(0.05, 0.06))
-    runs.append({"config": {"gpus": 1, "warm_up": True}, "step_sec": 9.0})
-    runs.append({"config": {"gpus": 2, "warm_up": True}, "accuracies": (0.1, 0.2)})
-    runs.append({"config": {"gpus": 2, "warm_up": True, "seed": 9}, "failure": "nan", "failed_after": (0.1,)})
-    made = make(runs)
-    assert [(setting.times(made.metric).n, setting.total) for setting in made.tasks[0].settings] == [(2, 3), (2, 4)]
-    assert {why for _, _, why in made.tasks[0].excluded} == {"not counted: warm-up"}
-    plain = made.plain()
-    assert audit(plain, [tmp_path]).differences == []
-    journal = next(tmp_path.glob("*/vgg-digits-fp32-1gpu-seed1-warm-up/journal.jsonl"))
-    journal.write_text(journal.read_text().replace("timetrial.uncounted", "timetrial.counted"))
-    assert "averages 2 runs, and 3 count" in " ".join(audit(plain, [tmp_path]).differences)
