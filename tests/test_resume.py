@@ -260,7 +260,7 @@ def test_samples_of_the_system_go_on_where_they_were(twice: Launched) -> None:
 
 def test_the_summary_of_a_sweep_tells_it_apart(pairs: dict[int, Pair]) -> None:
     resumed = pairs[2][1]
-    assert "1 of 1 jobs to run" in resumed.output
+    assert "1 of 1 job to run" in resumed.output
     assert "continues after epoch 4" in resumed.output
     assert "finished, resumed" in (resumed.folder.parent / "summary.md").read_text()
     client = mlflow(resumed.cwd)

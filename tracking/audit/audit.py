@@ -72,7 +72,8 @@ def _figure(figure: Mapping[str, Any], evidence: Evidence, tally: AuditResult) -
     if figure["key"] in OF_TARGETS:
         runs |= set(evidence.short(figure["workload"], figure["setting"]))
     if runs != set(figure["runs"]):
-        tally.note(False, f"{name}: averages {len(figure['runs'])} runs, and {len(runs)} count by their journals")
+        averaged = f"{len(figure['runs'])} run{'s' * (len(figure['runs']) != 1)}"
+        tally.note(False, f"{name}: averages {averaged}, and by their journals {len(runs)} should count")
         return
     expected, bounded = _expected(figure, evidence)
     if expected is None:

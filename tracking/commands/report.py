@@ -156,13 +156,19 @@ def show(console: Console, made: Report) -> None:
 def check_figures(console: Console, made: Report, roots: Sequence[Path]) -> dict[str, Any]:
     """Print what a recomputation from the journals finds, and return it as the JSON document has it."""
     from tracking.audit import audit
+    from tracking.statistics import counted, verb
 
     audited = audit.audit(made.plain(), roots)
     for sentence in audited.differences:
         console.print(f"differs: {sentence}", markup=False, soft_wrap=True)
-    end = "all agree" if not audited.differences else f"{len(audited.differences)} do not agree"
+    end = (
+        "all agree"
+        if not audited.differences
+        else f"{len(audited.differences)} {verb('do', len(audited.differences))} not agree"
+    )
     where = ", ".join(map(str, roots))
-    done = f"recomputed {audited.num_figures} figures from {audited.num_runs} journals below {where}: {end}"
+    figures, journals = counted(audited.num_figures, "figure"), counted(audited.num_runs, "journal")
+    done = f"recomputed {figures} from {journals} below {where}: {end}"
     console.print(done, markup=False, soft_wrap=True)
     return {"num_figures": audited.num_figures, "num_runs": audited.num_runs, "differences": audited.differences}
 

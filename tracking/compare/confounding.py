@@ -10,6 +10,7 @@ from conf.installation import TRACKING
 from conf.nodes import SHARED
 from tracking.compare.grouping import DEVICES, Task, Values
 from tracking.results import NONE, REPEATS, TASK, Run, Runs, words
+from tracking.statistics import counted, verb
 
 ASKED = "--with-neighbours"  # compares runs that shared a machine with others that did not
 MOST_FILES = 60  # runs whose config.yaml and fingerprint.json are read: a request each
@@ -81,10 +82,13 @@ def differences(
     sentences = [_difference(key, spread, where) for key, spread in _differing(rows) if key not in allowed]
     dirty = [run for run in runs if run.tags.get("git.dirty") == "true"]
     if dirty:
-        sentences.append(f"{len(dirty)} of {len(runs)} runs are of code with uncommitted changes (git.dirty)")
+        share = f"{len(dirty)} of {counted(len(runs), 'run')} {verb('are', len(dirty))}"
+        sentences.append(f"{share} of code with uncommitted changes (git.dirty)")
     if crowded := [run for run in runs if "neighbours" in run.tags]:
         others = _abridged([f"{run.name}: {run.tags['neighbours']}" for run in crowded], "; ")
-        sentences.append(f"{len(crowded)} of {len(runs)} runs had neighbours on their cores or GPUs ({others})")
+        sentences.append(
+            f"{len(crowded)} of {counted(len(runs), 'run')} had neighbours on their cores or GPUs ({others})"
+        )
     sampled = sample(settings, MOST_FILES)
     files = {}
     for run in sampled:
@@ -102,8 +106,8 @@ def _unknown(runs: Sequence[Run], sampled: Sequence[Run], files: Mapping[str, Ma
     sentences = []
     if blank := [run for run in runs if not has_environment(run)]:
         sentences.append(
-            f"{_runs_have(blank, runs)} no env.* tags: nothing says on what GPU, driver and CUDA they ran; leave them "
-            "out, or repeat them"
+            f"{_runs_have(blank, runs)} no env.* tags: nothing says on what GPU, driver and CUDA; leave out "
+            "what has none, or repeat it"
         )
     if without := [run for run in sampled if "fingerprint" not in files[run.id]]:
         sentences.append(
@@ -119,8 +123,8 @@ def has_environment(run: Run) -> bool:
 
 
 def _runs_have(some: Sequence[Run], runs: Sequence[Run]) -> str:
-    have = "has" if len(runs) == 1 else "have"
-    return f"{len(some)} of {len(runs)} runs ({_abridged([run.name for run in some])}) {have}"
+    names = _abridged([run.name for run in some])
+    return f"{len(some)} of {counted(len(runs), 'run')} ({names}) {verb('have', len(some))}"
 
 
 def sample(settings: Mapping[str, Sequence[Run]], most: int) -> list[Run]:

@@ -48,7 +48,7 @@ def judge(store: Runs, question: Question) -> GateVerdict:
             wanted = " ".join(f"{key}={value}" for key, value in question.where)
             counted = [run for run in runs if not run.uncounted]
             why = f"has {wanted}" if counted else "is one that a mean counts: each is a warm-up; name others"
-            raise ValueError(f"--{name} {' '.join(selectors)}: none of {len(runs)} runs {why}")
+            raise ValueError(f"--{name} {' '.join(selectors)}: none of its runs ({len(runs)}) {why}")
     check_sides(sides, question.metric)
     if not question.with_neighbours:
         confounding.check_shared(*sides.values())

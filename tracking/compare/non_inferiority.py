@@ -21,7 +21,7 @@ from tracking.compare.given_up import UNTIL_GIVEN_UP
 from tracking.compare.grouping import Setting, is_given_up
 from tracking.compare.metric_direction import COSTS, RATES, has_slowdown, higher_is_better
 from tracking.results import Cell, Run, Table
-from tracking.statistics import Times, exceeds, falls_below, ratio_bounds, repeats_to_tell, share
+from tracking.statistics import Times, counted, exceeds, falls_below, ratio_bounds, repeats_to_tell, share, verb
 
 NOT_SLOWER, SLOWER, CANNOT_TELL = 0, 1, 2
 WORDS = {NOT_SLOWER: "not slower", SLOWER: "slower", CANNOT_TELL: "cannot tell"}
@@ -151,11 +151,11 @@ def decide(baseline: Side, candidate: Side, metric: str, margin: float, confiden
 def what_keeps_from_passing(baseline: Side, candidate: Side) -> str:
     """In words, that the candidate fails or misses more often than the baseline; "" where it does not."""
     if candidate.num_failed * baseline.num_ended > baseline.num_failed * candidate.num_ended:
-        failed = f"{candidate.num_failed} of {candidate.num_ended} runs of the candidate failed"
+        failed = f"{candidate.num_failed} of {counted(candidate.num_ended, 'run')} of the candidate failed"
         return f"{failed} ({kinds(candidate.failed)}), of the baseline {baseline.num_failed} of {baseline.num_ended}"
     times, baseline_times = candidate.times, baseline.times
     if times.num_missed * baseline_times.n > baseline_times.num_missed * times.n:
-        missed = f"{times.num_missed} of {times.n} runs of the candidate did not reach the target"
+        missed = f"{times.num_missed} of {counted(times.n, 'run')} of the candidate did not reach the target"
         return f"{missed}, of the baseline {baseline_times.num_missed} of {baseline_times.n}"
     return ""
 
@@ -210,19 +210,18 @@ def remarks(baseline: Side, candidate: Side, metric: str) -> list[str]:
     to_accuracy = metric in UNTIL_GIVEN_UP
     for name, side in (("baseline", baseline), ("candidate", candidate)):
         if side.num_failed:
-            notes.append(
-                f"{name}: {side.num_failed} of {side.num_ended} runs failed, and count nowhere: {kinds(side.failed)}"
-            )
+            failed = f"{side.num_failed} of {counted(side.num_ended, 'run')} failed, and"
+            notes.append(f"{name}: {failed} {verb('count', side.num_failed)} nowhere: {kinds(side.failed)}")
         if side.missed and to_accuracy:
             unknown = sum(bound == 0.0 for bound in side.given_up)
             when = f", {unknown} of them at a time that is not known" if unknown else ""
-            missed = f"{side.missed} of {side.num_finished} runs did not reach the target"
-            notes.append(f"{name}: {missed}, and count against it{when}")
+            missed = f"{side.missed} of {counted(side.num_finished, 'run')} did not reach the target"
+            notes.append(f"{name}: {missed}, and {verb('count', side.missed)} against it{when}")
         elif side.missed:
             notes.append(f"{name}: {of_finished(side.missed, side)} missed the target")
         num_without = side.num_finished - len(side.values) - (side.missed if to_accuracy else 0)
         if num_without > 0:
-            notes.append(f"{name}: {of_finished(num_without, side)} have no {metric}")
+            notes.append(f"{name}: {of_finished(num_without, side)} {verb('have', num_without)} no {metric}")
         if side.running:
             notes.append(f"{name}: {side.running} still running, and left out")
     return notes
@@ -233,7 +232,7 @@ def percent(share: float) -> str:
 
 
 def of_finished(count: int, side: Side) -> str:
-    return f"{count} of {side.num_finished} finished runs"
+    return f"{count} of {counted(side.num_finished, 'finished run')}"
 
 
 def kinds(failed: dict[str, int]) -> str:

@@ -19,6 +19,7 @@ from tracking.jobs.uploads import Uploads
 from tracking.node import Interrupted, Nodes, node_supervision, nodes, reopen, supervision
 from tracking.run import Checkpoint, Failure, Result, checkpoints, failures, headline, run_folder, run_lock
 from tracking.stacks import RefusedStacks, Verdict, ready, summary, verdict_table
+from tracking.statistics import counted
 from tracking.terminal import make_console
 
 
@@ -145,7 +146,7 @@ class Launcher:
     def _run_jobs(self, jobs: Sequence[Job], folder: Path) -> None:
         todo = [job for job in jobs if not job.finished]
         secs: list[float] = []  # the jobs' durations so far
-        self._console.print(f"sweep {folder.name}: {len(todo)} of {len(jobs)} jobs to run", style="bold")
+        self._console.print(f"sweep {folder.name}: {len(todo)} of {counted(len(jobs), 'job')} to run", style="bold")
         try:
             for number, job in enumerate(todo, 1):
                 self._console.print(f"job {number} of {len(todo)}: {' '.join(job.overrides)}", soft_wrap=True)

@@ -29,6 +29,7 @@ from tracking.run import (
     files,
     run_folder,
 )
+from tracking.statistics import counted
 
 DEFINITION = "sweep.json"
 MAX_TITLE = 120  # characters
@@ -202,7 +203,7 @@ def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None) -> 
         metrics["cost/sweep_usd"] = usd
     result = Result("finished", metrics=metrics)
     if unfinished:
-        message = f"{len(unfinished)} of {len(jobs)} jobs did not finish: {', '.join(unfinished)}"
+        message = f"{len(unfinished)} of {counted(len(jobs), 'job')} did not finish: {', '.join(unfinished)}"
         failure = Failure("error", message)
         if killed:
             failure = dataclasses.replace(killed, message=f"{killed.message}; {message}")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracking.programs import Entry, benchmark_in, entry_in, is_torn
-from tracking.statistics import olympic_mean
+from tracking.statistics import olympic_mean, verb
 
 NUM_RUNS = {"resnet": 5, "ssd": 5, "maskrcnn": 5, "ncf": 100}  # NCF's are those of v0.5, the last rules that have it
 NUM_OTHER = 10
@@ -64,7 +64,7 @@ class Score:
         if self.num_missed > 1:
             return f"invalid: {self.num_missed} of {len(self.counted)} runs did not reach the target, one may miss it"
         if self.num_missing:
-            return f"{self.num_missing} of {self.num_needed} runs are missing"
+            return f"{self.num_missing} of {self.num_needed} runs {verb('are', self.num_missing)} missing"
         missed = ", one of which missed the target and counts as the slowest" if self.num_missed else ""
         return f"{self.seconds or 0:,.2f} s, the olympic mean of {self.num_needed} runs{missed}"
 

@@ -16,6 +16,7 @@ from tracking.report.plots import Plot
 from tracking.report.report import Report
 from tracking.results import Table
 from tracking.run import documents
+from tracking.statistics import counted
 
 UNBROKEN = 28  # A cell of up to so many characters stays on one line, and with it a figure beside its error.
 
@@ -120,4 +121,4 @@ def rows(report: Report) -> str:
 
 def _about(report: Report) -> str:
     day = time.strftime("%Y-%m-%d", time.gmtime())
-    return f"{len(report.runs)} runs from {report.source}, by {', '.join(report.axes)}; {day}"
+    return f"{counted(len(report.runs), 'run')} from {report.source}, by {', '.join(report.axes)}; {day}"

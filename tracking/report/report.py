@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,7 @@ from tracking.report.sentences import Sentence
 from tracking.report.tables import ReportedFigure
 from tracking.report.utilization_table import utilization_table
 from tracking.results import Run, Runs, Table, need_finished, newest_attempts
+from tracking.statistics import counted
 
 
 @dataclass
@@ -162,16 +164,23 @@ def general_warnings(report: Report) -> list[str]:
                 )
             if unknown := setting.times(TIME).given_up.count(0.0):
                 warnings.append(
-                    f"{task.title}: {setting.name}: of {unknown} runs that did not reach the target nothing says by "
-                    "when, so no setting can be told to be better than this one"
+                    f"{task.title}: {setting.name}: of {counted(unknown, 'run')} that did not reach the target nothing "
+                    "says by when, so no setting can be told to be better than this one"
                 )
             if not setting.runs:
-                warnings.append(
-                    f"{task.title}: {setting.name}: none of {setting.total} runs is in every mean; see below"
-                )
+                warnings.append(f"{task.title}: {setting.name}: {_not_averaged(task, setting)}")
     if report.with_missed:
         warnings.append("--with-missed: rates, epochs' times and costs are also of runs that missed the target")
     return warnings
+
+
+def _not_averaged(task: Task, setting: Setting) -> str:
+    """That no run of a setting is in every mean, and why."""
+    whys = Counter(why for _, name, why in task.excluded if name == setting.name)
+    if setting.total == 1:
+        return f"its only run is not in every mean: {next(iter(whys))}"
+    counts = ", ".join(f"{why} ({number})" for why, number in whys.most_common())
+    return f"none of its {setting.total} runs is in every mean: {counts}"
 
 
 def _plain_table(table: Table) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from tracking.compare import Setting, Task
 from tracking.report.drawing import MOST_LINES, Point, add_legend, new_figure, plain, png, style_of
 from tracking.results import FolderRuns, Run, Runs
 from tracking.run import documents
-from tracking.statistics import mean_and_standard_error
+from tracking.statistics import counted, mean_and_standard_error, verb
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,8 +61,9 @@ def absent(tasks: Sequence[Task]) -> list[str]:
     why = Counter(words for run in runs if (words := roofline.why_absent(run.metrics)))
     if not why:
         return []
-    counted = "; ".join(f"{words} ({number})" for words, number in why.most_common())
-    return [f"{why.total()} of {len(runs)} runs on GPUs have no point under a roofline: {counted}"]
+    reasons = "; ".join(f"{words} ({number})" for words, number in why.most_common())
+    have = verb("have", why.total())
+    return [f"{why.total()} of {counted(len(runs), 'run')} on GPUs {have} no point under a roofline: {reasons}"]
 
 
 def _on_gpus(setting: Setting) -> list[Run]:

@@ -20,7 +20,8 @@ NO_CONCLUSION = (
     "{workload}{among}: no conclusion is possible about the best stack. The best mean is of {better} and the worst of "
     "{worse}, by a factor of "
 )
-OTHERS = "{num_given_up} count as not having reached the target, and {num_excluded} count nowhere."
+# Right for one run, too.
+OTHERS = "Counted as not having reached the target: {num_given_up}; counted nowhere: {num_excluded}."
 TEMPLATES = {
     "no run counts": "{workload}: no run counts that has {metric}.",
     "only setting": LEADER + "the only setting that has it.",
@@ -30,9 +31,9 @@ TEMPLATES = {
     "better than all": LEADER + "better than all {num_others} others by a factor of {factor:.3g} at least.",
     "ahead of the other": LEADER + "and it is ahead of the only other.",
     "ahead of all": LEADER + "and it is ahead of all {num_others} others.",
-    "cost": "The lowest mean cost to accuracy is {figure} (n = {n}{reached}), with {setting}. In every mean are "
-    "{num_averaged} of {num_runs} runs, which cost {spent_usd:,.4g} USD together on the clock; " + OTHERS,
-    "without cost": "In every mean are {num_averaged} of {num_runs} runs; " + OTHERS,
+    "cost": "The lowest mean cost to accuracy is {figure} (n = {n}{reached}), with {setting}. "
+    "Runs in every mean: {num_averaged} of {num_runs}, for {spent_usd:,.4g} USD together on the clock. " + OTHERS,
+    "without cost": "Runs in every mean: {num_averaged} of {num_runs}. " + OTHERS,
     "told apart": "{better} is better by a factor of {factor:.3g}",
     "told apart without a factor": "{better} is better",
     "not told apart": "cannot be told apart",
@@ -54,7 +55,7 @@ TEMPLATES = {
     "runs that would decide": " {num_runs} runs a side would decide in {power:.0%} of cases, if the two truly differ "
     "as much: {num_more} more in all.",
     "decides when": " How many runs would decide is not known: {why}.",
-    "excluded": "Not in every mean: {num_excluded} of {num_runs} runs",
+    "excluded": "Runs not in every mean: {num_excluded} of {num_runs}",
 }
 
 

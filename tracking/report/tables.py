@@ -24,6 +24,7 @@ from tracking.report import sentences
 from tracking.report.sentences import Sentence
 from tracking.results import Table
 from tracking.run import evaluations
+from tracking.statistics import counted
 
 MOST_PAIRS = 15  # shown; every pair is in the CSV and JSON
 MISSED_TOO = "Rates, epochs trained and best values are also of runs that missed the target. "
@@ -130,7 +131,7 @@ def _fact(setting: Setting, key: str) -> str:
 def comparison_table(task: Task, metric: str, pairs: Sequence[Comparison]) -> tuple[Table, list[Sentence]]:
     """Every pair of settings, or each with the best where those are too many to read; and a verdict on every pair."""
     shown = list(pairs)
-    note = f"A t-test of {metric} (docs/report.md); Holm's correction over {counted(len(pairs))}."
+    note = f"A t-test of {metric} (docs/report.md); Holm's correction over {counted(len(pairs), 'pair')}."
     if metric in UNTIL_GIVEN_UP:
         missed = any(setting.given_up for setting in task.settings)
         note += f" {SHARES_TOO if missed else ''}{REACHED}"
@@ -159,10 +160,6 @@ def comparison_table(task: Task, metric: str, pairs: Sequence[Comparison]) -> tu
         note += f" Runs a side that would tell: a difference as large as this one, in {estimates.POWER:.0%} of cases."
     table = Table(f"{task.title}: which differ", columns | {"so": ""}, rows, note, "pairs", task.title)
     return table, [*verdicts, *oftener, *repeats]
-
-
-def counted(pairs: int) -> str:
-    return f"{pairs} pair{'s' * (pairs != 1)}"
 
 
 def speed_up_table(tasks: Sequence[Task], metric: str) -> Table | None:

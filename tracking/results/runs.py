@@ -119,7 +119,7 @@ def need_finished(runs: Sequence[Run], selectors: Sequence[str]) -> None:
         going = any(run.status == "RUNNING" for run in runs)
         wait = f"Wait for those that are running, or end them with `{TRACKING} sync --ended`. " if going else ""
         raise ValueError(
-            f"{' '.join(selectors)}: none of {len(runs)} runs finished: {ended}. {wait}Why a run failed stands in its "
+            f"{' '.join(selectors)}: no run finished: {ended}. {wait}Why a run failed stands in its "
             f"note in MLflow and in worker.log. Continue a sweep with {LAUNCH} sweep.resume=ID"
         )
 

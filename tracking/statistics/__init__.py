@@ -7,6 +7,7 @@ tests err.
 from __future__ import annotations
 
 from tracking.statistics.chosen_pair import Choice
+from tracking.statistics.counts import counted, verb
 from tracking.statistics.more_often import Often, often
 from tracking.statistics.repeats import (
     finite,
@@ -34,6 +35,7 @@ __all__ = [
     "Often",
     "Share",
     "Times",
+    "counted",
     "exceeds",
     "falls_below",
     "finite",
@@ -49,4 +51,5 @@ __all__ = [
     "repeats_to_tell",
     "share",
     "t_test",
+    "verb",
 ]

@@ -145,7 +145,7 @@ def test_the_worse_side_called_the_better_is_found(root: Path, content: dict[str
     [
         (lambda text: re.sub(LATE, r"\g<1>99.0\2", text), "time to accuracy (s)"),
         (lambda text: text.replace('"samples": 128', '"samples": 130'), "samples/s"),
-        (lambda text: text.replace('"key": "run_stop"', '"key": "run_stopped"'), "averages 5 runs, and 4 count"),
+        (lambda text: text.replace('"key": "run_stop"', '"key": "run_stopped"'), "averages 5 runs, and by their"),
         (lambda text: text.replace('"gpus": 1', '"gpus": 3'), "not of the setting"),
         (lambda text: text.replace('"dataset": "digits"', '"dataset": "letters"'), "several models, datasets"),
     ],
@@ -171,7 +171,9 @@ def test_a_run_that_did_not_get_there_and_is_left_out_is_found(
     result, journal = folder / "result.json", folder / "journal.jsonl"
     before = result.read_text(), journal.read_text()
     result.write_text(json.dumps({"status": "failed", "failure": {"kind": "oom", "message": ""}}))
-    assert "time to accuracy (s): averages 6 runs, and 5 count" in " ".join(audit(content, [tmp_path]).differences)
+    assert "time to accuracy (s): averages 6 runs, and by their journals 5 should count" in " ".join(
+        audit(content, [tmp_path]).differences
+    )
     result.write_text(before[0])
     longer = before[1].replace('"key": "eval_stop"', '"key": "eval_end"').replace("run_stop", "run_end")
     journal.write_text(longer + json.dumps({"kind": "event", "key": "run_stop", "clock_sec": 99.0}) + "\n")
@@ -191,7 +193,7 @@ def test_runs_of_older_versions_count_by_what_was_timed(root: Path, tmp_path: Pa
         if figure["figure"].startswith("time to") and figure["setting"]["gpus"] == "4"
     ]
     assert (four["n"], four["bound"]) == (6, "≥")
-    assert "gpus=4: of 1 runs that did not reach the target nothing says by when" in " ".join(made["warnings"])
+    assert "gpus=4: of 1 run that did not reach the target nothing says by when" in " ".join(made["warnings"])
 
 
 def test_a_damaged_folder_of_another_run_is_passed_over(root: Path, content: dict[str, Any], tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_runs_that_failed_or_missed_keep_it_from_passing(gate: Gate) -> None:
     assert "1 of 4 runs of the candidate failed (oom (1)), of the baseline 0 of 3" in words
     code, words = gate("base", "missing")
     assert code == 2
-    assert "note: candidate: 1 of 3 runs did not reach the target, and count against it" in words
+    assert "note: candidate: 1 of 3 runs did not reach the target, and counts against it" in words
     assert "reached the target: baseline 3 of 3, 44-100 %, candidate 2 of 3, 21-94 %" in words
     assert gate("oom", "base")[0] == 0
 
@@ -142,9 +142,9 @@ def test_what_else_differs_is_told(gate: Gate) -> None:
 def test_runs_without_a_fingerprint_are_named_with_what_to_do(gate: Gate) -> None:
     code, words = gate("base", "bare")
     assert code == 0  # the times tell; whether they were measured on the same machine does not stand there
-    assert "note: 1 of 6 runs (vgg-digits-fp32-1gpu-seed3) have no env.* tags: nothing says on what GPU" in words
-    assert "leave them out, or repeat them" in words
-    assert "note: 1 of 6 runs (vgg-digits-fp32-1gpu-seed3) have no fingerprint.json: clock limits" in words
+    assert "note: 1 of 6 runs (vgg-digits-fp32-1gpu-seed3) has no env.* tags: nothing says on what GPU" in words
+    assert "leave out what has none, or repeat it" in words
+    assert "note: 1 of 6 runs (vgg-digits-fp32-1gpu-seed3) has no fingerprint.json: clock limits" in words
     assert "`python -m tracking sync --again FOLDER` uploads it" in words
     assert "differ in env." not in words  # Nothing is said of what is not known.
 
@@ -163,7 +163,7 @@ def test_a_side_is_of_one_setting(gate: Gate) -> None:
     assert "--candidate: holds runs of several settings (gpus: 1, 2" in words
     assert "--where gpus=1" in words
     assert "refused" not in gate("base", "counts", "--where", "gpus=1")[1]
-    assert "none of 3 runs has gpus=4" in gate("base", "counts", "--where", "gpus=4")[1]
+    assert "none of its runs (3) has gpus=4" in gate("base", "counts", "--where", "gpus=4")[1]
     assert "PARAM=VALUE" in gate("base", "counts", "--where", "gpus")[1]
 
 
@@ -233,4 +233,4 @@ def test_mlflow_gives_the_same_answers(store: Path, gate: Gate, mlflow_environme
 def test_a_side_of_warm_ups_alone_is_refused(gate: Gate) -> None:
     code, words = gate("base", "cold")
     assert code == 2
-    assert "--candidate cold: none of 1 runs is one that a mean counts: each is a warm-up; name others" in words
+    assert "--candidate cold: none of its runs (1) is one that a mean counts: each is a warm-up; name others" in words

@@ -109,7 +109,7 @@ def test_runs_that_do_not_count_are_listed_with_the_reason(made: Report) -> None
         "14": "interrupted and resumed",
         "15": "failed: timeout",
     }
-    table = next(table for table in made.tables if table.title == "Not in every mean: 5 of 16 runs")
+    table = next(table for table in made.tables if table.title == "Runs not in every mean: 5 of 16")
     assert len(table.rows) == 5
     assert "gpus=4: 3 of 6, 19-81 % reached the target; the others count against it" in " ".join(made.warnings)
     assert made.tables[0].column("n") == ["5 of 6", "3 of 4", "3 of 6"]
@@ -173,7 +173,7 @@ def test_the_command_writes_all_files_prints_the_table_and_checks_every_figure(
         (["nothing"], 2, rf"nothing: no sweep.*{SWEEP}.*studies"),
         ([SWEEP, "--by", "colour"], 2, "--by colour: no run has such a param.*there are: batch_size"),
         ([SWEEP, "--metric", "eval/beauty"], 2, "--metric eval/beauty: no run has it; there are: .*eval/accuracy"),
-        (["vgg-digits-fp32-4gpu-seed11"], 2, r"none of 1 runs finished: nan \(1\)"),
+        (["vgg-digits-fp32-4gpu-seed11"], 2, r"no run finished: nan \(1\)"),
         ([SWEEP, "--uri", "sqlite:///none.db"], 2, r"none\.db: no such database; give --uri"),
         ([SWEEP, "--out", "mlflow.db/x"], 2, "give --out a folder"),
     ],
@@ -214,7 +214,7 @@ def test_the_report_is_attached_to_the_sweeps_parent_run_with_the_answer(
 def test_a_sweep_ends_with_its_report_in_its_folder(tmp_path: Path) -> None:
     folder, *_ = write_sweep(tmp_path, "sqlite:///none.db")
     note = sweep_report.write(folder, "`launch.py -m gpus=1,2`")
-    assert "11 of 16 runs" in (folder / "report.md").read_text()
+    assert "Runs in every mean: 11 of 16, for " in (folder / "report.md").read_text()
     assert (folder / "report.html").exists()
     assert "time/to_accuracy_sec is 2.94 ± 0.14 s (n = 3; reached by 3 of 3, 44-100 %) with gpus=2" in note
     assert note.endswith("`launch.py -m gpus=1,2`")
@@ -229,9 +229,8 @@ def test_a_failed_attempt_of_a_job_that_was_run_again_counts_no_more(tmp_path: P
             make_run(sweep, config(seed=3), "sqlite:///none.db", failure=failure, start_ms=START_MS + after_ms)
     store = FolderRuns([tmp_path])
     made = report.make(store, [SWEEP], store.find([SWEEP]))
-    assert (
-        "In every mean are 3 of 3 runs; 0 count as not having reached the target, and 0 count nowhere." in made.answer
-    )
+    counts = "Counted as not having reached the target: 0; counted nowhere: 0."
+    assert f"Runs in every mean: 3 of 3. {counts}" in made.answer
     assert "left out: 2 failed attempts of jobs that their sweep ran again" in made.warnings
     question = Question({"baseline": ["baseline"], "candidate": [SWEEP]}, "time/to_accuracy_sec", 0.1)
     assert [side.failed for side in judge(store, question).sides] == [{}, {}]

@@ -233,5 +233,5 @@ def test_workloads_are_never_compared_with_one_another(make: Callable[..., Repor
     assert made.comparisons == []
     assert "2 workloads, compared within each and never with one another" in made.warnings[0]
     paragraphs = page.markdown(made).split("\n\n")
-    assert [text.split(" on ")[0] for text in paragraphs if "In every mean are" in text] == ["res", "vgg"]
+    assert [text.split(" on ")[0] for text in paragraphs if "Runs in every mean" in text] == ["res", "vgg"]
     assert page.html(made).count('<p class="answer">') == 2

@@ -88,7 +88,7 @@ def test_equal_runs_get_no_warning_and_those_without_fingerprint_do(make: Callab
     runs[-1]["fingerprint"] = None
     warning, of_a_picture = make(runs).warnings
     assert "under a roofline" in of_a_picture, "behind what the figures are to be read with"
-    assert "1 of 4 runs (vgg-digits-fp32-2gpu-seed2) have no fingerprint.json" in warning
+    assert "1 of 4 runs (vgg-digits-fp32-2gpu-seed2) has no fingerprint.json" in warning
     assert "`python -m tracking sync --again FOLDER` uploads it" in warning
 
 
@@ -124,7 +124,7 @@ def test_a_warm_up_is_in_no_mean_and_is_listed_whatever_became_of_it(
     assert audit(plain, [tmp_path]).differences == []
     journal = next(tmp_path.glob("*/vgg-digits-fp32-1gpu-seed1-warm-up/journal.jsonl"))
     journal.write_text(journal.read_text().replace("timetrial.uncounted", "timetrial.counted"))
-    assert "averages 2 runs, and 3 count" in " ".join(audit(plain, [tmp_path]).differences)
+    assert "averages 2 runs, and by their journals 3 should count" in " ".join(audit(plain, [tmp_path]).differences)
 
 
 def test_a_report_is_strict_json_also_where_a_mean_has_no_factor_to_another(
@@ -171,3 +171,32 @@ def test_the_page_needs_nothing_else_and_holds_no_markup_of_a_run(make: Callable
     assert sources
     assert all(source.startswith("data:image/png;base64,") for source in sources)
     assert "http" not in re.sub(r'src="[^"]*"', "", text)
+
+
+@pytest.mark.parametrize(
+    ("steps", "why"),
+    [
+        ((0.1,), "its only run is not in every mean: target missed"),
+        ((0.1, 0.2), "none of its 2 runs is in every mean: target missed (2)"),
+    ],
+)
+def test_of_a_setting_without_a_mean_the_report_says_why(
+    make: Callable[..., Report], tmp_path: Path, steps: tuple[float, ...], why: str
+) -> None:
+    made = make(repeated(steps=steps, accuracies=(0.1,)), metric="throughput/samples_per_sec")
+    assert f"gpus=1: {why}" in " ".join(made.warnings)
+    assert audit(made.plain(), [tmp_path]).differences == []
+
+
+@pytest.mark.parametrize("num_others", [0, 2])
+def test_a_report_speaks_of_one_run_as_of_one(make: Callable[..., Report], num_others: int) -> None:
+    odd = {"tags": {"git.dirty": "true", "neighbours": "gpu 0", "env.gpu": "NVIDIA H200"}, "fingerprint": None}
+    runs = repeated(config={"gpus": 1}, steps=(0.1,), **odd)
+    runs += repeated(config={"gpus": 2}, steps=(0.1, 0.2)[:num_others], tags={"env.gpu": "none"})
+    text = page.markdown(make(runs))
+    of = f"1 of {num_others + 1} run{'s' * bool(num_others)}"
+    assert f"{of} is of code with uncommitted changes" in text
+    assert f"{of} had neighbours" in text
+    assert f"{of} (vgg-digits-fp32-1gpu-seed1) has no fingerprint.json" in text
+    assert "1 of 1 run on GPUs has no point under a roofline" in text
+    assert not re.search(r"\b1 runs|\b1 count\b", text)

@@ -112,7 +112,7 @@ def test_a_sweep_is_found_by_the_name_and_the_id_of_its_parent_run(stores: tuple
 def test_runs_of_which_none_finished_are_refused_with_their_failures(stores: tuple[MlflowRuns, FolderRuns]) -> None:
     runs_found = stores[1].find([SWEEP])
     need_finished(runs_found, [SWEEP])
-    with pytest.raises(ValueError, match=r"none of 1 runs finished: oom \(1\)"):
+    with pytest.raises(ValueError, match=r"no run finished: oom \(1\)"):
         need_finished(runs_found[2:], [SWEEP])
 
 
@@ -127,7 +127,7 @@ def test_an_experiment_without_runs_is_told_from_an_unknown_one(root: Path, mlfl
 
 def test_runs_that_are_still_running_are_to_be_waited_for(stores: tuple[MlflowRuns, FolderRuns]) -> None:
     run = dataclasses.replace(stores[1].find([SWEEP])[0], status="RUNNING")
-    with pytest.raises(ValueError, match=r"none of 1 runs finished: running \(1\)\. Wait for those"):
+    with pytest.raises(ValueError, match=r"no run finished: running \(1\)\. Wait for those"):
         need_finished([run], [SWEEP])
 
 

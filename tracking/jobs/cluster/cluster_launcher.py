@@ -22,6 +22,7 @@ from tracking.jobs.uploads import tracking_command
 from tracking.node import Interrupted, reopen, supervision, ticket
 from tracking.run import run_folder, run_lock
 from tracking.stacks import Verdict
+from tracking.statistics import counted
 
 
 class Detached(Exception):
@@ -117,7 +118,7 @@ class ClusterLauncher(Launcher):
         for job in todo:
             if job.result:
                 job.folder, job.result = None, None
-        left = f"{len(todo)} of {len(jobs)} jobs {'left' if self._follows else 'to run'}"
+        left = f"{len(todo)} of {counted(len(jobs), 'job')} {'left' if self._follows else 'to run'}"
         self._console.print(f"sweep {folder.name}: {left}", style="bold")
         if not todo:
             return
