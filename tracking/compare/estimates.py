@@ -57,7 +57,7 @@ class Estimate:
         if self.olympic is not None:
             shown += f" (olympic {self.olympic:,.{decimals}f})"
         if self.invalid:
-            shown += " (olympic invalid)"
+            shown += " (olympic invalid: several missed)"
         return shown if row_n is None or row_n == self.n else f"{shown} (n={self.n})"
 
     def decimals(self) -> int:

@@ -30,6 +30,8 @@ MOST_PAIRS = 15  # shown; every pair is in the CSV and JSON
 MISSED_TOO = "Rates, epochs trained and best values are also of runs that missed the target. "
 REACHED = "Reached: the runs that reached the target, with the 95 % interval of the true share."
 SHARES_TOO = "How often settings reach the target is compared by Fisher's exact test, corrected alike. "
+OLYMPIC = "olympic: without the best and the worst run, from 5 runs on. "
+OLYMPIC_INVALID = "It leaves out one run that missed the target, timed out or diverged, and is invalid where more did. "
 WHY_GIVEN_UP = "Runs that missed the target, timed out or diverged count in figures to accuracy."
 FACTS = {"world_size": "devices", "global_batch_size": "global batch", "precision": "precision"}  # beside the axes
 
@@ -73,7 +75,8 @@ def settings_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[Reporte
     note = "n: runs averaged, of all. "
     note += "±: standard error of the mean. " if "±" in str(rows) else ""
     note += MISSED_TOO if any(setting.missed for setting in task.settings) else ""
-    note += "olympic: without the best and the worst run, from 5 runs on. " if "(olympic" in str(rows) else ""
+    note += OLYMPIC if "(olympic" in str(rows) else ""
+    note += OLYMPIC_INVALID if "(olympic invalid" in str(rows) else ""
     note += f"{REACHED} " if shares else ""
     note += "≥: at least, since runs did not reach the target; " if "≥" in str(rows) else ""
     note += "those count by when they were given up. " if "≥" in str(rows) else ""

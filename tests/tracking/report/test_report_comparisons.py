@@ -235,3 +235,18 @@ def test_workloads_are_never_compared_with_one_another(make: Callable[..., Repor
     paragraphs = page.markdown(made).split("\n\n")
     assert [text.split(" on ")[0] for text in paragraphs if "Runs in every mean" in text] == ["res", "vgg"]
     assert page.html(made).count('<p class="answer">') == 2
+
+
+@pytest.mark.parametrize("num_missed", [0, 1, 2])
+def test_beside_an_invalid_olympic_mean_stands_why(
+    make: Callable[..., Report], tmp_path: Path, num_missed: int
+) -> None:
+    runs = repeated(steps=(0.1, 0.11, 0.12, 0.13))
+    missed = repeated(steps=(0.1, 0.1)[:num_missed], accuracies=(0.1, 0.2, 0.3))
+    runs += [run | {"config": {"seed": 10 + run["config"]["seed"]}} for run in (*missed, *repeated(steps=(0.14,)))]
+    made = make(runs)
+    invalid = num_missed > 1
+    for words in (made.answer, str(made.tables[0].rows)):
+        assert ("(olympic invalid: several missed)" in words) == invalid
+    assert ("invalid where more did" in made.tables[0].note) == invalid
+    assert audit(made.plain(), [tmp_path]).differences == []

@@ -41,7 +41,7 @@ def significant(text: str, number: float | None, digits: int, near: float) -> bo
 def marked(text: str, sample: Observations) -> bool:
     """Whether a printed mean says that it is a bound where it is one, and that there is no olympic mean."""
     invalid = len(sample) >= 5 and sample.num_short > 1
-    return text.startswith("≥ ") == bool(sample.num_short) and ("(olympic invalid)" in text) == invalid
+    return text.startswith("≥ ") == bool(sample.num_short) and ("(olympic invalid: several missed)" in text) == invalid
 
 
 def says_mean(sample: Observations, scale: float, text: str, near: float) -> bool:
