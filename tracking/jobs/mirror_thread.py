@@ -60,10 +60,20 @@ class MirrorThread:
 
         What is missing after that is in the folder, and `sync` uploads it.
         """
-        self._deadline = time.monotonic() + wait_sec
-        self.ended()
-        self._thread.join(wait_sec)
+        deadline = time.monotonic() + wait_sec
+        self.finish_by(deadline)
+        self.join(deadline)
         return self.mirror.complete
+
+    def finish_by(self, deadline: float) -> None:
+        """The same until `deadline`, in seconds of the monotonic clock, without keeping anybody waiting."""
+        self._deadline = deadline
+        self.ended()
+
+    def join(self, until: float) -> bool:
+        """Wait for the end of it until then; whether it has come."""
+        self._thread.join(max(0.0, until - time.monotonic()))
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         try:

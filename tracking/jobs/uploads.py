@@ -29,6 +29,7 @@ from tracking.run import run_folder
 from tracking.server import TrackingRefused, TrackingUnavailable
 
 MAX_COMPARED = 20  # runs that MLflow's compare page can show; it has a column a run
+SILENT_SEC = 2.0  # An upload that is over by then needs no word.
 
 
 class Uploads:
@@ -110,13 +111,10 @@ class Uploads:
     def wait(self, folders: Sequence[Path]) -> None:
         """Wait, as long as the config allows, for what MLflow has not got yet; say what is left and how to send it."""
         supervision.raise_on_signals()  # Ctrl-C ends the waiting
-        deadline = time.monotonic() + self._config.upload_wait_sec
         folders = [*folders, *(folder for folder in self._earlier if folder not in folders)]
         folders = [folder for folder in folders if folder not in self.elsewhere]
         with suppress(Interrupted), self._console.status("uploading to MLflow"):
-            for folder in folders:
-                if folder in self._threads:
-                    self._threads[folder].close(max(0.0, deadline - time.monotonic()))
+            self._finish([self._threads[folder] for folder in folders if folder in self._threads])
         left = [folder for folder in folders if not unfinished.is_complete(folder)]
         for folder in left:
             self._console.print(f"not uploaded: {folder}: {self._why(folder)}", soft_wrap=True)
@@ -128,6 +126,21 @@ class Uploads:
                 unfinished.unmark(folder)
             for words in Mirror(folder).state.refused:
                 self._console.print(f"left in the journal of {folder}: {words}", soft_wrap=True)
+
+    def _finish(self, threads: Sequence[MirrorThread]) -> None:
+        """Wait while they ship the rest; where it takes more than a moment, say for what, and for how long at most."""
+        began, wait_sec = time.monotonic(), self._config.upload_wait_sec
+        deadline, soon = began + wait_sec, began + min(wait_sec, SILENT_SEC)
+        for thread in threads:
+            thread.finish_by(deadline)
+        if soon < deadline and not all(thread.join(soon) for thread in threads):
+            self._console.print(
+                f"waiting for MLflow ({self.uri}), {wait_sec:g} s at most; Ctrl-C ends the wait. Nothing is lost: "
+                "what it lacks then stays in the run's folder, and the command that uploads it is printed",
+                soft_wrap=True,
+            )
+        for thread in threads:
+            thread.join(deadline)
 
     def _why(self, folder: Path) -> str:
         if self._config.offline:
