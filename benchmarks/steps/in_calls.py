@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -26,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LAUNCH = f"{ROOT / 'launch.py'}"
 EIGHT = list(range(8))
 STOP_SEC = 30.0  # what a launcher has to stop its job, and to write what there is
+GRACE_SEC = 15.0  # of these, before it is killed; it gives its worker five
 
 
 class Command(NamedTuple):
@@ -64,7 +66,9 @@ def main(about: str, commands: Commands, default: str) -> int:
             print(f"{command.name}: python {command.words}")
         return 0
     arguments.out.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, end)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, end)
     return measure(asked, indices, arguments.out, time.monotonic() + 60 * arguments.minutes)
 
 
@@ -122,7 +126,9 @@ class Machine:
         printed = self._out / f"{command.name}.txt"
         words = [sys.executable, *shlex.split(continued(command.words, printed))]
         with printed.open("a", encoding="utf-8") as file:
-            process = subprocess.Popen(words, cwd=self._out, stdout=file, stderr=subprocess.STDOUT, env=environment)
+            process = subprocess.Popen(
+                words, cwd=self._out, stdout=file, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+            )
         self.running.append((command, mine, process))
 
     def note_ended(self) -> None:
@@ -135,11 +141,19 @@ class Machine:
             print(f"{command.name}: exit code {process.returncode}; {printed}", flush=True)
 
     def stop(self) -> list[Command]:
-        """Tell all that run to stop, and wait for it; which they were."""
+        """Tell all that run to stop, and kill what does not, with all of its process group; which they were."""
         for _, _, process in self.running:
             process.terminate()
-        for _, _, process in self.running:
-            process.wait()
+        deadline = time.monotonic() + GRACE_SEC
+        try:
+            with suppress(subprocess.TimeoutExpired):
+                for _, _, process in self.running:
+                    process.wait(max(0.0, deadline - time.monotonic()))
+        finally:  # Ctrl-C once more ends the patience.
+            for _, _, process in self.running:
+                with suppress(ProcessLookupError):  # All of it has ended.
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
         stopped = [command for command, _, _ in self.running]
         self.running.clear()
         return stopped
