@@ -40,14 +40,14 @@ def attention() -> dict[str, torch.Tensor]:
         )
         deltas, options = torch.empty_like(logs), attention_triton._options(parts, 0.0)
         far_out, far_logs = torch.empty_like(out), torch.empty_like(logs)
-        attention_triton._forward[(2, HEADS)](
+        attention_triton._attention_forward[(2, HEADS)](
             asks, keys, values, far_out, far_logs, *spans[:2], seed, NUM, APART, APART, **options
         )
-        attention_triton._backward_queries[(2, HEADS)](
+        attention_triton._attention_backward_queries[(2, HEADS)](
             asks, keys, values, out, logs, upstream, deltas, of_asks, *spans[:2], seed, NUM, APART, APART, APART,
             **options,
         )  # fmt: skip
-        attention_triton._backward_keys[(3, HEADS)](
+        attention_triton._attention_backward_keys[(3, HEADS)](
             asks, keys, values, logs, upstream, deltas, of_keys, of_values, *spans, seed, NUM, NUM, APART, APART,
             APART, **options,
         )  # fmt: skip

@@ -25,7 +25,7 @@ def _tanh(x, QUICK: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=["num_rows", "num_queries", "num_keys"])
-def _forward(  # type: ignore[no-untyped-def]
+def _additive_attention_forward(  # type: ignore[no-untyped-def]
     query, key, vector, bias, out, num_rows, num_queries, num_keys,
     WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, PART: tl.constexpr, QUICK: tl.constexpr,
 ):  # fmt: skip
@@ -50,7 +50,7 @@ def _forward(  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=["num_rows", "num_own", "num_others"])
-def _backward(  # type: ignore[no-untyped-def]
+def _additive_attention_backward(  # type: ignore[no-untyped-def]
     own, others, vector, bias, gradient, out, sums, num_rows, num_own, num_others,
     OF_KEYS: tl.constexpr, WIDTH: tl.constexpr, OWN: tl.constexpr, PART: tl.constexpr, QUICK: tl.constexpr,
 ):  # fmt: skip
@@ -93,7 +93,7 @@ def scores(query: torch.Tensor, key: torch.Tensor, vector: torch.Tensor, bias: t
     if out.numel():
         blocks = {"QUERIES": 4, "KEYS": 16, "PART": 64}
         grid = (num_rows, triton.cdiv(num_queries, blocks["QUERIES"]), triton.cdiv(num_keys, blocks["KEYS"]))
-        _forward[grid](
+        _additive_attention_forward[grid](
             query, key, vector, bias, out, num_rows, num_queries, num_keys,
             WIDTH=width, QUICK=_is_quick(query), num_warps=4, **blocks,
         )  # fmt: skip
@@ -123,7 +123,7 @@ def _of_one_side(
     out = torch.empty_like(own)
     if out.numel():
         grid: Any = (num_rows, triton.cdiv(num_own, OWN), triton.cdiv(width, PART))
-        _backward[grid](
+        _additive_attention_backward[grid](
             own, others, vector, bias, gradient, out, sums, num_rows, num_own, len(others),
             OF_KEYS=of_keys, WIDTH=width, OWN=OWN, PART=PART, QUICK=_is_quick(own), num_warps=2,
         )  # fmt: skip

@@ -60,7 +60,7 @@ def _span(first, last, rows, there):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _forward(  # type: ignore[no-untyped-def]
+def _attention_forward(  # type: ignore[no-untyped-def]
     query, key, value, out, logs, key_first, key_last, seed, num_queries, query_stride, key_stride,
     HEADS: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, DROPS: tl.constexpr,
     PRECISION: tl.constexpr, SCALE: tl.constexpr, LIMIT: tl.constexpr, KEEPS: tl.constexpr, NATURAL_SCALE: tl.constexpr,
@@ -95,7 +95,7 @@ def _forward(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _backward_queries(  # type: ignore[no-untyped-def]
+def _attention_backward_queries(  # type: ignore[no-untyped-def]
     query, key, value, out, logs, gradient, deltas, query_gradient, key_first, key_last, seed, num_queries,
     query_stride, key_stride, query_gradient_stride,
     HEADS: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, DROPS: tl.constexpr,
@@ -130,7 +130,7 @@ def _backward_queries(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _backward_keys(  # type: ignore[no-untyped-def]
+def _attention_backward_keys(  # type: ignore[no-untyped-def]
     query, key, value, logs, gradient, deltas, key_gradient, value_gradient, key_first, key_last, query_first,
     query_last, seed, num_queries, num_keys, query_stride, key_stride, key_gradient_stride,
     HEADS: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, DROPS: tl.constexpr,
@@ -180,7 +180,7 @@ def forward(
     out = torch.empty((num, heads, width), dtype=parts.dtype, device=parts.device)
     logs = torch.empty((heads, num), dtype=torch.float32, device=parts.device)
     asks, keys, values = _split(parts, source)
-    _forward[(triton.cdiv(num, QUERIES), heads)](
+    _attention_forward[(triton.cdiv(num, QUERIES), heads)](
         asks, keys, values, out, logs, *spans[:2], seed, num, asks.stride(0), keys.stride(0),
         **_options(parts, dropout), num_warps=4,
     )  # fmt: skip
@@ -198,11 +198,11 @@ def backward(
     asks, keys, values = _split(parts, source)
     of_asks, of_keys, of_values = _split(of_parts, of_source)
     options = _options(parts, dropout)
-    _backward_queries[(triton.cdiv(num, QUERIES), heads)](
+    _attention_backward_queries[(triton.cdiv(num, QUERIES), heads)](
         asks, keys, values, out, logs, gradient, deltas, of_asks, *spans[:2], seed, num, asks.stride(0),
         keys.stride(0), of_asks.stride(0), **options, num_warps=4,
     )  # fmt: skip
-    _backward_keys[(triton.cdiv(len(keys), KEYS), heads)](
+    _attention_backward_keys[(triton.cdiv(len(keys), KEYS), heads)](
         asks, keys, values, logs, gradient, deltas, of_keys, of_values, *spans, seed, num, len(keys),
         asks.stride(0), keys.stride(0), of_keys.stride(0), **options, num_warps=2,
     )  # fmt: skip

@@ -46,7 +46,7 @@ def _axis(position, length):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _forward(  # type: ignore[no-untyped-def]
+def _roi_align_forward(  # type: ignore[no-untyped-def]
     f0, f1, f2, f3, rois, image, valid, levels, out, height, width, stride, num_channels,
     SIZE: tl.constexpr, SAMPLES: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
@@ -79,7 +79,7 @@ def _forward(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _backward(  # type: ignore[no-untyped-def]
+def _roi_align_backward(  # type: ignore[no-untyped-def]
     g0, g1, g2, g3, rois, image, valid, levels, gradient, height, width, stride, num_channels,
     SIZE: tl.constexpr, SAMPLES: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
@@ -136,7 +136,7 @@ class RoiAlign(torch.autograd.Function):
         ctx.save_for_backward(rois, image, valid, level)
         ctx.scalars = size, stride, samples
         ctx.shapes, ctx.dtype = [feature.shape for feature in features], features[0].dtype
-        _launch(_forward, features, (rois.contiguous(), image, valid, level), out, *ctx.scalars)
+        _launch(_roi_align_forward, features, (rois.contiguous(), image, valid, level), out, *ctx.scalars)
         return out
 
     @staticmethod
@@ -146,7 +146,7 @@ class RoiAlign(torch.autograd.Function):
             torch.empty(shape, device=gradient.device, memory_format=torch.channels_last).zero_()
             for shape in ctx.shapes
         ]
-        _launch(_backward, sums, ctx.saved_tensors, gradient, *ctx.scalars)
+        _launch(_roi_align_backward, sums, ctx.saved_tensors, gradient, *ctx.scalars)
         return (None,) * 7 + tuple(total.to(ctx.dtype) for total in sums)
 
 
