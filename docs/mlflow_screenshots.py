@@ -53,9 +53,11 @@ def compare(page: Page, ui: TeamUi, sweep: str) -> None:
 
 
 def report(page: Page, ui: TeamUi, sweep: str) -> None:
-    """The sweep's report among its artifacts, down to the first figure."""
+    """The sweep's report among its artifacts, from the heading before its first figure on."""
     browser.visit(page, ui.links(sweep)["report"])
-    page.frame_locator("iframe").get_by_role("img").first.scroll_into_view_if_needed()
+    frame = page.frame_locator("iframe")
+    frame.get_by_role("img").first.wait_for()
+    frame.get_by_role("heading").last.evaluate("heading => heading.scrollIntoView()")
 
 
 def answer(page: Page, ui: TeamUi, sweep: str) -> None:
