@@ -170,6 +170,15 @@ def test_an_exit_code_is_a_failure_with_the_last_words(tmp_path: Path) -> None:
     assert '"run_stop"' in failure["traceback"]
 
 
+def test_a_program_that_says_nothing_of_the_target_is_no_miss_and_is_told_how_to_say_it(tmp_path: Path) -> None:
+    command = "program.command=echo val acc 0.9"
+    launched = launch(tmp_path, "model=program", command, "gpus=0", "target=0.5", "tracking.offline=true")
+    assert launched.code == 0, launched.output
+    assert "no evaluation had the target's accuracy" in launched.output
+    assert "program.metrics as eval/accuracy" in launched.output
+    assert "target not reached" not in launched.output
+
+
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     launched = launch(tmp_path, "model=program", "program.command=no-such-program", "gpus=0", "tracking.offline=true")
     assert launched.code == 2

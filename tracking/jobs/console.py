@@ -223,11 +223,12 @@ def time_rows(result: Result) -> list[tuple[str, str]]:
         return rows
     if "time/resumed_to_accuracy_train_sec" in metrics:
         return [("time to accuracy", "none: the run was interrupted")]
+    if unsaid := [name for name in result.targets if evaluations.BEST + name not in metrics]:
+        how = f"a program's is declared in program.metrics as eval/{unsaid[0]}"
+        return [("time to accuracy", f"none: no evaluation had the target's {', '.join(unsaid)}; {how}")]
     if result.targets:
         return [("time to accuracy", "target not reached")]
-    if not result.evaluations:
-        return [("time to accuracy", "none: nothing was evaluated, it measures speed alone")]
-    return []
+    return [] if result.evaluations else [("time to accuracy", "none: nothing was evaluated, it measures speed alone")]
 
 
 def resumed_rows(result: Result) -> list[tuple[str, str]]:
