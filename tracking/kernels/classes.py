@@ -43,6 +43,7 @@ RULES = [
         (
             "matrix product",
             r"gemm|gemv|nvjet|cutlass|cublas|splitk|xmma|^triton_tem_"
+            r"|^_(there_and_back|to_rows|to_weight)$"  # NCF's, of which products are most
             r"|^aten::(mm|bmm|addmm|baddbmm|matmul|linear|dot|mv)$|mkldnn_linear",
         ),
         ("reduction", r"^triton_(red|per)_|reduce|softmax|^aten::(sum|mean|max|min|amax|amin|argmax|all|any|norm)$"),
