@@ -49,6 +49,17 @@ def by_kernels() -> dict[str, torch.Tensor]:
     return {"loss": loss.detach(), **gradients}
 
 
+def of_broken_weights() -> torch.Tensor:
+    """The losses of networks of which all numbers of one parameter are none."""
+    losses = []
+    for name, _ in sampled().net.named_parameters():
+        net, *batch = sampled(num_groups=9)
+        with torch.no_grad():
+            net.get_parameter(name).fill_(torch.nan)
+            losses.append(fused.loss(net, net.rows(), *batch))
+    return torch.stack(losses)
+
+
 def drawn(kernels: bool) -> dict[str, torch.Tensor]:
     """Groups of users who rated from one item to all but one."""
     counts = torch.tensor([1, 40, 128, 299, 2])
@@ -62,4 +73,4 @@ def drawn(kernels: bool) -> dict[str, torch.Tensor]:
 
 
 if __name__ == "__main__":
-    torch.save(by_kernels() | drawn(kernels=True), sys.argv[1])
+    torch.save(by_kernels() | drawn(kernels=True) | {"broken": of_broken_weights()}, sys.argv[1])

@@ -39,6 +39,11 @@ def test_the_kernels_give_the_loss_and_the_gradients_of_plain_layers() -> None:
         torch.testing.assert_close(by_kernels[name], each, rtol=1e-4, atol=1e-5 * float(each.abs().max()))
 
 
+@pytest.mark.slow
+def test_the_loss_of_weights_that_are_no_numbers_is_none() -> None:
+    assert triton_on_cpu.results("tests.trainers.neumf")["broken"].isnan().all()
+
+
 @pytest.mark.parametrize(
     ("factors", "layers", "holds"),
     [

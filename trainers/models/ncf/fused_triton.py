@@ -27,10 +27,16 @@ def _cross_entropy(logit, label):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
+def _relu(x):  # type: ignore[no-untyped-def]
+    """What is not a number stays none, so that a loss of such weights is not finite and ends the run."""
+    return tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
 def _hidden(user_rows, item_rows, user, item, column, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]
     """Columns of the first hidden layer, of users and items [n, 1]."""
     of_user = _row(user_rows, user, column, WIDE)
-    return tl.maximum(of_user + _row(item_rows, item, column, WIDE), 0.0).to(of_user.dtype)
+    return _relu(of_user + _row(item_rows, item, column, WIDE)).to(of_user.dtype)
 
 
 @triton.jit(do_not_specialize=["num_samples"])
@@ -56,10 +62,10 @@ def _there_and_back(  # type: ignore[no-untyped-def]
         weight = tl.load(weights + sample // GROUP, there, 0.0)
         second = tl.dot(_hidden(user_rows, item_rows, user, item, near, WIDE), tl.trans(near2))
         second = tl.dot(_hidden(user_rows, item_rows, user, item, HALF + near, WIDE), tl.trans(far2), second)
-        second = tl.maximum(second + tl.load(bias2 + middle)[None, :], 0.0).to(near2.dtype)
+        second = _relu(second + tl.load(bias2 + middle)[None, :]).to(near2.dtype)
         row = sample.to(tl.int64)[:, None]
         tl.store(hidden2 + row * MIDDLE + middle[None, :], second, there[:, None])
-        third = tl.maximum(tl.dot(second, tl.trans(all3)) + tl.load(bias3 + narrow)[None, :], 0.0)
+        third = _relu(tl.dot(second, tl.trans(all3)) + tl.load(bias3 + narrow)[None, :])
         product = _row(mf_user, user, factor, FACTORS) * _row(mf_item, item, factor, FACTORS)
         of_narrow = tl.load(final + FACTORS + narrow)[None, :]
         logit = tl.sum(product * tl.load(final + factor)[None, :], axis=1) + tl.sum(third * of_narrow, axis=1)
