@@ -49,6 +49,25 @@ def by_kernels() -> dict[str, torch.Tensor]:
     return {"loss": loss.detach(), **gradients}
 
 
+def with_large_sums() -> Sampled:
+    """One of which the third layer's gradient, summed up over all samples, is more than fp16 holds."""
+    given = sampled(num_groups=400)
+    with torch.no_grad():
+        given.net.final.weight.mul_(100)
+        given.net.others[0].bias.add_(20)
+        given.net.others[1].bias.add_(5)
+    return given
+
+
+def large_sum_in_fp16() -> torch.Tensor:
+    """The third layer's gradient by the kernels."""
+    net, *batch = with_large_sums()
+    with torch.autocast("cpu", torch.float16):
+        loss = fused.loss(net, net.rows(), *batch)
+    loss.backward()
+    return net.others[1].weight.grad
+
+
 def of_broken_weights() -> torch.Tensor:
     """The losses of networks of which all numbers of one parameter are none."""
     losses = []
@@ -73,4 +92,5 @@ def drawn(kernels: bool) -> dict[str, torch.Tensor]:
 
 
 if __name__ == "__main__":
-    torch.save(by_kernels() | drawn(kernels=True) | {"broken": of_broken_weights()}, sys.argv[1])
+    others = {"broken": of_broken_weights(), "large": large_sum_in_fp16()}
+    torch.save(by_kernels() | drawn(kernels=True) | others, sys.argv[1])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.trainers import synchronization, triton_on_cpu
-from tests.trainers.neumf import Sampled, sampled
+from tests.trainers.neumf import Sampled, sampled, with_large_sums
 from tests.trainers.processes import ALONE
 from trainers.data.ratings import ratings
 from trainers.data.types import Shard
@@ -42,6 +42,13 @@ def test_the_kernels_give_the_loss_and_the_gradients_of_plain_layers() -> None:
 @pytest.mark.slow
 def test_the_loss_of_weights_that_are_no_numbers_is_none() -> None:
     assert triton_on_cpu.results("tests.trainers.neumf")["broken"].isnan().all()
+
+
+@pytest.mark.slow
+def test_a_sum_over_samples_may_be_more_than_fp16_holds() -> None:
+    expected = gradients_of(with_large_sums(), training_loss)["others.1.weight"] / 3
+    by_kernels = triton_on_cpu.results("tests.trainers.neumf")["large"]
+    assert float((by_kernels - expected).norm() / expected.norm()) < 0.01
 
 
 @pytest.mark.parametrize(

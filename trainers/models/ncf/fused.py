@@ -1,4 +1,4 @@
-"""The loss of a batch and its gradients at once, so that no hidden layer is kept in memory for the way back.
+"""The loss of a batch and its gradients at once, so that one hidden layer alone is kept in memory for the way back.
 
 The first layer is linear in a user's and an item's embedding. It is applied to whole tables, of which a batch takes
 each row many times. The layers behind it are Triton kernels, which the compiler takes for one operator of PyTorch.

@@ -199,9 +199,16 @@ def gradients(
     of_third, of_bias3, of_bias2, loss = sums.sum(dim=0).split([narrow, narrow, middle, 1])
     return (
         loss[0].clone(), *of_rows, *of_factors, of_weight2.sum(dim=0), of_bias2.clone(),
-        (slope3.T @ hidden2).float(), of_bias3.clone(),
+        _sum_of_products(slope3, hidden2), of_bias3.clone(),
         torch.cat((of_final.sum(dim=0), of_third)), slopes.sum()[None],
     )  # fmt: skip
+
+
+def _sum_of_products(slopes: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+    """Over all samples, in float32: of many it may be more than fp16 holds, which no loss scaler would mend."""
+    small = 2.0**-10
+    none = slopes.new_empty(slopes.shape[1], hidden.shape[1])  # which beta leaves out
+    return torch.addmm(none, slopes.T, hidden, beta=0, alpha=small).float() / small
 
 
 def _num_processors(device: torch.device) -> int:
