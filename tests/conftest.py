@@ -64,8 +64,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | 
 SLOW_FIXTURES = {"team_server", "server", "proxy", "empty_database"}
 NOT_QUICK = ("slow", "service", "gpu")
 STARTING = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec"}
-# Python's own searches, which importing torch or asking for the platform starts, and which take no time.
-LOOKUPS = {"ldconfig", "uname"}
+# Searches that importing torch, matplotlib (for fonts, once a machine) or platform starts, and which take no time.
+LOOKUPS = {"fc-list", "ldconfig", "uname"}
 _quick_test: str | None = None  # the one that is running now, if it is among the quick ones
 
 
