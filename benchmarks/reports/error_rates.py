@@ -90,14 +90,14 @@ TESTS = ("ours", "gate", "restricted", "reached", "log-rank")
 def observed(random: np.random.Generator, times: np.ndarray, end: float, diverging: float) -> Times:
     good = random.random(len(times)) >= diverging
     in_time = good & (times <= end)
-    return Times(times[in_time].tolist(), [float(end)] * int((good & ~in_time).sum()), int((~good).sum()))
+    return Times(times[in_time].tolist(), [float(end)] * int((good & ~in_time).sum()), num_diverged=int((~good).sum()))
 
 
 def told(first: Times, second: Times, with_log_rank: bool) -> dict[str, bool]:
     """By each of TESTS, whether two settings are told apart."""
     p = [p_sooner(first, second) or 0.0, p_sooner(second, first) or 0.0]
     latest = max(first.latest, second.latest)
-    tau = min([*first.given_up, *second.given_up], default=latest)
+    tau = min([*first.censored, *second.censored], default=latest)
     first_times, second_times = ([min(value, tau) for value in side.at_least(latest)] for side in (first, second))
     verdicts = {
         "ours": min(p) < LEVEL / 2,

@@ -29,7 +29,7 @@ LEVEL = 0.05
 
 def observed(times: np.ndarray, limits: np.ndarray, diverged: np.ndarray) -> Times:
     reached = (times <= limits) & ~diverged
-    return Times(times[reached].tolist(), limits[~reached & ~diverged].tolist(), int(diverged.sum()))
+    return Times(times[reached].tolist(), limits[~reached & ~diverged].tolist(), num_diverged=int(diverged.sum()))
 
 
 def told(random: np.random.Generator, n: int, m: int, case: str, missing: float, later: float = 0.0) -> bool:

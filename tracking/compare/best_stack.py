@@ -87,8 +87,8 @@ def _widest(
 def _choice(members: Sequence[Comparison], metric: str) -> Choice:
     tested = [pair for pair in members if pair.p is not None]
     names = {setting.name for pair in tested for setting in (pair.better, pair.worse)}
-    missed = any(setting.times(metric).num_missed for pair in tested for setting in (pair.better, pair.worse))
-    return Choice(len(names), len(tested), shared=missed or estimates.resolution(metric) > 0)
+    sides = [setting.times(metric) for pair in tested for setting in (pair.better, pair.worse)]
+    return Choice(len(names), len(tested), shared=any(side.num_short or side.interval for side in sides))
 
 
 def other_axes(setting: Setting) -> dict[str, str]:
@@ -103,10 +103,10 @@ def bounds(pair: Comparison, metric: str, level: float) -> tuple[float, float] |
     Fieller 1954, Journal of the Royal Statistical Society B 16, 175-185). 0 or infinity where there is no bound. None
     where a mean is not above 0, and of whole numbers, whose test is not of the ratio.
     """
-    if estimates.resolution(metric):
-        return None
     sides = (pair.better, pair.worse) if higher_is_better(metric) else (pair.worse, pair.better)
     top, bottom = (setting.times(metric) for setting in sides)
+    if top.interval or bottom.interval:
+        return None
     latest = max(top.latest, bottom.latest)
     if min(fmean(times.at_least(latest)) for times in (top, bottom)) <= 0:
         return None

@@ -78,9 +78,9 @@ def estimate(times: Times, scale: float = 1.0) -> Estimate | None:
     """
     scaled = times.scaled(scale)
     known = scaled.at_least(scaled.latest)
-    if not (scaled.reached or scaled.given_up):
+    if not (scaled.reached or scaled.censored):
         return None
-    enough, missed = len(known) >= OLYMPIC_FROM, scaled.num_missed
+    enough, missed = len(known) >= OLYMPIC_FROM, scaled.num_short
     olympic = olympic_mean([*scaled.reached, *[math.inf] * missed]) if enough and missed < 2 else None
     bound = "≥" if missed else ""
     return Estimate(*mean_and_standard_error(known), len(known), olympic, bound, enough and missed > 1)
@@ -199,17 +199,14 @@ def compared(first: Setting, second: Setting, key: str) -> Comparison:
         low, high = means(better.times(key), worse.times(key))
     factor = max(high / low, 1.0) if low > 0 else math.inf
     sides = better.times(key), worse.times(key)
-    if not first_times.num_missed + second_times.num_missed:
-        p = t_test(first_times.reached, second_times.reached, resolution=resolution(key))
+    if not first_times.num_short + second_times.num_short:
+        p = t_test(
+            first_times.reached, second_times.reached, resolution=max(first_times.interval, second_times.interval)
+        )
     else:
-        p = p_sooner(*sides, resolution(key))
+        p = p_sooner(*sides)
         p = None if p is None else min(1.0, 2 * p)
     return Comparison(better, worse, factor, p, often=often(*sides))
-
-
-def resolution(key: str) -> float:
-    """The step in which a metric is measured, 0 for none: epochs are whole numbers."""
-    return 1.0 if key.startswith("epochs/") else 0.0
 
 
 def repeats(pair: Comparison, key: str, num_pairs: int, level: Callable[[int], float] | None = None) -> int | None:
@@ -219,11 +216,13 @@ def repeats(pair: Comparison, key: str, num_pairs: int, level: Callable[[int], f
     `level` that is less strict, by the degrees of freedom. None where a side has one run, where the means are equal,
     where a run did not get to its target, and where it would take more runs than anybody makes.
     """
-    missed = any(setting.times(key).num_missed for setting in (pair.better, pair.worse))
+    sides = [setting.times(key) for setting in (pair.better, pair.worse)]
+    missed = any(side.num_short for side in sides)
     if pair.told_apart or pair.p is None or not math.isfinite(pair.factor) or missed:
         return None
     low, high = sorted((pair.better.values(key), pair.worse.values(key)), key=fmean)
-    search = partial(repeats_to_tell, high, low, 1.0, pair.factor, power=POWER, resolution=resolution(key))
+    interval = max(side.interval for side in sides)
+    search = partial(repeats_to_tell, high, low, 1.0, pair.factor, power=POWER, resolution=interval)
     needed = search(lambda freedom: ALPHA / (2 * num_pairs))
     if needed is not None and level is not None:  # it is slow, and needs no more than this and no fewer than one test
         needed = search(level, between=(search(lambda freedom: ALPHA / 2) or needed, needed))

@@ -65,7 +65,7 @@ class Setting:
         """What a table of settings shows of a metric."""
         if key in UNTIL_GIVEN_UP:
             return self.times(key)
-        return Times(finite([run.metrics[key] for run in self.with_missed(key)]))
+        return Times(finite([run.metrics[key] for run in self.with_missed(key)]), interval=step(key))
 
     def times(self, key: str) -> Times:
         """The values of a metric; of one to accuracy, also what is known of the runs that did not get there.
@@ -74,11 +74,12 @@ class Setting:
         """
         reached = finite(self.values(key))
         if key not in UNTIL_GIVEN_UP:
-            return Times(reached)
+            return Times(reached, interval=step(key))
         bounds = [given_up_at(key, run.metrics) for run in self.given_up if not run.diverged]
         if not reached and not any(bounds):
             bounds = []
-        return Times(reached, [bound or 0.0 for bound in bounds], sum(run.diverged for run in self.given_up))
+        num_diverged = sum(run.diverged for run in self.given_up)
+        return Times(reached, [bound or 0.0 for bound in bounds], (), num_diverged, step(key))
 
     def usual_n(self, key: str) -> int:
         """How many runs a figure of this metric is of where it does not say it."""
@@ -108,6 +109,11 @@ class Task:
     @property
     def runs(self) -> list[Run]:
         return [run for setting in self.settings for run in setting.runs]
+
+
+def step(key: str) -> float:
+    """The step in which a metric is measured, 0 for none: epochs are whole numbers."""
+    return 1.0 if key.startswith("epochs/") else 0.0
 
 
 def of_any_run(key: str) -> bool:

@@ -51,7 +51,7 @@ class Side:
 
     @property
     def times(self) -> Times:
-        return Times(self.values, self.given_up, self.num_diverged)
+        return Times(self.values, self.given_up, (), self.num_diverged)
 
     @property
     def num_ended(self) -> int:
@@ -108,7 +108,7 @@ def side_of(runs: Sequence[Run], metric: str) -> Side:
         len(given_up) or sum(run.missed for run in finished),
         dict(Counter(run.failure or "unknown" for run in failed)),
         len(running),
-        times.given_up,
+        times.censored,
         times.num_diverged,
     )
 
@@ -154,9 +154,9 @@ def what_keeps_from_passing(baseline: Side, candidate: Side) -> str:
         failed = f"{candidate.num_failed} of {counted(candidate.num_ended, 'run')} of the candidate failed"
         return f"{failed} ({kinds(candidate.failed)}), of the baseline {baseline.num_failed} of {baseline.num_ended}"
     times, baseline_times = candidate.times, baseline.times
-    if times.num_missed * baseline_times.n > baseline_times.num_missed * times.n:
-        missed = f"{times.num_missed} of {counted(times.n, 'run')} of the candidate did not reach the target"
-        return f"{missed}, of the baseline {baseline_times.num_missed} of {baseline_times.n}"
+    if times.num_short * baseline_times.n > baseline_times.num_short * times.n:
+        missed = f"{times.num_short} of {counted(times.n, 'run')} of the candidate did not reach the target"
+        return f"{missed}, of the baseline {baseline_times.num_short} of {baseline_times.n}"
     return ""
 
 
@@ -184,13 +184,13 @@ def compared(slow: Times, fast: Times, limit: float, confidence: float) -> int:
     assert below is not None
     if above < 1 - confidence:
         return SLOWER
-    equal = above == below == 1.0 and not slow.num_missed + fast.num_missed  # Neither side scatters.
+    equal = above == below == 1.0 and not slow.num_short + fast.num_short  # Neither side scatters.
     return NOT_SLOWER if below < 1 - confidence or equal else CANNOT_TELL
 
 
 def advised(slow: Times, fast: Times, margin: float, confidence: float) -> str:
     """How many repeats would tell, by the spread observed: if there is no slowdown, and if it is the one observed."""
-    if slow.num_missed or fast.num_missed:
+    if slow.num_short or fast.num_short:
         return MORE_TIME
     observed = statistics.fmean(slow.reached) / statistics.fmean(fast.reached)
     parts = []

@@ -114,7 +114,7 @@ class Plotter:
             steps[name] = [Point(*step) for step in reached_by(times)]
             crosses[name] = [
                 Point(sec, max((point.y for point in steps[name] if point.x <= sec), default=0.0))
-                for sec in times.given_up
+                for sec in times.censored
             ]
         caption = "share of runs that has reached the target over time (Kaplan and Meier), with the share of all runs"
         drawn = charts.reached(steps, crosses)

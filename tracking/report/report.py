@@ -162,7 +162,7 @@ def general_warnings(report: Report) -> list[str]:
                     f"{task.title}: {setting.name}: {setting.reached.text} reached the target; the others count "
                     "against it in figures to accuracy"
                 )
-            if unknown := setting.times(TIME).given_up.count(0.0):
+            if unknown := setting.times(TIME).censored.count(0.0):
                 warnings.append(
                     f"{task.title}: {setting.name}: of {counted(unknown, 'run')} that did not reach the target nothing "
                     "says by when, so no setting can be told to be better than this one"

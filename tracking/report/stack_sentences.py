@@ -86,5 +86,5 @@ def _what_decides(task: str, metric: str, widest: Extremes) -> Sentence:
     if widest.num_runs is not None:
         values = {"num_runs": widest.num_runs, "num_more": widest.num_more, "power": estimates.POWER}
         return Sentence("runs that would decide", task, names | values)
-    missed = any(setting.times(metric).num_missed for setting in (widest.pair.better, widest.pair.worse))
+    missed = any(setting.times(metric).num_short for setting in (widest.pair.better, widest.pair.worse))
     return Sentence("decides when", task, names | {"why": OF_MISSES if missed else OF_EQUALS})

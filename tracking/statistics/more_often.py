@@ -38,7 +38,7 @@ class Early:
 
 def early(first: Times, second: Times) -> Early:
     """Of `first` all that got there count, where no run of `second` was given up: then these diverged or got there."""
-    by = min(second.given_up, default=math.inf)
+    by = min(second.censored, default=math.inf)
     return Early(sum(value <= by for value in first.reached), first.n, len(second.reached), second.n)
 
 
@@ -57,7 +57,7 @@ class Often:
 
 def often(first: Times, second: Times) -> Often | None:
     """None where no run missed, and where a side has fewer than two runs."""
-    if not first.num_missed + second.num_missed or min(first.n, second.n) < 2:
+    if not first.num_short + second.num_short or min(first.n, second.n) < 2:
         return None
     sides = early(first, second), early(second, first)
     more = min(sides, key=lambda side: side.p)

@@ -27,39 +27,52 @@ PENALTY = 2  # times the latest time known
 
 @dataclass(frozen=True)
 class Times:
-    """A figure of a setting's runs: of those that reached the target, and by when others had not.
+    """One figure of a setting's runs, in the metric's own unit.
 
-    Of a figure that every run has, all are `reached`. `num_diverged` runs never get there.
+    `reached`: the values of runs that reached the target; of a metric that every run has, all values. `missed`: by when
+    a run had spent its own budget without reaching it. `stopped`: by when a run was stopped from outside (a time limit,
+    a preemption, a search), beyond which nothing is known of it. `num_diverged` runs never reach the target.
+    `interval`: how far apart the evaluations are on which the values can fall; 0 where values are continuous.
     """
 
     reached: Sequence[float]
-    given_up: Sequence[float] = ()
+    missed: Sequence[float] = ()
+    stopped: Sequence[float] = ()
     num_diverged: int = 0
+    interval: float = 0.0
 
     @property
-    def num_missed(self) -> int:
-        return len(self.given_up) + self.num_diverged
+    def censored(self) -> list[float]:
+        """By when a run had not reached the target, which did not diverge."""
+        return [*self.missed, *self.stopped]
+
+    @property
+    def num_short(self) -> int:
+        """The runs that did not reach the target, for whatever reason."""
+        return len(self.missed) + len(self.stopped) + self.num_diverged
 
     @property
     def n(self) -> int:
-        return len(self.reached) + self.num_missed
+        return len(self.reached) + self.num_short
 
     @property
     def latest(self) -> float:
         """The latest time that is known; 0 where none is."""
-        return max((*self.reached, *self.given_up), default=0.0)
+        return max((*self.reached, *self.censored), default=0.0)
 
     def scaled(self, factor: float) -> Times:
-        reached, given_up = ([factor * value for value in values] for values in (self.reached, self.given_up))
-        return Times(reached, given_up, self.num_diverged)
+        reached, missed, stopped = (
+            [factor * value for value in values] for values in (self.reached, self.missed, self.stopped)
+        )
+        return Times(reached, missed, stopped, self.num_diverged, factor * self.interval)
 
     def at_least(self, latest: float) -> list[float]:
         """A value a run, none of which is above the true one."""
-        return [*self.reached, *self.given_up, *[latest] * self.num_diverged]
+        return [*self.reached, *self.censored, *[latest] * self.num_diverged]
 
     def with_penalty(self, latest: float) -> list[float]:
         """A value a run, with PENALTY times `latest` for each that did not get there."""
-        return [*self.reached, *[PENALTY * latest] * self.num_missed]
+        return [*self.reached, *[PENALTY * latest] * self.num_short]
 
 
 @dataclass(frozen=True)
@@ -110,12 +123,12 @@ def lead(sooner: Times, later: Times) -> float:
     return high - low
 
 
-def p_sooner(sooner: Times, later: Times, resolution: float = 0.0) -> float | None:
+def p_sooner(sooner: Times, later: Times) -> float | None:
     """The one-sided p-value for the true mean of `sooner` being the lower one; None where a side has fewer than two
-    runs. `resolution` is that of `t_test`."""
+    runs."""
     latest = max(sooner.latest, later.latest)
-    p = t_test(sooner.with_penalty(latest), later.at_least(latest), "less", resolution)
-    if p is None or not sooner.num_missed + later.num_missed:
+    p = t_test(sooner.with_penalty(latest), later.at_least(latest), "less", max(sooner.interval, later.interval))
+    if p is None or not sooner.num_short + later.num_short:
         return p
     return min(1.0, max(2 * p, 0.5 ** (sooner.n + later.n)))
 

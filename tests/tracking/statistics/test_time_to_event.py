@@ -37,7 +37,7 @@ def test_mlperfs_olympic_mean_drops_a_run_that_does_not_converge_as_the_slowest(
     assert mean_time is not None
     assert mean_time.olympic == 12.5
     assert mean_time.text().startswith("≥ 11.50 ±")
-    assert estimate(Times(reached, [], 1)).olympic == 12.5  # type: ignore[union-attr]
+    assert estimate(Times(reached, num_diverged=1)).olympic == 12.5  # type: ignore[union-attr]
     assert estimate(Times(reached)).olympic == 12.0  # type: ignore[union-attr]
     several = estimate(Times(reached, [30.0, 31.0]))
     assert several is not None
@@ -53,7 +53,7 @@ def test_a_mean_with_misses_is_a_bound_and_so_is_what_follows_from_it() -> None:
     assert ratio(least, exact).bound == "≥"  # type: ignore[union-attr]
     assert ratio(exact, least).bound == "≤"  # type: ignore[union-attr]
     assert ratio(least, least) is None
-    assert estimate(Times([], [], 3)) is None  # all diverged: nothing is known of the mean
+    assert estimate(Times([], num_diverged=3)) is None  # all diverged: nothing is known of the mean
 
 
 @given(seconds, seconds)
@@ -71,7 +71,7 @@ def test_a_miss_never_speaks_for_its_setting(first: list[float], second: list[fl
     assert whole is not None
     assert missed is not None
     assert missed >= min(whole, 0.5)
-    diverged = p_sooner(Times(rest, [], 1), Times(second))
+    diverged = p_sooner(Times(rest, num_diverged=1), Times(second))
     assert diverged is not None
     assert diverged >= min(whole, 0.5)
 
@@ -123,7 +123,7 @@ def test_a_run_that_was_given_up_nobody_knows_when_speaks_for_no_other_setting()
     lost = run("FAILED", {"failure": "timeout"})
     good = [run(time__to_accuracy_sec=50.0 + place, target_reached=1.0) for place in range(5)]
     slow = Setting({}, good, 6, given_up=[lost]).times(TIME)
-    assert slow.given_up == [0.0]
+    assert slow.censored == [0.0]
     assert (p_sooner(Times([10.0, 10.1, 10.2]), slow) or 0) > 0.05
     assert Setting({}, [], 1, given_up=[lost]).times("cost/to_accuracy_usd").n == 0  # it has no price at all
 
