@@ -10,7 +10,7 @@ from typing import Any
 from conf.closed_rules import check_target_set
 from conf.installation import LAUNCH
 from conf.launch_options import ProfileConfig, StudyConfig
-from conf.names import check_names, check_secrets
+from conf.names import check_names, check_secrets, check_text
 from conf.nodes import VisibleGpu, check_nodes, resolve_gpus
 from conf.program import check_program, check_program_target
 from conf.schema import LR_SCALING, SAVE_MODEL, ConfigError, InstanceConfig, RunConfig
@@ -19,8 +19,10 @@ from conf.target import limit
 
 def check_run(config: RunConfig, gpus: Sequence[VisibleGpu]) -> RunConfig:
     """Return the config with `gpus` as a number. Raises ConfigError for what cannot be run on these GPUs."""
-    check_finite("", dataclasses.asdict(config))
-    check_secrets("", dataclasses.asdict(config))
+    values = dataclasses.asdict(config)
+    check_text("", values)
+    check_finite("", values)
+    check_secrets("", values)
     check_names(config)
     config = dataclasses.replace(
         config,

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from conf.safe_text import breaks_a_line
 from conf.schema import ConfigError, RunConfig
 from conf.secrets import MIN_CHARS, REDACTED, URL_PASSWORD, is_secret_name, redact, strip_credentials
 
 MAX_NAME = 40  # characters: four such parts, a time and what a sweep varies make a folder's name, of 255 bytes
 NAME = rf"[\w+-][\w.+-]{{0,{MAX_NAME - 1}}}"
+MAX_SHOWN = 200  # characters of a value that is refused
 MAX_EXPERIMENT = 500  # characters, MLflow's own limit
 REGISTERED = r"[A-Za-z0-9][\w. -]{0,249}"  # MLflow forbids less; quotes would end the words of a search
 URI_SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql")
@@ -55,6 +57,19 @@ def check_registered_name(config: RunConfig) -> None:
         raise ConfigError(
             f"register_model={name}: MLflow registers the model under it; give 1 to 250 letters, digits, dots, dashes,"
             " underscores and spaces of ASCII, the first of which is a letter or a digit"
+        )
+
+
+def check_text(key: str, value: Any) -> None:
+    """No option holds a control character, in a key or a value: options become lines of scripts, logs and tables."""
+    if isinstance(value, dict | list):
+        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            check_text(f"a key of {key}", name)
+            check_text(f"{key}.{name}" if key else str(name), inner)
+    elif isinstance(value, str) and (control := breaks_a_line(value)):
+        shown = repr(value if len(value) <= MAX_SHOWN else f"{value[:MAX_SHOWN]}...")
+        raise ConfigError(
+            f"{key}={shown}: holds a control character ({control!r}); give it as one line of text without any"
         )
 
 

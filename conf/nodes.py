@@ -117,7 +117,7 @@ def check_cluster(config: RunConfig) -> None:
         if value is not None and value < lowest:
             raise ConfigError(f"cluster.{key}={value}: must be {lowest} or more")
     for line in cluster.lines:
-        if not line.startswith("-") or "\n" in line:
+        if not line.startswith("-"):
             raise ConfigError(f"cluster.lines: {line}: give options of sbatch, each as --name=value")
     check_time(cluster)
 

@@ -8,7 +8,15 @@ from conf.secrets import redact
 
 # What moves the cursor, colours, renames the window or turns the direction of writing; line ends and tabs may stay.
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+# Beside those, what ends a line or a cell, and half of a character, which no file can be written with.
+CONTROL = re.compile(rf"{CONTROLS.pattern}|[\t\n\ud800-\udfff]")
 MARKUP = re.compile(r"[\\`~\[|]")  # a fence, a link, a picture, the end of a cell; emphasis harms nobody
+
+
+def breaks_a_line(text: str) -> str:
+    """The first control character of a text that is to stay one line; empty where there is none."""
+    match = CONTROL.search(text)
+    return match[0] if match else ""
 
 
 def visible(text: str) -> str:

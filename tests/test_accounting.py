@@ -28,6 +28,12 @@ def failure_of(folder: Path) -> Failure:
     return failure
 
 
+def script(folder: Path) -> Path:
+    path = folder / "job.sbatch"
+    path.write_text("#!/bin/bash\n#SBATCH --output=/dev/null\nsleep 1000\n")
+    return path
+
+
 def test_a_forgotten_job_is_ended_by_sacct_and_without_it_nobody_knows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,6 +68,12 @@ def test_a_forgotten_job_is_ended_by_sacct_and_without_it_nobody_knows(
             assert ended is not None
             assert ended.failure is not None
             assert ended.failure.kind == "cancelled"
+            # sbatch that was given the cluster says it, and then slurmdbd is asked where that is.
+            there = slurm.submit(script(tmp_path), ["--clusters=test"])
+            assert there.endswith(";test")
+            assert slurm.states([there])[there].active
+            slurm.cancel([there])
+            wait_for(lambda: not slurm.states([there])[there].active)
             assert cluster.accounting
             cluster.accounting.stop_slurmdbd()
             assert slurm.states([failed]) == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import signal
 import subprocess
@@ -12,10 +13,13 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
+from conf.launch_options import ClusterConfig
 from tests.cluster_runs import SHORT, journal_of, tags, tracking
 from tests.commands import HANGS_SEC, ROOT, TINY, Launched, environment, launch, launched
 from tests.slurm_cluster import Cluster
+from tests.tracking import studied
 from tests.tracking.folders import wait_for
+from tracking.jobs import batch_script
 from tracking.mirror import Mirror
 from tracking.run import journal, run_folder
 
@@ -131,6 +135,23 @@ def test_without_slurm_it_is_said(tmp_path: Path) -> None:
     refused = launch(tmp_path, *SHORT, PATH=str(tmp_path / "bin"))
     assert refused.code == 2, refused.output
     assert "no sbatch is here" in refused.output
+
+
+def test_slurm_reads_every_word_of_the_script_as_it_was_given(cluster: Cluster, tmp_path: Path) -> None:
+    """An attacker's partition or job's name is one word, whatever is in it; so is the folder that bash goes to."""
+    odd = f'it\'s --hold=no #\\\\ "$(touch {tmp_path}/ran)" `id`; & é'
+    lines = [f"--comment={shlex.quote(odd)}", "--hold", "-p all"]
+    asked = studied.config(cluster=ClusterConfig(kind="slurm", exclusive=False, lines=lines))
+    (tmp_path / "job.sbatch").write_text(batch_script.text(asked, tmp_path / "50% of #1", odd))
+    job_id = cluster.ask("sbatch", "--parsable", str(tmp_path / "job.sbatch")).strip()
+    shown = cluster.ask("squeue", "--noheader", f"--jobs={job_id}", "--format=%k|%P|%j|%T")
+    said = cluster.ask("scontrol", "show", "job", job_id)
+    cluster.ask("scancel", job_id)
+    assert shown.strip() == f"{odd}|all|{odd}|PENDING"
+    assert f"StdOut={tmp_path}/50% of #1/slurm.log" in said
+    refused = launch(tmp_path, *SHORT, "cluster.partition='all --wrap=id'", **cluster.env)
+    assert "invalid partition specified: all --wrap=id" in refused.output
+    assert not (tmp_path / "ran").exists()
 
 
 def test_the_script_is_shown_before_anything_is_submitted(cluster: Cluster, tmp_path: Path) -> None:

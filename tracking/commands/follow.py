@@ -13,6 +13,7 @@ from tracking.commands.command import Answer, Command, Refused
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a sweep's folder, or that of a run")
+    parser.add_argument("--trust", action="store_true", help="follow what somebody else made, and run what it names")
 
 
 def run(arguments: argparse.Namespace) -> Answer:
@@ -27,7 +28,7 @@ def run(arguments: argparse.Namespace) -> Answer:
     if not files.exists(folder / run_folder.RUN):
         raise Refused(f"{arguments.folder}: no folder of a run or a sweep; give one of runs_dir")
     try:
-        code = follow(folder, time.monotonic())
+        code = follow(folder, time.monotonic(), arguments.trust)
     except supervision.Interrupted:
         code = 1
     return Answer(code, {"folder": str(folder), "exit_code": code})

@@ -11,9 +11,9 @@ from conf.installation import LAUNCH, TRACKING
 from conf.schema import ConfigError, RunConfig
 from conf.secrets import strip_credentials
 from tracking import server
-from tracking.jobs import ownership
 from tracking.jobs.job import Job
 from tracking.jobs.sweep import DEFINITION
+from tracking.jobs.trust import ownership
 from tracking.run import Checkpoint, checkpoints, files, journal, run_folder, run_lock
 
 # What may be given beside `resume`; the rest is that of the run's folder.
@@ -41,8 +41,7 @@ def resumed_job(asked: Job, multirun: bool) -> Job:
     check_interrupted(folder, given)
     config = run_folder.read_config(folder)
     check_unchanged(folder, given, config)
-    if not asked.config.trust:
-        ownership.check_signature(folder, [config], given)
+    ownership.check(folder, [config], given, asked.config.trust)
     for key in keys:
         take_over(config, asked.config, key)
     config.tracking.uri = own_server(folder)

@@ -11,7 +11,7 @@ import yaml
 from conf.program import used
 from conf.schema import RunConfig
 from conf.target import text
-from tracking.jobs import ownership
+from tracking.jobs.trust import ownership
 from tracking.results import UNCOUNTED_TAG
 from tracking.run import Journal, RunInfo, documents, journal, run_folder
 

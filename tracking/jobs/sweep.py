@@ -15,8 +15,9 @@ from conf import stored_config
 from conf.installation import LAUNCH
 from conf.safe_text import in_markdown
 from conf.schema import NOT_MEASURED, ConfigError, RunConfig
-from tracking.jobs import ownership, sweep_summary, sweep_view
+from tracking.jobs import sweep_summary, sweep_view
 from tracking.jobs.job import Job
+from tracking.jobs.trust import ownership
 from tracking.mirror import shortened
 from tracking.run import (
     NOTE_TAG,
@@ -151,8 +152,8 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
         there = ", ".join(path.name for path in sweeps) or "none"
         raise ConfigError(f"sweep.resume={sweep_id}: no such sweep in runs_dir={runs_dir}; there are: {there}")
     jobs = read(folder)
-    if not asked[0].config.trust:
-        ownership.check_signature(folder, [job.config for job in jobs], f"sweep.resume={sweep_id}")
+    given, trust = f"sweep.resume={sweep_id}", asked[0].config.trust
+    ownership.check(folder, [job.config for job in jobs], given, trust)
     known = {job.config.config_hash() for job in jobs}
     added = [job for job in asked if multirun and job.config.config_hash() not in known]
     if added:
@@ -166,6 +167,8 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
         job.config.cluster = asked[0].config.cluster if elsewhere else job.config.cluster
         if not job.finished:
             job.checkpoint = checkpoints.newest_of(folders.get(job.config.config_hash(), []))
+        if job.checkpoint:  # It goes on by the configuration that lies there.
+            ownership.check(job.checkpoint.folder, [run_folder.read_config(job.checkpoint.folder)], given, trust)
     return folder, jobs
 
 

@@ -34,8 +34,8 @@ class Answers:
         """The state of the job of the run in `folder`. Raises Away."""
         if time.monotonic() - self._asked_at > ASK_SEC or job_id not in self._states:
             folders = [path.parent for path in folder.parent.glob(f"*/{ticket.FILE}")]
-            made = [ticket.read(path) for path in folders if not files.exists(path / run_folder.RESULT)]
-            job_ids = dict.fromkeys([job_id, *(other.job_id for other in made if other and other.kind == "slurm")])
+            others = [job_of(path) for path in folders if not files.exists(path / run_folder.RESULT)]
+            job_ids = dict.fromkeys([job_id, *filter(None, others)])
             self._away, states = "", {}
             try:
                 states = slurm.states(list(job_ids))
@@ -49,6 +49,14 @@ class Answers:
 
 
 _answers = Answers()
+
+
+def job_of(folder: Path) -> str:
+    """The id of Slurm's job that has the run; empty where there is none, or it cannot be read."""
+    with suppress(OSError, ValueError):  # what is wrong with it is told with its own folder
+        made = ticket.read(folder)
+        return made.job_id if made and made.kind == "slurm" else ""
+    return ""
 
 
 def unknown(job_id: str) -> Failure:
@@ -87,6 +95,7 @@ def requeued(folder: Path, made: Ticket, state: JobState | None) -> bool:
     if state is None or state.word not in slurm.LOST or made.requeues >= made.max_requeues:
         return False
     try:
+        ticket.check_own(folder, made)
         slurm.requeue(made.job_id)
     except (slurm.Away, ConfigError):
         return False

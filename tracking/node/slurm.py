@@ -1,8 +1,13 @@
-"""Slurm, by its own commands: submit, ask about all jobs together, cancel, queue again."""
+"""Slurm, by its own commands: submit, ask about all jobs together, cancel, queue again.
+
+A job's id is what `sbatch --parsable` prints: its number, and `;CLUSTER` behind it where sbatch was given --clusters.
+Every command is then told that cluster (-M), since by itself it asks the local one.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -13,6 +18,9 @@ from conf.schema import ConfigError
 from tracking.run import Failure
 
 COMMAND_SEC = 60.0  # how long one of Slurm's commands may take; it tries to reach its controller meanwhile
+JOB_ID = re.compile(
+    r"\d{1,18}(;[\w.-]{1,200})?", re.ASCII
+)  # A folder may be anybody's: an id is no option of a command.
 # The states in which a job may still run, or run again.
 ACTIVE = {
     "PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD",
@@ -94,47 +102,74 @@ def run(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
 def submit(script: Path, options: Sequence[str] = (), mirrors: bool = False) -> str:
     """Submit a script and return its job's id. `mirrors`: it is to write to MLflow, with this user's credentials."""
     own = {name: value for name, value in os.environ.items() if name.startswith("MLFLOW_")} if mirrors else {}
-    printed = run(["sbatch", "--parsable", *options, str(script)], environment() | own)
-    return printed.strip().partition(";")[0]
+    printed = run(["sbatch", "--parsable", *options, str(script)], environment() | own).strip()
+    if not JOB_ID.fullmatch(printed):
+        raise ConfigError(f"sbatch printed {printed[:200]!r} in place of a job's id; see `squeue --me` for the job")
+    return printed
+
+
+def number(job_id: str) -> str:
+    """A job's number in its cluster."""
+    return job_id.partition(";")[0]
+
+
+def by_cluster(job_ids: Sequence[str]) -> dict[str, list[str]]:
+    """The ids by their clusters; by an empty name those of the local one."""
+    clusters: dict[str, list[str]] = {}
+    for job_id in job_ids:
+        clusters.setdefault(job_id.partition(";")[2], []).append(job_id)
+    return clusters
+
+
+def of_cluster(command: str, cluster: str, *arguments: str) -> list[str]:
+    """One of Slurm's commands, to the controller of that cluster."""
+    return [command, *(["-M", cluster] if cluster else []), *arguments]
 
 
 def states(job_ids: Sequence[str]) -> dict[str, JobState]:
-    """The states of those jobs that Slurm still knows, by one question to each of its daemons. Raises Away."""
-    known = _of_queue(job_ids)
-    missing = [job_id for job_id in job_ids if job_id not in known]
-    return known | (_of_accounting(missing) if missing else {})
+    """The states of those jobs that Slurm still knows, by one question to each daemon of a cluster. Raises Away."""
+    known: dict[str, JobState] = {}
+    for cluster, own in by_cluster(job_ids).items():
+        known |= _of_queue(own, cluster)
+        if missing := [job_id for job_id in own if job_id not in known]:
+            known |= _of_accounting(missing, cluster)
+    return known
 
 
-def _of_queue(job_ids: Sequence[str]) -> dict[str, JobState]:
+def _of_queue(job_ids: Sequence[str], cluster: str = "") -> dict[str, JobState]:
+    asked = of_cluster("squeue", cluster, "--me", "--noheader", "--states=all", "--format=%i|%T|%r|%N")
     try:
-        printed = run(["squeue", "--me", "--noheader", "--states=all", "--format=%i|%T|%r|%N"])
+        printed = run(asked)
     except ConfigError as error:
         raise Away(str(error)) from None
-    rows = (line.split("|", 3) for line in printed.splitlines() if line.count("|") >= 3)
-    return {row[0]: JobState(row[1], row[2], row[3]) for row in rows if row[0] in set(job_ids)}
+    rows = {row[0]: row for line in printed.splitlines() if len(row := line.split("|", 3)) == 4}
+    known = {job_id: rows[number(job_id)] for job_id in job_ids if number(job_id) in rows}
+    return {job_id: JobState(row[1], row[2], row[3]) for job_id, row in known.items()}
 
 
-def _of_accounting(job_ids: Sequence[str]) -> dict[str, JobState]:
+def _of_accounting(job_ids: Sequence[str], cluster: str = "") -> dict[str, JobState]:
     """What slurmdbd remembers of jobs that the queue has forgotten; nothing where there is no accounting."""
-    asked = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobIDRaw,State,NodeList"]
+    asked = ["--noheader", "--parsable2", "--allocations", "--format=JobIDRaw,State,NodeList"]
+    asked.append(f"--jobs={','.join(map(number, job_ids))}")
     try:
-        printed = run([*asked, f"--jobs={','.join(job_ids)}"])
+        printed = run(of_cluster("sacct", cluster, *asked))
     except (ConfigError, Away):
         return {}
-    rows = (line.split("|", 2) for line in printed.splitlines() if line.count("|") >= 2)
+    rows = {row[0]: row for line in printed.splitlines() if len(row := line.split("|", 2)) == 3}
+    known = {job_id: rows[number(job_id)] for job_id in job_ids if number(job_id) in rows}
     # A job that was cancelled is CANCELLED by UID.
-    return {row[0]: JobState((row[1].split() or ["UNKNOWN"])[0], nodes=row[2]) for row in rows}
+    return {job_id: JobState((row[1].split() or ["UNKNOWN"])[0], nodes=row[2]) for job_id, row in known.items()}
 
 
 def cancel(job_ids: Sequence[str]) -> None:
     """Raises Away, and ConfigError where Slurm refuses."""
-    if job_ids:
-        run(["scancel", *job_ids])
+    for cluster, own in by_cluster(job_ids).items():
+        run(of_cluster("scancel", cluster, *map(number, own)))
 
 
 def requeue(job_id: str) -> None:
     """Put a job into the queue again. Raises Away, and ConfigError where Slurm refuses."""
-    run(["scontrol", "requeue", job_id])
+    run(of_cluster("scontrol", job_id.partition(";")[2], "requeue", number(job_id)))
 
 
 def facts(job_id: str) -> dict[str, str]:

@@ -120,7 +120,7 @@ def first(
     if begun(folder):
         reopen(folder, checkpoints.newest(folder), "requeued")
     if task.job_id and ticket.read(folder) is None:  # Its submitter was killed before it could say so.
-        ticket.write(folder, Ticket(config.cluster.kind, task.job_id, config.cluster.max_requeues))
+        ticket.issue(folder, Ticket(config.cluster.kind, task.job_id, config.cluster.max_requeues))
     ticket.mark(folder, ended=False)
     if task.job_id:
         log = Journal(folder / run_folder.JOURNAL)

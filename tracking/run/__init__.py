@@ -18,6 +18,7 @@ from tracking.run import (
     nodes,
     run_folder,
     run_lock,
+    signature,
     stored,
 )
 from tracking.run.checkpoints import Checkpoint
@@ -51,5 +52,6 @@ __all__ = [
     "nodes",
     "run_folder",
     "run_lock",
+    "signature",
     "stored",
 ]

@@ -32,7 +32,7 @@ from tracking.jobs.cluster import batch_script
 def test_an_option_of_the_cluster_is_a_line_of_the_script(asked: dict[str, object], option: str) -> None:
     cluster = ClusterConfig(kind="slurm", **{"exclusive": False, **asked})
     own, plain = (script(cluster), script(ClusterConfig(kind="slurm", exclusive=False, max_requeues=1)))
-    assert f"#SBATCH {option}" in own
+    assert f"#SBATCH {batch_script.quoted([option])}" in own
     if "max_requeues" not in asked or option == "--no-requeue":
         assert f"#SBATCH {option}" not in plain
 

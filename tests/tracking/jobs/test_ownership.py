@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -14,9 +16,16 @@ from conf.schema import ConfigError
 from tests.commands import launch
 from tests.composing import composed
 from tests.tracking.jobs.test_resume_request import GIVEN, asked, interrupted, refused
-from tracking.jobs import sweep
+from tracking.jobs import run_setup, sweep
+from tracking.jobs.cluster import cluster_launcher
+from tracking.jobs.cluster.following import Following
+from tracking.jobs.cluster.queue import BatchQueue
 from tracking.jobs.job import Job
+from tracking.node import endings, slurm, supervision, ticket
+from tracking.node.slurm import JobState
+from tracking.node.ticket import Ticket
 from tracking.run import journal, run_folder
+from tracking.terminal import make_console
 
 
 @pytest.fixture(autouse=True)
@@ -102,6 +111,70 @@ def test_a_sweep_that_somebody_changed_is_refused_and_one_that_grew_is_not() -> 
     with pytest.raises(ConfigError, match=r"sweep.resume=.*LD_PRELOAD='/tmp/evil.so'.*trust=true"):
         sweep.resume("runs", folder.name, [Job(composed([]), [])], multirun=False)
     assert sweep.resume("runs", folder.name, [Job(composed(["trust=true", "sweep.resume=x"]), [])], multirun=False)
+
+
+SLURM = ["gpus=0", "cluster=slurm", "cluster.before=['touch /tmp/ran']", "cluster.lines=['--chdir=/tmp']"]
+
+
+@pytest.fixture
+def followed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The folders that a follower got to; nothing is asked of Slurm."""
+    folders: list[Path] = []
+    monkeypatch.setattr(cluster_launcher.ClusterLauncher, "follow", lambda self, folder: folders.append(folder) or 0)
+    monkeypatch.setattr(supervision, "raise_on_signals", lambda: None)
+    return folders
+
+
+@pytest.mark.parametrize("kind", ["sweep", "run"])
+def test_a_folder_of_others_is_not_followed_since_its_jobs_would_be_submitted(
+    kind: str, followed: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = composed(SLURM)
+    if kind == "sweep":
+        folder = sweep.create([Job(config, SLURM)], [], "sqlite:///x.db")
+    else:
+        folder = run_setup.make_folder("run", tmp_path / "runs")
+        run_setup.prepare(folder, "run", config, SLURM, "sqlite:///x.db")
+    assert cluster_launcher.follow(folder, 0.0) == 0
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
+    with pytest.raises(ConfigError, match=r"follow .*'touch /tmp/ran'.*'--chdir=/tmp'.*add --trust"):
+        cluster_launcher.follow(folder, 0.0)
+    assert cluster_launcher.follow(folder, 0.0, trust=True) == 0
+    assert followed == [folder, folder]
+
+
+def test_a_job_of_a_sweep_goes_on_by_its_own_folders_configuration_which_is_looked_at(tmp_path: Path) -> None:
+    folder = sweep.create([Job(composed(GIVEN), GIVEN)], [], "sqlite:///x.db")
+    inner = interrupted(folder, folder)
+    assert sweep.resume("runs", folder.name, [Job(composed([]), [])], multirun=False)[1][0].checkpoint
+    path = inner / run_folder.CONFIG
+    path.write_text(path.read_text().replace("before: []", "before: [touch /tmp/ran]"))
+    with pytest.raises(ConfigError, match=r"sweep.resume=.*'touch /tmp/ran'.*trust=true"):
+        sweep.resume("runs", folder.name, [Job(composed([]), [])], multirun=False)
+
+
+def test_the_job_that_a_strangers_ticket_names_is_neither_cancelled_nor_requeued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor that of this user's own ticket in another run's folder."""
+    own, others = interrupted(tmp_path / "runs"), interrupted(tmp_path / "runs")
+    asked: list[str] = []
+    monkeypatch.setattr(slurm, "run", lambda command: asked.append(" ".join(command)) or "")
+    made = ticket.issue(own, Ticket("slurm", "4711", max_requeues=1))
+    following = Following(BatchQueue(1), SimpleNamespace(), make_console(), lambda job: own, 2)
+    for folder in (own, others):
+        following.take_up(Job(composed(GIVEN), GIVEN, folder), made)
+        endings.requeued(folder, dataclasses.replace(made), JobState("NODE_FAIL"))
+    assert asked == ["scontrol requeue 4711"]
+    monkeypatch.setattr(Following, "follow", lambda *arguments: None)
+    following.cancel()
+    assert asked[1:] == ["scancel 4711"]
+    assert "was not written by you on this machine; nothing is done to that job" in others_words(following)
+
+
+def others_words(following: Following) -> str:
+    [failed] = [followed.job.result for followed in following._jobs if followed.job.result]
+    return failed.failure.message if failed.failure else ""
 
 
 @pytest.mark.slow

@@ -70,9 +70,9 @@ def test_it_is_mirrored_to_where_it_was_from_whatever_folder(monkeypatch: pytest
         return SimpleNamespace(follow=lambda folder: 0)
 
     monkeypatch.setattr(cluster_launcher, "ClusterLauncher", launcher)
-    assert cluster_launcher.follow(folder, 0.0) == 0
+    assert cluster_launcher.follow(folder, 0.0, trust=True) == 0
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////some/where.db")
-    assert cluster_launcher.follow(folder, 0.0) == 0
+    assert cluster_launcher.follow(folder, 0.0, trust=True) == 0
     assert followed == ["sqlite:////some/where.db", None]
 
 
@@ -90,7 +90,7 @@ def test_who_follows_a_run_that_was_detached_stays_with_it_and_mirrors_it_where_
         return 0
 
     monkeypatch.setattr(ClusterLauncher, "_follow_single", follow_single)
-    assert cluster_launcher.follow(folder, 0.0) == 0
+    assert cluster_launcher.follow(folder, 0.0, trust=True) == 0
     assert [(job.config.detach, job.result) for job in jobs] == [(False, None)]
 
 

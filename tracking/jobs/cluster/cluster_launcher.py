@@ -18,6 +18,7 @@ from tracking.jobs.cluster.queue import Queue, queue_of
 from tracking.jobs.job import Job
 from tracking.jobs.launcher import Launcher, exit_code
 from tracking.jobs.repair import repair
+from tracking.jobs.trust import ownership
 from tracking.jobs.uploads import tracking_command
 from tracking.node import Interrupted, reopen, supervision, ticket
 from tracking.run import run_folder, run_lock
@@ -191,10 +192,15 @@ def follow_command(folder: Path) -> str:
     return f"{tracking_command()} follow {os.path.relpath(folder)}"
 
 
-def follow(folder: Path, started: float) -> int:
-    """Follow what was submitted from `folder`; the exit code of launch.py. Raises ConfigError."""
+def follow(folder: Path, started: float, trust: bool = False) -> int:
+    """Follow what was submitted from `folder`; the exit code of launch.py. Raises ConfigError.
+
+    Jobs of a sweep that wait for room are submitted meanwhile: so the folder is this user's, or has the user's `trust`.
+    """
     jobs = sweep.read(folder) if run_folder.read_info(folder).kind == "sweep" else []
-    config = jobs[0].config if jobs else run_folder.read_config(folder)
+    configs = [job.config for job in jobs] or [run_folder.read_config(folder)]
+    ownership.check(folder, configs, f"follow {folder}", trust, how="--trust")
+    config = configs[0]
     if config.cluster.kind != "slurm":
         raise ConfigError(f"{folder}: was not submitted to a cluster; show it with {tracking_command()} report")
     server.named(None)  # the environment's, which this user means

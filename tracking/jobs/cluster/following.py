@@ -17,7 +17,7 @@ from tracking.jobs.cluster.queue import Queue
 from tracking.jobs.job import Job
 from tracking.jobs.uploads import Uploads
 from tracking.node import Ticket, endings, slurm, supervision, ticket
-from tracking.run import Failure, attempts, headline, journal, run_folder
+from tracking.run import Failure, Result, attempts, headline, journal, run_folder
 
 POLL_SEC = 0.5  # how often folders are looked at
 SETTLING_SEC = 10.0  # how long a shared file system may take to show what a job that has ended wrote last
@@ -99,8 +99,16 @@ class Following:
 
     def cancel(self) -> None:
         """Cancel what is queued or runs, and wait for its end."""
+        own = []
+        for followed in self.running:
+            try:
+                ticket.check_own(followed.folder, followed.ticket)
+                own.append(followed.ticket)
+            except ConfigError as error:  # It goes on, without this follower.
+                followed.job.result = Result("failed", failure=Failure("error", str(error)))
+                self._console.print(f"note: {error}", soft_wrap=True)
         with suppress(slurm.Away, ConfigError):
-            self._queue.cancel([followed.ticket for followed in self.running])
+            self._queue.cancel(own)
         self._asked_at = float("-inf")
         self.follow([], 1)
 

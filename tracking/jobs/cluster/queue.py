@@ -61,11 +61,9 @@ class BatchQueue:
     def submit(self, folder: Path, config: RunConfig, name: str, after: str = "") -> Ticket:
         script = folder / ticket.SCRIPT
         documents.write_text(script, batch_script.text(config, folder, name))
-        options = [f"--dependency=afterany:{after}"] if after else []
+        options = [f"--dependency=afterany:{slurm.number(after)}"] if after else []
         job_id = slurm.submit(script, options, mirrors=config.cluster.mirror == "node")
-        made = Ticket("slurm", job_id, config.cluster.max_requeues)
-        ticket.write(folder, made)
-        return made
+        return ticket.issue(folder, Ticket("slurm", job_id, config.cluster.max_requeues))
 
     def states(self, tickets: Sequence[Ticket]) -> dict[str, JobState]:
         return slurm.states([made.job_id for made in tickets])
@@ -103,8 +101,7 @@ class AllocationQueue:
             )
         made = Ticket("here", f"{os.environ['SLURM_JOB_ID']}/{step.pid}")
         self._steps[made.job_id] = step
-        ticket.write(folder, made)
-        return made
+        return ticket.issue(folder, made)
 
     def states(self, tickets: Sequence[Ticket]) -> dict[str, JobState]:
         codes = {made.job_id: self._steps[made.job_id].poll() for made in tickets}

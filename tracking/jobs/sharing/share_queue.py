@@ -55,8 +55,7 @@ class SharedMachine:
             )  # fmt: skip
         made = Ticket(KIND, str(process.pid))
         self._running[made.job_id] = share, process
-        ticket.write(folder, made)
-        return made
+        return ticket.issue(folder, made)
 
     def _free_share(self) -> Share:
         """One that no process is in any more: a run has its result a moment before its supervisor has ended."""

@@ -1,0 +1,88 @@
+"""What a configuration has executed, installed, read and connected to: all of it is named before anybody trusts it.
+
+Every option of conf/schema.py is in one of the two tables here, which a test holds.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from conf.schema import RunConfig
+
+# By option: what stands before its value. Other values of the same table are left out where they are the default.
+EXECUTED = {
+    "model.workload": "the workload",
+    "model.hparams": "its hyperparameter",
+    "program.command": "the command",
+    "program.cwd": "in the folder",
+    "cluster.before": "in each job the line of shell",
+    "cluster.lines": "sbatch's option",
+    "cluster.gpus_option": "sbatch's option",
+    "cluster.mirror": "with your MLFLOW_* variables, MLflow written to by the",
+    "stack.python": "the interpreter",
+    "stack.torch": "PyTorch",
+    "stack.requirements": "the package",
+    "stack.overrides": "the package",
+    "stack.index": "packages from",
+    "stack.env": "with",
+    "stack.container.engine": "the container engine",
+    "stack.container.image": "the image",
+    "stack.container.mounts": "its mount",
+    "stack.container.user": "its user",
+    "stack.container.options": "its option",
+    "dataset.path": "the data in",
+    "tracking.uri": "MLflow at",
+    "rendezvous": "other nodes at",
+}
+# Numbers, switches and names, and texts that are compared, searched for, quoted or written: nothing that they name is
+# started, fetched, opened or asked.
+HARMLESS = (
+    "model.name", "model.batch_size", "model.metrics", "model.targets", "model.optimizer.lr",
+    "model.optimizer.lr_scaling", "model.optimizer.base_batch_size", "model.optimizer.weight_decay",
+    "model.group_size", "model.exportable", "dataset.name", "dataset.download", "dataset.size",
+    "dataset.num_classes", "dataset.num_objects", "dataset.year", "dataset.decode", "dataset.num_threads",
+    "dataset.max_image_pixels", "precision.name", "precision.trainer", "precision.tf32", "precision.needs_gpu",
+    "precision.min_compute_capability", "stack.name", "stack.kind", "stack.container.shm", "stack.exclude_newer",
+    "stack.expect", "instance.name", "instance.price_per_hour", "instance.currency", "instance.region",
+    "instance.date", "instance.source", "tracking.experiment", "tracking.offline", "tracking.upload_model",
+    "tracking.upload_wait_sec", "tracking.system_metrics_interval_sec", "sweep.resume", "sweep.jobs_at_once",
+    "sweep.shuffle", "sweep.warm_up", "sweep.run_others", "study.name", "study.by", "study.reference",
+    "study.smaller", "program.launch", "program.metrics", "program.samples", "program.epoch", "program.step",
+    "program.start", "program.unit", "cluster.name", "cluster.kind", "cluster.partition", "cluster.account",
+    "cluster.qos", "cluster.constraint", "cluster.time", "cluster.mem", "cluster.cpus_per_node",
+    "cluster.exclusive", "cluster.jobs_at_once", "cluster.max_requeues", "cluster.warn_sec", "cluster.poll_sec",
+    "profile.steps", "profile.seed", "profile.trace_megabytes", "gpus", "nodes", "node_rank",
+    "rendezvous_timeout_sec", "detach", "cpu_processes", "seed", "target", "target_set", "stop_at_target",
+    "max_epochs", "batch_size", "limit_train_batches", "compile", "overlap_grad_reduce", "log_every_n_steps",
+    "checkpoint_every_epochs", "save_model", "log_model", "register_model", "price_per_hour", "timeout_sec",
+    "warm_up", "resume", "trust", "runs_dir", "dry_run",
+)  # fmt: skip
+
+
+def would_run(config: RunConfig) -> list[str]:
+    """A phrase for each value that differs from the default; dictionaries and lists have one for each part."""
+    return [
+        f"{words} {part}"
+        for option, words in EXECUTED.items()
+        if value_of(config, option) != value_of(RunConfig(), option)
+        for part in parts(value_of(config, option), with_numbers=option != "model.hparams")
+    ]
+
+
+def value_of(config: RunConfig, option: str) -> Any:
+    return functools.reduce(getattr, option.split("."), config)
+
+
+def parts(value: Any, with_numbers: bool) -> list[str]:
+    """Each part as Python writes it, so that no control character is in it; a number of a model names nothing."""
+    if isinstance(value, dict):
+        named = {key: inner for key, inner in value.items() if with_numbers or holds_text(inner)}
+        return [f"{key if str(key).isprintable() else repr(key)}={inner!r}" for key, inner in named.items()]
+    return [repr(inner) for inner in (value if isinstance(value, list) else [value])]
+
+
+def holds_text(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(holds_text(inner) for pair in value.items() for inner in pair)
+    return any(map(holds_text, value)) if isinstance(value, list) else isinstance(value, str)

@@ -1,0 +1,63 @@
+"""Whether a folder's configuration is this user's own: who acts on a folder does what its configuration says.
+
+To resume a run and to follow a sweep is to run a workload, an interpreter and lines of shell that a file names. So the
+launcher signs a configuration when it writes it, and whoever acts on a folder asks here first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from conf.names import check_text
+from conf.schema import ConfigError, RunConfig
+from tracking.jobs.trust.executed import would_run
+from tracking.run import files, signature
+
+SIGNATURE = ".signature"
+
+
+def sign(folder: Path, configs: Sequence[RunConfig]) -> None:
+    """Sign the configurations that the launcher writes into a folder; not where this user can keep no key."""
+    if signed := signature.of(_signed(configs)):
+        files.remove(folder / SIGNATURE)
+        with files.opened(folder / SIGNATURE, "x") as file:
+            file.write(signed)
+
+
+def check(folder: Path, configs: Sequence[RunConfig], given: str, trust: bool, how: str = "trust=true") -> None:
+    """Raise ConfigError, with all that they would run, where this user has not signed a folder's configurations.
+
+    With `trust` the user has said that they may run. `given` is what asks for them, and `how` what says so.
+    """
+    for config in configs:
+        check_text("", dataclasses.asdict(config))
+    written = ""
+    with suppress(OSError, ValueError):
+        written = files.read_text(folder / SIGNATURE)
+    if trust or signature.is_own(_signed(configs), written):
+        return
+    runs = "; ".join(dict.fromkeys(phrase for config in configs for phrase in would_run(config)))
+    raise ConfigError(
+        f"{given}: what it runs was not written by you on this machine, or was changed since: {runs}. If you trust who"
+        f" made it, add {how}"
+    )
+
+
+def _signed(configs: Sequence[RunConfig]) -> list[dict[str, Any]]:
+    """What differs from the defaults, so that a version with more options finds the same."""
+    default = dataclasses.asdict(RunConfig())
+    return [_differing(dataclasses.asdict(config), default) for config in configs]
+
+
+def _differing(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    differing = {}
+    for key, value in values.items():
+        default = defaults.get(key)
+        if value != default:
+            nested = isinstance(value, dict) and isinstance(default, dict)
+            differing[key] = _differing(value, default or {}) if nested else value
+    return differing

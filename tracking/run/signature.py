@@ -1,0 +1,60 @@
+"""What this user has written on this machine, and nobody else: an HMAC-SHA256 (RFC 2104) with a key of the user's own.
+
+The key lies in the user's home and nowhere else. The owner of the files would prove little: whoever unpacks an archive
+owns what is in it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import secrets
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+KEY_BYTES = 32
+
+
+def of(value: Any) -> str | None:
+    """The signature of a plain value; None where this user can keep no key."""
+    key = _key()
+    return hmac.digest(key, json.dumps(value, sort_keys=True).encode(), "sha256").hex() if key else None
+
+
+def is_own(value: Any, signature: str) -> bool:
+    """Whether this user has signed the value so; no value that JSON cannot hold."""
+    own = None
+    with suppress(TypeError):
+        own = of(value)
+    return own is not None and hmac.compare_digest(own.encode(), signature.encode(errors="replace"))
+
+
+def _key() -> bytes | None:
+    """This user's key, made where there is none; None where no home can keep it."""
+    from platformdirs import user_state_path  # Here: a worker's environment need not have it.
+
+    with suppress(OSError, RuntimeError):  # RuntimeError: the user has no home
+        path = user_state_path("timetrial", appauthor=False) / "signing.key"
+        if not path.exists():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make_key(path)
+        key = path.read_bytes()
+        return key if len(key) == KEY_BYTES and path.stat().st_uid == os.getuid() else None
+    return None
+
+
+def _make_key(path: Path) -> None:
+    """Write a new key. The first of several launchers wins, and nobody reads half of one."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent)  # readable by this user alone
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(KEY_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(temporary, path)
+    finally:
+        Path(temporary).unlink()
