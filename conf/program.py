@@ -21,7 +21,10 @@ WITHOUT_EFFECT = (
 WORDS = {f"program.{key}" for key in ("command", "samples", "epoch", "step", "start")}
 EXPRESSIONS = {"samples": 1, "epoch": 1, "step": 1, "start": 0}  # The number of groups that each must have.
 METRIC = re.compile(r"[\w.\-]+(?:/[\w.\- ]*[\w.\-])*")  # MLflow takes these keys.
-OURS = ("system/", "time/", "throughput/", "energy/", "cost/", "memory/", "epochs/", "resume/", "checkpoint/", "test/")
+OURS = (
+    "system/", "time/", "throughput/", "energy/", "cost/", "memory/", "epochs/", "evaluations/", "resume/",
+    "checkpoint/", "test/",
+)  # fmt: skip
 
 
 def quoted(argument: str) -> str:

@@ -108,7 +108,8 @@ def make_run(
         sec = log.records[-1].clock_sec - 5.0
         price = asked.instance.price_per_hour
         usd = {} if price is None else {"cost/usd": price / 3600 * sec}
-        log.add("metrics", 5.0 + sec, values={"time/censored_sec": sec, **usd})
+        known = clock.censored([record for record in log.records if record.kind == "event"], asked.targets())
+        log.add("metrics", 5.0 + sec, values=known | usd)
     status = "killed" if failure.startswith("signal") else "failed"
     ended = Failure(failure, f"it ended by {failure}", time_ms=start_ms + 6000)
     documents.write_json(folder / run_folder.RESULT, Result(status, failure=ended))

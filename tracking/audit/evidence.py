@@ -17,7 +17,8 @@ DEVICES = {"gpus", "nodes", "cpu_processes"}
 # A setting's value of each axis.
 Labels = Mapping[str, str]
 OF_TARGETS = {
-    "time/to_accuracy_sec", "time/to_accuracy_train_sec", "epochs/to_accuracy", "cost/to_accuracy_usd",
+    "time/to_accuracy_sec", "time/to_accuracy_train_sec", "epochs/to_accuracy", "evaluations/to_accuracy",
+    "cost/to_accuracy_usd",
 }  # fmt: skip
 
 
@@ -173,7 +174,8 @@ class Evidence:
 
 
 def of_any_run(key: str) -> bool:
-    return key in ("time/epoch_sec", "epochs/trained") or key.startswith(("throughput/", *limits.PREFIXES, BEST))
+    counted = ("time/epoch_sec", "time/evaluation_interval_sec", "epochs/trained")
+    return key in counted or key.startswith(("throughput/", *limits.PREFIXES, BEST))
 
 
 def computable(key: str) -> bool:

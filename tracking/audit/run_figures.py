@@ -85,6 +85,8 @@ class JournalFigures(JournalRun):
         if key == "epochs/to_accuracy":
             epochs = [row["values"].get("epoch_num") for row in self.rows if row.get("key") == EVALUATED]
             return float(epochs[-1]) if epochs and epochs[-1] is not None else None
+        if key == "evaluations/to_accuracy":
+            return (self.last_evaluation() or (0.0, 0.0))[0] if "evaluations/censored" in said else None
         if key == "cost/to_accuracy_usd" and "cost/usd" in said:
             return self.usd(self.timed_sec() if self.ended else self.sec_to_last_event())
         return None
@@ -115,6 +117,29 @@ class JournalFigures(JournalRun):
     def epochs(self) -> float | None:
         number = None if self.hit_row is None else self.rows[self.hit_row]["values"].get("epoch_num")
         return None if number is None else float(number)
+
+    def last_evaluation(self) -> tuple[float, float] | None:
+        """Which evaluation the last one is that could have reached the target, or that did; the seconds before it."""
+        known, number, before, interval, last = set(self.targets), 0, None, 0.0, None
+        for row in self.rows[: None if self.hit_row is None else self.hit_row + 1]:
+            if row["kind"] == "event" and row["key"] == "run_start" and before is None:
+                before = row["clock_sec"]
+            evaluated = row["kind"] == "event" and row["key"] == EVALUATED and before is not None
+            again = "epoch_num" in row["values"] and row["values"] == last
+            if evaluated and not again and known and not known.difference(row["values"]["metrics"]):
+                last = row["values"]
+                counted = int(row["values"].get("eval_num", number + 1))
+                interval = (row["clock_sec"] - before) / max(1, counted - number)
+                number, before = counted, row["clock_sec"]
+        return (float(number), interval) if number else None
+
+    def evaluations(self) -> float | None:
+        last = None if self.hit_row is None else self.last_evaluation()
+        return last[0] if last else None
+
+    def evaluation_interval_sec(self) -> float | None:
+        last = self.last_evaluation()
+        return last[1] if last else None
 
     def to_accuracy_sec(self) -> float | None:
         return (
@@ -181,6 +206,8 @@ COMPUTED: dict[str, Callable[[JournalFigures], float | None]] = {
     "time/epoch_sec": JournalFigures.epoch_sec,
     "epochs/to_accuracy": JournalFigures.epochs,
     "epochs/trained": JournalFigures.epochs_trained,
+    "evaluations/to_accuracy": JournalFigures.evaluations,
+    "time/evaluation_interval_sec": JournalFigures.evaluation_interval_sec,
     "time/to_accuracy_sec": JournalFigures.to_accuracy_sec,
     "time/to_accuracy_train_sec": JournalFigures.to_accuracy_train_sec,
     "throughput/samples_per_sec": JournalFigures.samples_per_sec,

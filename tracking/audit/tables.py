@@ -35,6 +35,8 @@ QUANTITIES = {
     "time to accuracy (min)": ("time/to_accuracy_sec", 1 / 60),
     "without evaluation (s)": ("time/to_accuracy_train_sec", 1.0),
     "epochs trained": ("epochs/trained", 1.0),
+    "evaluations": ("evaluations/to_accuracy", 1.0),
+    "s an evaluation": ("time/evaluation_interval_sec", 1.0),
     "FLOPs utilisation (%)": ("throughput/model_flops_utilization", 100.0),
     "samples/s": ("throughput/samples_per_sec", 1.0),
     "samples/s a device": ("throughput/samples_per_sec_per_device", 1.0),

@@ -10,6 +10,7 @@ UNTIL_GIVEN_UP: Mapping[str, Sequence[str]] = {
     "time/to_accuracy_sec": ("time/train_sec", "time/eval_sec", "time/checkpoint_sec"),
     "time/to_accuracy_train_sec": ("time/train_sec",),
     "epochs/to_accuracy": (EPOCH,),
+    "evaluations/to_accuracy": ("evaluations/censored",),
     "cost/to_accuracy_usd": ("cost/usd",),
     "energy/to_accuracy_joules": ("energy/joules",),
 }

@@ -24,6 +24,7 @@ STACK_AXES = {"stack", "stack.name", "env.stack_id", "env.image"} | {
 OF_ANY_RUN = (
     "throughput/",
     "time/epoch_sec",
+    "time/evaluation_interval_sec",
     "epochs/trained",
     "world_size",
     "bottleneck/",
@@ -112,8 +113,8 @@ class Task:
 
 
 def step(key: str) -> float:
-    """The step in which a metric is measured, 0 for none: epochs are whole numbers."""
-    return 1.0 if key.startswith("epochs/") else 0.0
+    """The step in which a metric is measured, 0 for none: epochs and evaluations are whole numbers."""
+    return 1.0 if key.startswith(("epochs/", "evaluations/")) else 0.0
 
 
 def of_any_run(key: str) -> bool:

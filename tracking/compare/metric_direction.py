@@ -12,7 +12,9 @@ RATES = (
     "throughput/target_tokens_per_sec",
     "throughput/model_flops_utilization",
 )
-COSTS = ("time/", "epochs/", "cost/", "energy/", "memory/", "throughput/step_ms", "throughput/data_wait")
+COSTS = (
+    "time/", "epochs/", "evaluations/", "cost/", "energy/", "memory/", "throughput/step_ms", "throughput/data_wait",
+)  # fmt: skip
 SCORES = ("eval/", "test/")  # what a model is evaluated by
 
 

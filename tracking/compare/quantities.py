@@ -19,6 +19,8 @@ QUANTITIES = (
     Quantity("minutes an epoch", "time/epoch_sec", 1 / 60),
     Quantity("epochs", "epochs/to_accuracy"),
     Quantity("epochs trained", "epochs/trained"),
+    Quantity("evaluations", "evaluations/to_accuracy"),
+    Quantity("s an evaluation", "time/evaluation_interval_sec"),
     Quantity("time to accuracy (s)", "time/to_accuracy_sec"),
     Quantity("without evaluation (s)", "time/to_accuracy_train_sec"),
     Quantity("samples/s", "throughput/samples_per_sec"),
@@ -36,7 +38,7 @@ UNITS = {
     "samples_per_sec": "samples/s", "samples_per_sec_per_device": "samples/s a device", "tokens_per_sec": "tokens/s",
     "megabytes_per_sec": "MB/s", "per_sec": "a second", "sec": "s", "ms_p50": "ms", "ms_p90": "ms", "ms_p99": "ms",
     "bytes": "bytes", "joules": "J", "joules_per_sample": "J a sample", "usd": "USD", "percentage": "%",
-    "epochs/to_accuracy": "epochs", "epochs/trained": "epochs",
+    "epochs/to_accuracy": "epochs", "epochs/trained": "epochs", "evaluations/to_accuracy": "evaluations",
 }  # fmt: skip
 
 

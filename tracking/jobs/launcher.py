@@ -12,7 +12,7 @@ from typing import Any
 
 from conf.installation import LAUNCH
 from conf.schema import ConfigError, RunConfig
-from tracking.jobs import console, run_setup, sweep, sweep_summary, unfinished
+from tracking.jobs import console, result_table, run_setup, sweep, sweep_summary, unfinished
 from tracking.jobs.job import Job
 from tracking.jobs.repair import repair
 from tracking.jobs.uploads import Uploads
@@ -89,7 +89,7 @@ class Launcher:
                     return 1  # stopped before anything was there to show
             assert job.folder is not None
             assert job.result is not None
-            self._console.print(console.run_table(job.name, job.folder, job.result))
+            self._console.print(result_table.run_table(job.name, job.folder, job.result))
             if job.result.failure and checkpoints.in_folder(job.folder):
                 self._console.print(f"continue it with: {LAUNCH} resume={os.path.relpath(job.folder)}", soft_wrap=True)
             self._uploads.wait([job.folder])

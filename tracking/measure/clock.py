@@ -9,6 +9,7 @@ Neither knows of a run that was interrupted and resumed: it has times of its own
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from conf.target import Target
 from tracking.run import Record, attempts
@@ -39,7 +40,7 @@ def intervals(events: Sequence[Record], name: str) -> list[tuple[float, float]]:
 
 
 def summarize(events: Sequence[Record], targets: Mapping[str, Target]) -> dict[str, float]:
-    """The `time/*`, `resume/*`, `epochs/*` and `target_reached` metrics of a run, as far as it came.
+    """The `time/*`, `resume/*`, `epochs/*`, `evaluations/*` and `target_reached` metrics of a run, as far as it came.
 
     `events` are in the order they happened. There is no `time/to_accuracy*` where the target was missed or the run was
     resumed, and no `target_reached` where the run has no target. A run that missed has `time/censored_sec`. Raises
@@ -55,12 +56,50 @@ def summarize(events: Sequence[Record], targets: Mapping[str, Target]) -> dict[s
         summary["target_reached"] = float(hit is not None)
     if hit is not None and "epoch_num" in history[hit].values:  # A program may say nothing of epochs.
         summary["epochs/to_accuracy"] = float(history[hit].values["epoch_num"])
+    until = history if hit is None else history[: hit + 1]
+    if place := _last_evaluation(until, targets):
+        summary["time/evaluation_interval_sec"] = place[1]
+    if place and hit is not None:
+        summary["evaluations/to_accuracy"] = place[0]
     if first(events, attempts.RESUME) is not None:
         return summary | _resumed(events, places, history, hit)
-    given_up_sec = attempts.given_up_sec(history, targets)
-    if given_up_sec is not None:
-        return summary | {"time/censored_sec": given_up_sec}
-    return summary | ({} if hit is None else _to_accuracy(history, hit))
+    return summary | (censored(history, targets) if hit is None else _to_accuracy(history, hit))
+
+
+def censored(events: Sequence[Record], targets: Mapping[str, Target]) -> dict[str, float]:
+    """By when a run had not reached its target, in seconds and in evaluations; empty where `given_up_sec` is None."""
+    seconds = attempts.given_up_sec(events, targets)
+    if seconds is None:
+        return {}
+    place = _last_evaluation(events, targets)
+    return {"time/censored_sec": seconds, "evaluations/censored": place[0] if place else 0.0}
+
+
+def _last_evaluation(events: Sequence[Record], targets: Mapping[str, Target]) -> tuple[float, float] | None:
+    """Which evaluation from `run_start` on the last one is, counted from 1, and its seconds since the one before.
+
+    The first one's are since `run_start`. An evaluation counts if it has the metric of every target: no other can reach
+    them. Further ranks of a program may log it again. A journal may have left some out (`programs.thinning`): then each
+    that follows says its number, and the seconds are the mean over the gap. None without targets, and without an
+    evaluation.
+    """
+    start = next((place for place, event in enumerate(events) if event.key == "run_start"), len(events))
+    there = [event for event in events[start:] if event.key == "eval_accuracy" and _has_all(event, targets)]
+    counted = there[:1] + [event for before, event in pairwise(there) if not _is_again(before, event)]
+    if not counted:
+        return None
+    numbers = [float(event.values.get("eval_num", place)) for place, event in enumerate(counted, 1)]
+    before, number_before = (counted[-2], numbers[-2]) if len(counted) > 1 else (events[start], 0.0)
+    sec = (counted[-1].clock_sec - before.clock_sec) / max(1.0, numbers[-1] - number_before)
+    return numbers[-1], sec
+
+
+def _has_all(evaluation: Record, targets: Mapping[str, Target]) -> bool:
+    return bool(targets) and targets.keys() <= evaluation.values["metrics"].keys()
+
+
+def _is_again(before: Record, evaluation: Record) -> bool:
+    return "epoch_num" in evaluation.values and evaluation.values == before.values
 
 
 def _hits(event: Record, targets: Mapping[str, Target]) -> bool:

@@ -21,8 +21,8 @@ from conf.schema import ConfigError
 from tracking.run import journal
 
 OURS = (
-    "bottleneck/", "checkpoint/", "cost/", "energy/", "epochs/", "eval/", "memory/", "resume/", "system/", "test/",
-    "throughput/", "time/",
+    "bottleneck/", "checkpoint/", "cost/", "energy/", "epochs/", "eval/", "evaluations/", "memory/", "resume/",
+    "system/", "test/", "throughput/", "time/",
 )  # fmt: skip
 OUR_NAMES = ("epoch", "target_reached", "train/loss", "world_size")
 REDUCTIONS = ("mean", "sum", "min", "max")

@@ -18,9 +18,10 @@ from conf.schema import RunConfig
 from tracking import kernels
 from tracking.bottleneck import explain
 from tracking.environment import processes
+from tracking.measure import clock
 from tracking.node.description import describe
 from tracking.node.several.nodes import NodeFailed, Nodes
-from tracking.run import Failure, Journal, Record, Result, WorkerLog, attempts, failures, journal, run_folder
+from tracking.run import Failure, Journal, Record, Result, WorkerLog, failures, journal, run_folder
 from tracking.usage import Neighbours, SystemMetricsThread
 
 POLL_SEC = 0.1
@@ -122,13 +123,13 @@ def record_given_up(folder: Path, config: RunConfig, failure: Failure | None) ->
         failure = own.failure
     if failure is None or failure.kind not in GIVEN_UP:
         return
-    seconds = attempts.given_up_sec(journal.events(folder / run_folder.JOURNAL), config.targets())
-    if seconds is None:
+    censored = clock.censored(journal.events(folder / run_folder.JOURNAL), config.targets())
+    if not censored:
         return
     price = config.instance.price_per_hour
-    usd = {} if price is None else {"cost/usd": price * config.nodes / 3600 * seconds}
+    usd = {} if price is None else {"cost/usd": price * config.nodes / 3600 * censored["time/censored_sec"]}
     log = Journal(folder / run_folder.JOURNAL)
-    log.metrics({"time/censored_sec": seconds, **usd})
+    log.metrics(censored | usd)
     log.close()
 
 

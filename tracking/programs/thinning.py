@@ -1,14 +1,16 @@
 """A metric that is said a million times is journaled some ten thousand times.
 
-Of each metric the first `EACH` values are kept, of the next ones every second, of the next ones every fourth, and so
-on. Of those between, two are not lost: the first evaluation that reaches the target, and the best so far, which waits
-until something else is kept, since a metric may get better a million times, too.
+The first `EACH` values of each metric are kept, then every second, then every fourth, and so on. Two of those between
+are not lost: the first evaluation that reaches the target, and the best so far, which waits until something else is
+kept, since a metric may get better a million times, too. An evaluation behind one that was left out says which one it
+is (`eval_num`, counted from 1), so that the clock can count them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from conf.target import Target
 from tracking.run import Record, attempts, evaluations
@@ -35,6 +37,8 @@ class Thinning:
         said = self._said[name] = self._said.get(name, 0) + 1
         kept = self._kept.get(name, 0)
         improves = self._improves(first)
+        if first.key == "eval_accuracy" and said > kept + 1:
+            records = [replace(first, values={**first.values, "eval_num": said}), *records[1:]]
         if self._reaches(first) or (said - 1) % 2 ** (kept // EACH) == 0:
             self._kept[name] = kept + 1
             return [*self.rest(), *records]

@@ -89,7 +89,10 @@ def quantities(task: Task) -> list[Quantity]:
     runs = [run for setting in task.settings for run in (*setting.runs, *setting.missed)]
     names = sorted({key for run in runs for key in run.metrics if key.startswith(evaluations.BEST)})
     there = [quantity for quantity in QUANTITIES if any(setting.with_missed(quantity.key) for setting in task.settings)]
-    shown = [quantity for quantity in there if quantity.key != "epochs/trained" or any(run.missed for run in runs)]
+    same = all(run.metrics.get("evaluations/to_accuracy") == run.metrics.get("epochs/to_accuracy") for run in runs)
+    left_out = {"evaluations/to_accuracy"} if same else set()
+    left_out |= set() if any(run.missed for run in runs) else {"epochs/trained"}
+    shown = [quantity for quantity in there if quantity.key not in left_out]
     place = next((place for place, quantity in enumerate(shown) if quantity.key.startswith("throughput/")), len(shown))
     best = [Quantity(f"best {key.removeprefix(evaluations.BEST)}", key) for key in names]
     return [*shown[:place], *best, *shown[place:]]

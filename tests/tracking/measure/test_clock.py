@@ -46,8 +46,10 @@ def test_both_clocks_stop_at_the_evaluation_that_reaches_the_target() -> None:
         "time/eval_sec": 8.0,
         "time/to_accuracy_sec": 36.0,
         "time/to_accuracy_train_sec": 30.0,
+        "time/evaluation_interval_sec": 12.0,
         "epochs/to_accuracy": 3.0,
         "epochs/trained": 4.0,
+        "evaluations/to_accuracy": 3.0,
         "target_reached": 1.0,
     }
 
@@ -57,6 +59,9 @@ def test_a_missed_target_has_no_time_to_accuracy() -> None:
     assert summary["target_reached"] == 0.0
     assert not [key for key in summary if key.startswith("time/to_accuracy")]
     assert summary["time/censored_sec"] == 24.0  # It had not been reached by then.
+    assert summary["evaluations/censored"] == 2.0
+    assert summary["time/evaluation_interval_sec"] == 12.0  # the last one
+    assert "evaluations/to_accuracy" not in summary
 
 
 def test_when_a_run_was_given_up_is_known_of_one_that_has_a_target_and_was_not_resumed() -> None:
@@ -69,6 +74,37 @@ def test_when_a_run_was_given_up_is_known_of_one_that_has_a_target_and_was_not_r
     assert attempts.given_up_sec(missed, {}) is None
     assert attempts.given_up_sec(run([0.5, 0.95, 0.96]), target) is None
     assert attempts.given_up_sec([*missed, event("resume", 130.0, epoch_num=1)], target) is None
+
+
+def evaluated(at: float, number: int | None = None, **metrics: float) -> Record:
+    return event("eval_accuracy", at, metrics=metrics, **({} if number is None else {"eval_num": number}))
+
+
+def test_the_interval_is_that_before_the_evaluation_which_reached_the_target() -> None:
+    events = [event("run_start", 100.0), evaluated(103.0, accuracy=0.1), evaluated(110.0, accuracy=0.9)]
+    target = {"accuracy": 0.9}
+    assert clock.summarize([*events, evaluated(150.0, accuracy=0.95)], target) == {
+        "target_reached": 1.0, "time/evaluation_interval_sec": 7.0, "evaluations/to_accuracy": 2.0,
+        "time/to_accuracy_sec": 10.0, "time/to_accuracy_train_sec": 10.0,
+    }  # fmt: skip
+    at_once = clock.summarize([events[0], events[2]], target)
+    assert (at_once["evaluations/to_accuracy"], at_once["time/evaluation_interval_sec"]) == (1.0, 10.0)
+    assert "time/evaluation_interval_sec" not in clock.summarize(events[:1], target)
+    assert not [key for key in clock.summarize(events, {}) if "evaluation" in key]
+
+
+def test_what_cannot_reach_the_target_is_no_evaluation_of_it() -> None:
+    """A program may say its loss on a line of its own, and evaluate before its clock starts."""
+    events = [evaluated(90.0, accuracy=0.1), event("run_start", 100.0), evaluated(104.0, accuracy=0.5)]
+    events += [evaluated(104.5, loss=1.0), evaluated(109.0, accuracy=0.9), evaluated(109.5, loss=0.9)]
+    summary = clock.summarize(events, {"accuracy": 0.9})
+    assert (summary["evaluations/to_accuracy"], summary["time/evaluation_interval_sec"]) == (2.0, 5.0)
+
+
+def test_evaluations_that_the_journal_left_out_are_counted() -> None:
+    events = [event("run_start", 0.0), evaluated(1.0, accuracy=0.1), evaluated(9.0, 5, accuracy=0.9)]
+    summary = clock.summarize(events, {"accuracy": 0.9})
+    assert (summary["evaluations/to_accuracy"], summary["time/evaluation_interval_sec"]) == (5.0, 2.0)
 
 
 def test_a_run_without_a_target_reached_nothing_and_missed_nothing() -> None:
@@ -114,6 +150,7 @@ def test_the_clocks_differ_by_the_evaluations_and_a_prefix_decides(
     hits = [number for number, accuracy in enumerate(accuracies, 1) if accuracy >= target]
     assert summary["target_reached"] == float(bool(hits))
     if hits:
-        assert summary["epochs/to_accuracy"] == hits[0]
+        assert summary["epochs/to_accuracy"] == summary["evaluations/to_accuracy"] == hits[0]
+        assert summary["time/evaluation_interval_sec"] == pytest.approx(train + evaluate, rel=1e-6)
         assert summary["time/to_accuracy_sec"] == pytest.approx(hits[0] * (train + evaluate), rel=1e-6)
         assert summary["time/to_accuracy_train_sec"] == pytest.approx(hits[0] * train, rel=1e-6, abs=1e-6)

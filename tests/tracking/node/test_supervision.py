@@ -13,7 +13,7 @@ from conf.schema import RunConfig
 from tests.tracking import studied
 from tests.tracking.folders import wait_for
 from tracking.environment import processes
-from tracking.jobs import console
+from tracking.jobs import result_table
 from tracking.node import supervision
 from tracking.results.folder_runs import FolderRuns
 from tracking.run import Failure, Result, run_folder
@@ -45,7 +45,7 @@ def test_the_result_of_a_worker_gets_the_neighbours_that_it_could_not_see(tmp_pa
     assert supervision.end(tmp_path, None) == measured
     ended = supervision.end(tmp_path, None, "gpu 0: 1 process")
     assert ended == run_folder.read_result(tmp_path) == dataclasses.replace(measured, neighbours="gpu 0: 1 process")
-    assert ("neighbours", "gpu 0: 1 process") in console.run_rows(ended)
+    assert ("neighbours", "gpu 0: 1 process") in result_table.run_rows(ended)
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ def test_mlperfs_log_gives_the_figures_of_our_own_runs() -> None:
     assert figures["time/to_accuracy_sec"] == pytest.approx(20)
     assert figures["time/to_accuracy_train_sec"] == pytest.approx(16)
     assert figures["epochs/to_accuracy"] == 4  # it counts from 0, and we from 1
+    assert (figures["evaluations/to_accuracy"], figures["time/evaluation_interval_sec"]) == (4, pytest.approx(5))
     assert figures["epochs/trained"] == 4
     assert figures["time/eval_sec"] == pytest.approx(4)
     rates = throughput.summarize(throughput.coarse(events), account.world_size)
@@ -116,7 +117,7 @@ def test_boxes_and_masks_are_metrics_and_an_aborted_run_is_said_to_be() -> None:
     (evaluated,) = [record for record in records if record.key == "eval_accuracy"]
     assert evaluated.values["metrics"] == {"BBOX": 0.31, "SEGM": 0.19}
     figures = clock.summarize([record for record in records if record.kind == "event"], {"BBOX": 0.3, "SEGM": 0.2})
-    assert figures == {"target_reached": 0.0, "time/censored_sec": pytest.approx(2)}
+    assert figures == {"target_reached": 0.0, "time/censored_sec": pytest.approx(2), "evaluations/censored": 0.0}
     assert account.status == "aborted"
 
 
@@ -180,6 +181,16 @@ def test_a_metric_a_million_times_is_thinned_and_no_best_value_is_lost() -> None
     assert account.left_out == 50_000 - len(kept) + 1  # with run_start
     spoken(words, account, [(1, "acc 0.1")] * 5_001)
     assert [record.key for record in spoken(words, account, [(2, "acc 0.95")])] == ["eval_accuracy", ""]
+
+
+def test_evaluations_that_are_thinned_are_counted() -> None:
+    account = Account(WallClock(*BEGAN), {"acc": 0.9}, BEGAN)
+    lines = [(1 + at / 1000, f"acc {0.95 if at == 4_000 else 0.1}") for at in range(4_001)]
+    kept = spoken(DeclaredWords({"eval/acc": r"acc (\S+)"}), account, lines)
+    assert account.left_out
+    figures = clock.summarize([record for record in kept if record.kind == "event"], {"acc": 0.9})
+    assert figures["evaluations/to_accuracy"] == 4_001
+    assert figures["time/evaluation_interval_sec"] == pytest.approx(0.001)
 
 
 def test_a_metric_that_gets_better_a_million_times_is_thinned_too() -> None:

@@ -129,6 +129,8 @@ def test_a_script_becomes_a_run_that_reports_and_their_check_take(
     assert metrics["time/to_accuracy_sec"] == pytest.approx(hit.clock_sec - begin.clock_sec)
     assert hit.values["metrics"]["val_loss"] <= 1e-5 < before.values["metrics"]["val_loss"]
     assert metrics["epochs/to_accuracy"] == hit.values["epoch_num"] == metrics["epochs/trained"]
+    assert metrics["evaluations/to_accuracy"] == len(evaluated)
+    assert metrics["time/evaluation_interval_sec"] == pytest.approx(hit.clock_sec - before.clock_sec)
     assert {row.values["samples"] for row in happened if row.key == "epoch_stop"} == {NUM_TRAIN}
     assert metrics["cost/to_accuracy_usd"] == pytest.approx(metrics["time/to_accuracy_sec"] * 1e-3)
     assert metrics["world_size"] == 1

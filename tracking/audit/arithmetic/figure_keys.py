@@ -33,5 +33,5 @@ def tolerance(key: str) -> float:
 
 
 def step(key: str) -> float:
-    """How far apart two values are at the least: epochs are counted, all else is measured."""
-    return 1.0 if key.startswith("epochs/") else 0.0
+    """How far apart two values are at the least: epochs and evaluations are counted, all else is measured."""
+    return 1.0 if key.startswith(("epochs/", "evaluations/")) else 0.0

@@ -11,7 +11,7 @@ from pathlib import Path
 from conf.installation import LAUNCH
 from conf.schema import ConfigError, RunConfig
 from tracking import server
-from tracking.jobs import console, resume, run_setup, sweep, unfinished
+from tracking.jobs import result_table, resume, run_setup, sweep, unfinished
 from tracking.jobs.cluster import batch_script
 from tracking.jobs.cluster.following import Following
 from tracking.jobs.cluster.queue import Queue, queue_of
@@ -108,7 +108,7 @@ class ClusterLauncher(Launcher):
         except Interrupted:
             pass
         assert job.result is not None
-        self._console.print(console.run_table(job.name, folder, job.result))
+        self._console.print(result_table.run_table(job.name, folder, job.result))
         self._uploads.wait([folder])
         self._uploads.print_link(folder)
         return exit_code([job])

@@ -1,0 +1,50 @@
+"""The table that a run ends with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tracking import kernels
+from tracking.jobs.result_table import run_rows, run_table
+from tracking.run import Result
+
+
+def test_the_folder_of_a_run_and_its_kernels_are_shown_from_where_the_user_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "runs" / "a"
+    folder.mkdir(parents=True)
+    classes = [{"class": name, "share": share} for name, share in (("copy", 0.5), ("attention", 0.3), ("other", 0.2))]
+    summary = {"classes": classes, "kernels": [], "step_ms": 4.0, "busy_ms": 3.0}
+    kernels.write(folder, kernels.Profile(asked_steps=2, num_steps=2, summaries={"0": summary}))
+    table = run_table("a", folder, Result(status="finished"))
+    assert list(table.columns[1].cells)[-3:] == [
+        "copy 50 %, attention 30 %, other 20 %; none for 25 % of a step", "runs/a/profile_kernels.csv", "runs/a",
+    ]  # fmt: skip
+    note = "no step was traced: too large"
+    kernels.write(folder, kernels.Profile(asked_steps=2, num_steps=0, notes=[note]))
+    assert note in list(run_table("a", folder, Result(status="finished")).columns[1].cells)
+
+
+def test_what_of_the_limit_was_not_measured_is_told_below_it() -> None:
+    why = {"words": "not known (80 % of the time)", "missing": ["no ceilings were measured", "steps were not timed"]}
+    rows = run_rows(Result("finished", bottleneck=why))
+    place = rows.index(("limited by", why["words"]))
+    assert rows[place + 1 : place + 3] == [("not measured", words) for words in why["missing"]]
+
+
+def test_the_share_of_evaluation_is_the_one_that_the_limit_names() -> None:
+    metrics = {"time/eval_sec": 0.21, "time/train_sec": 0.74}  # of a clock of a second: what is between counts, too
+    why = {"words": "not known (74 % of the time), then evaluation (21 %)", "shares": {"evaluation": 0.21}}
+    assert ("evaluation", "21 % of the time") in run_rows(Result("finished", metrics=metrics, bottleneck=why))
+    assert ("evaluation", "22 % of the time") in run_rows(Result("finished", metrics=metrics))
+
+
+def test_the_time_is_told_as_a_number_of_evaluations_and_their_interval() -> None:
+    metrics = {"time/to_accuracy_sec": 8.28, "epochs/to_accuracy": 6.0, "evaluations/to_accuracy": 6.0}
+    assert ("evaluations", "6, one every 1.38 s") in run_rows(Result("finished", metrics=metrics))
+    del metrics["evaluations/to_accuracy"]  # a run of an older version
+    assert "evaluations" not in dict(run_rows(Result("finished", metrics=metrics)))
