@@ -1,25 +1,20 @@
 """NCF's training steps beside plain PyTorch, in turns on one device, at MovieLens 20M's size.
 
-    python benchmarks/peers/ncf_steps.py --precision bf16 --steps 20 --rounds 5 --out ncf.csv
+    python benchmarks/peers/ncf_steps.py --batch-sizes 1048575 4194300 --out ncf.csv
 
 The peer is the model of arXiv:1708.05031 as a PyTorch user writes it: each sample looks up its user and its item, one
 perceptron takes both, Adam. It is timed as it comes, with fused Adam, and compiled. Its batches lie on the device, and
-no negatives are drawn for it. Ours is timed on such batches, too, and then with all that training does: the order, the
-negatives and the epoch's batches, drawn from generated ratings (--size of them, which are made first and kept in the
-cache). Lightning is around none of them. All get as many samples, of users and items of the same popularity.
-
-A round steps every variant, each round in the reverse order of the one before, so that a linear drift cancels. Rows: a
-variant each, with the mean over rounds of the time of a step, and the standard deviation of the rounds' means.
+no negatives are drawn for it. Ours is timed on such batches, which is what the peers are compared with, and then with
+all that training does: the order, the negatives and the epoch's batches, drawn from generated ratings (--size of them,
+which are made first and kept in the cache). Lightning is around none of them. All get as many samples, of users and
+items of the same popularity. A batch counts positives and negatives.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
-import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 import torch
 from torch import nn
 
-from benchmarks.steps.device_kernels import wait
+from benchmarks.peers import beside
 from benchmarks.steps.run_alone import AUTOCAST, composed
 from trainers.data.ratings import SyntheticRatings, ratings
 from trainers.data.ratings.loader import GROUP
@@ -38,10 +33,10 @@ from trainers.loop import precision as precisions
 from trainers.loop.build import make_module
 from trainers.workload import Batch, Shard, load_workload
 
-Step = Callable[[], None]
 WARMUP = 5  # steps of a new variant
 NUM_BATCHES = 4  # batches that lie on the device, taken in turns
-PEERS = {"as it comes": (False, False), "fused Adam": (True, False), "fused Adam, compiled": (True, True)}
+PEER = "plain PyTorch"
+PEERS = {beside.AS_IT_COMES: (False, False), "fused Adam": (True, False), "fused Adam, compiled": (True, True)}
 
 
 class PlainNeuMF(nn.Module):
@@ -67,7 +62,7 @@ class PlainNeuMF(nn.Module):
 def train_step(
     loss_of: Callable[[Batch], torch.Tensor], optimizer: torch.optim.Optimizer, batches: Iterator[Batch],
     device: torch.device, precision: str,
-) -> Step:  # fmt: skip
+) -> beside.Step:  # fmt: skip
     kind = AUTOCAST.get(precision)
 
     def step() -> None:
@@ -81,7 +76,7 @@ def train_step(
     return step
 
 
-def peer(asked: argparse.Namespace, device: torch.device, fused: bool, compiles: bool) -> Step:
+def peer(asked: argparse.Namespace, batch_size: int, device: torch.device, fused: bool, compiles: bool) -> beside.Step:
     """The plain model on the same samples, one by one."""
     config = composed(["model=ncf", "dataset=synthetic"])
     data = SyntheticRatings()
@@ -100,11 +95,11 @@ def peer(asked: argparse.Namespace, device: torch.device, fused: bool, compiles:
         users = batch["users"].repeat_interleave(GROUP)
         return {"users": users, "items": batch["items"].flatten(), "labels": labels.flatten()}
 
-    batches = itertools.cycle([flat(batch) for batch in generated(data, asked, device)])
+    batches = itertools.cycle([flat(batch) for batch in generated(data, batch_size, device)])
     return train_step(lambda batch: loss_of(**batch), optimizer, batches, device, asked.precision)
 
 
-def ours(asked: argparse.Namespace, device: torch.device, draws: bool) -> Step:
+def ours(asked: argparse.Namespace, batch_size: int, device: torch.device, draws: bool) -> beside.Step:
     """Our module's step, on batches that lie there or on those of training."""
     name = "ratings" if draws else "synthetic"
     gpus = f"gpus={int(device.type == 'cuda')}"
@@ -114,90 +109,54 @@ def ours(asked: argparse.Namespace, device: torch.device, draws: bool) -> Step:
     if device.type == "cuda" or asked.compile:
         module.compile_hot_path()
     optimizer: Any = module.configure_optimizers()
-    batches = endless(data, asked, device) if draws else itertools.cycle(generated(data, asked, device))
+    batches = endless(data, batch_size, device) if draws else itertools.cycle(generated(data, batch_size, device))
     step: Any = module.training_step
     return train_step(lambda batch: step(batch, 0), optimizer, batches, device, asked.precision)
 
 
-def generated(data: SyntheticRatings, asked: argparse.Namespace, device: torch.device) -> list[Batch]:
-    return [data.batch(asked.batch_size, device, seed) for seed in range(NUM_BATCHES)]
+def generated(data: SyntheticRatings, batch_size: int, device: torch.device) -> list[Batch]:
+    return [data.batch(batch_size, device, seed) for seed in range(NUM_BATCHES)]
 
 
-def endless(data: Any, asked: argparse.Namespace, device: torch.device) -> Iterator[Batch]:
+def endless(data: Any, batch_size: int, device: torch.device) -> Iterator[Batch]:
     """The batches of one epoch after another; the last one of each is as large as all."""
-    loader = data.train_loader(asked.batch_size, 1, Shard(0, 1, device))
+    loader = data.train_loader(batch_size, 1, Shard(0, 1, device))
     for epoch in itertools.count():
         loader.set_epoch(epoch)
         yield from loader
 
 
-def steps_ms(step: Step, num: int, device: torch.device) -> float:
-    """Mean milliseconds of a step, of `num` in a row; the device is waited for before and after all of them."""
-    step()
-    wait(device)
-    begun = time.perf_counter()
-    for _ in range(num):
-        step()
-    wait(device)
-    return 1e3 * (time.perf_counter() - begun) / num
-
-
-def measured(asked: argparse.Namespace, device: torch.device) -> list[dict[str, Any]]:
+def measured(asked: argparse.Namespace, batch_size: int, device: torch.device) -> list[beside.Row]:
     steps = {
-        f"plain PyTorch: {name}": peer(asked, device, *tuning)
+        f"{PEER}: {name}": peer(asked, batch_size, device, *tuning)
         for name, tuning in PEERS.items()
         if asked.compile or not tuning[1]
     }
     steps |= {
-        "ours": ours(asked, device, draws=False),
-        "ours, with order and negatives": ours(asked, device, draws=True),
+        beside.OURS: ours(asked, batch_size, device, draws=False),
+        "ours, with order and negatives": ours(asked, batch_size, device, draws=True),
     }
     for step in steps.values():
         for _ in range(WARMUP):
             step()
-    rounds: dict[str, list[float]] = {name: [] for name in steps}
-    for number in range(asked.rounds):
-        for name in list(steps) if number % 2 == 0 else reversed(steps):
-            rounds[name].append(steps_ms(steps[name], asked.steps, device))
-    return [summarised(name, times, asked) for name, times in rounds.items()]
-
-
-def summarised(name: str, times: list[float], asked: argparse.Namespace) -> dict[str, Any]:
-    """The row of a variant, of the mean milliseconds of its steps in each round."""
-    mean = statistics.mean(times)
-    return {
-        "variant": name,
-        "precision": asked.precision,
-        "batch_size": asked.batch_size,
-        "rounds": len(times),
-        "steps": asked.steps,
-        "step_ms": f"{mean:.4g}",
-        "step_ms_sd": f"{statistics.stdev(times):.2g}" if len(times) > 1 else "",
-        "samples_per_sec": f"{1e3 * asked.batch_size / mean:.4g}",
-    }
+    compared = beside.Comparison("NCF", batch_size, "samples/s", asked.precision)
+    ready = {name: beside.Variant(step, batch_size) for name, step in steps.items()}
+    return beside.in_turns(compared, ready, asked, device)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--precision", choices=("fp32", "tf32", "bf16", "fp16"), default="bf16")
-    parser.add_argument("--batch-size", type=int, default=1_048_575, help=f"samples, a multiple of {GROUP}")
+    beside.add_arguments(parser, steps=40, rounds=5)
+    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1_048_575], help=f"multiples of {GROUP}")
     parser.add_argument("--size", type=int, default=19_861_770, help="generated ratings to draw from")
-    parser.add_argument("--steps", type=int, default=20, help="of a variant's turn")
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=torch.cuda.is_available())
-    parser.add_argument("--out", type=Path, help="write the rows as CSV")
     asked = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    gpu = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
     precisions.apply(composed([f"precision={asked.precision}"]).precision)
-    rows = [row | {"gpu": gpu, "torch": torch.__version__} for row in measured(asked, device)]
-    for row in rows:
-        print(", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
-    if asked.out:
-        with asked.out.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+    rows: list[beside.Row] = []
+    for batch_size in asked.batch_sizes:
+        rows += measured(asked, batch_size, device)
+        beside.report(rows, asked.out)
 
 
 if __name__ == "__main__":

@@ -1,23 +1,28 @@
 """Our training steps of the translators beside PyTorch's own layers, in turns on one device.
 
-    python benchmarks/peers/translation_steps.py --models transformer gnmt --precision bf16 --rounds 3 --out peers.csv
+    python benchmarks/peers/translation_steps.py --models transformer --batch-sizes 13824 55296 --out transformer.csv
+    python benchmarks/peers/translation_steps.py --models gnmt --batch-sizes 8192 98304 --out gnmt.csv
     python benchmarks/peers/translation_steps.py --tiny --steps 2 --rounds 1    # whether it runs, on a CPU
 
-All get the same generated sentences, of about WMT's lengths, and as much room for tokens; sizes are the YAML's.
-Transformer-big's peer is nn.Transformer with one embedding and the same loss, fed batches of about one length;
-GNMT's is a stand-in of nn.LSTM alone: the same LSTMs, embedding and classifier, but PyTorch's dot-product attention.
-Peers are timed as they come and compiled, with fused Adam; Lightning is around nothing.
+All draw from the same generated sentences, of about WMT's lengths, and have as much room for tokens; sizes are the
+YAML's. Each has batches as its users would: ours those of training, the peers those of fairseq, on which NVIDIA's
+Transformer is built, too. It sorts all pairs by length and fills batch after batch. Of an epoch's batches as many as
+--steps are timed, evenly spaced by length, and the share of padding in them is printed.
 
-A row is a variant and round: mean milliseconds a step, and tokens a second of target and both languages, without
-padding. A round goes through all variants, every other one backwards, so that a linear drift cancels.
+Transformer-big's peer is nn.Transformer with one embedding and the same loss. GNMT's is a stand-in of nn.LSTM: the same
+LSTMs, embedding and classifier, but PyTorch's dot-product attention, which is less work than GNMT's. Peers are timed as
+they come and compiled, with fused Adam; Lightning is around nothing.
+
+Rates are tokens without padding: of the target for the Transformer, of both languages for GNMT.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
+import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -25,13 +30,17 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks.peers.torchvision_steps import steps_ms
+from benchmarks.peers import beside
+from benchmarks.steps.device_kernels import release, wait
 from benchmarks.steps.run_alone import AUTOCAST, composed
-from trainers.data.text import PAD, TextView, synthetic
+from trainers.data.text import PAD, TextData, synthetic
+from trainers.data.text.loader import Step, TrainLoader, batch
+from trainers.data.text.shapes import ROWS
 from trainers.data.types import Shard
 from trainers.loop import precision as precisions
 from trainers.loop.build import make_module
@@ -39,10 +48,13 @@ from trainers.ops.compiling import raise_recompile_limit
 from trainers.workload import Batch, load_workload
 
 TINY = {
-    "transformer": {"layers": 1, "width": 32, "hidden": 64, "heads": 2},
+    "transformer": {"layers": 1, "width": 32, "hidden": 64, "heads": 2, "pack_length": 256},
     "gnmt": {"layers": 2, "width": 32},
 }
-NUM_BATCHES, WARMUP = 8, 3
+NAMES = {"transformer": "Transformer", "gnmt": "GNMT"}
+UNITS = {"transformer": "target tokens/s", "gnmt": "tokens/s"}
+PEERS = {"transformer": "nn.Transformer", "gnmt": "nn.LSTM and PyTorch's attention"}
+COMPILED = "compiled"
 
 
 class TorchTransformer(nn.Module):
@@ -83,102 +95,157 @@ class LstmStandIn(nn.Module):
         return logits
 
 
-class Variant:
-    """A step that can be repeated, and the tokens of its batches, in turns."""
-
-    def __init__(self, batches: list[Batch], loss: Callable[[Batch], torch.Tensor], optimizer: Any, clip: Any) -> None:
-        self._turn = cycle(batches)
-        self._loss, self._optimizer, self._clip = loss, optimizer, clip
-        self.source, self.target = (
-            sum(batch["num_tokens"][side] for batch in batches) / len(batches) for side in (0, 1)
-        )
-
-    def __call__(self) -> None:
-        self._optimizer.zero_grad()
-        self._loss(next(self._turn)).backward()
-        if self._clip is not None:
-            nn.utils.clip_grad_norm_(*self._clip)
-        self._optimizer.step()
+@cache
+def sentences(num: int) -> TextData:
+    return synthetic(num)
 
 
-def variants(model: str, asked: argparse.Namespace, device: torch.device) -> Iterator[tuple[str, Variant]]:
-    overrides = [f"model={model}", "dataset=synthetic", f"precision={asked.precision}", "gpus=0"]
-    config = composed(overrides)
+def fairseq_steps(data: TextData, room: int) -> list[Step]:
+    """An epoch of batches as fairseq makes them: all pairs by source's and target's length, cut where the room ends.
+
+    A batch of more than eight rows has a multiple of eight (`--required-batch-size-multiple`).
+    """
+    source, target = (lengths[data.pairs] for lengths in data.train.lengths())
+    order = np.lexsort((target, source))
+    longer = np.maximum(source, target)[order]
+    steps, first = [], 0
+    while first < len(order):
+        widest = np.maximum.accumulate(longer[first : first + room // int(longer[first])])
+        rows = int((np.arange(1, len(widest) + 1) * widest <= room).sum())
+        own = order[first : first + (rows if rows <= ROWS else rows // ROWS * ROWS)]
+        width = (int(source[own].max()), int(target[own].max()))
+        steps.append(Step(data.pairs[own], np.ones(len(own), bool), width, int(target[own].sum())))
+        first += len(own)
+    return steps
+
+
+def sampled(steps: list[Step], num: int) -> list[Step]:
+    """`num` of an epoch's batches, evenly spaced by length, in an order that is none of length."""
+    by_length = sorted(steps, key=lambda step: step.width)
+    chosen = [by_length[int((place + 0.5) * len(by_length) / num)] for place in range(num)]
+    return [chosen[place] for place in np.random.RandomState(0).permutation(num)]
+
+
+def our_batches(data: TextData, batch_size: int, num: int, device: torch.device) -> list[Batch]:
+    """Of training's own."""
+    loader = data.train_loader(batch_size, 1, Shard(0, 1, device))
+    if isinstance(loader, TrainLoader):
+        return made(data, sampled(list(loader.steps(0)), num), device)
+    return list(islice(loader, num))  # All rows of packed sentences are alike.
+
+
+def made(data: TextData, steps: list[Step], device: torch.device) -> list[Batch]:
+    return [batch(data.train, step, device, 1 / step.num_targets) for step in steps]
+
+
+def padding(batches: list[Batch]) -> float:
+    """The share of padding in the places of both languages."""
+    places = sum(batch["source"].numel() + batch["labels"].numel() for batch in batches)
+    return 1 - sum(sum(batch["num_tokens"]) for batch in batches) / places
+
+
+def train_step(
+    batches: list[Batch], loss: Callable[[Batch], torch.Tensor], optimizer: Any, clip: Any, kind: torch.dtype | None
+) -> beside.Step:
+    turn = cycle(batches)
+
+    def step() -> None:
+        batch = next(turn)
+        optimizer.zero_grad()
+        with torch.autocast(batch["source"].device.type, kind, enabled=kind is not None):
+            value = loss(batch)
+        value.backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(*clip)
+        optimizer.step()
+
+    return step
+
+
+def variants(
+    model: str, batch_size: int, asked: argparse.Namespace, device: torch.device
+) -> Iterator[tuple[str, beside.Variant]]:
+    config = composed([f"model={model}", "dataset=synthetic", f"precision={asked.precision}", "gpus=0"])
     config.model.hparams |= TINY[model] if asked.tiny else {}
-    hparams, data = config.model.hparams, synthetic(2_000 if asked.tiny else asked.pairs)
-    batch_size = asked.batch_size or (512 if asked.tiny else config.model.batch_size)
+    hparams, data = config.model.hparams, sentences(asked.pairs)
     module: Any = make_module(load_workload(config), data, config).to(device)
-
-    def batches(view: TextView) -> list[Batch]:
-        return list(islice(data.viewed(view).train_loader(batch_size, 1, Shard(0, 1, device)), NUM_BATCHES))
-
-    def within(loss: Callable[[Batch], torch.Tensor]) -> Callable[[Batch], torch.Tensor]:
-        def cast(batch: Batch) -> torch.Tensor:
-            with torch.autocast(device.type, AUTOCAST.get(asked.precision), enabled=asked.precision in AUTOCAST):
-                return loss(batch)
-
-        return cast
-
-    clip = (list(module.parameters()), hparams["clip_norm"]) if "clip_norm" in hparams else None
+    data = data.viewed(module.view)
     if asked.compile:
         module.compile_hot_path()
-    ours = within(lambda batch: module.training_step(batch, 0))
-    yield "ours", Variant(batches(module.view), ours, module.configure_optimizers(), clip)
-    for name in ("torch", "torch, compiled") if asked.compile else ("torch",):
-        sizes = {key: hparams[key] for key in ("layers", "width", "hidden", "heads", "dropout") if key in hparams}
-        kind: Any = TorchTransformer if model == "transformer" else LstmStandIn
-        network = kind(data.num_tokens, **sizes).to(device)
-        called = torch.compile(network, dynamic=True) if "compiled" in name else network
 
-        def loss(batch: Batch, called: Any = called) -> torch.Tensor:
-            logits = called(batch["source"], batch["inputs"]).flatten(0, 1).float()
-            losses = F.cross_entropy(logits, batch["labels"].flatten(), reduction="none", label_smoothing=0.1)
-            return (losses * batch["weights"].flatten()).sum()
+    def variant(batches: list[Batch], net: nn.Module, loss: Any, optimizer: Any) -> beside.Variant:
+        clip = (list(net.parameters()), hparams["clip_norm"]) if "clip_norm" in hparams else None
+        step = train_step(batches, loss, optimizer, clip, AUTOCAST.get(asked.precision))
+        tokens = np.array([batch["num_tokens"] for batch in batches]).mean(axis=0)
+        return beside.Variant(step, float(tokens[1] if model == "transformer" else tokens.sum()), padding(batches))
 
+    batches, adam = our_batches(data, batch_size, asked.steps, device), module.configure_optimizers()
+    yield beside.OURS, variant(batches, module, lambda batch: module.training_step(batch, 0), adam)
+    batches = made(data, sampled(fairseq_steps(data, batch_size), asked.steps), device)
+    for tuning in (beside.AS_IT_COMES, COMPILED) if asked.compile else (beside.AS_IT_COMES,):
+        network = peer(model, data.num_tokens, hparams).to(device)
+        loss = loss_of(torch.compile(network, dynamic=True) if tuning == COMPILED else network)
         adam = torch.optim.Adam(network.parameters(), 1e-5, fused=True)
-        clipped = None if clip is None else (list(network.parameters()), clip[1])
-        yield name, Variant(batches(TextView(module.view.max_length)), within(loss), adam, clipped)
+        yield f"{PEERS[model]}: {tuning}", variant(batches, network, loss, adam)
 
 
-def measured(model: str, asked: argparse.Namespace, device: torch.device) -> list[dict[str, Any]]:
-    ready = dict(variants(model, asked, device))
-    for step in ready.values():
-        for _ in range(max(WARMUP, 2 * NUM_BATCHES if asked.compile else 0)):
-            step()
-    rows = []
-    for number in range(asked.rounds):
-        for name in list(ready) if number % 2 == 0 else reversed(ready):
-            milliseconds = steps_ms(ready[name], asked.steps, device)
-            mean, step = sum(milliseconds) / len(milliseconds), ready[name]
-            rates = {"target_tokens_per_sec": step.target, "tokens_per_sec": step.source + step.target}
-            row = {"model": model, "variant": name, "precision": asked.precision, "round": number, "step_ms": mean}
-            rows.append(row | {key: round(1e3 * tokens / mean) for key, tokens in rates.items()})
-            print(rows[-1], flush=True)
-    return rows
+def peer(model: str, num_tokens: int, hparams: dict[str, Any]) -> nn.Module:
+    sizes = {key: hparams[key] for key in ("layers", "width", "hidden", "heads", "dropout") if key in hparams}
+    kind: Any = TorchTransformer if model == "transformer" else LstmStandIn
+    network: nn.Module = kind(num_tokens, **sizes)
+    return network
+
+
+def loss_of(network: Any) -> Callable[[Batch], torch.Tensor]:
+    def loss(batch: Batch) -> torch.Tensor:
+        logits = network(batch["source"], batch["inputs"]).flatten(0, 1).float()
+        losses = F.cross_entropy(logits, batch["labels"].flatten(), reduction="none", label_smoothing=0.1)
+        return (losses * batch["weights"].flatten()).sum()
+
+    return loss
+
+
+def measured(model: str, batch_size: int, asked: argparse.Namespace, device: torch.device) -> list[beside.Row]:
+    ready = {}
+    for name, variant in variants(model, batch_size, asked, device):
+        begun = time.perf_counter()
+        try:
+            for _ in range(asked.steps):  # Each batch once, since shapes differ.
+                variant.step()
+            wait(device)
+        except torch.OutOfMemoryError:
+            if name == beside.OURS:  # Without it there is nothing to compare.
+                raise
+            print(f"{NAMES[model]}, {batch_size:,}, {name}: left out, for want of memory", flush=True)
+            continue
+        print(f"{NAMES[model]}, {batch_size:,}, {name}: warm after {time.perf_counter() - begun:.0f} s", flush=True)
+        ready[name] = variant
+    compared = beside.Comparison(NAMES[model], batch_size, UNITS[model], asked.precision)
+    return beside.in_turns(compared, ready, asked, device)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Steps of translators beside PyTorch's own layers.")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    beside.add_arguments(parser, steps=32, rounds=5)
     parser.add_argument("--models", nargs="+", default=["transformer", "gnmt"], choices=["transformer", "gnmt"])
-    parser.add_argument("--precision", default="fp32", choices=["fp32", "tf32", "bf16", "fp16"])
-    parser.add_argument("--batch-size", type=int, help="room for tokens; default: the model's")
-    parser.add_argument("--pairs", type=int, default=200_000, help="generated sentences to take batches of")
-    parser.add_argument("--steps", type=int, default=32)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batch-sizes", type=int, nargs="+", help="room for tokens; default: the model's")
+    parser.add_argument("--pairs", type=int, default=4_500_000, help="generated pairs of sentences: WMT's number")
     parser.add_argument("--tiny", action="store_true", help="small networks, to see whether it runs")
     parser.add_argument("--no-compile", dest="compile", action="store_false")
-    parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     asked.compile = asked.compile and device.type == "cuda"
+    asked.pairs = 2_000 if asked.tiny else asked.pairs
     raise_recompile_limit(128)
     precisions.apply(composed(["model=transformer", f"precision={asked.precision}", "gpus=0"]).precision)
-    rows = [row for model in asked.models for row in measured(model, asked, device)]
-    if asked.out:
-        with asked.out.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+    rows: list[beside.Row] = []
+    for model in asked.models:
+        own = 512 if asked.tiny else composed([f"model={model}", "dataset=synthetic"]).model.batch_size
+        for batch_size in asked.batch_sizes or [own]:
+            rows += measured(model, batch_size, asked, device)
+            beside.report(rows, asked.out)
+            torch._dynamo.reset()  # with the memory of its CUDA graphs
+            release(device)
 
 
 if __name__ == "__main__":
