@@ -84,10 +84,10 @@ class TrialCallback(pl.Callback):
         epoch = trainer.current_epoch + 1
         value = metrics.get(next(iter(self._config.model.metrics), ""))
         self.meter.event("eval_accuracy", value, epoch_num=epoch, step=self.meter.step, metrics=metrics)
-        if self._evaluated is not None:
+        self.meter.metrics({f"eval/{name}": value for name, value in metrics.items()} | {"epoch": epoch})
+        if self._evaluated is not None:  # It takes seconds, and a curve has the time at which its value was known.
             self._evaluated(trainer, pl_module, metrics)
         self.meter.event("eval_stop", epoch_num=epoch)
-        self.meter.metrics({f"eval/{name}": value for name, value in metrics.items()} | {"epoch": epoch})
         if not self._reached and attempts.reached(metrics, self._targets):
             self._reached = True
             self.meter.note_energy("energy/to_accuracy_joules")

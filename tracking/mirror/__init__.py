@@ -7,13 +7,14 @@ mlflow` is left to the functions that upload, since it takes seconds.
 from __future__ import annotations
 
 from tracking.mirror.description import end_tags, recorded
-from tracking.mirror.log_batches import MAX_TAG_CHARS, log_batches, shortened
+from tracking.mirror.log_batches import MAX_TAG_CHARS, RUN_START_TAG, log_batches, shortened
 from tracking.mirror.mirror import Mirror
 from tracking.mirror.mlflow_run import UID_TAG
 from tracking.mirror.state import STATUS
 
 __all__ = [
     "MAX_TAG_CHARS",
+    "RUN_START_TAG",
     "STATUS",
     "UID_TAG",
     "Mirror",

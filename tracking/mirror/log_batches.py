@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,11 @@ from tracking.run import Record, journal, stored
 # MLflow's limits (mlflow/utils/validation.py); the last is below its 1 MB, since our count of bytes is an estimate.
 MAX_METRICS, MAX_PARAMS, MAX_TAGS, MAX_ENTITIES, MAX_BYTES = 1000, 100, 100, 1000, 900_000
 MAX_PARAM_CHARS, MAX_TAG_CHARS = 6000, 8000
+RUN_START = "run_start"
 # Tags of ours that MLflow's pages have a column for, under a name of its own.
 ALSO_CALLED = {"git.commit": "mlflow.source.git.commit"}
+# When the clock started, by the wall clock: MLflow has no events, and its own start of a run is that of the command.
+RUN_START_TAG = "timetrial.run_start_ms"
 
 
 @dataclass
@@ -82,6 +85,8 @@ def log_batches(path: Path, offset: int, params: Mapping[str, str] | None = None
     known = dict(params or {})
     batch, shipped = LogBatch(offset, known=known), offset
     for record, end in journal.read(path, offset):
+        if record.key == RUN_START:
+            record = _as_tag(record, path)
         if record.kind in ("metrics", "params", "tags"):
             for key, value in _with_mlflows_names(record).items():
                 try:
@@ -97,6 +102,12 @@ def log_batches(path: Path, offset: int, params: Mapping[str, str] | None = None
         batch.offset, batch.time_ms = end, max(batch.time_ms, record.time_ms)
     if batch.offset > shipped:
         yield batch
+
+
+def _as_tag(run_start: Record, path: Path) -> Record:
+    """The start of the clock as a tag; of a resumed run, whose journal has several, the first one."""
+    first = next((record for record, _ in journal.read(path) if record.key == RUN_START), run_start)
+    return replace(run_start, kind="tags", values={RUN_START_TAG: first.time_ms})
 
 
 def _with_mlflows_names(record: Record) -> dict[str, Any]:

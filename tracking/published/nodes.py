@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from tracking.compare import Estimate, Setting, Task, estimate, estimates, speed_up
 from tracking.published.studies import read
-from tracking.report import Plot, Point, beside_lines, png
+from tracking.report import Panel, Plot, Point, beside_lines, drawn
 from tracking.results import Cell, Table
 
 STUDY = "c4140"
 TIME, EPOCHS = "time/to_accuracy_sec", "epochs/to_accuracy"
 PUBLISHED = "published: C4140, 4 V100s a node"
 SPEED_UP, EFFICIENCY, EPOCHS_TO = "speed-up", "efficiency (1 is ideal)", "epochs to the target"
+NODE_COUNT = "nodes (number)"
 NOTE = (
     "Over the fewest nodes of each side. Published: 4 x V100-SXM2 32 GB a node, MXNet, target top-1 0.749, one run."
     " Yours: mean ± standard error. The hardware, data and targets are not the same unless yours say so."
@@ -76,7 +77,8 @@ def compared(task: Task) -> tuple[Table, Plot] | None:
         for quantity in quantities
     }
     caption = f"{title}; error bars are standard errors"
-    return table, Plot("nodes-beside-published", caption, png(beside_lines(panels, "nodes (number)")))
+    data = [Panel(NODE_COUNT, quantity, lines) for quantity, lines in panels.items()]
+    return table, drawn("nodes-beside-published", caption, beside_lines(panels, NODE_COUNT), data)
 
 
 def _row(

@@ -9,9 +9,10 @@ from __future__ import annotations
 from tracking.report import page, report, roofline_chart
 from tracking.report.charts import beside_lines
 from tracking.report.drawing import COLOURS, LINES, MARKERS, Point, png
-from tracking.report.plots import Plot
+from tracking.report.plot import Panel, Plot, drawn
 from tracking.report.report import Report
 
 __all__ = [
-    "COLOURS", "LINES", "MARKERS", "Plot", "Point", "Report", "beside_lines", "page", "png", "report", "roofline_chart",
+    "COLOURS", "LINES", "MARKERS", "Panel", "Plot", "Point", "Report", "beside_lines", "drawn", "page", "png", "report",
+    "roofline_chart",
 ]  # fmt: skip

@@ -7,6 +7,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from conf.target import limit
 from tracking.report.drawing import (
     MOST_BARS,
     MOST_LINES,
@@ -20,6 +21,7 @@ from tracking.report.drawing import (
     plain,
     style_of,
 )
+from tracking.report.plot import Panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,31 +31,33 @@ ABREAST = 4  # panels in a row of a figure of many
 NEVER: Mapping[str, Sequence[tuple[float, float]]] = MappingProxyType({})
 
 
-def accuracy(metric: str, by_epoch: Lines, by_time: Lines, target: float | None) -> Figure:
-    """A metric over epochs and over time, one line a setting, and the target."""
+def accuracy(panels: Sequence[Panel]) -> Figure:
+    """A metric over epochs and over time, one line a setting, and the target; a row of two panels a metric."""
     from matplotlib.ticker import MaxNLocator
 
-    figure, (left, right) = new_figure(9, 4, 2)
-    for axes, lines, label in ((left, by_epoch, "epoch"), (right, by_time, "time since the clock started (s)")):
-        draw_lines(axes, lines)
-        axes.set_xlabel(label)
-        highest = max((point.y for points in lines.values() for point in points), default=0.0)
-        axes.set_ylabel(plain(f"{metric} (0 to 1)" if highest <= 1 else metric))
-        if target is not None:
-            axes.axhline(target, color="#555555", linewidth=1)
-            axes.annotate(
-                f"target {target:g}",
-                (0.01, target),
-                xytext=(0, 2),
-                xycoords=("axes fraction", "data"),
-                textcoords="offset points",
-                size=8,
-                bbox={"color": "white", "pad": 0.5, "alpha": 0.8},
-            )
-    left.xaxis.set_major_locator(MaxNLocator(integer=True))
-    right.set_xlim(left=0)
-    add_legend(figure, left)
+    rows = len(panels) // 2
+    figure, places = new_figure(9, 3.6 * rows + 0.4, 2, rows)
+    for place, (axes, panel) in enumerate(zip(places, panels, strict=True)):
+        draw_lines(axes, panel.lines)
+        axes.set_xlabel(panel.x)
+        highest = max((point.y for points in panel.lines.values() for point in points), default=0.0)
+        axes.set_ylabel(plain(f"{panel.y} (0 to 1)" if highest <= 1 else panel.y))
+        if panel.target is not None:
+            _draw_target(axes, limit(panel.target))
+        if place % 2:
+            axes.set_xlim(left=0)
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    add_legend(figure, places[0])
     return figure
+
+
+def _draw_target(axes: Axes, target: float) -> None:
+    axes.axhline(target, color="#555555", linewidth=1)
+    axes.annotate(
+        f"target {target:g}", (0.01, target), xytext=(0, 2), xycoords=("axes fraction", "data"),
+        textcoords="offset points", size=8, bbox={"color": "white", "pad": 0.5, "alpha": 0.8},
+    )  # fmt: skip
 
 
 def reached(steps: Lines, given_up: Lines) -> Figure:
@@ -156,7 +160,8 @@ def utilisation(panels: Mapping[str, Lines], evaluated: Mapping[str, Sequence[tu
 def mean_utilisation(panels: Mapping[str, Mapping[str, Point]]) -> Figure:
     """A panel for each of GPU, CPU, disk and network: the mean of each workload, with its error over settings."""
     names = list(dict.fromkeys(name for values in panels.values() for name in values))
-    figure, axes = panels_in_rows(len(panels), 3.3, 1.4 + 0.35 * len(names))
+    beside = 0.5 + 0.07 * max(map(len, names))  # the workloads' names stand left of the first panel
+    figure, axes = panels_in_rows(len(panels), 2.8, 1.4 + 0.35 * len(names), beside)
     for place, (panel, (label, values)) in enumerate(zip(axes, panels.items(), strict=True)):
         draw_bars(panel, {name: values.get(name, NOTHING) for name in names}, label)  # a row is one workload in all
         if place % ABREAST:
@@ -164,11 +169,11 @@ def mean_utilisation(panels: Mapping[str, Mapping[str, Point]]) -> Figure:
     return figure
 
 
-def panels_in_rows(number: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure of so many panels of so many inches, a few abreast."""
+def panels_in_rows(number: int, width: float, height: float, beside: float = 0.5) -> tuple[Figure, list[Axes]]:
+    """A figure of so many panels of so many inches, a few abreast, with so many inches beside them."""
     columns = min(number, ABREAST)
     rows = -(-number // columns)
-    figure, places = new_figure(width * columns + 0.5, height * rows + 0.3, columns, rows)
+    figure, places = new_figure(width * columns + beside, height * rows + 0.3, columns, rows)
     for spare in places[number:]:
         spare.remove()
     return figure, list(places[:number])

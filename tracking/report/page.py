@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from conf.safe_text import in_markdown
-from tracking.report.plots import Plot
+from tracking.report.plot import Plot
 from tracking.report.report import Report
 from tracking.results import Table
 from tracking.run import documents
@@ -22,7 +22,9 @@ UNBROKEN = 28  # A cell of up to so many characters stays on one line, and with 
 
 
 def write(report: Report, folder: Path) -> list[Path]:
-    """Write report.html, .md, .csv and .json, and each figure as report-<name>.png; returns what was written.
+    """Write report.html, .md, .csv and .json, and return what was written.
+
+    Each picture is report-<name>.png, and report-<name>.json holds the data that it was drawn of.
 
     Raises OSError where the folder cannot be written to.
     """
@@ -33,6 +35,7 @@ def write(report: Report, folder: Path) -> list[Path]:
         "report.csv": rows(report),
         "report.json": _json(report.plain()),
     }
+    texts |= {_file(plot, "json"): _compact(plot.plain()) for plot in report.plots}
     _write_texts(texts, folder)
     for plot in report.plots:
         with documents.replacing(folder / _file(plot)) as file:
@@ -62,6 +65,11 @@ def _json(document: Mapping[str, Any]) -> str:
     return json.dumps(documents.finite(document), indent=2, allow_nan=False) + "\n"
 
 
+def _compact(document: Mapping[str, Any]) -> str:
+    """As `_json`, in one line: a curve has thousands of points."""
+    return json.dumps(documents.finite(document), separators=(",", ":"), allow_nan=False) + "\n"
+
+
 def _write_texts(texts: Mapping[str, str], folder: Path) -> None:
     for name, text in texts.items():
         documents.write_text(folder / name, text)
@@ -71,8 +79,8 @@ def _title(title: str) -> str:
     return f"# {in_markdown(title)}"
 
 
-def _file(plot: Plot) -> str:
-    return f"report-{plot.name}.png"
+def _file(plot: Plot, ending: str = "png") -> str:
+    return f"report-{plot.name}.{ending}"
 
 
 def html(report: Report) -> str:

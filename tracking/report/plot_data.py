@@ -6,14 +6,17 @@ import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 
 from conf.target import Target, is_met, parse
 from tracking.compare import Estimate, Setting, Task, estimate, grouping, is_stack
+from tracking.mirror import RUN_START_TAG
 from tracking.report.drawing import MOST_BARS, MOST_LINES, Point
 from tracking.results import NONE, Run, Runs
 from tracking.run import evaluations
 from tracking.statistics import Times
 
+EVALUATION = "eval/"  # begins the keys of evaluated metrics
 TIME, RATE, COST = "time/to_accuracy_sec", "throughput/samples_per_sec", "cost/to_accuracy_usd"
 # A stack's axes in the words of its field.
 NAMES = {"env.cuda": "CUDA", "env.torch": "PyTorch", "env.cudnn": "cuDNN", "env.nccl": "NCCL", "env.python": "Python"}
@@ -93,25 +96,39 @@ def middle(runs: Sequence[Run]) -> Run:
     return ordered[(len(ordered) - 1) // 2]
 
 
-def target_of(task: Task) -> tuple[str, Target | None]:
+def targets_of(task: Task) -> dict[str, Target | None]:
+    """The metrics that curves are drawn of, with their targets: the target metrics, else the first evaluated one."""
     params = next((run.params for run in task.runs), {})
-    metric, value = params.get("target_metric", "").split(",")[0], params.get("target_value", "").split(",")[0]
-    if not metric:
-        keys = sorted(
-            key
-            for run in task.runs[:1]
-            for key in run.metrics
-            if key.startswith("eval/") and not key.startswith(evaluations.BEST)
-        )
-        metric = keys[0].removeprefix("eval/") if keys else "accuracy"
-    return metric, parse(value) if value else None
+    names, values = (params.get(f"target_{what}", "").split(",") for what in ("metric", "value"))
+    if any(names):
+        pairs = zip_longest(names, values[: len(names)], fillvalue="")
+        return {name: parse(value) if value else None for name, value in pairs}
+    keys = sorted(
+        key
+        for run in task.runs[:1]
+        for key in run.metrics
+        if key.startswith(EVALUATION) and not key.startswith(evaluations.BEST)
+    )
+    return {keys[0].removeprefix(EVALUATION) if keys else "accuracy": None}
 
 
-def clock_start_ms(run: Run, rows: Sequence[tuple[int, int, float]], target: Target | None) -> float:
-    """When the clock started: from the evaluation that ended it, else by what came before."""
-    hits = [time_ms for _, time_ms, value in rows if target is not None and is_met(value, target)]
-    if hits and TIME in run.metrics:
-        return hits[0] - 1e3 * run.metrics[TIME]
+def clock_start_ms(run: Run, targets: Mapping[str, Target | None], store: Runs) -> float:
+    """When the clock started, as the run says it.
+
+    A run that older versions recorded in MLflow does not: there the first evaluation that met all targets tells, which
+    ended the time to accuracy, else what came before the clock.
+    """
+    if (said := run.tags.get(RUN_START_TAG, "")).isdecimal():
+        return float(said)
+    wanted = {f"{EVALUATION}{name}": target for name, target in targets.items() if target is not None}
+    if wanted and TIME in run.metrics:
+        history = store.history(run, wanted)
+        met = [
+            {(step, time_ms) for step, time_ms, value in history.get(key, []) if is_met(value, target)}
+            for key, target in wanted.items()
+        ]
+        if hits := set.intersection(*met):
+            return min(time_ms for _, time_ms in hits) - 1e3 * run.metrics[TIME]
     return run.start_ms + 1e3 * run.metrics.get("time/init_sec", 0.0)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tracking.bottleneck import Ceilings, roofline
 from tracking.compare import Setting, Task
 from tracking.report.drawing import MOST_LINES, Point, add_legend, new_figure, plain, png, style_of
+from tracking.report.plot import Panel
 from tracking.results import FolderRuns, Run, Runs
 from tracking.run import documents
 from tracking.statistics import counted, mean_and_standard_error, verb
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 CEILINGS = "ceilings.json"  # tracking.bottleneck leaves it in the run's folder.
 PICTURE = "roofline.png"
 NAME = "roofline"  # of a report's plot
+INTENSITY, RATE = "model FLOPs for a byte of the GPU's memory", "model TFLOP/s of a device"
 PRECISIONS = {"bf16": "-", "fp16": "--", "tf32": "-.", "fp32": ":"}
 
 
@@ -92,6 +94,15 @@ def write_of_run(folder: Path) -> None:
         file.write(png(draw({run.tags.get("env.gpu", ""): panel})))
 
 
+def data(gpu: str, roofline_of_gpu: Roofline) -> list[Panel]:
+    """What is drawn of a kind of GPU: the means of settings, and their runs."""
+    means = {name: [point] for name, point in roofline_of_gpu.means.items()}
+    return [
+        Panel(INTENSITY, RATE, means, title=gpu),
+        Panel(INTENSITY, RATE, roofline_of_gpu.runs, title=f"{gpu}: runs"),
+    ]
+
+
 def draw(panels: Mapping[str, Roofline]) -> Figure:
     figure, places = new_figure(7.5 * len(panels), 5, len(panels))
     for axes, (gpu, panel) in zip(places, panels.items(), strict=True):
@@ -105,8 +116,8 @@ def draw(panels: Mapping[str, Roofline]) -> Figure:
                 **style,
             )  # fmt: skip
         axes.set_title(plain(gpu), size=10)
-        axes.set_xlabel("model FLOPs for a byte of the GPU's memory")
-        axes.set_ylabel("model TFLOP/s of a device")
+        axes.set_xlabel(INTENSITY)
+        axes.set_ylabel(RATE)
         add_legend(figure, axes)
     return figure
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tracking.report.drawing import Point, add_legend, draw_lines, new_figure, plain, style_of
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 Curves = Mapping[str, Mapping[str, Point]]
 COLUMNS = 3  # panels in a row
 ROOM = 36  # characters of drivers' names that fit below a panel side by side
+DRIVERS = "NVIDIA driver (version)"
 APART = 0.07  # between the points of curves at one driver, of the distance of two drivers
 
 
@@ -32,12 +34,20 @@ def stacks(panels: Mapping[str, Curves], drivers: Sequence[str], label: str) -> 
     for axes, (gpu, curves) in zip(every, panels.items(), strict=False):
         _draw(axes, {name: curves.get(name, {}) for name in names}, drivers)  # one look in all panels
         axes.set_title(plain(gpu), fontsize=10)
-        axes.set_xlabel("NVIDIA driver (version)")
+        axes.set_xlabel(DRIVERS)
         axes.set_ylabel(label)
         turn = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if turned else {}
         axes.set_xticks(range(len(drivers)), list(map(plain, drivers)), **turn)
     add_legend(figure, every[0])
     return figure
+
+
+def over_drivers(curves: Curves, drivers: Sequence[str]) -> dict[str, list[Point]]:
+    """The points of each curve, at the places of their drivers in the order given."""
+    return {
+        name: [replace(points[driver], x=float(place)) for place, driver in enumerate(drivers) if driver in points]
+        for name, points in curves.items()
+    }
 
 
 def _draw(axes: Axes, curves: Curves, drivers: Sequence[str]) -> None:

@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from tracking.report import charts, drawing, plot_data, stack_chart
 from tracking.report.drawing import Point
+from tracking.report.plot import Panel
 
 LINES = {f"setting {place}": [Point(1, 1 + place), Point(2, 2 + place, 0.1)] for place in range(8)}
 BARS = {name: points[0] for name, points in LINES.items()}
+TIME = "time since the clock started (s)"
 DRAWN = {
-    "accuracy": charts.accuracy("accuracy", LINES, LINES, 0.9),
+    "accuracy": charts.accuracy([Panel(x, "accuracy", LINES, target=0.9) for x in ("epoch", TIME)]),
     "scaling": charts.scaling(LINES, LINES, "time to accuracy (s)"),
     "bars": charts.bars(BARS, "throughput (samples/s)"),
     "stacks": stack_chart.stacks(
