@@ -22,8 +22,9 @@ LAYERS = {"conf": {"conf"}, "tracking": {"conf", "tracking"}, "trainers": {"conf
 ROOMS = {
     "tracking": (
         "terminal", "run", "programs", "kernels", "environment", "usage", "stacks", "measure", "bottleneck", "server",
-        "mirror", "results", "statistics", "compare", "report", "published", "mlperf", "audit.arithmetic", "audit",
-        "node", "jobs", "importing", "doctor", "commands", "companion", "trial", "lightning", "__main__",
+        "mirror", "results", "statistics", "compare", "report.pictures", "report", "published", "mlperf",
+        "audit.arithmetic", "audit", "node", "jobs", "importing", "doctor", "commands", "companion", "trial",
+        "lightning", "__main__",
     ),
     "trainers": (
         "ops", "data", "workload", "models", "stack", "program", "loop", "loop.worker", "ceilings", "supervisor",

@@ -41,8 +41,8 @@ def mlflow_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.fixture(autouse=True)
 def no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports are made without drawing, which takes most of their time, but where a test says that it looks at them."""
-    if "tracking.report.plot" in sys.modules and not request.node.get_closest_marker("pictures"):
-        monkeypatch.setattr("tracking.report.plot.png", lambda figure: b"\x89PNG, not drawn")
+    if "tracking.report.pictures.plot" in sys.modules and not request.node.get_closest_marker("pictures"):
+        monkeypatch.setattr("tracking.report.pictures.plot.png", lambda figure: b"\x89PNG, not drawn")
 
 
 @pytest.fixture(scope="session")

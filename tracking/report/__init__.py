@@ -6,10 +6,19 @@ code with this room.
 
 from __future__ import annotations
 
-from tracking.report import page, report, roofline_chart
-from tracking.report.charts import beside_lines
-from tracking.report.drawing import COLOURS, LINES, MARKERS, Point, png
-from tracking.report.plot import Panel, Plot, drawn
+from tracking.report import page, report
+from tracking.report.pictures import (
+    COLOURS,
+    LINES,
+    MARKERS,
+    Panel,
+    Plot,
+    Point,
+    beside_lines,
+    drawn,
+    png,
+    roofline_chart,
+)
 from tracking.report.report import Report
 
 __all__ = [

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tracking.compare import Comparison, Task, estimates, grouping
 from tracking.report import sentences
-from tracking.report.plot_data import COST
+from tracking.report.pictures import COST
 from tracking.report.sentences import Sentence
 
 

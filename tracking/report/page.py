@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from conf.safe_text import in_markdown
-from tracking.report.plot import Plot
+from tracking.report.pictures import Plot
 from tracking.report.report import Report
 from tracking.results import Table
 from tracking.run import documents

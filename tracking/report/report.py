@@ -10,12 +10,10 @@ from typing import Any
 
 from tracking.compare import Comparison, Setting, Task, confounding, estimates, grouping, is_stack, missing
 from tracking.mirror import UID_TAG
-from tracking.report import roofline_chart, sentences, stack_tables, tables
+from tracking.report import sentences, stack_tables, tables
 from tracking.report.answer import answer, spent
 from tracking.report.limit_tables import limits_table
-from tracking.report.plot import Plot
-from tracking.report.plot_data import TIME
-from tracking.report.plots import Plotter
+from tracking.report.pictures import TIME, Plot, Plotter, roofline_chart
 from tracking.report.sentences import Sentence
 from tracking.report.tables import ReportedFigure
 from tracking.report.utilization_table import utilization_table

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tracking.compare import Extremes, Setting, estimate, estimates
-from tracking.report.plot_data import COST
+from tracking.report.pictures import COST
 from tracking.report.sentences import Sentence
 
 OF_MISSES = "runs that did not reach the target have no spread"

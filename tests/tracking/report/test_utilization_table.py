@@ -16,7 +16,8 @@ from tracking.audit import limit_tables
 from tracking.audit.audit import audit
 from tracking.bottleneck import NAMES, UTILIZATION, Ceilings, explain, roofline
 from tracking.compare import Setting, Task
-from tracking.report import drawing, report, roofline_chart
+from tracking.report import report
+from tracking.report.pictures import drawing, roofline_chart
 from tracking.results import Run
 from tracking.results.folder_runs import FolderRuns
 from tracking.run import documents, run_folder

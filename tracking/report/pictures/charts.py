@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from conf.target import limit
-from tracking.report.drawing import (
+from tracking.report.pictures.drawing import (
     MOST_BARS,
     MOST_LINES,
     NOTHING,
@@ -21,7 +21,7 @@ from tracking.report.drawing import (
     plain,
     style_of,
 )
-from tracking.report.plot import Panel
+from tracking.report.pictures.plot import Panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

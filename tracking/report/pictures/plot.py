@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from conf.target import Target
-from tracking.report.drawing import Lines, Point, png
+from tracking.report.pictures.drawing import Lines, Point, png
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

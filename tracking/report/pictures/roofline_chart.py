@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from tracking.bottleneck import Ceilings, roofline
 from tracking.compare import Setting, Task
-from tracking.report.drawing import MOST_LINES, Point, add_legend, new_figure, plain, png, style_of
-from tracking.report.plot import Panel
+from tracking.report.pictures.drawing import MOST_LINES, Point, add_legend, new_figure, plain, png, style_of
+from tracking.report.pictures.plot import Panel
 from tracking.results import FolderRuns, Run, Runs
 from tracking.run import documents
 from tracking.statistics import counted, mean_and_standard_error, verb

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from conf.target import Target, is_met, parse
 from tracking.compare import Estimate, Setting, Task, estimate, grouping, is_stack
 from tracking.mirror import RUN_START_TAG
-from tracking.report.drawing import MOST_BARS, MOST_LINES, Point
+from tracking.report.pictures.drawing import MOST_BARS, MOST_LINES, Point
 from tracking.results import NONE, Run, Runs
 from tracking.run import evaluations
 from tracking.statistics import Times

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tracking.report.drawing import Point, add_legend, draw_lines, new_figure, plain, style_of
+from tracking.report.pictures.drawing import Point, add_legend, draw_lines, new_figure, plain, style_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

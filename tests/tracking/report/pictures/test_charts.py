@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracking.report import charts, drawing, plot_data, stack_chart
-from tracking.report.drawing import Point
-from tracking.report.plot import Panel
+from tracking.report.pictures import charts, drawing, plot_data, stack_chart
+from tracking.report.pictures.drawing import Point
+from tracking.report.pictures.plot import Panel
 
 LINES = {f"setting {place}": [Point(1, 1 + place), Point(2, 2 + place, 0.1)] for place in range(8)}
 BARS = {name: points[0] for name, points in LINES.items()}

@@ -8,10 +8,10 @@ from itertools import chain
 
 from conf.target import Target
 from tracking.compare import Estimate, Setting, Task
-from tracking.report import charts
-from tracking.report.drawing import MOST_LINES, Point
-from tracking.report.plot import Panel, Plot, drawn
-from tracking.report.plot_data import (
+from tracking.report.pictures import charts
+from tracking.report.pictures.drawing import MOST_LINES, Point
+from tracking.report.pictures.plot import Panel, Plot, drawn
+from tracking.report.pictures.plot_data import (
     EVALUATION,
     PANELS,
     as_point,

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tracking.compare import DEVICES, Task, estimate, estimates, is_stack, speed_up
-from tracking.report import charts, roofline_chart, stack_chart
-from tracking.report.curve_plots import ON_THE_CLOCK, CurvePlotter
-from tracking.report.drawing import MOST_BARS, MOST_LINES, Point
-from tracking.report.plot import Panel, Plot, drawn
-from tracking.report.plot_data import (
+from tracking.report.pictures import charts, roofline_chart, stack_chart
+from tracking.report.pictures.curve_plots import ON_THE_CLOCK, CurvePlotter
+from tracking.report.pictures.drawing import MOST_BARS, MOST_LINES, Point
+from tracking.report.pictures.plot import Panel, Plot, drawn
+from tracking.report.pictures.plot_data import (
     COST,
     RATE,
     TIME,

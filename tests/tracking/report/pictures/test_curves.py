@@ -13,8 +13,9 @@ from conf.target import Target
 from tests.tracking import studied
 from tests.tracking.studied import START_MS, SWEEP, Writer, config, make_run, make_sweep
 from tracking.mirror import RUN_START_TAG, log_batches
-from tracking.report import charts, page, report
-from tracking.report.plot import Plot
+from tracking.report import page, report
+from tracking.report.pictures import charts
+from tracking.report.pictures.plot import Plot
 from tracking.report.report import Report
 from tracking.results import FolderRuns, Run, Runs
 from tracking.results.runs import Progress
