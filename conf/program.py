@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from conf.launch_options import ProgramConfig
+from conf.names import is_measured
 from conf.schema import ConfigError, RunConfig
 
 LAUNCHES = ("none", "torchrun")
@@ -21,10 +22,6 @@ WITHOUT_EFFECT = (
 WORDS = {f"program.{key}" for key in ("command", "samples", "epoch", "step", "start")}
 EXPRESSIONS = {"samples": 1, "epoch": 1, "step": 1, "start": 0}  # The number of groups that each must have.
 METRIC = re.compile(r"[\w.\-]+(?:/[\w.\- ]*[\w.\-])*")  # MLflow takes these keys.
-OURS = (
-    "system/", "time/", "throughput/", "energy/", "cost/", "memory/", "epochs/", "evaluations/", "resume/",
-    "checkpoint/", "test/",
-)  # fmt: skip
 
 
 def quoted(argument: str) -> str:
@@ -114,7 +111,7 @@ def check_program_target(config: RunConfig) -> None:
 
 def check_expressions(program: ProgramConfig) -> None:
     for key, text in program.metrics.items():
-        if not METRIC.fullmatch(key) or len(key) > 250 or key.startswith(OURS) or key == "world_size":
+        if not METRIC.fullmatch(key) or len(key) > 250 or is_measured(key):
             raise ConfigError(
                 f"program.metrics.{key}: is no name for a metric of a program; give letters, digits, '_', '-', '.' and"
                 " '/', as in eval/accuracy and train/loss; timetrial's own, such as time/, are taken"

@@ -112,7 +112,7 @@ def _params(config: RunConfig, log: PublishedLog) -> dict[str, journal.Scalar]:
 
 def _tags(path: Path, log: PublishedLog, digest: str) -> dict[str, str]:
     own = {"import.file": path.name, "import.sha256": digest, "program.benchmark": log.name}
-    return own | remarks(log.account)
+    return own | remarks(log.account, log.unread)
 
 
 def _note(log: PublishedLog) -> str:

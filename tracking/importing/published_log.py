@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from conf.target import AT_LEAST, AT_MOST, Target, is_at_most, limit, parse
-from tracking.programs import Account, Entry, Lines, WallClock, benchmark_in, entry_in
+from tracking.programs import Account, Entry, LeftOut, Lines, WallClock, benchmark_in, entry_in, foreign, is_torn
 from tracking.run import Record
 
 PERCENT_ABOVE = 1.0  # BLEU above it is said in percent, and so is its target then
@@ -59,6 +59,7 @@ class PublishedLog:
     seed: int | None
     account: Account
     records: list[Record] = field(default_factory=list)
+    unread: LeftOut = field(default_factory=LeftOut)
 
     @property
     def status(self) -> str:
@@ -73,7 +74,7 @@ def read(content: bytes, target: Target | None = None) -> PublishedLog:
     if not entries:
         raise ValueError("holds no line of MLPerf's log (:::MLLOG, :::MLL or :::MLPv0.5.0)")
     said = {entry.key: entry.value for entry in entries}
-    name = str(said.get("submission_benchmark") or next(filter(None, map(benchmark_in, texts)), "")).lower()
+    name = (foreign.text(said.get("submission_benchmark")) or next(filter(None, map(benchmark_in, texts)), "")).lower()
     if not name:
         raise ValueError("does not say its benchmark (submission_benchmark)")
     starts, stops = (sum(entry.key == key for entry in entries) for key in ("run_start", "run_stop"))
@@ -90,7 +91,11 @@ def read(content: bytes, target: Target | None = None) -> PublishedLog:
     account = Account(WallClock(0.0, 0.0), targets)
     records = [record for entry in named for record in account.entry(entry)]
     seed = said.get("seed")
-    return PublishedLog(known, name, targets, seed if type(seed) is int and seed >= 0 else None, account, records)
+    unread = LeftOut()
+    for text in filter(is_torn, texts):
+        unread.add("a line of MLPerf's log cannot be read", text)
+    seed = seed if type(seed) is int and seed >= 0 else None
+    return PublishedLog(known, name, targets, seed, account, records, unread)
 
 
 def _without_epoch(entry: Entry) -> Mapping[str, Any]:

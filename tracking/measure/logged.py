@@ -17,14 +17,12 @@ import torch.distributed as dist
 from pytorch_lightning.trainer.connectors.logger_connector.fx_validator import _FxValidator
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
+from conf import names
 from conf.schema import ConfigError
 from tracking.run import journal
 
-OURS = (
-    "bottleneck/", "checkpoint/", "cost/", "energy/", "epochs/", "eval/", "evaluations/", "memory/", "resume/",
-    "system/", "test/", "throughput/", "time/",
-)  # fmt: skip
-OUR_NAMES = ("epoch", "target_reached", "train/loss", "world_size")
+OURS = tuple(sorted(("eval/", *names.MEASURED)))
+OUR_NAMES = tuple(sorted(("epoch", "train/loss", *names.MEASURED_NAMES)))
 REDUCTIONS = ("mean", "sum", "min", "max")
 NUM_SLOTS = 1024  # A block of pinned memory holds so many values.
 

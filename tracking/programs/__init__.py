@@ -6,22 +6,26 @@ journal's own lines. A log that was written elsewhere becomes a run by the same 
 
 from __future__ import annotations
 
-from tracking.programs.account import Account, WallClock
+from tracking.programs import foreign
+from tracking.programs.account import Account
 from tracking.programs.declared_words import DeclaredWords, compiled
 from tracking.programs.journal_lines import record_in
 from tracking.programs.lines import Lines
 from tracking.programs.mlperf_lines import Entry, benchmark_in, entry_in, is_torn
-from tracking.programs.remarks import remarks
+from tracking.programs.remarks import LeftOut, remarks
+from tracking.programs.wall_clock import WallClock
 
 __all__ = [
     "Account",
     "DeclaredWords",
     "Entry",
+    "LeftOut",
     "Lines",
     "WallClock",
     "benchmark_in",
     "compiled",
     "entry_in",
+    "foreign",
     "is_torn",
     "record_in",
     "remarks",

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from conf.target import Target
+from tracking.programs import foreign
 from tracking.programs.declared_words import Found
 from tracking.programs.mlperf_lines import Entry
 from tracking.programs.rates import Epochs, SampleCounts
 from tracking.programs.thinning import Thinning
+from tracking.programs.wall_clock import WallClock
 from tracking.run import Record, journal, stored
 
 EDGES = {"epoch_start": "epoch", "epoch_stop": "epoch", "eval_start": "eval", "eval_stop": "eval"}
@@ -22,16 +24,6 @@ COUNTS = ("global_batch_size", "train_samples", "eval_samples")
 RANKS = ("number_of_ranks", "number_of_nodes", "accelerators_per_node")
 EVALUATION = "eval/"  # begins the declared keys of evaluations
 SAYS = ("submission_org", "submission_platform", "submission_benchmark", "submission_division", "submission_status")
-
-
-class WallClock:
-    """Turns the wall clock's times into the monotonic clock's, by one offset: a program's durations stay its own."""
-
-    def __init__(self, time_ms: float, clock_sec: float) -> None:
-        self._offset_sec = clock_sec - time_ms / 1e3
-
-    def clock_sec(self, time_ms: float) -> float:
-        return time_ms / 1e3 + self._offset_sec
 
 
 class Account:
@@ -46,7 +38,7 @@ class Account:
     def __init__(
         self, clock: WallClock, targets: Mapping[str, Target] | None = None, began: tuple[int, float] | None = None
     ) -> None:
-        self._clock = clock
+        self.clock = clock
         self._name = next(iter(targets or {}), "accuracy")
         self.unsaid = set(targets or {})
         self._began = began
@@ -57,6 +49,7 @@ class Account:
         self.params: dict[str, int] = {}
         self.said: dict[str, str] = {}
         self._ranks: dict[str, int] = {}
+        self._window_ranks = 0  # that each throughput_window has times of
         self.target: float | None = None  # the target that a log of v0.5 says
         self._open: set[str] = set()
         self._epochs = Epochs()
@@ -87,8 +80,8 @@ class Account:
             self._epochs.samples = self.params.get("train_samples", 0)
         elif key in RANKS and _count(value):
             self._ranks[key] = int(value)
-        elif key in SAYS and isinstance(value, str) and value:
-            self.said[key] = value
+        elif key in SAYS and (said := foreign.text(value)):
+            self.said[key] = said
         elif key == "eval_target" and stored.is_number(value) and math.isfinite(value):
             self.target = float(value)
         elif key == "train_epoch":  # v0.5 says where an epoch begins, and not where it ends
@@ -140,38 +133,46 @@ class Account:
         return max(0, int(next((number for number in places if number is not None), seen)))
 
     def record(self, record: Record) -> list[Record]:
-        """What a line of `$TIMETRIAL_JOURNAL` adds, which `journal_lines` has read."""
+        """What a line of `$TIMETRIAL_JOURNAL` adds, which `journal_lines` has read. Raises ValueError."""
         if record.kind == "metrics":
             return self._start_at_began() + self._thin.kept([record])
         if record.key == "run_start":
             return self._start(record.time_ms, record.clock_sec, own=True)
         if record.key in ("init_stop", "warmup_start", "warmup_stop"):
-            return [record]
+            return self._thin.kept([record])
+        if record.key == "throughput_window":
+            self._check_ranks(len(record.values["rank_ms"]))
         records = self._start_at_began()
         if record.key == "run_stop":
             return records + self._stop(record.time_ms, record.clock_sec, "success")
         if record.key == "eval_accuracy":
             epoch = {"epoch_num": record.values["epoch_num"]} if "epoch_num" in record.values else {}
-            step = record.values.get("step", record.values.get("epoch_num", 0))
+            step = int(record.values.get("step", record.values.get("epoch_num", 0)))
             metrics = record.values["metrics"]
             return records + self._evaluated(metrics, epoch, record.time_ms, record.clock_sec, step)
         if record.key in EDGES and not self._opens_or_closes(record.key):
             return records
         return records + self._thin.kept([record])
 
+    def _check_ranks(self, number: int) -> None:
+        """Every window has the times of all ranks: of no other number can a rank's windows be added up."""
+        self._window_ranks = self._window_ranks or number
+        if number != self._window_ranks:
+            raise ValueError(f"rank_ms: has {number} ranks, and {self._window_ranks} before")
+
     def end(self, time_ms: int, clock_sec: float) -> list[Record]:
         """What its exit adds: the end of a training that has begun and did not say that it is over."""
         return self._stop(time_ms, clock_sec, "success") if self.started else []
 
     def _interval_edge(self, entry: Entry) -> list[Record]:
-        time_ms, clock_sec = int(entry.time_ms), self._clock.clock_sec(entry.time_ms)
+        time_ms, clock_sec = int(entry.time_ms), self.clock.clock_sec(entry.time_ms)
         if entry.key == "run_start":
             return self._start(time_ms, clock_sec, own=True)
         if entry.key == "init_stop":
             return [] if self.started else [Record("event", time_ms, clock_sec, key="init_stop")]
         records = self._start_at_began()
         if entry.key == "run_stop":
-            self.status = str(entry.metadata.get("status") or "success")
+            self.status = foreign.text(entry.metadata.get("status")) or "success"
             return records + self._stop(time_ms, clock_sec, self.status)
         if self.stopped:
             return []
@@ -198,15 +199,16 @@ class Account:
         value, name = entry.value, str(entry.metadata.get("metric") or self._name)
         metrics = {str(key): number for key, number in value.items()} if isinstance(value, dict) else {name: value}
         number = self._epochs.number(entry.metadata.get("epoch_num"))
-        for key, said in metrics.items():
-            if not stored.is_number(said) and not self.no_number and not self.stopped:
-                when = "" if number is None else f" of epoch {number}"
-                self.no_number = f"{key[:80]}{when}: {str(said)[:80]!r}"
-        metrics = {key: float(said) for key, said in metrics.items() if stored.is_number(said) and journal.is_key(key)}
+        fitting = {key: float(said) for key, said in metrics.items() if _fits(key, said)}
+        if (others := metrics.keys() - fitting.keys()) and not self.no_number and not self.stopped:
+            key = min(others)
+            when = "" if number is None else f" of epoch {number}"
+            self.no_number = f"{key[:80]}{when}: {str(metrics[key])[:80]!r}"
+        metrics = fitting
         if not metrics or self.stopped:
             return []
         epoch = {} if number is None else {"epoch_num": number}
-        time_ms, clock_sec = int(entry.time_ms), self._clock.clock_sec(entry.time_ms)
+        time_ms, clock_sec = int(entry.time_ms), self.clock.clock_sec(entry.time_ms)
         return self._start_at_began() + self._evaluated(metrics, epoch, time_ms, clock_sec, int(number or 0))
 
     def _evaluated(
@@ -240,6 +242,11 @@ class Account:
         self.stopped = True
         end = Record("event", time_ms, clock_sec, key="run_stop", values={"status": status})
         return [*self._thin.rest(), end]
+
+
+def _fits(key: str, value: Any) -> bool:
+    """Whether an evaluation's value can be journaled, and drawn as a curve."""
+    return stored.is_number(value) and journal.is_key(f"{EVALUATION}{key}")
 
 
 def _count(value: Any) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+from tracking.programs import foreign
 
 NUMBER = re.compile(r"[-+]?(?:\d[\d,_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf(?:inity)?)", re.I)
 
@@ -51,7 +52,7 @@ class DeclaredWords:
         for role, key, pattern in self._patterns:
             match = pattern.search(line)
             value = None if match is None else number(match[1])
-            if value is not None and (role == "metric" or math.isfinite(value)):
+            if value is not None and (role == "metric" or 0 <= value <= foreign.MAX_COUNT):
                 yield Found(role, key, value)
 
 

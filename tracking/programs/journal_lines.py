@@ -8,70 +8,75 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from tracking.run import Record, journal, stored
+from conf.names import is_measured
+from tracking.programs import foreign
+from tracking.run import Record, journal
 
 INTERVALS = ("init", "warmup", "epoch", "eval", "checkpoint", "run")
 EVENTS = {f"{name}_{edge}" for name in INTERVALS for edge in ("start", "stop")} - {"init_start"}
 EVENTS |= {"eval_accuracy", "throughput_window"}
+LATE_SEC = 1.0  # The monotonic clock is one for all processes of a machine.
 
 
 def record_in(line: str, time_ms: int, clock_sec: float) -> Record:
     """The record of a line that was read at this time. Raises ValueError that says what is wrong with it."""
-    try:
-        content = json.loads(line)
-    except (ValueError, RecursionError):
-        raise ValueError("is no JSON") from None
+    content = foreign.decoded(line)
     if not isinstance(content, dict) or content.get("kind") not in ("event", "metrics"):
         raise ValueError('needs "kind": "event" or "metrics"')
-    values = content.get("values", {})
-    if not isinstance(values, dict):
-        raise ValueError("values: must be a mapping")
-    if "time_ms" in content and "clock_sec" not in content:
-        clock_sec += (_number(content["time_ms"], "time_ms") - time_ms) / 1e3
-    given_ms = int(_number(content.get("time_ms", time_ms), "time_ms"))
-    given_sec = _number(content.get("clock_sec", clock_sec), "clock_sec")
+    values = foreign.mapping(content.get("values", {}), "values")
+    given_ms, given_sec = _times(content, time_ms, clock_sec)
     if content["kind"] == "metrics":
-        return Record("metrics", given_ms, given_sec, step=_step(content.get("step", 0)), values=_metrics(values))
+        step = foreign.count(content.get("step", 0), "step")
+        return Record("metrics", given_ms, given_sec, step=step, values=_metrics(values))
     key = content.get("key")
-    if key not in EVENTS:
-        raise ValueError(f"key={key!r}: allowed: {', '.join(sorted(EVENTS))}")
+    if not isinstance(key, str) or key not in EVENTS:
+        raise ValueError(f"key={foreign.shown(key)}: allowed: {', '.join(sorted(EVENTS))}")
     return Record("event", given_ms, given_sec, key=key, values=_event(key, values))
 
 
+def _times(content: dict[str, Any], time_ms: int, clock_sec: float) -> tuple[int, float]:
+    """What the line gives of the two clocks, beside the time at which it was read."""
+    given_ms, given_sec = float(time_ms), clock_sec
+    if "time_ms" in content:
+        given_ms = foreign.time_ms(content["time_ms"])
+        if given_ms > time_ms + foreign.LATE_MS:
+            raise ValueError(f"time_ms={given_ms:.0f}: lies a day and more after the line was read")
+        given_sec += (given_ms - time_ms) / 1e3
+    if "clock_sec" in content:
+        given_sec = foreign.clock_sec(content["clock_sec"])
+        if given_sec > clock_sec + LATE_SEC:
+            raise ValueError(f"clock_sec={given_sec}: lies after the line was read; give time_ms of another machine")
+    return int(given_ms), given_sec
+
+
 def _event(key: str, values: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: values[name] for name in ("epoch_num", "step") if isinstance(values.get(name), int)}
+    # Only an evaluation may take place within an epoch.
+    epoch = foreign.fraction if key == "eval_accuracy" else foreign.count
+    kept: dict[str, Any] = {"step": foreign.count(values["step"], "step")} if "step" in values else {}
+    kept |= {"epoch_num": epoch(values["epoch_num"], "epoch_num")} if "epoch_num" in values else {}
     if key == "eval_accuracy":
         metrics = values.get("metrics")
         if not isinstance(metrics, dict) or not metrics:
             raise ValueError('eval_accuracy: needs "metrics": {name: value}')
-        return kept | {"metrics": _metrics(metrics)}
+        return kept | {"metrics": _metrics(metrics, "eval/")}
     if key == "throughput_window":
-        samples, ranks = values.get("samples"), values.get("rank_ms")
-        if not stored.is_number(samples) or not isinstance(ranks, list) or not ranks:
+        ranks = values.get("rank_ms")
+        if "samples" not in values or not isinstance(ranks, list) or not ranks:
             raise ValueError("throughput_window: needs samples and rank_ms")
-        times = [_number(rank, "rank_ms") for rank in ranks]
-        return {"step": 0, "epoch_num": 0} | kept | {"samples": samples, "rank_ms": times}
+        samples = foreign.positive(values["samples"], "samples")
+        return {"step": 0, "epoch_num": 0} | kept | {
+            "samples": int(samples) if samples.is_integer() else samples,
+            "rank_ms": [foreign.positive(rank, "rank_ms") for rank in ranks],
+        }  # fmt: skip
     return kept
 
 
-def _metrics(values: dict[str, Any]) -> dict[str, float]:
-    for key, value in values.items():
-        if not journal.is_key(key):
-            raise ValueError(f"{key!r}: MLflow takes {journal.KEY_RULE}")
-        _number(value, key)
-    return {key: float(value) for key, value in values.items()}
-
-
-def _number(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) == float("inf"):
-        raise ValueError(f"{name}={value!r}: must be a number")
-    return value
-
-
-def _step(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 2**63:
-        raise ValueError(f"step={value!r}: must be a whole number")
-    return value
+def _metrics(values: dict[str, Any], prefix: str = "") -> dict[str, float]:
+    for key in values:
+        if not journal.is_key(prefix + key):
+            raise ValueError(f"{foreign.shown(key)}: MLflow takes {journal.KEY_RULE}")
+        if is_measured(prefix + key):
+            raise ValueError(f"{key}: is among the names of what timetrial measures; give it another one")
+    return {key: foreign.number(value, key) for key, value in values.items()}

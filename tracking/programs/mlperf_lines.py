@@ -10,17 +10,16 @@ v0.5. Whatever stands before the mark, such as the rank that a launcher puts the
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tracking.programs import foreign
+
 MLLOG = ":::MLLOG "
 MLL = re.compile(r":::MLL (\d+(?:\.\d+)?) ([\w.]+): *(\{.*)")
 MLP = re.compile(r":::MLP(v0\.5\.\d+) (\S+) (\d+(?:\.\d+)?) \([^)]*\) ([\w.]+)(?:: *(.*))?")
-MOST_MS = 10**14  # a time behind the year 5138 is none
 SUBMISSION = "submission_"
 # Names of v0.5 and what they became.
 RENAMED = {"preproc_num_train_examples": "train_samples"}
@@ -42,9 +41,9 @@ def entry_in(line: str) -> Entry | None:
         return None
     try:
         entry = _mllog(line) or _mll(line) or _mlp(line)
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError):
         return None
-    if entry is None or not isinstance(entry.key, str) or not 0 <= entry.time_ms < MOST_MS:
+    if entry is None or not isinstance(entry.key, str):
         return None
     # Some submissions have added who submits what afterwards, at no time.
     return entry if entry.time_ms or entry.key.startswith(SUBMISSION) else None
@@ -65,20 +64,20 @@ def _mllog(line: str) -> Entry | None:
     _, mark, content = line.partition(MLLOG)
     if not mark:
         return None
-    read, _ = json.JSONDecoder().raw_decode(content.lstrip())
-    return Entry(read["key"], read.get("value"), _mapping(read.get("metadata")), _ms(read["time_ms"]))
+    read = foreign.mapping(foreign.decoded_start(content), "line")
+    return Entry(read["key"], read.get("value"), _mapping(read.get("metadata")), foreign.time_ms(read["time_ms"]))
 
 
 def _mll(line: str) -> Entry | None:
     match = MLL.search(line)
     if match is None:
         return None
-    read, _ = json.JSONDecoder().raw_decode(match[3])
+    read = foreign.mapping(foreign.decoded_start(match[3]), "line")
     value = read.get("value")
     if match[2] == "eval_accuracy":  # NVIDIA's Mask R-CNN has a mapping in a mapping, its Transformer a text
         value = value["accuracy"] if isinstance(value, dict) and value.keys() == {"accuracy"} else value
         value = float(value) if isinstance(value, str) else value
-    return Entry(match[2], value, _mapping(read.get("metadata")), 1e3 * float(match[1]))
+    return Entry(match[2], value, _mapping(read.get("metadata")), foreign.time_ms(1e3 * float(match[1])))
 
 
 def _mlp(line: str) -> Entry | None:
@@ -93,22 +92,15 @@ def _mlp(line: str) -> Entry | None:
         metadata, value = {"status": "success" if value["success"] else "aborted"}, None
     elif key == "train_epoch":
         metadata, value = {"epoch_num": value}, None
-    return Entry(RENAMED.get(key, key), value, metadata, 1e3 * float(match[3]))
+    return Entry(RENAMED.get(key, key), value, metadata, foreign.time_ms(1e3 * float(match[3])))
 
 
 def _value(text: str | None) -> Any:
     try:
-        return None if text is None else json.loads(text)
+        return None if text is None else foreign.decoded(text)
     except ValueError:
         return text
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _ms(value: Any) -> float:
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError("no time")
-    return number

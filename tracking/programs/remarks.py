@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from tracking.programs.account import Account
 
+SHOWN_CHARS = 200  # of a line
 
-def remarks(account: Account) -> dict[str, str]:
+
+@dataclass
+class LeftOut:
+    """What is meant for us and cannot be read or does not fit: how many lines, and what is wrong with the first."""
+
+    count: int = 0
+    first: str = ""
+    _of_files: set[str] = field(default_factory=set)
+
+    def add(self, wrong: str, line: str) -> None:
+        self.count += 1
+        self.first = self.first or f"{wrong}: {line[:SHOWN_CHARS]}"
+
+    def once(self, wrong: str) -> None:
+        """What is wrong with a whole file, however often it is looked at."""
+        if wrong not in self._of_files:
+            self._of_files.add(wrong)
+            self.count += 1
+            self.first = self.first or wrong
+
+
+def remarks(account: Account, unread: LeftOut) -> dict[str, str]:
     """Who made the run, how it ended where not in success, and what of the log is in no figure."""
     tags = {f"program.{key.removeprefix('submission_')}": value for key, value in account.said.items()}
     if account.status and account.status != "success":
         tags["program.status"] = account.status
+    if unread.count:
+        tags["program.unread_lines"] = f"{unread.count}: {unread.first}"
     if account.no_number:
         tags["program.no_number"] = account.no_number
+    if account.clock.set_by_sec:
+        tags["program.clock_set"] = f"the wall clock was set by {account.clock.set_by_sec:+.1f} s meanwhile"
     if account.left_out:
         tags["program.thinned"] = f"{account.left_out} lines are not in the journal"
     return tags

@@ -15,6 +15,7 @@ from dataclasses import replace
 from conf.target import Target
 from tracking.run import Record, attempts, evaluations
 
+MOST_NAMES = 1_000  # of what a program may say; MLflow's pages slow down at some hundreds
 EACH = 1_000  # values that are kept until only half as many of those that follow are
 
 
@@ -34,6 +35,9 @@ class Thinning:
             return []
         first = records[0]
         name = " ".join([first.key, *sorted(first.values.get("metrics", () if first.key else first.values))])
+        if name not in self._said and len(self._said) >= MOST_NAMES and not self._has_target(first):
+            self.left_out += 1
+            return []
         said = self._said[name] = self._said.get(name, 0) + 1
         kept = self._kept.get(name, 0)
         improves = self._improves(first)
@@ -53,6 +57,9 @@ class Thinning:
         waiting, self._waiting = self._waiting, {}
         self.left_out -= len(waiting)
         return [record for records in waiting.values() for record in records]
+
+    def _has_target(self, record: Record) -> bool:
+        return not self._targets.keys().isdisjoint(record.values.get("metrics", ()))
 
     def _reaches(self, record: Record) -> bool:
         """Whether it is the first evaluation that reaches the target."""

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from conf.schema import RunConfig
 from tracking.environment import libraries, nvml
-from tracking.programs import Account, DeclaredWords, Lines, WallClock, entry_in, is_torn, record_in
-from tracking.run import Journal, Record
+from tracking.programs import Account, DeclaredWords, LeftOut, Lines, WallClock, entry_in, foreign, is_torn, record_in
+from tracking.run import Journal, Record, files
 from tracking.usage import compute_processes_of
 
 # Of output, that worker.log holds from its beginning on; of what follows, the end alone. The launcher looks for secrets
@@ -20,6 +20,9 @@ from tracking.usage import compute_processes_of
 COPIED_BYTES = 8_388_608
 LAST_BYTES = 65_536
 CHUNK_BYTES = 1_048_576
+JOURNAL_BYTES = 1_073_741_824  # of $TIMETRIAL_JOURNAL that are read; the rest of a file without end is not
+LOOK_BYTES = 16_777_216  # of it that are read at a look, so that what is printed does not wait
+SAME_SEC = 0.005
 LOOK_SEC = 1.0  # between looks at the program's processes
 
 
@@ -53,10 +56,9 @@ class Listener:
 
     def __init__(self, config: RunConfig, journal: Journal, said: Path, gpu_uuids: Sequence[str]) -> None:
         declared = config.program
-        began = now()
+        self.began = began = now()
         self.account = Account(WallClock(*began), config.targets(), None if declared.start else began)
-        self.unread = 0  # lines that are MLPerf's or of the program's journal, and cannot be read
-        self.wrong = ""  # what is wrong with the first of them
+        self.unread = LeftOut()
         self.libraries: dict[str, str] = {}
         self.devices = 0  # most of the run's GPUs that the program computed on at once
         self._words = DeclaredWords(declared.metrics, declared.samples, declared.epoch, declared.step, declared.start)
@@ -70,12 +72,13 @@ class Listener:
 
     def hear(self, chunk: bytes) -> None:
         """A piece of what the program prints."""
+        self.account.clock.seen(*now())
         self._copy.write(chunk)
         self._heed(self._printed.feed(chunk))
 
     def look(self, pids: set[int]) -> None:
         """Read what the program has written to its journal, and see what its processes have loaded and use."""
-        self._read_journal()
+        self._read_journal(LOOK_BYTES)
         self._looked = time.monotonic()
         self.libraries = libraries.mapped_by(sorted(pids)) | self.libraries
         there = self._computing()
@@ -88,39 +91,47 @@ class Listener:
         """What was left of lines without end, and the end of the training. Called when the program has ended."""
         self._heed(self._printed.end())
         self._copy.end()
-        self._read_journal()
+        self._read_journal(JOURNAL_BYTES)
         self._heed_records(self._written.end())
         self._append(self.account.end(*now()))
 
     def _heed(self, lines: Sequence[str]) -> None:
         for line in lines:
             entry = entry_in(line)
-            if entry is not None:
+            if entry is not None and entry.time_ms <= now()[0] + foreign.LATE_MS:
                 self._append(self.account.entry(entry))
                 continue
-            if is_torn(line):
-                self._note("a line of MLPerf's log cannot be read", line)
+            if entry is not None:
+                self.unread.add("a line of MLPerf's log has a time a day and more ahead", line)
+            elif is_torn(line):
+                self.unread.add("a line of MLPerf's log cannot be read", line)
             self._append(self.account.matched(self._words.found_in(line), *now()))
 
-    def _read_journal(self) -> None:
-        with suppress(FileNotFoundError), self._said.open("rb") as file:
+    def _read_journal(self, most_bytes: int) -> None:
+        try:
+            file = files.opened(self._said, "rb")
+        except FileNotFoundError:
+            return
+        except OSError as error:  # The program has put a link, a pipe or a folder there.
+            self.unread.once(f"$TIMETRIAL_JOURNAL {error.strerror}")
+            return
+        with file:
             file.seek(self._position)
-            while chunk := file.read(CHUNK_BYTES):
+            end = min(self._position + most_bytes, JOURNAL_BYTES)
+            while chunk := file.read(min(CHUNK_BYTES, end - self._position)):
                 self._position += len(chunk)
                 self._heed_records(self._written.feed(chunk))
+            if self._position >= JOURNAL_BYTES:
+                self.unread.once(f"$TIMETRIAL_JOURNAL is not read beyond {JOURNAL_BYTES} bytes")
 
     def _heed_records(self, lines: Sequence[str]) -> None:
         for line in lines:
             try:
-                record = record_in(line, *now())
+                records = self.account.record(record_in(line, *now()))
             except ValueError as error:
-                self._note(f"a line of $TIMETRIAL_JOURNAL {error}", line)
+                self.unread.add(f"a line of $TIMETRIAL_JOURNAL {error}", line)
                 continue
-            self._append(self.account.record(record))
-
-    def _note(self, wrong: str, line: str) -> None:
-        self.unread += 1
-        self.wrong = self.wrong or f"{wrong}: {line[:200]}"
+            self._append(records)
 
     def _append(self, records: Sequence[Record]) -> None:
         for record in records:
@@ -137,8 +148,12 @@ class Listener:
 
 
 def now() -> tuple[int, float]:
-    """The wall clock's time in ms, UTC, and the monotonic clock's in seconds."""
-    return time.time_ns() // 1_000_000, time.monotonic()
+    """The wall clock's time in ms, UTC, and the monotonic clock's in seconds, of one moment."""
+    for _ in range(10):  # Between the two, the process may have to wait.
+        before, wall = time.monotonic(), time.time_ns()
+        if time.monotonic() - before < SAME_SEC:
+            break
+    return wall // 1_000_000, before
 
 
 def uuids_of(config: RunConfig) -> list[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,10 @@ from conf.schema import RunConfig
 from tracking.environment import libraries
 from tracking.measure import clock, summary, throughput
 from tracking.programs import remarks
-from tracking.run import Failure, Journal, Result, failures, journal, run_folder
-from trainers.program.listener import Listener
+from tracking.run import Failure, Journal, Record, Result, failures, journal, run_folder
+from trainers.program.listener import Listener, now
 
+MAX_AHEAD_SEC = 1.0  # by which a program's clock may be ahead of ours
 UNCOUNTED = "timetrial.uncounted"  # the tag of a run that no mean counts, as tracking.results reads it
 
 
@@ -27,7 +30,8 @@ def conclude(config: RunConfig, run_dir: Path, log: Journal, listener: Listener,
     events = journal.events(run_dir / run_folder.JOURNAL)
     try:
         clock.summarize(events, config.targets())
-    except ValueError as error:  # Its clock went back: no figure can be trusted.
+        check_span(events, now()[1] - listener.began[1])
+    except ValueError as error:  # No figure can be trusted.
         return fail(run_dir, Failure("error", f"the program's log: {error}", failures.last_words(run_dir)))
     windows = throughput.coarse(events)
     measured = throughput.summarize(windows, size) | ({} if size is None else {"world_size": float(size)})
@@ -35,6 +39,13 @@ def conclude(config: RunConfig, run_dir: Path, log: Journal, listener: Listener,
     unknown = () if clock.first(events, "eval_start") else ("time/to_accuracy_train_sec",)
     summary.write(config, run_dir, log, windows, measured, config.program.unit, unknown)
     return 0
+
+
+def check_span(events: Sequence[Record], lived_sec: float) -> None:
+    """Raise ValueError where the program's own times span more than the time for which it ran."""
+    times = [event.clock_sec for event in dropwhile(lambda event: event.key != "run_start", events)]
+    if times and (span_sec := max(times) - min(times)) > lived_sec + MAX_AHEAD_SEC:
+        raise ValueError(f"its times span {span_sec:.3f} s, and it ran for {lived_sec:.3f} s: a clock was set forth")
 
 
 def seen_facts(facts: dict[str, Any], paths: dict[str, str]) -> dict[str, Any]:
@@ -64,11 +75,9 @@ def world_size(config: RunConfig, listener: Listener) -> int | None:
 def tags(config: RunConfig, listener: Listener, size: int | None) -> dict[str, str]:
     """What is to be known of how the figures came about."""
     account = listener.account
-    values = remarks(account)
+    values = remarks(account, listener.unread)
     if account.started and not account.own_start:
         values["program.clock"] = "from the program's start"
-    if listener.unread:
-        values["program.unread_lines"] = f"{listener.unread}: {listener.wrong}"
     asked = config.world_size()
     if size is not None and size != asked:
         values[UNCOUNTED] = f"world size {size} where {asked} was asked"

@@ -98,6 +98,16 @@ def test_an_accuracy_that_is_no_number_is_told_in_the_runs_tags(tmp_path: Path) 
     assert run.tags["program.no_number"].endswith("'n/a'")
 
 
+def test_lines_that_do_not_fit_are_left_out_and_told_in_the_runs_tags(tmp_path: Path) -> None:
+    path = submission(tmp_path / "log", 40, 7)
+    lines = [f':::MLLOG {{"key": "eval_accuracy", "value": 1, "time_ms": {ms}}}' for ms in ("9" * 401, -5, "1e18")]
+    path.write_text("\n".join(lines) + "\n" + path.read_text())
+    imported = import_log(path, LogOptions(tmp_path / "runs", "sqlite:///none.db", gpus=8))
+    (run,) = FolderRuns([imported.folder]).find([str(imported.folder)])
+    assert run.tags["program.unread_lines"].startswith("3: a line of MLPerf's log cannot be read: :::MLLOG")
+    assert run.metrics["time/to_accuracy_sec"] == pytest.approx(2400)
+
+
 def test_a_log_whose_verdict_is_another_is_marked(tmp_path: Path) -> None:
     asked = LogOptions(tmp_path / "runs", "sqlite:///none.db", gpus=8, target=0.8)
     imported = import_log(submission(tmp_path / "log", 40, 1), asked)

@@ -12,6 +12,7 @@ from tracking.measure import clock, throughput
 from tracking.programs import Account, DeclaredWords, WallClock, entry_in, record_in
 from tracking.run import Record
 
+HUGE = "9" * 401
 BEGAN = (1_000_000, 100.0)
 
 
@@ -243,7 +244,25 @@ def test_lines_of_a_journal_are_checked() -> None:
         ('{"kind": "metrics", "values": {"a": "1"}}', "must be a number"),
         ('{"kind": "metrics", "step": 1.5}', "whole number"),
         ('{"kind": "metrics", "values": 3}', "mapping"),
-        ('{"kind": "event", "key": "run_start", "clock_sec": Infinity}', "must be a number"),
+        ('{"kind": "event", "key": "run_start", "clock_sec": Infinity}', "clock_sec=inf: must be seconds"),
+        (f'{{"kind": "event", "key": "run_start", "clock_sec": {HUGE}}}', "clock_sec=inf: must be seconds"),
+        ('{"kind": "event", "key": "run_start", "clock_sec": NaN}', "clock_sec=nan: must be seconds"),
+        ('{"kind": "event", "key": "run_start", "clock_sec": 8}', "lies after the line was read"),
+        ('{"kind": "event", "key": "run_start", "time_ms": -5}', "time_ms=-5: must be milliseconds"),
+        ('{"kind": "event", "key": "run_start", "time_ms": 1e18}', r"time_ms=1e\+18: must be milliseconds"),
+        (f'{{"kind": "event", "key": "run_start", "time_ms": {HUGE}}}', "time_ms=inf: must be milliseconds"),
+        ('{"kind": "event", "key": "run_start", "time_ms": 86400001}', "lies a day and more after"),
+        ('{"kind": "event", "key": ["run_start"]}', "key=list: allowed"),
+        ('{"kind": ["event"], "key": "run_start"}', "kind"),
+        (f'{{"kind": "metrics", "values": {{"a": {HUGE}}}}}', "a=inf: must be a number"),
+        (f'{{"kind": "metrics", "step": {HUGE}}}', "whole number"),
+        ('{"kind": "metrics", "values": {"target_reached": 1}}', "among the names of what timetrial measures"),
+        ('{"kind": "metrics", "values": {"time/to_accuracy_sec": 1}}', "among the names of what timetrial measures"),
+        (f'{{"kind": "event", "key": "epoch_start", "values": {{"epoch_num": {HUGE}}}}}', "epoch_num=inf"),
+        ('{"kind": "event", "key": "throughput_window", "values": {"samples": 1, "rank_ms": [-1]}}', "must be above 0"),
+        ('{"kind": "event", "key": "throughput_window", "values": {"samples": 1, "rank_ms": [0]}}', "must be above 0"),
+        ('{"kind": "event", "key": "throughput_window", "values": {"samples": NaN, "rank_ms": [1]}}', "samples=nan"),
+        ("[" * 100_000, "no JSON"),
     ],
 )  # fmt: skip
 def test_what_is_no_line_of_a_journal_says_why(line: str, words: str) -> None:
@@ -259,6 +278,6 @@ def test_events_of_a_journals_file_give_the_figures() -> None:
         {"kind": "event", "key": "eval_stop", "clock_sec": 104.0},
         {"kind": "event", "key": "eval_accuracy", "clock_sec": 104.0, "values": {"metrics": {"acc": 0.9}}},
     ]
-    records = [record for line in said for record in account.record(record_in(json.dumps(line), 0, 0.0))]
+    records = [record for line in said for record in account.record(record_in(json.dumps(line), 0, 200.0))]
     figures = clock.summarize([record for record in records if record.kind == "event"], {"acc": 0.9})
     assert (figures["time/to_accuracy_sec"], figures["time/to_accuracy_train_sec"]) == (3.0, 2.0)

@@ -1,0 +1,26 @@
+"""The wall clock's times, which logs hold, as those of the monotonic clock, by which durations are measured."""
+
+from __future__ import annotations
+
+SET_SEC = 0.1  # A wall clock that moved by so much was set; NTP's slewing moves the monotonic clock, too.
+
+
+class WallClock:
+    """One offset between the two clocks, so that a program's durations stay its own.
+
+    `seen` is told both clocks from time to time, and follows a wall clock that is set. `set_by_sec` is by how much that
+    was, in all.
+    """
+
+    def __init__(self, time_ms: float, clock_sec: float) -> None:
+        self._offset_sec = clock_sec - time_ms / 1e3
+        self.set_by_sec = 0.0
+
+    def clock_sec(self, time_ms: float) -> float:
+        return time_ms / 1e3 + self._offset_sec
+
+    def seen(self, time_ms: float, clock_sec: float) -> None:
+        moved_sec = self.clock_sec(time_ms) - clock_sec
+        if abs(moved_sec) > SET_SEC:
+            self._offset_sec -= moved_sec
+            self.set_by_sec += moved_sec
