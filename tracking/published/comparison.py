@@ -8,7 +8,7 @@ from dataclasses import replace
 from tracking.compare import QUANTITIES, Quantity, Setting, Task, estimate
 from tracking.published import nodes
 from tracking.published.studies import Reference, known_studies, reference_rows
-from tracking.published.tables import reference_tables
+from tracking.published.tables import printed_tables, reference_tables
 from tracking.report import Report
 from tracking.results import Cell, Table
 
@@ -21,6 +21,7 @@ SHOWN = (
     OF_A_REPORT["throughput/samples_per_sec"],
     Quantity("samples/s a device", "throughput/samples_per_sec_per_device"),
     Quantity("tokens/s", "throughput/tokens_per_sec"),
+    Quantity("tokens/s a device", "throughput/tokens_per_sec_per_device"),
     Quantity("target tokens/s", "throughput/target_tokens_per_sec"),
     OF_A_REPORT["cost/to_accuracy_usd"],
 )
@@ -46,22 +47,30 @@ def add_published(report: Report, names: Sequence[str]) -> None:
 
 
 def beside_published(tasks: Sequence[Task], names: Sequence[str]) -> tuple[list[Table], list[str]]:
-    """A table for each workload of which something is published, and a sentence for each of which nothing is.
+    """What the studies publish of the workloads, and a sentence for each workload that names those without anything.
 
     Raises ConfigError for an unknown study.
     """
-    models = {model_of(task) for task in tasks}
-    of_ratios = [name for name in known_studies(names) if MODEL_OF_RATIOS.get(name) in models]
-    tables = [replace(table, kind="published") for table in reference_tables(of_ratios)] if of_ratios else []
+    asked, models = known_studies(names), {model_of(task) for task in tasks}
+    of_ratios = [name for name in asked if MODEL_OF_RATIOS.get(name) in models]
+    tables = reference_tables(of_ratios) if of_ratios else []
+    tables += [
+        table
+        for name in asked
+        if name not in of_ratios
+        for model in sorted(models)
+        if reference_rows([name], model)
+        for table in printed_tables(name, model)
+    ]
+    tables = [replace(table, kind="published") for table in tables]
     sentences: list[str] = []
-    of_rows = [name for name in names if name not in MODEL_OF_RATIOS]
-    for task in tasks if of_rows else ():
+    for task in tasks:
         model = model_of(task)
-        published = reference_rows(of_rows, model)
-        if published:
-            tables.append(beside_table(task, published))
-        else:
-            sentences.append(f"{task.title}: nothing is published of {model} in {', '.join(of_rows)}")
+        rows = reference_rows(asked, model)
+        tables += [beside_table(task, rows)] if rows else []
+        there = {row.name for row in rows} | {name for name in of_ratios if MODEL_OF_RATIOS[name] == model}
+        if absent := [name for name in asked if name not in there]:
+            sentences.append(f"{task.title}: nothing is published of {model} in {', '.join(absent)}")
     return tables, sentences
 
 

@@ -15,7 +15,7 @@ PUBLISHED = "published: C4140, 4 V100s a node"
 SPEED_UP, EFFICIENCY, EPOCHS_TO = "speed-up", "efficiency (1 is ideal)", "epochs to the target"
 NODE_COUNT = "nodes (number)"
 NOTE = (
-    "Over the fewest nodes of each side. Published: 4 x V100-SXM2 32 GB a node, MXNet, target top-1 0.749, one run."
+    "Over the fewest nodes of each side. Published: 4 x V100-SXM2 32 GB a node, MXNet, target top-1 0.749."
     " Yours: mean ± standard error. The hardware, data and targets are not the same unless yours say so."
 )
 

@@ -1,6 +1,6 @@
 """Published figures, to be put beside one's own: rows in timetrial's units.
 
-The figures are in tracking/references, with their sources; what is derived from them is computed here.
+The figures are in the folder `references`, with their sources; what is derived from them is computed here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DGX1 = "Multi-GPU Scaling of MLPerf Benchmarks on NVIDIA DGX-1"
 C4140 = "Deep Learning Performance on V100 GPUs with ResNet-50 Model"
 FASHION_MNIST = "Benchmarking NVIDIA CUDA 9 and Amazon EC2 P3 Instances Using Fashion MNIST"
 STACKS = "Optimal NVIDIA Stack for training Mask R-CNN"
-FRAMEWORKS = "MLPerf v0.5's ResNet-50 in TensorFlow and in MXNet"
+DELL = "Demystifying Hardware Infrastructure Choices for Deep Learning Using MLPerf"
 TARGETS = "MLPerf Training v0.5"
 # A study's rows in records.csv are those whose source begins with its words.
 RECORDS = {
@@ -25,8 +25,12 @@ RECORDS = {
     "lambda": "Lambda",
     "nvidia": "NVIDIA DeepLearningExamples",
     "airbench": "cifar10-airbench",
+    "nanogpt": "modded-nanogpt",
+    "torchtitan": "torchtitan",
 }
-NAMES = ("dgx1", "c4140", "fashion_mnist", "stacks", "frameworks", *RECORDS)
+NAMES = ("dgx1", "c4140", "fashion_mnist", "stacks", "frameworks", "dell", *RECORDS)
+SOURCES = {"c4140": C4140, "fashion_mnist": FASHION_MNIST, "stacks": STACKS, "dell": DELL}
+ALL = "all"  # in place of a workload: of all that the study trained
 HELP = f"published figures beside yours: {', '.join(NAMES)}"
 # The studies' word for a workload, and timetrial's for its model.
 MODELS = {
@@ -46,6 +50,7 @@ UNITS = {
     "samples/s": ("throughput/samples_per_sec", 1.0),
     "images/s/GPU": ("throughput/samples_per_sec_per_device", 1.0),
     "tokens/s": ("throughput/tokens_per_sec", 1.0),
+    "tokens/s/GPU": ("throughput/tokens_per_sec_per_device", 1.0),
     "target tokens/s": ("throughput/target_tokens_per_sec", 1.0),
 }
 
@@ -94,7 +99,7 @@ def integer(text: str) -> int | None:
 def reference_rows(names: Sequence[str], model: str | None = None) -> list[Reference]:
     """The published settings of the studies, all or those of one model. Raises ConfigError for an unknown study."""
     asked = known_studies(names)
-    rows = [*dgx1_rows(), *fashion_mnist_rows(), *record_rows()]
+    rows = [*dgx1_rows(), *fashion_mnist_rows(), *framework_rows(), *dell_rows(), *record_rows()]
     return [row for row in rows if row.name in asked and model in (None, row.model)]
 
 
@@ -128,6 +133,38 @@ def fashion_mnist_rows() -> list[Reference]:
         for row in read("fashion_mnist_p2_p3.csv")
         if (minutes := number(row["minutes"])) is not None
     ]  # fmt: skip
+
+
+def framework_rows() -> list[Reference]:
+    return [
+        Reference(
+            "frameworks", "resnet50", "V100-SXM2 with NVLink", int(row["gpus"]), None, None,
+            {
+                "time/to_accuracy_sec": 60 * minutes_to_accuracy(row),
+                "time/epoch_sec": 60 * float(row["minutes_per_epoch"]),
+                "epochs/to_accuracy": float(row["epochs"]),
+            },
+            DELL,
+            f"{row['framework']} {row['version']} of {row['published_by']}, cuDNN {row['cudnn']}",
+        )
+        for row in read("resnet50_frameworks.csv")
+    ]  # fmt: skip
+
+
+def dell_rows() -> list[Reference]:
+    return [
+        Reference(
+            "dell", row["workload"], row["system"], int(row["gpus"]), None, integer(row["batch_size"]),
+            {"time/to_accuracy_sec": float(row["seconds"])}, DELL, row["framework"],
+        )
+        for row in read("dell_mlperf.csv")
+    ]  # fmt: skip
+
+
+def printed(name: str, model: str | None = None) -> list[dict[str, str]]:
+    """What a study's text prints beside its tables, all of it or what concerns a model."""
+    rows = [row for row in read("printed.csv") if row["study"] == name]
+    return [row for row in rows if model is None or row["workload"] in (model, ALL)]
 
 
 def record_rows() -> list[Reference]:

@@ -6,15 +6,17 @@ from collections.abc import Sequence
 
 from tracking.published.studies import (
     C4140,
+    DELL,
     DGX1,
     FASHION_MNIST,
-    FRAMEWORKS,
     RECORDS,
+    SOURCES,
     STACKS,
     TARGETS,
     known_studies,
     minutes_to_accuracy,
     number,
+    printed,
     read,
     usd,
 )
@@ -25,12 +27,32 @@ def reference_tables(names: Sequence[str]) -> list[Table]:
     """The studies' tables, with what follows from their figures. Raises ConfigError for an unknown study."""
     makers = {
         "dgx1": dgx1_tables, "c4140": c4140_tables, "fashion_mnist": cost_tables, "stacks": stack_tables,
-        "frameworks": framework_tables,
+        "frameworks": framework_tables, "dell": dell_tables,
     }  # fmt: skip
     tables = []
     for name in known_studies(names):
         tables += makers[name]() if name in makers else record_tables(name)
+        tables += printed_tables(name)
     return tables
+
+
+def printed_tables(name: str, model: str | None = None) -> list[Table]:
+    """What a study's text prints beside its tables, as a table; none where it prints nothing (of a model)."""
+    cells: list[list[Cell]] = [
+        [row["workload"], row["system"] or None, row["what"], span(row["low"], row["high"]), row["unit"]]
+        for row in printed(name, model)
+    ]
+    if not cells:
+        return []
+    columns = {"workload": "", "system": "", "what": "", "value": "", "unit": ""}
+    note = f'Published: "{SOURCES[name]}", in its text.'
+    return [Table(f"Printed in the text: {name}", columns, cells, note)]
+
+
+def span(low: str, high: str) -> str:
+    if low and high:
+        return f"{low} to {high}"
+    return low or f"up to {high}"
 
 
 def dgx1_tables() -> list[Table]:
@@ -57,8 +79,8 @@ def dgx1_tables() -> list[Table]:
     over_all = {"workload": ""} | {f"{count} GPU{'s' * (count != '1')}": "{:.2f}" for count in counts}
     note = f'Published: "{DGX1}"; V100 32 GB, MLPerf v0.5 closed division. Times and speed-ups are computed from it.'
     doubts = (
-        " Where it prints another speed-up than its table of epochs gives, both are shown. Its batch sizes cannot all"
-        " be global: Mask R-CNN's is 4 on 8 GPUs."
+        " The printed speed-up is that of its text, where that names one. Its batch sizes cannot all be global: Mask"
+        " R-CNN's is 4 on 8 GPUs."
     )
     return [
         Table("DGX-1: time to accuracy", columns, scaling, note + doubts),
@@ -83,7 +105,7 @@ def c4140_tables() -> list[Table]:
         "nodes": "{:.0f}", "GPUs": "{:.0f}", "epochs": "{:.0f}", "speed-up": "{:.1f}", "efficiency": "{:.2f}",
         "speed-up of an epoch": "{:.2f}",
     }  # fmt: skip
-    note = f'Published: "{C4140}"; 4 x V100-SXM2 32 GB a node, MXNet, target top-1 0.749.'
+    note = f'Published: "{C4140}"; C4140 servers (systems K and M) of 4 x V100-SXM2 32 GB, MXNet, target top-1 0.749.'
     return [Table("C4140: ResNet-50 over nodes", columns, cells, note)]
 
 
@@ -118,7 +140,7 @@ def stack_tables() -> list[Table]:
             "Mask R-CNN over stacks",
             columns,
             cells,
-            f'Published: "{STACKS}". Its text speaks of up to about 20 %; its figures show 15.',
+            f'Published: "{STACKS}". The spread is between averages; between single points it is up to 20 %.',
         )
     ]
 
@@ -127,18 +149,34 @@ def framework_tables() -> list[Table]:
     """Time to accuracy = minutes an epoch x epochs."""
     cells: list[list[Cell]] = [
         [
-            row["framework"], float(row["minutes_per_epoch"]), float(row["epochs"]), minutes_to_accuracy(row),
+            row["framework"], row["version"], row["published_by"], row["cudnn"], float(row["gpus"]),
+            float(row["minutes_per_epoch"]), float(row["epochs"]), minutes_to_accuracy(row),
             float(row["num_common_kernels"]), float(row["common_kernels_percent"]),
         ]
         for row in read("resnet50_frameworks.csv")
     ]  # fmt: skip
     columns = {
-        "framework": "", "minutes an epoch": "{:.2f}", "epochs": "{:.0f}", "time to accuracy (min)": "{:,.2f}",
-        "kernels that both run": "{:.0f}", "their share of the time (%)": "{:.0f}",
+        "framework": "", "version": "", "of": "", "cuDNN": "", "GPUs": "{:.0f}", "minutes an epoch": "{:.2f}",
+        "epochs": "{:.0f}", "time to accuracy (min)": "{:,.2f}", "kernels that both run": "{:.0f}",
+        "their share of the time (%)": "{:.0f}",
     }  # fmt: skip
-    note = f"Published: {FRAMEWORKS}. Times to accuracy are computed. The GPUs and the batch are not known."
-    note += " Of mixed precision against single the same study prints 150 to 330 %."
+    note = (
+        f'Published: "{DELL}"; V100-SXM2 with NVLink, MLPerf v0.5, target top-1 0.749. Times to accuracy are computed.'
+    )
     return [Table("ResNet-50 by framework", columns, cells, note)]
+
+
+def dell_tables() -> list[Table]:
+    """Seconds by batch."""
+    cells: list[list[Cell]] = [
+        [
+            row["workload"], row["system"], row["framework"] or None, number(row["batch_size"]), float(row["seconds"]),
+        ]
+        for row in read("dell_mlperf.csv")
+    ]  # fmt: skip
+    columns = {"workload": "", "system": "", "framework": "", "batch size": "{:,.0f}", "seconds": "{:,.0f}"}
+    note = f'Published: "{DELL}"; MLPerf v0.5. Two of its times are of batches that it does not name.'
+    return [Table("Dell: time to accuracy by batch", columns, cells, note)]
 
 
 def stack(driver: str, cuda: str) -> str | None:
