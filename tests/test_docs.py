@@ -132,6 +132,7 @@ def test_tracking_commands_exist(capsys: pytest.CaptureFixture[str]) -> None:
     asked = behind("tracking") + [(file, words) for file, words in INSTALLED if words[0] != "run"]
     named = {words[0] for _, words in asked if not words[0].startswith("-")}
     assert named == {
+        "audit",
         "ceilings",
         "diff",
         "doctor",

@@ -1,11 +1,12 @@
-"""Every printed figure of a report once more, worked out from the run folders' journals.
+"""Every number of a report once more, worked out from the run folders' journals.
 
 The arithmetic here is written apart from the report's and imports none of it: a mistake in one shows as a difference.
-It reads a report's JSON and the journals, and nothing else.
+It reads the files that a report wrote and the run folders, and nothing else.
 """
 
 from __future__ import annotations
 
-from tracking.audit import audit
+from tracking.audit.audit import audit
+from tracking.audit.files import audit_folder
 
-__all__ = ["audit"]
+__all__ = ["audit", "audit_folder"]

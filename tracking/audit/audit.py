@@ -1,168 +1,134 @@
-"""Every printed figure once more, from the run folders' journals, with code that shares nothing with the report's.
+"""Every number of a report once more, from the run folders' journals, with code that shares nothing with the report's.
 
-What it takes of the report is what the report claims: its tables as they are printed, the figures,
-comparisons and sentences' records of its JSON, and which runs it says it averaged. From the journals it works out
-for itself which runs count, in which setting, and what their figures are.
+It takes from the report which runs were asked for, its axes and its metric. Everything else that the report says in
+numbers and labels is worked out anew and compared, value by value. Sentences are not: `WORDS` names them.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tracking.audit import limit_tables, missing, sentences, stacks, tables
-from tracking.audit.arithmetic import (
-    EXACT,
-    Moments,
-    PairTest,
-    close,
-    marked,
-    moments_of,
-    printed,
-    ratio,
-    tolerance,
-    wilson,
-)
-from tracking.audit.evidence import OF_TARGETS, AuditResult, Evidence, computable, name_of
+from tracking.audit import comparisons, figures, tables
+from tracking.audit.arithmetic import EXACT, wilson
+from tracking.audit.evidence import Evidence
+from tracking.audit.trees import UNCHECKED, AuditResult, Near, That, by_identity, compare, name_of
 
-TASK = ("model", "dataset", "target_metric", "target_value")
+# What a report says in words, which are not checked: they are made of the numbers by one formatter.
+WORDS = ("title", "source", "answer", "warnings", "sentences")
+ASKED = {"selectors": list, "by": list, "metric": str, "with_missed": bool, "with_neighbours": bool}
+SECTIONS = ("runs", "excluded", "left_out", "spent_usd", "reached", "figures", "comparisons", "tables")
 
 
 def audit(report: Mapping[str, Any], roots: Sequence[Path]) -> AuditResult:
     """Compare everything that a report (its JSON) says in numbers with the run folders at or below `roots`."""
-    evidence = Evidence(report, roots)
-    tally = AuditResult(num_runs=len(evidence.runs))
-    without = [run["name"] for run in report["runs"] if run["id"] not in evidence.runs]
-    if without:
-        words = ", ".join(map(str, roots))
-        tally.differences.append(f"no run folder at or below {words} is of {', '.join(without[:5])} ({len(without)})")
+    tally = AuditResult()
+    _shape(report, tally)
+    if tally.differences:
         return tally
-    _members(evidence, tally)
-    _shares(evidence, tally)
-    for figure in report["figures"]:
-        _figure(figure, evidence, tally)
-    _comparisons(evidence, tally)
-    _spent(evidence, tally)
-    tables.compare(evidence, tally)
-    sentences.compare(evidence, tally)
-    stacks.compare(evidence, tally)
-    missing.compare(evidence, tally)
+    evidence = Evidence(report, roots)
+    tally.num_runs = len(evidence.runs)
+    _which_runs(report, evidence, roots, tally)
+    if not evidence.unknown:
+        _sections(report, evidence, tally)
     return tally
 
 
-def _members(evidence: Evidence, tally: AuditResult) -> None:
-    """Whether each run is of the setting and the workload that the report has it in."""
-    tasks: dict[str, set[tuple[Any, ...]]] = {}
-    for run_id, run in evidence.runs.items():
-        claimed = evidence.claimed[run_id]
-        tasks.setdefault(claimed["workload"], set()).add(tuple(run.params.get(key) for key in TASK))
-        if isinstance(claimed["setting"], dict) and not run.belongs(claimed["setting"]):
-            tally.differences.append(f"{run.folder}: its journal is not of the setting {claimed['setting']}")
-    for workload, trained in tasks.items():
-        if len(trained) > 1:
-            tally.differences.append(f"{workload}: its runs are of several models, datasets or targets: {trained}")
+def _shape(report: Mapping[str, Any], tally: AuditResult) -> None:
+    """Whether the report has the parts that today's reports have, and no others."""
+    for key, kind in ASKED.items():
+        tally.note(isinstance(report.get(key), kind), f"{key}: the report has {report.get(key)!r}; make it again")
+    for key in SECTIONS:
+        kinds = dict if key == "spent_usd" else list
+        tally.note(isinstance(report.get(key), kinds), f"the report has no {key}; make it again")
+    for key in report.keys() - {*WORDS, *ASKED, *SECTIONS}:
+        tally.note(False, f"{key}: a part of this name cannot be recomputed")
 
 
-def _figure(figure: Mapping[str, Any], evidence: Evidence, tally: AuditResult) -> None:
-    name = f"{figure['workload']}, {name_of(figure['setting'])}: {figure['figure']}"
-    of = evidence.measured if figure["over"] is None else evidence.values
-    runs = set(of(figure["workload"], figure["setting"], figure["key"]))
-    if figure["key"] in OF_TARGETS:
-        runs |= set(evidence.short(figure["workload"], figure["setting"]))
-    if runs != set(figure["runs"]):
-        averaged = f"{len(figure['runs'])} run{'s' * (len(figure['runs']) != 1)}"
-        tally.note(False, f"{name}: averages {averaged}, and by their journals {len(runs)} should count")
-        return
-    expected, bounded = _expected(figure, evidence)
-    if expected is None:
-        tally.note(False, f"{name}: the journals do not tell")
-        return
-    claimed = (figure["n"], figure["mean"], figure["standard_error"], figure["olympic_mean"])
-    near = tolerance(figure["key"])
-    good = all(close(claim, number, near, expected[1]) for claim, number in zip(claimed, expected, strict=True))
-    good = good and bounded and printed(figure["text"], expected[1:], near)
-    words = f"n, mean, standard error, olympic mean {claimed}, printed as {figure['text']!r}"
-    tally.note(good, f"{name}: the report has {words}, the journals {expected}")
+def _which_runs(report: Mapping[str, Any], evidence: Evidence, roots: Sequence[Path], tally: AuditResult) -> None:
+    """Whether the report is about all runs that were asked for, and no others; and what their configs say."""
+    where = ", ".join(map(str, roots))
+    for selector in evidence.nameless:
+        tally.note(False, f"{selector} names no run folder at or below {where}")
+    names = {str(run.get("uid")): run.get("name") for run in [*report["runs"], *report["excluded"]]}
+    for uid in sorted(evidence.unknown):
+        tally.note(False, f"no run folder at or below {where} is of {names[uid]}")
+    for uid, run in evidence.should.items():
+        tally.note(uid in names, f"{run.name} is not in the report, and {' '.join(report['selectors'])} names it")
+    for uid, run in evidence.runs.items():
+        asked = uid in evidence.should or bool(evidence.nameless)
+        tally.note(asked, f"{run.name} is in the report, and {' '.join(report['selectors'])} does not name it")
+        for key, value in run.asked.items():
+            said = str(run.params.get(key, ""))
+            tally.note(said == value, f"{run.name}: its journal has {key}={said}, its config.yaml {value}")
+    left_out = by_identity(tally, "left out", report["left_out"], lambda run: str(run.get("uid")))
+    due = {
+        uid: {"id": _id_of(evidence, uid), "uid": uid, "name": evidence.folders[uid].name, "why": why}
+        for uid, why in evidence.left_out.items()
+    }
+    compare(tally, "left out", left_out, due)
 
 
-def _expected(figure: Mapping[str, Any], evidence: Evidence) -> tuple[Moments | None, bool]:
-    """The numbers of a figure, and whether it says rightly if it is a bound."""
-    workload = figure["workload"]
-    own = evidence.sample(workload, figure["setting"], figure["key"])
-    if figure["over"] is None:
-        own = evidence.shown(workload, figure["setting"], figure["key"])
-        bounded = figure["bound"] == ("≥" if own.num_short else "") and marked(figure["text"], own)
-        percent = 100.0 if figure["figure"] in limit_tables.NAMES else 1.0
-        return moments_of(own, tables.QUANTITIES.get(figure["figure"], ("", percent))[1]), bounded
-    base = evidence.sample(workload, figure["over"], figure["key"])
-    mine, other = (evidence.devices(workload, figure[role]) for role in ("setting", "over"))
-    assert mine
-    assert other
-    growth = mine / other if figure["figure"].startswith("efficiency") else 1.0
-    quotient = ratio(figure["key"], own, base, growth, figure["setting"] == figure["over"])
-    if quotient is None:
-        return None, False
-    numbers, sign = quotient
-    return numbers, figure["bound"] == sign and figure["text"].startswith(f"{sign} " if sign else tuple("0123456789"))
+def _sections(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult) -> None:
+    for part, due in (("runs", _runs(evidence)), ("excluded", _excluded(evidence))):
+        claimed = by_identity(tally, part, report[part], lambda run: str(run.get("uid")))
+        named = {uid: record.get("name", uid) for uid, record in [*claimed.items(), *due.items()]}
+        for uid, name in named.items():
+            compare(tally, f"{part}: {name}", claimed.get(uid, "nothing"), due.get(uid, "nothing"))
+    spent = {workload: Near(evidence.spent_usd(workload), EXACT, 1.0) for workload in evidence.workloads()}
+    compare(tally, "spent_usd", report["spent_usd"], spent)
+    compare(tally, "reached", by_identity(tally, "reached", report["reached"], _place), _reached(evidence))
+    printed = by_identity(tally, "figures", report["figures"], figures.identity)
+    due = figures.expected(evidence)
+    due = {name: figures.as_printed(printed.get(name, {}), record) for name, record in due.items()}
+    compare(tally, "figures", printed, due)
+    pairs = by_identity(tally, "comparisons", report["comparisons"], comparisons.identity)
+    compare(tally, "comparisons", pairs, comparisons.expected(evidence))
+    tables.compare(report, evidence, tally)
 
 
-def _shares(evidence: Evidence, tally: AuditResult) -> None:
+def _place(record: Mapping[str, Any]) -> str:
+    return f"{record.get('workload')}, {name_of(record.get('setting'))}"
+
+
+def _id_of(evidence: Evidence, uid: str) -> That:
+    return That(lambda run_id: evidence.uid_of(run_id) == uid, " or ".join(sorted(evidence.folders[uid].ids)))
+
+
+def _runs(evidence: Evidence) -> dict[str, dict[str, Any]]:
+    """Those that every mean is of."""
+    return {
+        uid: _known(evidence, uid) | {"setting": {axis: run.label(axis) for axis in evidence.axes}}
+        for uid, run in evidence.runs.items()
+        if evidence.counts(run)
+    }
+
+
+def _excluded(evidence: Evidence) -> dict[str, dict[str, Any]]:
+    return {
+        uid: _known(evidence, uid)
+        | {"setting": name_of({axis: run.label(axis) for axis in evidence.axes}), "why": evidence.why(run)}
+        for uid, run in evidence.runs.items()
+        if not evidence.counts(run)
+    }
+
+
+def _known(evidence: Evidence, uid: str) -> dict[str, Any]:
+    run = evidence.runs[uid]
+    return {"id": _id_of(evidence, uid), "uid": uid, "name": run.name, "workload": run.title}
+
+
+def _reached(evidence: Evidence) -> dict[str, dict[str, Any]]:
     """How many runs of each setting reached their target, and the interval of the true share."""
-    claims = {(claim["workload"], name_of(claim["setting"])): claim for claim in evidence.report["reached"]}
-    for workload in sorted({run["workload"] for run in evidence.claimed.values()}):
+    records = []
+    for workload in evidence.workloads():
         for setting in evidence.settings(workload):
             hits, n = evidence.reached(workload, setting)
-            claimed = claims.get((workload, name_of(setting)), {})
-            expected = (hits, n, *wilson(hits, n)) if n else (None,) * 4
-            given = tuple(claimed.get(key) for key in ("num_reached", "n", "low", "high"))
-            good = all(close(claim, number, 1e-6, 1) for claim, number in zip(given, expected, strict=True))
-            words = f"{workload}, {name_of(setting)}: reached by {given} in the report, {expected} by the journals"
-            tally.note(good, words)
+            low, high = (Near(bound, 1e-6, 1.0) for bound in wilson(hits, n)) if n else (None, None)
+            numbers = {"num_reached": hits, "n": n, "low": low, "high": high} if n else {}
+            records.append({"workload": workload, "setting": dict(setting), **numbers})
+    return {_place(record): record for record in records}
 
 
-def _comparisons(evidence: Evidence, tally: AuditResult) -> None:
-    """The t-test by its formula, and Holm's correction, of every workload's pairs; and which side is the better."""
-    claims = evidence.report["comparisons"]
-    for workload in dict.fromkeys(pair["workload"] for pair in claims):
-        pairs = [pair for pair in claims if pair["workload"] == workload]
-        if not computable(pairs[0]["metric"]):
-            tally.note(False, f"{workload}: comparisons by {pairs[0]['metric']} cannot be recomputed from journals")
-            continue
-        expected = evidence.pairs(workload)
-        if len(expected) != len(pairs):
-            tally.note(False, f"{workload}: compares {len(pairs)} pairs, and there are {len(expected)} by journals")
-            continue
-        near = max(tolerance(pairs[0]["metric"]), 1e-6)
-        for pair in pairs:
-            names = [name_of(pair[role]) for role in ("better", "worse")]
-            computed = expected[frozenset(names)]
-            claimed, numbers = (
-                (pair["factor"], pair["p"], pair["p_corrected"]),
-                (None if math.isinf(computed.factor) else computed.factor, computed.p, computed.corrected),
-            )
-            good = all(close(claim, number, near, 1) for claim, number in zip(claimed, numbers, strict=True))
-            good &= pair["told_apart"] == computed.told_apart
-            good &= _often_holds(pair["reaches_more_often"], computed)
-            good &= pair["so"] == sentences.of_pair(evidence, workload, *names)[0]
-            good &= names[0] == computed.better or close(computed.factor, 1.0, near, 1)
-            words = f"{' is better than '.join(names)} by factor, p, corrected p {claimed}"
-            tally.note(good, f"{workload}: {words}; by the journals {computed.better} is, by {numbers}")
-
-
-def _often_holds(claimed: Mapping[str, Any] | None, computed: PairTest) -> bool:
-    if claimed is None or computed.counts is None:
-        return claimed is computed.counts
-    name = "" if claimed["setting"] is None else name_of(claimed["setting"])
-    good = close(claimed["p"], computed.often_p, 1e-6, 1)
-    good &= close(claimed["p_corrected"], computed.often_corrected, 1e-6, 1)
-    counts = tuple(claimed[key] for key in ("reached", "n", "other_reached", "m"))
-    return good and name == computed.more_often and counts in computed.ways
-
-
-def _spent(evidence: Evidence, tally: AuditResult) -> None:
-    for workload, claimed in evidence.report["spent_usd"].items():
-        computed = evidence.spent_usd(workload)
-        words = f"all its runs cost {claimed} USD in the report, {computed} by the journals"
-        tally.note(close(claimed, computed, EXACT, 1.0), f"{workload}: {words}")
+__all__ = ["UNCHECKED", "WORDS", "AuditResult", "audit"]

@@ -2,70 +2,75 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tracking.audit import limits
+from tracking.audit import limits, selection
 from tracking.audit.arithmetic import Observations, PairTest, corrected, pair_of, wilson
-from tracking.audit.run_figures import BEST, COMPUTED, JournalFigures
+from tracking.audit.run_figures import BEST, JournalFigures
+from tracking.audit.trees import name_of
 
 DEVICES = {"gpus", "nodes", "cpu_processes"}
 # A setting's value of each axis.
 Labels = Mapping[str, str]
 OF_TARGETS = {
     "time/to_accuracy_sec", "time/to_accuracy_train_sec", "epochs/to_accuracy", "evaluations/to_accuracy",
-    "cost/to_accuracy_usd",
+    "cost/to_accuracy_usd", "energy/to_accuracy_joules",
 }  # fmt: skip
 
 
-@dataclass
-class AuditResult:
-    num_runs: int = 0
-    num_figures: int = 0
-    differences: list[str] = field(default_factory=list)
-
-    def note(self, good: bool, sentence: str) -> None:
-        """Count a figure that was compared, and keep the sentence where it is not good."""
-        self.num_figures += 1
-        if not good:
-            self.differences.append(sentence)
-
-
 class Evidence:
-    """The journals of the runs that a report (its JSON) is about."""
+    """The journals of the runs that a report (its JSON) is about, by uid.
+
+    `folders` are all runs below the roots; `should` those of them that the report's selectors name.
+    """
 
     def __init__(self, report: Mapping[str, Any], roots: Sequence[Path]) -> None:
-        self.report = report
-        self.claimed = {run["id"]: run for run in [*report["runs"], *report["excluded"]]}
-        ids = {run["uid"]: run_id for run_id, run in self.claimed.items()}
-        self.runs: dict[str, JournalFigures] = {}
+        self.axes: list[str] = list(report["by"])
+        self.metric: str = report["metric"]
+        self._with_missed: bool = report["with_missed"]
+        self.folders, sweeps = selection.read(roots)
+        by_selector = {name: selection.selected(name, self.folders, sweeps) for name in report["selectors"]}
+        self.nameless = [name for name, uids in by_selector.items() if not uids]
+        should = {uid: self.folders[uid] for uids in by_selector.values() for uid in sorted(uids)}
+        self.left_out = selection.left_out(should, report["with_neighbours"])
+        self.should = {uid: run for uid, run in should.items() if uid not in self.left_out}
+        listed = {str(run.get("uid")) for run in [*report["runs"], *report["excluded"]]}
+        self.unknown = listed - self.folders.keys()
+        self.runs: dict[str, JournalFigures] = {uid: self.folders[uid] for uid in sorted(listed - self.unknown)}
+        self._uids = {name: uid for uid, run in self.folders.items() for name in run.ids}
         self._settings: dict[tuple[Any, ...], dict[str, JournalFigures]] = {}
         self._pairs: dict[tuple[str, str], dict[frozenset[str], PairTest]] = {}
-        for path in (path for root in roots for path in root.rglob("run.json")):
-            try:
-                uid = str(json.loads(path.read_text(encoding="utf-8")).get("uid"))
-            except (ValueError, AttributeError, OSError, RecursionError):
-                # It is damaged, or a stranger's; if the report is about its run, that will be missed.
-                continue
-            parts = [path.with_name(name) for name in ("journal.jsonl", "config.yaml")]
-            if uid in ids and parts[0].exists() and not any(part.is_symlink() for part in [path, *parts]):
-                self.runs[ids[uid]] = JournalFigures(path.parent)
+
+    def uid_of(self, run_id: str) -> str | None:
+        return self._uids.get(run_id)
+
+    def workloads(self) -> list[str]:
+        return sorted({run.title for run in self.runs.values()})
 
     def counts(self, run: JournalFigures) -> bool:
-        return run.counts(with_missed=self.report["with_missed"])
+        return run.counts(with_missed=self._with_missed)
+
+    def why(self, run: JournalFigures) -> str:
+        return run.why(with_missed=self._with_missed)
 
     def members(self, workload: str) -> list[str]:
-        return [run_id for run_id in self.runs if self.claimed[run_id]["workload"] == workload]
+        return [uid for uid, run in self.runs.items() if run.title == workload]
 
     def settings(self, workload: str) -> list[Labels]:
         """Every setting of which the workload has a run, whether it counts or not."""
-        axes = self.report["by"]
-        labels = {tuple(self.runs[run_id].label(axis) for axis in axes) for run_id in self.members(workload)}
-        return [dict(zip(axes, values, strict=True)) for values in sorted(labels)]
+        return self._by_workload.get(workload, [])
+
+    @cached_property
+    def _by_workload(self) -> dict[str, list[Labels]]:
+        labels = sorted({(run.title, *map(run.label, self.axes)) for run in self.runs.values()})
+        return {
+            workload: [dict(zip(self.axes, values, strict=True)) for of, *values in labels if of == workload]
+            for workload in self.workloads()
+        }
 
     def all_of(self, workload: str, setting: Labels) -> dict[str, JournalFigures]:
         """By run id, every run of a setting."""
@@ -150,7 +155,7 @@ class Evidence:
 
     def pairs(self, workload: str, key: str | None = None) -> dict[frozenset[str], PairTest]:
         """Every pair of settings of which something is known by a metric, the report's if none is named."""
-        key = key or self.report["metric"]
+        key = key or self.metric
         if (workload, key) not in self._pairs:
             self._pairs[workload, key] = self._all_pairs(workload, key)
         return self._pairs[workload, key]
@@ -178,13 +183,5 @@ def of_any_run(key: str) -> bool:
     return key in counted or key.startswith(("throughput/", *limits.PREFIXES, BEST))
 
 
-def computable(key: str) -> bool:
-    return key in COMPUTED or key.startswith((BEST, *limits.PREFIXES))
-
-
 def without_devices(setting: Labels) -> Labels:
     return {axis: value for axis, value in setting.items() if axis not in DEVICES}
-
-
-def name_of(setting: Labels) -> str:
-    return " ".join(f"{axis}={value}" for axis, value in setting.items())

@@ -47,6 +47,37 @@ class JournalRun:
         return self.merged("tags")
 
     @cached_property
+    def info(self) -> dict[str, Any]:
+        return _content(self.folder / "run.json")
+
+    @cached_property
+    def ids(self) -> set[str]:
+        """The names by which a report may know it: its own, and MLflow's where that has it."""
+        return {self.uid, str(_content(self.folder / "mirror.json").get("run_id") or self.uid)}
+
+    @property
+    def uid(self) -> str:
+        return str(self.info.get("uid"))
+
+    @property
+    def name(self) -> str:
+        return str(self.info.get("name"))
+
+    @property
+    def experiment(self) -> str:
+        return str(self.info.get("experiment"))
+
+    @property
+    def created_ms(self) -> int:
+        return int(self.info.get("created_ms", 0))
+
+    @property
+    def job(self) -> tuple[str, str] | None:
+        """Sweep and configuration of the job that it is an attempt of."""
+        said = self.tags.get("sweep"), self.tags.get("config_hash")
+        return (str(said[0]), str(said[1])) if all(said) else None
+
+    @cached_property
     def config(self) -> dict[str, Any]:
         loaded: dict[str, Any] = yaml.safe_load((self.folder / "config.yaml").read_text(encoding="utf-8"))
         return loaded
@@ -59,6 +90,27 @@ class JournalRun:
         """By metric, "0.9" for at least that and "<=3.28" for at most."""
         names, values = (str(self.params.get(f"target_{what}", "")) for what in ("metric", "value"))
         return {name: value for name, value in zip(names.split(","), values.split(","), strict=True) if name}
+
+    @property
+    def title(self) -> str:
+        """What it trained to what: the workload of a report."""
+        model, dataset = (self.params.get(key) or "?" for key in ("model", "dataset"))
+        target = " and ".join(f"{name} {value}" for name, value in self.targets.items())
+        return f"{model} on {dataset}" + (f" to {target}" if target else ", no target")
+
+    @cached_property
+    def asked(self) -> dict[str, str]:
+        """What config.yaml says of the workload, by the param that says it, too; empty where there is no config."""
+        if not (self.folder / "config.yaml").exists():
+            return {}
+        model, dataset = (self.config.get(key) or {} for key in ("model", "dataset"))
+        targets = dict((model.get("targets") or {}).get(dataset.get("name")) or {})
+        if (target := self.config.get("target")) is not None:
+            named = str(self.params.get("target_metric", "")).split(",")[0]
+            targets[next(iter(targets or model.get("metrics") or [named]))] = target
+        said = {"model": model.get("name"), "dataset": dataset.get("name")}
+        said |= {"target_metric": ",".join(targets), "target_value": ",".join(map(_written, targets.values()))}
+        return {key: str(value) for key, value in said.items() if value}
 
     @cached_property
     def hit_row(self) -> int | None:
@@ -73,15 +125,17 @@ class JournalRun:
     @cached_property
     def result(self) -> dict[str, Any]:
         """How it ended; empty where it has not."""
-        path = self.folder / "result.json"
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        return content
+        return _content(self.folder / "result.json")
 
     @cached_property
     def failure(self) -> str | None:
         """The kind of its failure."""
         kind: str | None = (self.result.get("failure") or {}).get("kind")
         return kind
+
+    @property
+    def failed(self) -> bool:
+        return self.result.get("status", "finished") != "finished" or self.failure is not None
 
     @cached_property
     def diverged(self) -> bool:
@@ -106,9 +160,28 @@ class JournalRun:
         """Whether it ended by itself and in one go. It can fail behind its last evaluation: result.json says so."""
         return self.result.get("status") == "finished" and bool(self.times("run_stop")) and "resumed" not in self.tags
 
+    @property
+    def missed(self) -> bool:
+        """Whether it trained to its end without reaching its target."""
+        return self.ended and not self.uncounted and bool(self.targets) and self.hit_row is None
+
     def counts(self, with_missed: bool = False) -> bool:
         """Whether it ended at its target if it has one, or anywhere `with_missed`."""
         return self.ended and not self.uncounted and (with_missed or self.hit_row is not None or not self.targets)
+
+    def why(self, with_missed: bool = False) -> str:
+        """Why no mean counts it; empty where all do."""
+        if self.uncounted:
+            return f"not counted: {self.tags['timetrial.uncounted']}"
+        if not self.result:
+            return "not ended"
+        if self.failed:
+            return "diverged: nan" if self.failure == "nan" else f"failed: {self.failure or 'unknown'}"
+        if "resumed" in self.tags:
+            return "interrupted and resumed"
+        if not self.ended:
+            return "its clock was not stopped"
+        return "" if self.counts(with_missed) else "target missed"
 
     def belongs(self, setting: Mapping[str, str]) -> bool:
         return all(self.label(axis) == value for axis, value in setting.items())
@@ -138,3 +211,16 @@ def _parsed(line: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return {**row, "values": row.get("values") or {}}
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """What a JSON file holds; empty where there is no such file."""
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return content
+
+
+def _written(target: Any) -> str:
+    """A target as params have it: 0.9 or <=3.28."""
+    text = str(target).strip()
+    limit = f"{float(text.lstrip('<>=')):g}"
+    return f"<={limit}" if text.startswith("<=") else limit

@@ -12,6 +12,8 @@ from tracking.audit.arithmetic import less_is_better
 from tracking.audit.journal_run import EVALUATED, JournalRun
 
 BEST = "eval/best_"
+# What runs of older versions say nothing of, though it would follow from their events.
+NEWER = (*limits.PREFIXES, "evaluations/", "time/evaluation_interval_sec")
 
 
 class JournalFigures(JournalRun):
@@ -30,11 +32,26 @@ class JournalFigures(JournalRun):
     def _computed(self, key: str) -> float | None:
         if key.startswith(BEST):
             return self.best(key.removeprefix(BEST))
+        if key.startswith(NEWER) and self.said(key) is None:
+            return None
         if key.startswith(limits.PREFIX):
             return self.shares.get(key.removeprefix(limits.PREFIX).removesuffix("_fraction"))
         if key.startswith(limits.PREFIXES):
             return self.busy.get(key)
-        return COMPUTED[key](self) if key in COMPUTED else None
+        return COMPUTED[key](self) if key in COMPUTED else self.said(key)
+
+    def said(self, key: str) -> float | None:
+        """A metric that no event tells, as the run said it last."""
+        rows = [row for row in self.rows if row["kind"] == "metrics" and key in row["values"]]
+        last = max(rows, key=lambda row: (row.get("step") or 0, row["time_ms"]), default=None)
+        value = None if last is None else float(last["values"][key])
+        return value if value is not None and math.isfinite(value) else None
+
+    @cached_property
+    def with_best(self) -> set[str]:
+        """The metrics that it says a best value of."""
+        keys = {key for row in self.rows if row["kind"] == "metrics" for key in row["values"]}
+        return {key.removeprefix(BEST) for key in keys if key.startswith(BEST)}
 
     @cached_property
     def busy(self) -> dict[str, float]:
@@ -87,6 +104,8 @@ class JournalFigures(JournalRun):
             return float(epochs[-1]) if epochs and epochs[-1] is not None else None
         if key == "evaluations/to_accuracy":
             return (self.last_evaluation() or (0.0, 0.0))[0] if "evaluations/censored" in said else None
+        if key == "energy/to_accuracy_joules":
+            return self.said("energy/joules")
         if key == "cost/to_accuracy_usd" and "cost/usd" in said:
             return self.usd(self.timed_sec() if self.ended else self.sec_to_last_event())
         return None

@@ -1,252 +1,141 @@
-"""The tables of a report as they are printed, cell by cell, against the journals."""
+"""The tables of a report, cell by cell: against its figures, which are checked by themselves, and the journals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from tracking.audit import limit_tables, missing, stacks
-from tracking.audit.arithmetic import (
-    Observations,
-    PairTest,
-    marked,
-    moments_of,
-    printed,
-    ratio,
-    says,
-    says_mean,
-    significant,
-    tolerance,
-)
-from tracking.audit.evidence import OF_TARGETS, AuditResult, Evidence, Labels, computable, name_of, without_devices
-from tracking.audit.run_figures import BEST, JournalFigures
-from tracking.audit.sentences import of_pair
-from tracking.audit.stack_choice import choice_of
+from tracking.audit import missing, setting_tables, stacks, trees
+from tracking.audit.evidence import OF_TARGETS, Evidence
+from tracking.audit.headings import BESIDE, OWN_FACTS
+from tracking.audit.setting_tables import Content, Rows, facts_of, mean_of
+from tracking.audit.trees import UNCHECKED, AuditResult, name_of
 
-# The param under each heading of a fact.
-FACTS = {"global batch": "global_batch_size", "precision": "precision"}
-# The same, where one's own row stands beside published ones.
-OWN_FACTS = {"GPUs": "gpus", "batch": "global_batch_size", "precision": "precision"}
-# The metric under each heading, and the factor to the unit in the heading.
-QUANTITIES = {
-    "minutes an epoch": ("time/epoch_sec", 1 / 60),
-    "epochs": ("epochs/to_accuracy", 1.0),
-    "time to accuracy (s)": ("time/to_accuracy_sec", 1.0),
-    "time to accuracy (min)": ("time/to_accuracy_sec", 1 / 60),
-    "without evaluation (s)": ("time/to_accuracy_train_sec", 1.0),
-    "epochs trained": ("epochs/trained", 1.0),
-    "evaluations": ("evaluations/to_accuracy", 1.0),
-    "s an evaluation": ("time/evaluation_interval_sec", 1.0),
-    "FLOPs utilisation (%)": ("throughput/model_flops_utilization", 100.0),
-    "samples/s": ("throughput/samples_per_sec", 1.0),
-    "samples/s a device": ("throughput/samples_per_sec_per_device", 1.0),
-    "tokens/s": ("throughput/tokens_per_sec", 1.0),
-    "target tokens/s": ("throughput/target_tokens_per_sec", 1.0),
-    "cost to accuracy (USD)": ("cost/to_accuracy_usd", 1.0),
-    "cost of a run (USD)": ("cost/usd", 1.0),
+MOST_PAIRS = 15  # in the table; of more, those of one setting
+OWN = "yours: "  # how the rows of one's own begin beside published ones
+PUBLISHED = "published"  # the kind of a table that no run is in
+OPTIONAL = {PUBLISHED, "beside", "stacks"}
+OF_ALL = {"excluded", "speed-ups"}  # one table for all workloads
+KEYS: dict[str, Sequence[str]] = {
+    "pairs": ("better mean", "worse mean"),
+    "speed-ups": ("workload", "setting"),
+    "excluded": ("id",),
+    "beside": ("",),
+    "stacks": ("",),
 }
-# The metric under each heading, and whether its ratio is divided by the growth of the devices.
-RATIOS = {
-    "speed-up": ("time/to_accuracy_sec", False),
-    "efficiency": ("time/to_accuracy_sec", True),
-    "speed-up of the rate": ("throughput/samples_per_sec", False),
-    "efficiency of the rate": ("throughput/samples_per_sec", True),
-}
-MOST_PAIRS = 15  # shown of a workload; of more, those of the best setting
-Row = Mapping[str, str]
-# Which cell it is, what is printed in it, and whether the journals say so.
-Claims = Iterator[tuple[str, str, bool]]
 
 
-def compare(evidence: Evidence, tally: AuditResult) -> None:
-    """Compare every cell that holds a figure; a table of a kind that is not known here is a difference."""
-    for table in evidence.report["tables"]:
-        if table["kind"] == "published":
+@dataclass(frozen=True)
+class Claimed:
+    """A table as it stands in the report."""
+
+    columns: Sequence[str]
+    rows: Rows
+
+
+def compare(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult) -> None:
+    """Whether each table is there that should be, with these rows and cells, and no other."""
+    content = Content(report, evidence)
+    claimed = trees.by_identity(tally, "tables", report["tables"], _identity)
+    due = {
+        _identity({"kind": kind, "about": workload}): {"kind": kind, "about": workload}
+        for kind in MADE.keys() - OPTIONAL
+        for workload in ([""] if kind in OF_ALL else evidence.workloads())
+    }
+    for name, table in (due | claimed).items():
+        kind = table.get("kind")
+        if kind == PUBLISHED:
             continue
-        if table["kind"] not in CHECKS:
-            tally.note(False, f"{table['title']}: a table of this kind cannot be recomputed")
+        if kind not in MADE:
+            tally.note(False, f"tables: {name}: a table of this kind cannot be recomputed")
             continue
-        rows = [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
-        for what, claimed, good in CHECKS[table["kind"]](evidence, table, rows):
-            tally.note(good, f"{table['title']}: {what}: printed as {claimed!r}, and the journals do not say so")
-
-
-def settings(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> Claims:
-    workload, axes = table["about"], evidence.report["by"]
-    shown = [{axis: row[axis] for axis in axes} for row in rows]
-    there = evidence.settings(workload)
-    yield "its rows", f"{len(rows)} settings", len(rows) == len(there) and all(setting in there for setting in shown)
-    for setting, row in zip(shown, rows, strict=True):
-        counting, every = list(evidence.counting(workload, setting).values()), evidence.all_of(workload, setting)
-        ended = list(evidence.ended(workload, setting).values())
-        for heading, text in row.items():
-            if heading in axes:
-                continue
-            if heading == "n":
-                good = text == f"{len(counting)} of {len(every)}"
-            elif heading == "devices":
-                good = set(filter(None, text.split(", "))) == {f"{run.devices():g}" for run in ended}
-            elif heading in FACTS:
-                good = _says_param(text, ended, FACTS[heading])
-            elif heading == "reached":
-                good = text == evidence.share(workload, setting)
-            elif heading in RATIOS:
-                good = _says_ratio(evidence, workload, setting, shown, RATIOS[heading], text)
-            else:
-                key, scale = QUANTITIES.get(heading) or (BEST + heading.removeprefix("best "), 1.0)
-                good = says_mean(evidence.shown(workload, setting, key), scale, text, tolerance(key))
-            yield f"{name_of(setting)}, {heading}", text, good
-
-
-def _says_param(text: str, runs: Sequence[JournalFigures], key: str) -> bool:
-    return set(filter(None, text.split(", "))) == {str(run.params[key]) for run in runs if key in run.params}
-
-
-def _says_ratio(
-    evidence: Evidence, workload: str, setting: Labels, shown: Sequence[Labels], which: tuple[str, bool], text: str
-) -> bool:
-    key, of_growth = which
-    base = evidence.base(workload, setting, shown)
-    if base is None:
-        return not text
-    own, other = (evidence.devices(workload, side) for side in (setting, base))
-    assert own
-    assert other
-    samples = [evidence.sample(workload, side, key) for side in (setting, base)]
-    quotient = ratio(key, samples[0], samples[1], own / other if of_growth else 1.0, setting == base)
-    if quotient is None:
-        return not text
-    expected, sign = quotient
-    signed = text.startswith(f"{sign} ") if sign else not text.startswith(("≥", "≤"))
-    return signed and says(text, expected[0], expected[1:], tolerance(key))
-
-
-def pairs(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> Claims:
-    """All pairs; or, of many, each with the best mean."""
-    metric = evidence.report["metric"]
-    settings = evidence.settings(table["about"])
-    expected = evidence.pairs(table["about"])
-    names = {name for pair in expected for name in pair}
-    by_name = {name_of(setting): setting for setting in settings}
-    yield (
-        "its rows",
-        f"{len(rows)} pairs",
-        len(rows) == (len(expected) if len(expected) <= MOST_PAIRS else len(names) - 1),
-    )
-    for row in rows:
-        better, worse = row["better mean"], row["worse mean"]
-        pair = expected.get(frozenset((better, worse)))
-        if pair is None or not computable(metric):
-            yield f"{better} against {worse}", metric, False
+        shown = _claimed(claimed.get(name), KEYS.get(kind, evidence.axes), tally, name)
+        try:
+            rows = MADE[kind](content, table["about"], shown)
+        except (LookupError, TypeError, AttributeError, ValueError):  # It rests on what was altered, and found before.
+            tally.note(False, f"tables: {name}: cannot be made of the report's figures")
             continue
-        near = max(tolerance(metric), 1e-6)
-        for heading, number, digits in (
-            ("factor", pair.factor, 3), ("p", pair.p, 2), ("p, corrected", pair.corrected, 2)
-        ):  # fmt: skip
-            good = significant(row[heading], number, digits, near)
-            yield f"{better} against {worse}, {heading}", row[heading], good
-        if metric in OF_TARGETS:
-            shares = [evidence.share(table["about"], by_name[name]) for name in (better, worse)]
-            yield f"{better} against {worse}, reached", row["reached"], row["reached"] == " against ".join(shares)
-        said = "".join(of_pair(evidence, table["about"], better, worse))
-        yield f"{better} against {worse}", row["so"], row["so"] == said != ""
+        there = shown.rows if shown else {}
+        if rows or there or kind == "excluded":
+            tally.note(shown is not None, f"tables: {name}: there is none")
+            trees.compare(tally, f"tables: {name}", there, rows)
 
 
-def best_and_worst(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> Claims:
-    workload, key = table["about"], evidence.report["metric"]
-    by_name = {name_of(setting): setting for setting in evidence.settings(workload)}
-    best, worst, gap = rows
-    for row in (best, worst):
-        name = row["stack"]
-        sample = evidence.sample(workload, by_name[name], key) if name in by_name else Observations(())
-        numbers = moments_of(sample)
-        good = row["n"] == str(len(sample)) and (marked(row[key], sample) if numbers else not row[key])
-        good = good and row.get("reached", "") == (evidence.share(workload, by_name[name]) if key in OF_TARGETS else "")
-        yield f"{row['']} stack", row[key], good and printed(row[key], (numbers or ())[1:], tolerance(key))
-    choice = choice_of(evidence, workload, best["stack"])
-    pair = choice.pairs.get(frozenset((best["stack"], worst["stack"])))
-    if pair is None:
-        yield "gap", f"{best['stack']} and {worst['stack']}", False
-        return
-    near = max(tolerance(key), 1e-6)
-    leads = choice.leads(pair, best["stack"], evidence.pairs(workload), near)
-    yield "best stack", best["stack"], _is_better(pair, best["stack"]) and leads
-    # The tolerance is relative to the factor, and the gap is only what that exceeds one by.
-    off = near * pair.factor / (pair.factor - 1) if pair.factor > 1 else near
-    yield "gap", gap["stack"], printed(gap["stack"], [100 * (pair.factor - 1)], off)
-    texts = [
-        record["text"]
-        for record in evidence.report["sentences"]
-        if record["kind"].startswith("gap")
-        and record["workload"] == workload
-        and {record["values"]["better"], record["values"]["worse"]} == {best["stack"], worst["stack"]}
-    ]
-    yield "gap", gap[key], [gap[key]] == texts
-    said = stacks.note_of(evidence, workload, {best["stack"], worst["stack"]})
-    yield "what it says of them", table["note"], table["note"] == said
+def _identity(table: Mapping[str, Any]) -> str:
+    kind = table.get("kind")
+    return f"{kind}, {table.get('title') if kind in (PUBLISHED, 'stacks') else table.get('about')}"
 
 
-def _is_better(pair: PairTest, name: str) -> bool:
-    """Whether a setting is the better one of a pair, or as good as the other."""
-    return pair.better == name or pair.factor - 1 <= 1e-12
+def _claimed(table: Mapping[str, Any] | None, keys: Sequence[str], tally: AuditResult, name: str) -> Claimed | None:
+    """The rows of a table by what tells them apart."""
+    if table is None:
+        return None
+    columns = table.get("columns", [])
+    cells = [dict(zip(columns, row, strict=False)) for row in table.get("rows", [])]
+    even = all(len(row) == len(columns) for row in table.get("rows", []))
+    tally.note(even and len({*columns}) == len(columns), f"tables: {name}: its rows are not as its columns")
+    if table["kind"] == "beside":  # The published rows come from no journal.
+        cells = [row for row in cells if str(row.get("")).startswith(OWN)]
+    rows = trees.by_identity(tally, f"tables: {name}", cells, lambda row: " ".join(str(row.get(key)) for key in keys))
+    return Claimed(columns, rows)
 
 
-def speed_ups(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> Claims:
-    to_accuracy = evidence.report["metric"].startswith("time/to_accuracy")
-    which = ("time/to_accuracy_sec" if to_accuracy else "throughput/samples_per_sec", False)
-    for row in rows:
-        workload, name = row["workload"], row["setting"]
-        there = [setting for setting in evidence.settings(workload) if name_of(without_devices(setting)) == name]
-        for heading, text in row.items():
-            if not heading.endswith(" devices"):
-                continue
-            count = float(heading.removesuffix(" devices"))
-            of = [setting for setting in there if evidence.devices(workload, setting) == count]
-            good = (
-                any(_says_ratio(evidence, workload, setting, there, which, text) for setting in of) if of else not text
-            )
-            yield f"{workload} {name}, {heading}", text, good
+def pairs(content: Content, workload: str, shown: Claimed | None) -> Rows:
+    """All pairs; or, of many, each with one setting."""
+    rows: dict[str, Any] = {}
+    for pair in content.report["comparisons"]:
+        if pair["workload"] != workload:
+            continue
+        names = [name_of(pair[role]) for role in ("better", "worse")]
+        factor = "inf" if pair["factor"] is None else f"{pair['factor']:.3g}"
+        p, corrected = ("" if pair[key] is None else f"{pair[key]:.2g}" for key in ("p", "p_corrected"))
+        row = {"better mean": names[0], "worse mean": names[1], "factor": factor, "p": p, "p, corrected": corrected}
+        if content.evidence.metric in OF_TARGETS:
+            shares = [content.evidence.share(workload, pair[role]) for role in ("better", "worse")]
+            row["reached"] = " against ".join(shares)
+        rows[" ".join(names)] = {**row, "so": UNCHECKED}
+    if len(rows) <= MOST_PAIRS or shown is None:
+        return rows
+    sides = [{row["better mean"], row["worse mean"]} for row in shown.rows.values()]
+    leaders = set.intersection(*sides) if sides else set()
+    return {key: row for key, row in rows.items() if leaders & {row["better mean"], row["worse mean"]}}
 
 
-def excluded(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> Claims:
-    listed = {row["id"] for row in rows}
-    texts = [record["text"] for record in evidence.report["sentences"] if record["kind"] == "excluded"]
-    yield "how many", table["title"], [table["title"]] == texts
-    for run_id, run in evidence.runs.items():
-        yield (
-            run.folder.name,
-            "in no mean" if run_id in listed else "in a mean",
-            evidence.counts(run) != (run_id in listed),
-        )
+def excluded(content: Content, _: str, shown: Claimed | None) -> Rows:
+    return {
+        str(run["id"]): {key: run[key] for key in ("workload", "setting", "id", "why")} | {"run": run["name"]}
+        for run in content.report["excluded"]
+    }
 
 
-def own_beside_published(evidence: Evidence, table: Mapping[str, Any], rows: Sequence[Row]) -> Claims:
-    """The rows of one's own; the published ones come from no journal."""
-    workload = table["about"]
+def beside(content: Content, workload: str, shown: Claimed | None) -> Rows:
+    """The rows of one's own."""
+    evidence, rows = content.evidence, {}
     for setting in evidence.settings(workload):
         counting = list(evidence.counting(workload, setting).values())
-        name = f"yours: {name_of(setting)} (n={len(counting)})"
-        own = [row for row in rows if row[""] == name]
-        yield "its rows", name, len(own) == bool(counting)
-        for heading, text in own[0].items() if own else ():
-            if heading in QUANTITIES:
-                key, scale = QUANTITIES[heading]
-                good = says_mean(evidence.sample(workload, setting, key), scale, text, tolerance(key))
-                yield f"{name}, {heading}", text, good
-            elif heading == "reached":
-                yield f"{name}, {heading}", text, text == evidence.share(workload, setting)
+        if not counting:
+            continue
+        name = f"{OWN}{name_of(setting)} (n={len(counting)})"
+        rows[name] = {"": name, "hardware": UNCHECKED, "reached": evidence.share(workload, setting)}
+        for heading in shown.columns if shown else ():
+            if heading in BESIDE:
+                key, scale = BESIDE[heading]
+                sample = evidence.sample(workload, setting, key)
+                rows[name][heading] = mean_of(sample, scale, key)
             elif heading in OWN_FACTS:
-                yield f"{name}, {heading}", text, _says_param(text, counting, OWN_FACTS[heading])
+                rows[name][heading] = facts_of(counting, OWN_FACTS[heading], "?")
+    return rows
 
 
-CHECKS: dict[str, Callable[[Evidence, Mapping[str, Any], Sequence[Row]], Claims]] = {
-    "settings": settings,
-    "limits": limit_tables.limited,
-    "utilization": limit_tables.busy,
+MADE: dict[str, Callable[[Content, str, Claimed | None], Rows]] = {
+    "settings": lambda content, workload, _: setting_tables.settings(content, workload),
+    "limits": lambda content, workload, _: setting_tables.limits(content, workload),
+    "utilization": lambda content, workload, _: setting_tables.utilization(content, workload),
+    "speed-ups": lambda content, _, __: setting_tables.speed_ups(content),
+    "missing": lambda content, workload, _: missing.rows(content.evidence, workload),
     "pairs": pairs,
-    "stacks": best_and_worst,
-    "missing": missing.rows_of,
-    "speed-ups": speed_ups,
     "excluded": excluded,
-    "beside": own_beside_published,
+    "beside": beside,
+    "stacks": lambda content, workload, shown: stacks.rows(content, workload, shown.rows if shown else {}),
 }

@@ -14,6 +14,7 @@ from conf import installation, secrets
 from conf.installation import LAUNCH, TRACKING
 from conf.safe_text import printable
 from tracking.commands import completion
+from tracking.commands.audit import AUDIT
 from tracking.commands.command import REFUSED, WRONG, Answer, Command, Refused
 from tracking.commands.diff import DIFF
 from tracking.commands.doctor import DOCTOR
@@ -29,7 +30,7 @@ from tracking.run import documents
 from tracking.terminal import LastingStream
 
 Others = Sequence[tuple[str, str]]  # name and summary of each
-COMMANDS = (CEILINGS, DIFF, DOCTOR, FINGERPRINT, FOLLOW, GATE, IMPORT, MLPERF, REPORT, STACKS, SYNC)
+COMMANDS = (AUDIT, CEILINGS, DIFF, DOCTOR, FINGERPRINT, FOLLOW, GATE, IMPORT, MLPERF, REPORT, STACKS, SYNC)
 EXIT_CODES = """\
 exit codes, of every command:
   0  all is well: nothing is wrong, slower or left

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracking.commands import store_options
+from tracking.commands import audit, store_options
 from tracking.commands.command import WELL, WRONG, Answer, Command, Refused
 
 if TYPE_CHECKING:
@@ -51,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--attach", action="store_true", help="add the report to the sweep's parent run in MLflow")
     parser.add_argument("--reference", type=_keys, default=[], metavar="STUDY[,STUDY...]", help=studies.HELP)
     parser.add_argument("--reference-only", type=_keys, metavar="STUDY[,STUDY...]", help="print these studies alone")
-    parser.add_argument("--check", action="store_true", help="recompute every figure from the run folders' journals")
+    parser.add_argument(
+        "--check", action="store_true", help="recompute every number of the files from the run folders' journals"
+    )
 
 
 def _output_folder(text: str) -> Path:
@@ -121,7 +122,7 @@ def _report(arguments: argparse.Namespace) -> Answer:
         document["attached"] = sweep_report.attach(store, made, written)
         console.print(f"attached to the run {document['attached']}", soft_wrap=True)
     roots = [arguments.runs_dir, *(Path(selector) for selector in arguments.selectors if Path(selector).is_dir())]
-    document["check"] = check_figures(console, made, roots) if arguments.check else None
+    document["check"] = audit.check(console, folder, roots) if arguments.check else None
     return Answer(WRONG if arguments.check and document["check"]["differences"] else WELL, document)
 
 
@@ -135,12 +136,15 @@ def _make(store: Runs, arguments: argparse.Namespace) -> Report:
         runs = store.find(arguments.selectors, lambda number: progress.update(reading, completed=number))
         progress.update(reading, total=len(runs), completed=len(runs))
         rest = progress.add_task("files, histories and figures", total=None)
+        asked = runs
         runs, left_out = (runs, "") if arguments.with_neighbours else confounding.comparable(runs)
         made = report.make(
             store, arguments.selectors, runs, arguments.by, arguments.metric, arguments.with_missed,
             lambda: progress.advance(rest),
         )  # fmt: skip
     made.warnings += [left_out] if left_out else []
+    made.with_neighbours = arguments.with_neighbours
+    made.left_out += [(run, report.SHARED_MACHINE) for run in asked if run not in runs]
     return made
 
 
@@ -151,26 +155,6 @@ def show(console: Console, made: Report) -> None:
         console.print(f"careful: {warning}", markup=False, soft_wrap=True)
     for answer in made.answers:
         console.print(answer, markup=False, soft_wrap=True, style="bold")
-
-
-def check_figures(console: Console, made: Report, roots: Sequence[Path]) -> dict[str, Any]:
-    """Print what a recomputation from the journals finds, and return it as the JSON document has it."""
-    from tracking.audit import audit
-    from tracking.statistics import counted, verb
-
-    audited = audit.audit(made.plain(), roots)
-    for sentence in audited.differences:
-        console.print(f"differs: {sentence}", markup=False, soft_wrap=True)
-    end = (
-        "all agree"
-        if not audited.differences
-        else f"{len(audited.differences)} {verb('do', len(audited.differences))} not agree"
-    )
-    where = ", ".join(map(str, roots))
-    figures, journals = counted(audited.num_figures, "figure"), counted(audited.num_runs, "journal")
-    done = f"recomputed {figures} from {journals} below {where}: {end}"
-    console.print(done, markup=False, soft_wrap=True)
-    return {"num_figures": audited.num_figures, "num_runs": audited.num_runs, "differences": audited.differences}
 
 
 def _keys(text: str) -> list[str]:

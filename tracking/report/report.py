@@ -20,6 +20,8 @@ from tracking.report.utilization_table import utilization_table
 from tracking.results import Run, Runs, Table, need_finished, newest_attempts
 from tracking.statistics import counted
 
+RUN_AGAIN, SHARED_MACHINE = "run again", "shared its machine"  # why a run that was asked for is left out
+
 
 @dataclass
 class Report:
@@ -32,6 +34,9 @@ class Report:
     tasks: Sequence[Task]
     runs: Sequence[Run]
     with_missed: bool = False
+    selectors: Sequence[str] = ()  # what was asked for
+    with_neighbours: bool = False
+    left_out: list[tuple[Run, str]] = field(default_factory=list)  # runs that were asked for and are in no setting
     answers: list[str] = field(default_factory=list)  # one a workload
     warnings: list[str] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
@@ -49,6 +54,8 @@ class Report:
         return {
             "title": self.title,
             "source": self.source,
+            "selectors": list(self.selectors),
+            "with_neighbours": self.with_neighbours,
             "by": list(self.axes),
             "metric": self.metric,
             "with_missed": self.with_missed,
@@ -65,6 +72,7 @@ class Report:
                 for task in self.tasks
                 for run, name, why in task.excluded
             ],
+            "left_out": [_plain_id(run) | {"why": why} for run, why in self.left_out],
             "runs": [
                 _plain_run(run, task.title) | {"setting": dict(setting.labels)}
                 for task in self.tasks
@@ -79,7 +87,8 @@ def make(
     with_missed: bool = False, progress: Callable[[], None] = lambda: None,
 ) -> Report:  # fmt: skip
     """The report of these runs. Raises ValueError where they cannot be reported, and what `store` raises."""
-    num_superseded = len(runs) - len(runs := newest_attempts(runs))
+    newest = newest_attempts(runs)
+    superseded, runs = [(run, RUN_AGAIN) for run in runs if run not in newest], newest
     need_finished(runs, selectors)
     if metric and not any(metric in run.metrics for run in runs):
         there = sorted({key for run in runs for key in run.metrics if not key.startswith("system/")})
@@ -88,18 +97,11 @@ def make(
     axes = grouping.with_pairs(list(by) or grouping.likely_axes(runs), runs)
     values.check(axes, runs)
     tasks = grouping.group(runs, axes, values, with_missed)
-    report = Report(
-        " ".join(selectors),
-        store.source,
-        axes,
-        metric or estimates.main_metric(tasks),
-        tasks,
-        runs,
-        with_missed,
-    )
+    title, metric = " ".join(selectors), metric or estimates.main_metric(tasks)
+    report = Report(title, store.source, axes, metric, tasks, runs, with_missed, selectors, left_out=superseded)
     report.warnings = general_warnings(report)
-    if num_superseded:
-        attempts = f"{num_superseded} failed attempt{'s' if num_superseded > 1 else ''}"
+    if superseded:
+        attempts = counted(len(superseded), "failed attempt")
         report.warnings.append(f"left out: {attempts} of jobs that their sweep ran again")
     for task in tasks:
         report.warnings += confounding.warnings(task, axes, store, values, progress)
@@ -110,10 +112,7 @@ def make(
     report.tables.append(table)
     report.sentences.append(sentence)
     for task in tasks:
-        pairs = [pair for title, pair in report.comparisons if title == task.title]
-        said = answer(task, report.metric, pairs)
-        report.sentences += said
-        report.answers.append(" ".join(sentence.text for sentence in said))
+        _add_answer(report, task)
     about_stacks = {task.title: _about_stacks(report, task) for task in tasks}
     report.plots = list(Plotter(store, tasks, progress, about_stacks).plots())
     if not any(plot.name == roofline_chart.NAME for plot in report.plots):  # Else its caption says so.
@@ -141,6 +140,13 @@ def _add_workload(report: Report, task: Task, store: Runs) -> None:
         report.sentences += said
     if rows := missing(task, report.axes, report.metric, store):
         report.tables.append(stack_tables.missing_table(task, report.axes, rows))
+
+
+def _add_answer(report: Report, task: Task) -> None:
+    pairs = [pair for title, pair in report.comparisons if title == task.title]
+    said = answer(task, report.metric, pairs)
+    report.sentences += said
+    report.answers.append(" ".join(sentence.text for sentence in said))
 
 
 def _about_stacks(report: Report, task: Task) -> list[str]:
@@ -234,4 +240,8 @@ def _plain_often(pair: Comparison) -> dict[str, Any]:
 
 
 def _plain_run(run: Run, task: str) -> dict[str, Any]:
-    return {"id": run.id, "uid": run.tags.get(UID_TAG), "name": run.name, "workload": task}
+    return _plain_id(run) | {"workload": task}
+
+
+def _plain_id(run: Run) -> dict[str, Any]:
+    return {"id": run.id, "uid": run.tags.get(UID_TAG), "name": run.name}

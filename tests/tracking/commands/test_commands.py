@@ -81,6 +81,7 @@ def test_help_is_the_same_everywhere(command: Command, ask: CommandLine) -> None
 
 
 NEEDED = {"diff": ["a"], "follow": ["folder"], "import": ["log"], "mlperf": ["a"], "report": ["a"], "sync": ["folder"]}
+NEEDED["audit"] = ["folder"]
 NEEDED["gate"] = ["--baseline=a", "--candidate=b", "--max-slowdown=3%"]
 
 

@@ -41,9 +41,7 @@ def test_settings_that_differ_are_ranked_and_those_that_do_not_are_not(make: Cal
     assert sorted(corrected)[0] == pytest.approx(3 * min(raw))  # type: ignore[type-var, arg-type]
 
 
-def test_it_says_how_many_runs_would_tell_and_the_check_recomputes_it(
-    make: Callable[..., Report], tmp_path: Path
-) -> None:
+def test_it_says_how_many_runs_would_tell(make: Callable[..., Report], tmp_path: Path) -> None:
     runs = repeated(config={"precision": "fp32"}, steps=(0.100, 0.104, 0.108))
     made = make(runs + repeated(config={"precision": "bf16"}, steps=(0.097, 0.101, 0.105)))
     (told,) = [table for table in made.tables if table.title.endswith("which differ")]
@@ -54,31 +52,7 @@ def test_it_says_how_many_runs_would_tell_and_the_check_recomputes_it(
     scatter = (to_accuracy(0.108) - to_accuracy(0.100)) / 2
     expected = 2 * (scatter * (1.95996 + 0.84162) / apart) ** 2
     assert expected <= int(said[1]) <= expected + 3
-    plain = made.plain()
-    assert audit(plain, [tmp_path]).differences == []
-    (table,) = [table for table in plain["tables"] if table["kind"] == "pairs"]
-    for wrong in (int(said[1]) - 1, int(said[1]) + 1, 2):
-        table["rows"][0][-1] = f"cannot be told apart; {wrong} runs a side would tell"
-        (record,) = [record for record in plain["sentences"] if record["kind"] == "runs that would tell"]
-        record["values"]["num_runs"], record["text"] = wrong, f"; {wrong} runs a side would tell"
-        assert audit(plain, [tmp_path]).differences, wrong
-
-
-@pytest.mark.slow
-def test_runs_that_would_tell_what_no_number_of_them_does_are_found(tmp_path: Path) -> None:
-    """A report that was tampered with does not stop the check: of one run a side, and of runs that do not scatter."""
-    sides = [((0.1,), (0.05, 0.06)), ((0.1, 0.1), (0.05, 0.05)), ((0.1, 0.101), (0.05, 0.051))]
-    for number, (slow, fast) in enumerate(sides):
-        runs = repeated(config={"precision": "fp32"}, steps=slow) + repeated(config={"precision": "bf16"}, steps=fast)
-        root = tmp_path / str(number)
-        plain = written(root, runs).plain()
-        assert audit(plain, [root]).differences == []
-        (table,) = [table for table in plain["tables"] if table["kind"] == "pairs"]
-        table["rows"][0][-1] += "; 3 runs a side would tell"
-        better, worse, *_ = table["rows"][0]
-        values = {"better": better, "worse": worse, "num_runs": 3}
-        plain["sentences"].append(sentences.Sentence("runs that would tell", table["about"], values).plain())
-        assert any("runs that would tell" in sentence for sentence in audit(plain, [root]).differences), slow
+    assert audit(made.plain(), [tmp_path]).differences == []
 
 
 def test_one_run_a_side_cannot_be_told_apart(make: Callable[..., Report]) -> None:
@@ -202,11 +176,8 @@ def test_it_says_which_setting_reaches_its_target_more_often(make: Callable[...,
     document = made.plain()
     assert audit(document, [tmp_path]).differences == []
     document["comparisons"][0]["reaches_more_often"]["reached"] = 7
-    assert len(audit(document, [tmp_path]).differences) == 1
-    for record in document["sentences"]:
-        if record["kind"] == "more often":
-            record["values"]["reached"], record["text"] = 7, record["text"].replace("6 of 7", "7 of 7")
-    assert len(audit(document, [tmp_path]).differences) == 3
+    (sentence,) = audit(document, [tmp_path]).differences
+    assert sentence.endswith("reaches_more_often: reached: the report has 7, the run folders 6")
     assert not made.answer.startswith(words)
 
 

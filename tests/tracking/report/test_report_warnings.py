@@ -124,7 +124,7 @@ def test_a_warm_up_is_in_no_mean_and_is_listed_whatever_became_of_it(
     assert audit(plain, [tmp_path]).differences == []
     journal = next(tmp_path.glob("*/vgg-digits-fp32-1gpu-seed1-warm-up/journal.jsonl"))
     journal.write_text(journal.read_text().replace("timetrial.uncounted", "timetrial.counted"))
-    assert "averages 2 runs, and by their journals 3 should count" in " ".join(audit(plain, [tmp_path]).differences)
+    assert "gpus=1: samples/s: n: the report has 2, the run folders 3" in " ".join(audit(plain, [tmp_path]).differences)
 
 
 def test_a_report_is_strict_json_also_where_a_mean_has_no_factor_to_another(

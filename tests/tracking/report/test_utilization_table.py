@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.tracking.studied import Writer, config, make_run, make_sweep
-from tracking.audit import limit_tables
+from tracking.audit import headings
 from tracking.audit.audit import audit
 from tracking.bottleneck import NAMES, UTILIZATION, Ceilings, explain, roofline
 from tracking.compare import Setting, Task
@@ -167,5 +167,5 @@ def test_every_cell_is_recomputed_and_a_wrong_one_is_found(root: Path, content: 
 
 
 def test_the_check_knows_every_column_that_a_report_can_have() -> None:
-    assert {f"{words} (%)": cause for cause, words in NAMES.items()} == limit_tables.NAMES
-    assert set(UTILIZATION.values()) <= set(limit_tables.BUSY)
+    assert {words: cause for cause, words in NAMES.items()} == headings.CAUSES
+    assert set(UTILIZATION.values()) <= set(headings.BUSY)

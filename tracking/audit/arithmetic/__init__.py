@@ -11,7 +11,7 @@ from tracking.audit.arithmetic.figure_keys import EXACT, less_is_better, meets, 
 from tracking.audit.arithmetic.num_runs import MOST_RUNS, bounds_hold, has_bounds, power, would_tell
 from tracking.audit.arithmetic.pair_tests import PairTest, corrected, pair_of
 from tracking.audit.arithmetic.samples import Moments, Observations, moments_of, ratio, wilson
-from tracking.audit.arithmetic.texts import close, marked, printed, says, says_mean, significant
+from tracking.audit.arithmetic.texts import close, is_invalid, says, text_of
 
 __all__ = [
     "EXACT",
@@ -23,19 +23,17 @@ __all__ = [
     "close",
     "corrected",
     "has_bounds",
+    "is_invalid",
     "less_is_better",
-    "marked",
     "meets",
     "moments_of",
     "pair_of",
     "power",
-    "printed",
     "ranges",
     "ratio",
     "says",
-    "says_mean",
-    "significant",
     "step",
+    "text_of",
     "tolerance",
     "wilson",
     "would_tell",

@@ -13,7 +13,8 @@ def is_rate(key: str) -> bool:
 
 
 def more_is_better(key: str) -> bool:
-    return is_rate(key) or (key.startswith(("eval/", "test/")) and not less_is_better(key))
+    of_rates = key.startswith("throughput/") and key.endswith(("_per_sec", "_per_sec_per_device", "_utilization"))
+    return of_rates or (key.startswith(("eval/", "test/")) and not less_is_better(key))
 
 
 def less_is_better(metric: str) -> bool:

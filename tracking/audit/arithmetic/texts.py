@@ -1,14 +1,11 @@
-"""Whether a report's text says these numbers, in the digits that it shows."""
+"""How numbers are printed, once more: a mean with its error, as the cells of a report's tables and its CSV have it."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Sequence
+from itertools import product
 
 from tracking.audit.arithmetic.samples import Observations, moments_of
-
-NUMBER = r"-?[\d,]+(?:\.\d+)?"
 
 
 def close(claimed: float | None, expected: float | None, near: float, size: float) -> bool:
@@ -17,41 +14,36 @@ def close(claimed: float | None, expected: float | None, near: float, size: floa
     return math.isclose(claimed, expected, rel_tol=near, abs_tol=near * abs(size))
 
 
-def printed(text: str, numbers: Sequence[float | None], near: float) -> bool:
-    """Whether the words say these numbers, rounded to the digits that they show."""
-    shown = re.findall(NUMBER, text)
-    there = [number for number in numbers if number is not None]
-    if len(shown) != len(there):
-        return False
-    for words, number in zip(shown, there, strict=True):
-        half_a_digit = 0.5 * 10.0 ** -len(words.partition(".")[2])
-        if abs(float(words.replace(",", "")) - number) > half_a_digit * (1 + 1e-6) + near * abs(number):
-            return False
-    return True
+def text_of(mean: float, error: float | None, olympic: float | None, bound: str = "", invalid: bool = False) -> str:
+    """To two digits of the error, and no more than six of the mean; without an error to four digits of the mean."""
+    decimals = max(0, min(1 - _magnitude(error), 5 - _magnitude(mean)) if error else 3 - _magnitude(mean))
+    text = f"{bound} {mean:,.{decimals}f}".strip()
+    text += "" if error is None else f" ± {error:,.{decimals}f}"
+    text += "" if olympic is None else f" (olympic {olympic:,.{decimals}f})"
+    return text + (" (olympic invalid: several missed)" if invalid else "")
 
 
-def significant(text: str, number: float | None, digits: int, near: float) -> bool:
-    """Whether the text is the number, rounded to so many significant digits."""
-    if number is None or not text:
-        return number is None and not text
-    unit = 10.0 ** (math.floor(math.log10(abs(number))) - digits + 1) if number else 0.0
-    return abs(float(text) - number) <= 0.5 * unit * (1 + 1e-6) + near * max(abs(number), 1.0)
+def _magnitude(value: float) -> int:
+    return math.floor(math.log10(abs(value))) if value and math.isfinite(value) else 0
 
 
-def marked(text: str, sample: Observations) -> bool:
-    """Whether a printed mean says that it is a bound where it is one, and that there is no olympic mean."""
-    invalid = len(sample) >= 5 and sample.num_short > 1
-    return text.startswith("≥ ") == bool(sample.num_short) and ("(olympic invalid: several missed)" in text) == invalid
+def is_invalid(n: int, num_short: int) -> bool:
+    """Whether an olympic mean would be due, and too many runs missed their target for one."""
+    return n >= 5 and num_short > 1
 
 
-def says_mean(sample: Observations, scale: float, text: str, near: float) -> bool:
-    expected = moments_of(sample, scale)
-    if expected is None:
+def says(sample: Observations, scale: float, text: str, near: float) -> bool:
+    """Whether a text is the mean of a sample, whose numbers may be off by a relative `near`."""
+    moments = moments_of(sample, scale)
+    if moments is None:
         return not text
-    return marked(text, sample) and says(text, len(sample), expected[1:], near)
-
-
-def says(text: str, n: int, numbers: Sequence[float | None], near: float) -> bool:
-    """Whether a cell says these numbers; where it says of how many runs, whether those are n."""
-    words, _, of = text.partition(" (n=")
-    return (not of or of == f"{n})") and printed(words, numbers, near)
+    n, *numbers = moments
+    bound, invalid = "≥" if sample.num_short else "", is_invalid(n, sample.num_short)
+    for shifts in product((1.0, 1 - near, 1 + near), repeat=3):
+        mean, error, olympic = (
+            None if value is None else shift * value for shift, value in zip(shifts, numbers, strict=True)
+        )
+        assert mean is not None
+        if text.partition(" (n=")[0] == text_of(mean, error, olympic, bound, invalid):
+            return not text.partition(" (n=")[2] or text.endswith(f" (n={n})")
+    return False

@@ -1,0 +1,85 @@
+"""Every way to alter a report's JSON by one value: a number, a label, a name, a record more or less."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+Path = tuple[Any, ...]  # the keys and places that lead to a value
+# What `report --check` does not look at, as docs/report.md says it: words, and what is of no run.
+WORDS = ("title", "source", "answer", "warnings", "sentences")
+WORDS_OF_A_TABLE = ("title", "note")
+# By kind of table, the columns that hold words or what others published.
+COLUMNS = {"pairs": {"so"}, "missing": {"why"}, "beside": {"hardware"}}
+
+
+def is_unchecked(report: dict[str, Any], path: Path) -> bool:
+    """Whether a value is one of the words that are not checked."""
+    if path[0] in WORDS or path[::2] == ("comparisons", "so"):
+        return True
+    if path[0] != "tables" or len(path) < 3:
+        return False
+    table = report["tables"][path[1]]
+    if table["kind"] == "published" or path[2] in WORDS_OF_A_TABLE:
+        return True
+    if path[2] != "rows" or len(path) < 4:
+        return False
+    row = table["rows"][path[3]]
+    if table["kind"] == "beside" and not row[0].startswith("yours: "):
+        return True
+    is_gap = table["kind"] == "stacks" and row[0] == "gap"
+    words = COLUMNS.get(table["kind"], set()) | ({report["metric"]} if is_gap else set())
+    return len(path) > 4 and table["columns"][path[4]] in words
+
+
+def values(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Every value of a tree, also those that hold others."""
+    if path:
+        yield path, node
+    pairs = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, inner in pairs:
+        yield from values(inner, (*path, key))
+
+
+def altered(report: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What was altered, and the report with that: of every value but the words."""
+    for path, value in values(report):
+        if is_unchecked(report, path):
+            continue
+        for words, change in changes(path, value):
+            other = report | {path[0]: copy.deepcopy(report[path[0]])}  # the rest is shared
+            holder: Any = other
+            for key in path[:-1]:
+                holder = holder[key]
+            change(holder, path[-1])
+            yield f"{path}: {str(value)[:60]}: {words}", other
+
+
+def changes(path: Path, value: Any) -> Iterator[tuple[str, Callable[[Any, Any], None]]]:
+    def put(new: Any) -> tuple[str, Callable[[Any, Any], None]]:
+        return f"{new!r:.60}", lambda holder, key: holder.__setitem__(key, new)
+
+    if isinstance(value, bool):
+        yield put(not value)
+    elif isinstance(value, int | float):
+        yield from map(put, (value + 1, 1.1 * value + 0.001, str(value), None))
+        if value:
+            yield put(2 * value)
+    elif value is None:
+        yield put(1.0)
+    elif isinstance(value, str):
+        yield from map(put, (f"{value}x", *digits(value)))
+    if len(path) > 1:  # A whole part that is not there is another test's.
+        yield "dropped", lambda holder, key: holder.__delitem__(key)
+    if len(path) > 1 and isinstance(path[-1], int):
+        yield "twice", lambda holder, key: holder.append(copy.deepcopy(holder[key]))
+    elif len(path) > 1:
+        yield "renamed", lambda holder, key: holder.__setitem__(f"{key} ", holder.pop(key))
+
+
+def digits(text: str) -> Iterator[str]:
+    """The text with the last digit of each number changed."""
+    for match in re.finditer(r"\d(?!\d)", text):
+        yield text[: match.start()] + str((int(match[0]) + 5) % 10) + text[match.end() :]
