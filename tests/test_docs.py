@@ -30,7 +30,7 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
 # Modules that read runs: they also name beginnings of keys, and published figures of what is not measured here.
-READERS = {"compare", "report", "published", "audit", "arithmetic"}  # rooms that read metrics and make none
+READERS = {"compare", "report", "published", "audit", "arithmetic", "journals"}  # rooms that read metrics and make none
 
 
 def name(path: Path) -> str:

@@ -23,8 +23,8 @@ ROOMS = {
     "tracking": (
         "terminal", "run", "programs", "kernels", "environment", "usage", "stacks", "measure", "bottleneck", "server",
         "mirror", "results", "statistics", "compare", "report.pictures", "report", "published", "mlperf",
-        "audit.arithmetic", "audit", "node", "jobs", "importing", "doctor", "commands", "companion", "trial",
-        "lightning", "__main__",
+        "audit.arithmetic", "audit.journals", "audit", "node", "jobs", "importing", "doctor", "commands", "companion",
+        "trial", "lightning", "__main__",
     ),
     "trainers": (
         "ops", "data", "workload", "models", "stack", "program", "loop", "loop.worker", "ceilings", "supervisor",
@@ -33,7 +33,12 @@ ROOMS = {
 # Rooms of many parts that have nothing to do with each other, so that importing all for one would only cost time:
 # others import their modules.
 OPEN = {"trainers.ops", "trainers.data", "trainers.models", "trainers.loop"}
-ALONE = {"tracking.audit", "tracking.audit.arithmetic"}  # They import no other room, so that they are independent.
+# They import no other room, so that they are independent.
+ALONE = {
+    "tracking.audit",
+    "tracking.audit.arithmetic",
+    "tracking.audit.journals",
+}
 FILES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))] + [ROOT / "launch.py"]
 BENCHMARKS = ("steps", "data", "peers", "overhead", "server", "reports")  # in the same order, but with no face
 OUTSIDE = [

@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tracking.audit import limits, selection
+from tracking.audit import selection
 from tracking.audit.arithmetic import Observations, PairTest, corrected, pair_of, wilson
-from tracking.audit.run_figures import BEST, JournalFigures
+from tracking.audit.journals import BEST, PREFIXES, JournalFigures
 from tracking.audit.trees import name_of
 
 DEVICES = {"gpus", "nodes", "cpu_processes"}
@@ -180,7 +180,7 @@ class Evidence:
 
 def of_any_run(key: str) -> bool:
     counted = ("time/epoch_sec", "time/evaluation_interval_sec", "epochs/trained")
-    return key in counted or key.startswith(("throughput/", *limits.PREFIXES, BEST))
+    return key in counted or key.startswith(("throughput/", *PREFIXES, BEST))
 
 
 def without_devices(setting: Labels) -> Labels:

@@ -8,7 +8,7 @@ from typing import Any
 from tracking.audit.arithmetic import Moments, is_invalid, moments_of, ratio, text_of, tolerance
 from tracking.audit.evidence import OF_TARGETS, Evidence, Labels
 from tracking.audit.headings import BUSY, LEAST_SHARE, LIMITS, OVER_FP32, QUANTITIES, RATIOS
-from tracking.audit.run_figures import BEST
+from tracking.audit.journals import BEST
 from tracking.audit.trees import Near, That, name_of
 
 Record = Mapping[str, Any]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracking.audit.limits import PREFIX
+from tracking.audit.journals import PREFIX
 
 # The metric under each heading of the table of settings, and the factor to the heading's unit.
 QUANTITIES = {

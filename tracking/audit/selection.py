@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tracking.audit.run_figures import JournalFigures
+from tracking.audit.journals import JournalFigures
 
 SHARED = "sweep.jobs_at_once="  # how the tag `neighbours` begins of a run with other jobs of its sweep beside it
 SHARED_MACHINE, RUN_AGAIN = "shared its machine", "run again"

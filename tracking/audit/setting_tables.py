@@ -9,8 +9,7 @@ from typing import Any
 from tracking.audit.arithmetic import Observations, moments_of, says, tolerance
 from tracking.audit.evidence import OF_TARGETS, Evidence, Labels, without_devices
 from tracking.audit.headings import BUSY, CAUSES, FACTS, LIMITS, OVER_FP32, RATIOS, SPEEDS
-from tracking.audit.limits import PREFIX
-from tracking.audit.run_figures import JournalFigures
+from tracking.audit.journals import PREFIX, JournalFigures
 from tracking.audit.trees import That, name_of
 
 Rows = dict[str, Any]  # by what tells a row apart, its cells by heading

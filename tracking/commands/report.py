@@ -143,8 +143,9 @@ def _make(store: Runs, arguments: argparse.Namespace) -> Report:
             lambda: progress.advance(rest),
         )  # fmt: skip
     made.warnings += [left_out] if left_out else []
+    kept = {run.id for run in runs}
     made.with_neighbours = arguments.with_neighbours
-    made.left_out += [(run, report.SHARED_MACHINE) for run in asked if run not in runs]
+    made.left_out += [(run, report.SHARED_MACHINE) for run in asked if run.id not in kept]
     return made
 
 

@@ -88,7 +88,8 @@ def make(
 ) -> Report:  # fmt: skip
     """The report of these runs. Raises ValueError where they cannot be reported, and what `store` raises."""
     newest = newest_attempts(runs)
-    superseded, runs = [(run, RUN_AGAIN) for run in runs if run not in newest], newest
+    kept = {run.id for run in newest}
+    superseded, runs = [(run, RUN_AGAIN) for run in runs if run.id not in kept], newest
     need_finished(runs, selectors)
     if metric and not any(metric in run.metrics for run in runs):
         there = sorted({key for run in runs for key in run.metrics if not key.startswith("system/")})

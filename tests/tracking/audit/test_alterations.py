@@ -18,7 +18,7 @@ from tests.tracking.stack_study import A100, H100, STUDY, report_of, write_study
 from tests.tracking.studied import CLOCKS, SWEEP, config, make_run, make_sweep
 from tracking.audit import audit, audit_folder
 from tracking.audit.audit import WORDS
-from tracking.audit.run_figures import JournalFigures
+from tracking.audit.journals import JournalFigures
 from tracking.bottleneck import explain
 from tracking.published import comparison
 from tracking.report import page, report

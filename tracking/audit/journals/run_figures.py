@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
-from tracking.audit import limits
 from tracking.audit.arithmetic import less_is_better
-from tracking.audit.journal_run import EVALUATED, JournalRun
+from tracking.audit.journals import limits
+from tracking.audit.journals.journal_run import EVALUATED, JournalRun
 
 BEST = "eval/best_"
 # What runs of older versions say nothing of, though it would follow from their events.
