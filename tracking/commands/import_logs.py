@@ -1,6 +1,7 @@
 """python -m tracking import: logs of MLPerf's submissions as runs.
 
-JSON: `imported`, one a file, each with `file`, `folder`, `new` (false where it had been imported before) and `note`.
+JSON: `imported`, one a file, each with `file`, `folder`, `new` (false where it had been imported before), `note` and
+`not_understood`, what of the log is in no figure.
 """
 
 from __future__ import annotations
@@ -48,11 +49,14 @@ def run(arguments: argparse.Namespace) -> Answer:
 def show(imported: Imported) -> None:
     what = "imported" if imported.new else "was there"
     print(printable(f"{what}: {imported.folder} {imported.note}".strip()), flush=True)
+    if imported.not_understood:
+        print(printable(f"  not understood: {imported.not_understood}"), flush=True)
 
 
 def plain(imported: Imported) -> dict[str, Any]:
     return {
         "file": str(imported.file), "folder": str(imported.folder), "new": imported.new, "note": imported.note,
+        "not_understood": imported.not_understood,
     }  # fmt: skip
 
 

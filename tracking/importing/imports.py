@@ -13,7 +13,7 @@ from tracking import mlperf
 from tracking.importing.published_log import PublishedLog, read
 from tracking.jobs import run_setup
 from tracking.measure import clock, summary, throughput
-from tracking.programs import remarks
+from tracking.programs import NO_STOP, SUCCESS, remarks
 from tracking.run import Journal, Record, documents, journal, run_folder
 
 MOST_BYTES = 268_435_456  # a log's size at most
@@ -37,12 +37,14 @@ class LogOptions:
 
 @dataclass(frozen=True)
 class Imported:
-    """A run that was made of a file, or (not `new`) had been; `note` says what of it is remarkable."""
+    """A run that was made of a file, or (not `new`) had been; `note` says what of it is remarkable, and
+    `not_understood` what of the log is in no figure."""
 
     file: Path
     folder: Path
     new: bool
     note: str = ""
+    not_understood: str = ""
 
 
 def import_log(path: Path, asked: LogOptions) -> Imported:
@@ -67,7 +69,9 @@ def import_log(path: Path, asked: LogOptions) -> Imported:
 
 def _write(path: Path, log: PublishedLog, digest: str, size: int, asked: LogOptions) -> Imported:
     config = _config(log, size, asked)
-    name = asked.name or f"{log.account.said.get('submission_org', 'imported')}-{log.benchmark.model}-{size}gpu"
+    name = (
+        asked.name or f"{log.account.submission.said.get('submission_org', 'imported')}-{log.benchmark.model}-{size}gpu"
+    )
     name = f"{NO_NAME.sub('_', name).lstrip('.')[:80]}-{digest[:DIGEST_CHARS]}"
     folder = run_folder.create(asked.runs_dir, name)
     run_setup.prepare(folder, name, config, [], asked.uri, values=_params(config, log))
@@ -76,13 +80,14 @@ def _write(path: Path, log: PublishedLog, digest: str, size: int, asked: LogOpti
     for record in log.records:
         out.append(record)
     note = _note(log)
-    out.tags(_tags(path, log, digest) | ({"import.note": note} if note else {}))
+    tags = _tags(path, log, digest) | ({"import.note": note} if note else {})
+    out.tags(tags)
     windows = throughput.coarse(log.records)
     measured = throughput.summarize(windows, size) | {"world_size": float(size)}
     unknown = () if clock.first(log.records, "eval_start") else ("time/to_accuracy_train_sec",)
     summary.write(config, folder, out, windows, measured, "samples", unknown)
     out.close()
-    return Imported(path, folder, True, note)
+    return Imported(path, folder, True, note, tags.get("program.not_understood", ""))
 
 
 def _config(log: PublishedLog, size: int, asked: LogOptions) -> RunConfig:
@@ -112,14 +117,16 @@ def _params(config: RunConfig, log: PublishedLog) -> dict[str, journal.Scalar]:
 
 def _tags(path: Path, log: PublishedLog, digest: str) -> dict[str, str]:
     own = {"import.file": path.name, "import.sha256": digest, "program.benchmark": log.name}
-    return own | remarks(log.account, log.unread)
+    return own | remarks(log.account, log.unread) | ({"program.status": log.status} if log.status != SUCCESS else {})
 
 
 def _note(log: PublishedLog) -> str:
     """Where the log's own verdict is another than that of the target."""
+    if log.status == NO_STOP:
+        return "the log has no run_stop: by MLPerf's rules its run missed"
     events: list[Record] = [record for record in log.records if record.kind == "event"]
     reached = clock.summarize(events, log.targets).get("target_reached")
-    said = log.status == "success"
+    said = log.status == SUCCESS
     if reached is None:
         return "it has no target that is known; give --target"
     if bool(reached) == said:

@@ -1,8 +1,8 @@
 """MLPerf's score of several runs of a benchmark: the olympic mean of as many as its rules ask for, from their logs.
 
-Logs of v0.5 and v0.6 are read, too. MLPerf training rules, section "Benchmark Results"; a run that does not converge
-counts as the slowest, and with a second one there is no result.
-github.com/mlcommons/training_policies/blob/master/training_rules.adoc
+Numbers of runs are those of tracking.programs.mlperf_benchmarks. MLPerf training rules, section "Benchmark Results": a
+run that does not converge counts as one of the slowest, which are dropped, and with one more there is no result; of NCF
+of v0.5 the first 50 that converge count. github.com/mlcommons/training_policies/blob/master/training_rules.adoc
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tracking.programs import Entry, benchmark_in, entry_in, is_torn
+from tracking.programs import SUCCESS, Benchmark, MLPerfLog, read_log
 from tracking.statistics import olympic_mean, verb
 
-NUM_RUNS = {"resnet": 5, "ssd": 5, "maskrcnn": 5, "ncf": 100}  # NCF's are those of v0.5, the last rules that have it
-NUM_OTHER = 10
 NO_PART_OF_SETTING = ("seed",)
 # What tells submissions apart. The repeats of one may differ in what else they say, as in which optimizer's name.
 OF_SUBMISSION = {
@@ -34,25 +32,31 @@ class Scored:
     reached: bool
     setting: tuple[tuple[str, str], ...]  # key and value of what the log says of it before the clock starts
     start_ms: int
+    benchmark: Benchmark
 
 
 @dataclass(frozen=True)
 class Score:
     """What MLPerf makes of the runs of one setting.
 
-    `seconds` is None while runs are missing (`num_missing`) and where more than one did not converge (`num_missed`).
-    `counted` are the first runs by their start, as many as are asked for; `left_out` are those after them.
+    `seconds` is None while runs are missing (`num_missing`), and where too many did not converge. `counted` are the
+    first runs by their start, as many as are asked for; `left_out` are those after them.
     """
 
     setting: dict[str, str]
-    num_needed: int
+    benchmark: Benchmark
     counted: Sequence[Scored]
     left_out: Sequence[Scored]
     seconds: float | None
 
     @property
+    def num_needed(self) -> int:
+        """0 where no rules are known of the benchmark."""
+        return self.benchmark.runs
+
+    @property
     def num_missing(self) -> int:
-        return self.num_needed - len(self.counted)
+        return max(0, self.num_needed - len(self.counted))
 
     @property
     def num_missed(self) -> int:
@@ -61,50 +65,57 @@ class Score:
     @property
     def verdict(self) -> str:
         """In a sentence without its end."""
-        if self.num_missed > 1:
-            return f"invalid: {self.num_missed} of {len(self.counted)} runs did not reach the target, one may miss it"
+        needed, missed, converged = self.num_needed, self.num_missed, self.benchmark.converged
+        if not needed:
+            return f"no score: no rules of a benchmark {self.benchmark.name} are known, nor how many runs they ask for"
+        if converged and needed - missed < converged:
+            return f"invalid: {missed} of {len(self.counted)} runs did not reach the target, and {converged} have to"
+        if not converged and missed > self.benchmark.dropped:
+            may = "one may miss it" if self.benchmark.dropped == 1 else f"{self.benchmark.dropped} may miss it"
+            return f"invalid: {missed} of {len(self.counted)} runs did not reach the target, {may}"
         if self.num_missing:
-            return f"{self.num_missing} of {self.num_needed} runs {verb('are', self.num_missing)} missing"
-        missed = ", one of which missed the target and counts as the slowest" if self.num_missed else ""
-        return f"{self.seconds or 0:,.2f} s, the olympic mean of {self.num_needed} runs{missed}"
+            return f"{self.num_missing} of {needed} runs {verb('are', self.num_missing)} missing"
+        seconds = f"{self.seconds or 0:,.2f} s, the olympic mean of"
+        if converged:
+            return f"{seconds} the first {converged} of {needed} runs that reached the target"
+        without = f" without the {self.benchmark.dropped} fastest and slowest" if self.benchmark.dropped > 1 else ""
+        return f"{seconds} {needed} runs{without}{_missed(missed)}"
+
+
+def _missed(number: int) -> str:
+    if not number:
+        return ""
+    if number == 1:
+        return ", one of which missed the target and counts as the slowest"
+    return f", {number} of which missed the target and count as the slowest"
 
 
 def read(name: str, text: str, known: Mapping[str, str] | None = None) -> Scored:
     """The run of a log. `known` is what is known of one of a published submission besides. Raises ValueError for a text
-    that is no log of a whole run."""
-    entries = list(entries_of(name, text))
-    marks = {entry.key: entry for entry in entries if entry.key in ("run_start", "run_stop")}
-    if len(marks) < 2:
-        raise ValueError(f"{name}: its MLPerf log lacks run_start or run_stop")
-    start, stop = marks["run_start"], marks["run_stop"]
+    that is no log of a run."""
+    log = read_log(text.splitlines())
+    if (torn := next((line for line in log.torn if "run_st" in line), None)) is not None:
+        raise ValueError(f"{name}: a line of its MLPerf log cannot be read: {torn[:200]}")
+    if log.start is None:
+        raise ValueError(f"{name}: its MLPerf log lacks run_start")
     said = {key: json.dumps(value) for key, value in (known or {}).items() if value}
-    if benchmark := next(filter(None, map(benchmark_in, text.splitlines())), ""):
-        said["submission_benchmark"] = json.dumps(benchmark)
-    before = entries[: next(index for index, entry in enumerate(entries) if entry.key == "run_start")]
+    if log.submission.name:
+        said["submission_benchmark"] = json.dumps(log.submission.name)
+    before = log.entries[: next(index for index, entry in enumerate(log.entries) if entry is log.start)]
     said |= {entry.key: json.dumps(entry.value) for entry in before if entry.value is not None}
     if "submission_benchmark" not in said:
         raise ValueError(f"{name}: its MLPerf log lacks submission_benchmark")
     part = said.keys() & OF_SUBMISSION if known else said.keys() - set(NO_PART_OF_SETTING)
     setting = tuple(sorted((key, said[key]) for key in part))
-    return Scored(name, (stop.time_ms - start.time_ms) / 1000, reached(entries, stop), setting, round(start.time_ms))
+    reached = log.status == SUCCESS
+    return Scored(name, _seconds(log), reached, setting, round(log.start.time_ms), log.submission.benchmark)
 
 
-def entries_of(name: str, text: str) -> Iterable[Entry]:
-    """Those of a log's lines. Raises ValueError for a line that is torn."""
-    for line in text.splitlines():
-        if is_torn(line):
-            raise ValueError(f"{name}: a line of its MLPerf log cannot be read: {line[:200]}")
-        if (entry := entry_in(line)) is not None:
-            yield entry
-
-
-def reached(entries: Sequence[Entry], stop: Entry) -> bool:
-    """What `run_stop` says; some logs of v0.5 leave it to their target and their evaluations."""
-    target = next((entry.value for entry in entries if entry.key == "eval_target"), None)
-    if "status" in stop.metadata or not isinstance(target, float | int):
-        return stop.metadata.get("status") == "success"
-    values = [entry.value for entry in entries if entry.key == "eval_accuracy"]
-    return any(isinstance(value, float | int) and value >= target for value in values)
+def _seconds(log: MLPerfLog) -> float:
+    """From run_start to run_stop, else to the last line."""
+    assert log.start is not None
+    end_ms = log.stop.time_ms if log.stop else max(entry.time_ms for entry in log.entries)
+    return (end_ms - log.start.time_ms) / 1000
 
 
 def scores(logs: Iterable[tuple[str, str, Mapping[str, str]]]) -> list[Score]:
@@ -124,8 +135,12 @@ def scores(logs: Iterable[tuple[str, str, Mapping[str, str]]]) -> list[Score]:
 def score(runs: Sequence[Scored]) -> Score:
     """The score of runs of one setting, in order of their start."""
     setting = {key: str(json.loads(value)) for key, value in runs[0].setting}
-    needed = NUM_RUNS.get(setting["submission_benchmark"], NUM_OTHER)
-    counted, left_out = runs[:needed], runs[needed:]
+    benchmark = runs[0].benchmark
+    counted, left_out = runs[: benchmark.runs or len(runs)], runs[benchmark.runs or len(runs) :]
     times = [run.seconds if run.reached else math.inf for run in counted]
-    whole = len(times) == needed and times.count(math.inf) < 2
-    return Score(setting, needed, counted, left_out, olympic_mean(times) if whole else None)
+    if benchmark.converged:
+        times = [seconds for seconds in times if seconds < math.inf][: benchmark.converged]
+        whole = len(counted) == benchmark.runs and len(times) == benchmark.converged
+    else:
+        whole = 0 < len(counted) == benchmark.runs and times.count(math.inf) <= benchmark.dropped
+    return Score(setting, benchmark, counted, left_out, olympic_mean(times, benchmark.dropped) if whole else None)

@@ -9,24 +9,34 @@ from __future__ import annotations
 from tracking.programs import foreign
 from tracking.programs.account import Account
 from tracking.programs.declared_words import DeclaredWords, compiled
+from tracking.programs.joined import Joined
 from tracking.programs.journal_lines import record_in
 from tracking.programs.lines import Lines
-from tracking.programs.mlperf_lines import Entry, benchmark_in, entry_in, is_torn
+from tracking.programs.mlperf_benchmarks import Benchmark
+from tracking.programs.mlperf_lines import Entry, entry_in, is_torn
+from tracking.programs.mlperf_log import EVALUATIONS, MARKS, NO_STOP, SUCCESS, MLPerfLog, read_log
 from tracking.programs.remarks import LeftOut, remarks
 from tracking.programs.wall_clock import WallClock
 
 __all__ = [
+    "EVALUATIONS",
+    "MARKS",
+    "NO_STOP",
+    "SUCCESS",
     "Account",
+    "Benchmark",
     "DeclaredWords",
     "Entry",
+    "Joined",
     "LeftOut",
     "Lines",
+    "MLPerfLog",
     "WallClock",
-    "benchmark_in",
     "compiled",
     "entry_in",
     "foreign",
     "is_torn",
+    "read_log",
     "record_in",
     "remarks",
 ]

@@ -6,53 +6,55 @@ is said, a journal stays short: see `thinning`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from conf.target import Target
 from tracking.programs import foreign
 from tracking.programs.declared_words import Found
+from tracking.programs.epochs import Epochs, as_number, as_whole
+from tracking.programs.joined import Joined, place
 from tracking.programs.mlperf_lines import Entry
-from tracking.programs.rates import Epochs, SampleCounts
+from tracking.programs.mlperf_log import EVALUATIONS
+from tracking.programs.rates import SampleCounts
+from tracking.programs.submission import Submission
 from tracking.programs.thinning import Thinning
 from tracking.programs.wall_clock import WallClock
 from tracking.run import Record, journal, stored
 
 EDGES = {"epoch_start": "epoch", "epoch_stop": "epoch", "eval_start": "eval", "eval_stop": "eval"}
-COUNTS = ("global_batch_size", "train_samples", "eval_samples")
-RANKS = ("number_of_ranks", "number_of_nodes", "accelerators_per_node")
 EVALUATION = "eval/"  # begins the declared keys of evaluations
-SAYS = ("submission_org", "submission_platform", "submission_benchmark", "submission_division", "submission_status")
+MOST_METRICS = 100  # of one evaluation
 
 
 class Account:
     """Of one program. `entry`, `found` and `record` give the records that a line adds; `end` those at its exit.
 
-    `params` and `said` hold what the log says of the run; `world_size` is None where it does not say it; `unsaid` are
-    the targets' metrics of which nothing was said. The first of the targets' metrics is what a single accuracy is
-    called. Without a start of its own in the log the clock starts at `began`, as (wall clock in ms, monotonic seconds),
-    with the first thing that is said.
+    `submission` holds what MLPerf's log says of the run as a whole, as far as it was heard; `unsaid` are the targets'
+    metrics of which nothing was said. The first of the targets' metrics is what a single accuracy is called. Without a
+    start of its own in the log the clock starts at `began`, as (wall clock in ms, monotonic seconds), with the first
+    thing that is said.
     """
 
     def __init__(
-        self, clock: WallClock, targets: Mapping[str, Target] | None = None, began: tuple[int, float] | None = None
-    ) -> None:
+        self, clock: WallClock, targets: Mapping[str, Target] | None = None, began: tuple[int, float] | None = None,
+        submission: Submission | None = None,
+    ) -> None:  # fmt: skip
         self.clock = clock
-        self._name = next(iter(targets or {}), "accuracy")
+        self._targets = targets or {}
+        self._name = next(iter(self._targets), "accuracy")
         self.unsaid = set(targets or {})
         self._began = began
         self.started = self.stopped = False
         self.own_start = False  # whether the program said when its training began
         self.no_number = ""  # the first evaluation's value of MLPerf's log that is none, and is left out
         self.status = ""  # the status of MLPerf's run_stop: success or aborted
-        self.params: dict[str, int] = {}
-        self.said: dict[str, str] = {}
-        self._ranks: dict[str, int] = {}
+        self.submission = submission or Submission()
         self._window_ranks = 0  # that each throughput_window has times of
-        self.target: float | None = None  # the target that a log of v0.5 says
         self._open: set[str] = set()
-        self._epochs = Epochs()
+        self._epochs = Epochs(self.submission)
+        self._joined = Joined(targets or {})
+        self._said_last: tuple[Any, dict[str, float]] | None = None
         self._counts = SampleCounts()
         self._thin = Thinning(targets or {})
         self._epoch: float | None = None  # a fraction where evaluations come within an epoch
@@ -65,30 +67,21 @@ class Account:
         return self._thin.left_out
 
     @property
+    def params(self) -> dict[str, int]:
+        return self.submission.params
+
+    @property
     def world_size(self) -> int | None:
-        if "number_of_ranks" in self._ranks:
-            return self._ranks["number_of_ranks"]
-        if "number_of_nodes" in self._ranks and "accelerators_per_node" in self._ranks:
-            return self._ranks["number_of_nodes"] * self._ranks["accelerators_per_node"]
-        return None
+        return self.submission.world_size
 
     def entry(self, entry: Entry) -> list[Record]:
         """What a line of MLPerf's log adds."""
-        key, value = entry.key, entry.value
-        if key in COUNTS and _count(value):
-            self.params[key] = int(value)
-            self._epochs.samples = self.params.get("train_samples", 0)
-        elif key in RANKS and _count(value):
-            self._ranks[key] = int(value)
-        elif key in SAYS and (said := foreign.text(value)):
-            self.said[key] = said
-        elif key == "eval_target" and stored.is_number(value) and math.isfinite(value):
-            self.target = float(value)
-        elif key == "train_epoch":  # v0.5 says where an epoch begins, and not where it ends
-            self._epochs.number(entry.metadata.get("epoch_num"))
-        elif key == "eval_accuracy":
+        self.submission.heed(entry)
+        if entry.key == "train_epoch":
+            self._epochs.begins(entry.metadata.get("epoch_num"))
+        elif entry.key in EVALUATIONS:
             return self._accuracy(entry)
-        elif key in ("init_stop", "run_start", "run_stop", "block_start", "block_stop") or key in EDGES:
+        elif entry.key in ("init_stop", "run_start", "run_stop", "block_start", "block_stop") or entry.key in EDGES:
             return self._interval_edge(entry)
         return []
 
@@ -160,9 +153,9 @@ class Account:
         if number != self._window_ranks:
             raise ValueError(f"rank_ms: has {number} ranks, and {self._window_ranks} before")
 
-    def end(self, time_ms: int, clock_sec: float) -> list[Record]:
+    def end(self, time_ms: int, clock_sec: float, status: str = "success") -> list[Record]:
         """What its exit adds: the end of a training that has begun and did not say that it is over."""
-        return self._stop(time_ms, clock_sec, "success") if self.started else []
+        return self._stop(time_ms, clock_sec, status) if self.started else []
 
     def _interval_edge(self, entry: Entry) -> list[Record]:
         time_ms, clock_sec = int(entry.time_ms), self.clock.clock_sec(entry.time_ms)
@@ -178,14 +171,11 @@ class Account:
             return []
         if entry.key.startswith("block_"):
             return records + self._thin.kept(self._epochs.block(entry, time_ms, clock_sec))
-        number = self._epochs.number(entry.metadata.get("epoch_num"))
         if not self._opens_or_closes(entry.key):
             return records
-        if number is not None:
-            self._epoch = number
-        values = {} if number is None else {"epoch_num": number}
-        record = Record("event", time_ms, clock_sec, key=entry.key, values=values)
-        return records + self._thin.kept([*self._epochs.edge(record), record])
+        made = self._epochs.edge(entry, time_ms, clock_sec)
+        self._epoch = made[-1].values.get("epoch_num", self._epoch) if made else self._epoch
+        return records + self._thin.kept(made)
 
     def _opens_or_closes(self, key: str) -> bool:
         """Whether an edge opens or closes its interval; the others are those of further ranks."""
@@ -196,20 +186,38 @@ class Account:
         return True
 
     def _accuracy(self, entry: Entry) -> list[Record]:
+        if self.stopped:
+            self.submission.note("behind", "evaluations behind run_stop")
+            return []
         value, name = entry.value, str(entry.metadata.get("metric") or self._name)
         metrics = {str(key): number for key, number in value.items()} if isinstance(value, dict) else {name: value}
-        number = self._epochs.number(entry.metadata.get("epoch_num"))
+        number = self._epochs.completed(entry)
         fitting = {key: float(said) for key, said in metrics.items() if _fits(key, said)}
-        if (others := metrics.keys() - fitting.keys()) and not self.no_number and not self.stopped:
+        if (others := metrics.keys() - fitting.keys()) and not self.no_number:
             key = min(others)
-            when = "" if number is None else f" of epoch {number}"
+            when = "" if number is None else f" of epoch {as_whole(number)}"
             self.no_number = f"{key[:80]}{when}: {str(metrics[key])[:80]!r}"
-        metrics = fitting
-        if not metrics or self.stopped:
-            return []
-        epoch = {} if number is None else {"epoch_num": number}
+        if len(fitting) > MOST_METRICS:
+            self.submission.note("metrics", f"metrics of an evaluation behind the first {MOST_METRICS}")
+            fitting = {
+                key: fitting[key] for key in sorted(fitting, key=lambda key: key not in self._targets)[:MOST_METRICS]
+            }
+        metrics = self._joined.whole(entry, fitting)
+        said_once = (place(entry), metrics)
+        if not metrics or (said_once == self._said_last and said_once[0] is not None):
+            return []  # Further ranks say the same once more.
+        self._said_last = said_once
+        epoch = {} if number is None else {"epoch_num": as_whole(number)}
         time_ms, clock_sec = int(entry.time_ms), self.clock.clock_sec(entry.time_ms)
-        return self._start_at_began() + self._evaluated(metrics, epoch, time_ms, clock_sec, int(number or 0))
+        step = self._step_of(entry, number)
+        return self._start_at_began() + self._evaluated(metrics, epoch, time_ms, clock_sec, step)
+
+    def _step_of(self, entry: Entry, epoch: float | None) -> int:
+        """Where the values of an evaluation are drawn: over samples or whole epochs, else one after the other."""
+        samples = None if epoch is not None else as_number(place(entry))
+        number = samples if samples is not None else epoch
+        seen = self._seen["eval"] = self._seen.get("eval", 0) + 1
+        return int(number) if number is not None and number.is_integer() else seen
 
     def _evaluated(
         self, metrics: dict[str, float], epoch: dict[str, Any], time_ms: int, clock_sec: float, step: int
@@ -247,7 +255,3 @@ class Account:
 def _fits(key: str, value: Any) -> bool:
     """Whether an evaluation's value can be journaled, and drawn as a curve."""
     return stored.is_number(value) and journal.is_key(f"{EVALUATION}{key}")
-
-
-def _count(value: Any) -> bool:
-    return type(value) is int and 0 < value < 2**53

@@ -16,11 +16,11 @@ class Lines:
 
     def feed(self, chunk: bytes) -> list[str]:
         """The lines that end in this chunk, without their ends; empty lines are left out."""
-        *whole, self._rest = ENDS.split(self._rest + chunk)
-        while len(self._rest) >= MOST_BYTES:
-            whole.append(self._rest[:MOST_BYTES])
-            self._rest = self._rest[MOST_BYTES:]
-        return [line.decode("utf-8", "replace") for line in whole if line]
+        *whole, rest = ENDS.split(self._rest + chunk)
+        cut = len(rest) - len(rest) % MOST_BYTES
+        self._rest = rest[cut:]
+        parts = (line[at : at + MOST_BYTES] for line in [*whole, rest[:cut]] for at in range(0, len(line), MOST_BYTES))
+        return [part.decode("utf-8", "replace") for part in parts]
 
     def end(self) -> list[str]:
         """The last line, which nothing ended."""

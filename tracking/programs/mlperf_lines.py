@@ -27,12 +27,17 @@ RENAMED = {"preproc_num_train_examples": "train_samples"}
 
 @dataclass(frozen=True)
 class Entry:
-    """What a line says. `value` is as the line has it; `time_ms` is the wall clock's, UTC, with its fraction."""
+    """What a line says. `value` is as the line has it; `time_ms` is the wall clock's, UTC, with its fraction.
+
+    `round` is v0.5 or v0.6 where the line's format is that round's; a line of v0.5 names its `benchmark`, too.
+    """
 
     key: str
     value: Any
     metadata: Mapping[str, Any] = field(default_factory=dict)
     time_ms: float = 0.0
+    round: str = field(default="", compare=False)
+    benchmark: str = field(default="", compare=False)
 
 
 def entry_in(line: str) -> Entry | None:
@@ -47,12 +52,6 @@ def entry_in(line: str) -> Entry | None:
         return None
     # Some submissions have added who submits what afterwards, at no time.
     return entry if entry.time_ms or entry.key.startswith(SUBMISSION) else None
-
-
-def benchmark_in(line: str) -> str:
-    """The benchmark that a line of v0.5 names; empty where it names none."""
-    match = MLP.search(line)
-    return match[2] if match else ""
 
 
 def is_torn(line: str) -> bool:
@@ -77,7 +76,7 @@ def _mll(line: str) -> Entry | None:
     if match[2] == "eval_accuracy":  # NVIDIA's Mask R-CNN has a mapping in a mapping, its Transformer a text
         value = value["accuracy"] if isinstance(value, dict) and value.keys() == {"accuracy"} else value
         value = float(value) if isinstance(value, str) else value
-    return Entry(match[2], value, _mapping(read.get("metadata")), foreign.time_ms(1e3 * float(match[1])))
+    return Entry(match[2], value, _mapping(read.get("metadata")), foreign.time_ms(1e3 * float(match[1])), "v0.6")
 
 
 def _mlp(line: str) -> Entry | None:
@@ -92,7 +91,7 @@ def _mlp(line: str) -> Entry | None:
         metadata, value = {"status": "success" if value["success"] else "aborted"}, None
     elif key == "train_epoch":
         metadata, value = {"epoch_num": value}, None
-    return Entry(RENAMED.get(key, key), value, metadata, foreign.time_ms(1e3 * float(match[3])))
+    return Entry(RENAMED.get(key, key), value, metadata, foreign.time_ms(1e3 * float(match[3])), "v0.5", match[2])
 
 
 def _value(text: str | None) -> Any:

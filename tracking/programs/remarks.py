@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from tracking.programs.account import Account
 
 SHOWN_CHARS = 200  # of a line
+# `program.status` is that of run_stop.
+NAMES = {"submission_status": "program.availability"}
 
 
 @dataclass
@@ -31,7 +33,8 @@ class LeftOut:
 
 def remarks(account: Account, unread: LeftOut) -> dict[str, str]:
     """Who made the run, how it ended where not in success, and what of the log is in no figure."""
-    tags = {f"program.{key.removeprefix('submission_')}": value for key, value in account.said.items()}
+    said = account.submission.said.items()
+    tags = {NAMES.get(key, f"program.{key.removeprefix('submission_')}"): value for key, value in said}
     if account.status and account.status != "success":
         tags["program.status"] = account.status
     if unread.count:
@@ -40,6 +43,8 @@ def remarks(account: Account, unread: LeftOut) -> dict[str, str]:
         tags["program.no_number"] = account.no_number
     if account.clock.set_by_sec:
         tags["program.clock_set"] = f"the wall clock was set by {account.clock.set_by_sec:+.1f} s meanwhile"
+    if account.submission.strange:
+        tags["program.not_understood"] = "; ".join(account.submission.strange.values())
     if account.left_out:
         tags["program.thinned"] = f"{account.left_out} lines are not in the journal"
     return tags

@@ -20,15 +20,17 @@ def mean_and_standard_error(values: Sequence[float]) -> tuple[float, float | Non
     return mean, statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
 
 
-def olympic_mean(values: Sequence[float]) -> float:
-    """The mean without the lowest and the highest value, as MLPerf scores repeated runs. Raises ValueError for n < 3.
+def olympic_mean(values: Sequence[float], dropped: int = 1) -> float:
+    """The mean without the `dropped` lowest and highest values, as MLPerf scores repeated runs. Raises ValueError where
+    none are left.
 
-    MLPerf training rules, section "Benchmark Results": "the fastest and slowest times are dropped", of 5 runs in
-    vision and 10 elsewhere. https://github.com/mlcommons/training_policies/blob/master/training_rules.adoc
+    MLPerf training rules, section "Benchmark Results": "dropping the fastest and slowest runs, then taking the mean of
+    the remaining times". https://github.com/mlcommons/training_policies/blob/master/training_rules.adoc
     """
-    if len(values) < 3:
-        raise ValueError(f"an olympic mean needs three values, and there are {len(values)}")
-    return statistics.fmean(sorted(values)[1:-1])
+    if len(values) <= 2 * dropped:
+        least = "three" if dropped == 1 else 2 * dropped + 1
+        raise ValueError(f"an olympic mean needs {least} values, and there are {len(values)}")
+    return statistics.fmean(sorted(values)[dropped : len(values) - dropped])
 
 
 def t_test(

@@ -99,7 +99,8 @@ def test_a_blocks_epochs_are_equally_long() -> None:
     assert throughput.summarize(throughput.coarse(events), None) == {"throughput/samples_per_sec": pytest.approx(50)}
 
 
-def test_of_an_evaluation_that_began_before_the_epoch_only_the_rest_is_within_it() -> None:
+def test_an_evaluation_that_began_before_the_epoch_takes_place_beside_it_and_is_no_pause() -> None:
+    """As in NVIDIA's logs of RetinaNet, whose epochs go on meanwhile."""
     account = Account(WallClock(*BEGAN), {"accuracy": 0.9}, BEGAN)
     records = mllog(
         account, (1, "train_samples", 100, {}), (1, "run_start", None, {}), (2, "eval_start", None, {}),
@@ -107,7 +108,7 @@ def test_of_an_evaluation_that_began_before_the_epoch_only_the_rest_is_within_it
         (14, "epoch_stop", None, {"epoch_num": 2}),
     )  # fmt: skip
     (window,) = [record.values for record in records if record.key == "throughput_window"]
-    assert window["rank_ms"] == [8000]
+    assert window["rank_ms"] == [10_000]
 
 
 def test_boxes_and_masks_are_metrics_and_an_aborted_run_is_said_to_be() -> None:
@@ -118,7 +119,8 @@ def test_boxes_and_masks_are_metrics_and_an_aborted_run_is_said_to_be() -> None:
     (evaluated,) = [record for record in records if record.key == "eval_accuracy"]
     assert evaluated.values["metrics"] == {"BBOX": 0.31, "SEGM": 0.19}
     figures = clock.summarize([record for record in records if record.kind == "event"], {"BBOX": 0.3, "SEGM": 0.2})
-    assert figures == {"target_reached": 0.0, "time/censored_sec": pytest.approx(2), "evaluations/censored": 0.0}
+    assert (figures["target_reached"], figures["evaluations/censored"]) == (0, 1)
+    assert figures["time/censored_sec"] == pytest.approx(2)
     assert account.status == "aborted"
 
 

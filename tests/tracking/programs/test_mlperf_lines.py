@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracking.programs import Entry, Lines, entry_in, is_torn
+from tracking.programs import Entry, Lines, entry_in, is_torn, lines
 
 
 @pytest.mark.parametrize(
@@ -81,3 +84,27 @@ def test_a_line_without_end_does_not_fill_the_memory() -> None:
     pieces = [line for _ in range(64) for line in lines.feed(b"x" * 10_000)]
     assert sum(map(len, pieces)) + len("".join(lines.end())) == 640_000
     assert max(map(len, pieces)) == 65_536
+
+
+class Counting(bytes):
+    """Bytes that count how many of them are copied."""
+
+    copied = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        part = bytes.__getitem__(self, key)
+        Counting.copied += len(part) if isinstance(key, slice) else 0
+        return Counting(part) if isinstance(key, slice) else part
+
+
+def test_a_line_without_end_is_cut_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "ENDS", SimpleNamespace(split=lambda text: [Counting(text)]))
+    text = b"x" * (64 * lines.MOST_BYTES)
+    assert len(Lines().feed(text)) == 64
+    assert len(text) <= Counting.copied <= 3 * len(text)
+
+
+def test_a_long_line_is_cut_whether_it_comes_at_once_or_in_pieces() -> None:
+    text, at_once, in_pieces = b"x" * 150_000 + b"\n", Lines(), Lines()
+    pieces = [line for at in range(0, len(text), 1000) for line in in_pieces.feed(text[at : at + 1000])]
+    assert at_once.feed(text) == pieces

@@ -1,0 +1,119 @@
+"""MLPerf's benchmarks, by the name that a log says: targets, numbers of runs, and what their numbers of epochs count.
+
+mlperf_benchmarks.csv has a row for each benchmark and the rounds that share it. `rules COMMIT` in its last column is
+that of github.com/mlcommons/training_policies, training_rules.adoc, sections "Benchmark Results", "Closed Division" and
+on epoch reporting (`hpc rules`: hpc_training_rules.adoc); `checker RULESET` and `result_summarizer` are those of
+github.com/mlcommons/logging. Sizes of datasets are those that the published logs say.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from pathlib import Path
+
+from conf.target import Target, parse
+
+TABLE = Path(__file__).with_name("mlperf_benchmarks.csv")
+OTHER_NAMES = {"mask": "maskrcnn"}  # Google's in v0.6
+ROUNDS = {"v0.5": 0.5, "v0.6": 0.6}  # those that the format of a log's lines names; all later ones share one
+FIRST_CONVERGED = {"ncf": 50}  # of v0.5: "Run 100, use first 50 that converge"
+SPARE = 0.03  # by which a last batch or a filter may change the number of an epoch's samples
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A row of the table; one with no `runs` is of a benchmark that is not in it.
+
+    `model`, `dataset` and the keys of `targets` are our names. A result is the mean of `runs` runs without the
+    `dropped` fastest and slowest; where `converged` is not 0, of the first so many that converge among them.
+    `counts` says what epoch_num counts: epochs, fractions of one, samples, tokens, or iterations of something else.
+    """
+
+    name: str
+    model: str
+    dataset: str
+    rounds: str = ""
+    targets: Mapping[str, Target] = field(default_factory=dict)
+    runs: int = 0
+    dropped: int = 1
+    counts: str = "epochs"
+    epoch_samples: tuple[int, int] | None = None  # least and most
+    opt_name: str = ""
+    last_year: int | None = None
+    batch_below: int | None = None
+
+    @property
+    def has_epochs(self) -> bool:
+        return self.counts in ("epochs", "fractions")
+
+    @property
+    def converged(self) -> int:
+        return FIRST_CONVERGED.get(self.name, 0)
+
+    def may_be(self, round_: str, opt_name: str, batch: int, year: int) -> bool:
+        """Whether a log may be of the row; its `round_` is empty for v0.7 and later, its `batch` 0 where not said."""
+        first, last = _span(self.rounds)
+        in_round = first <= ROUNDS[round_] <= last if round_ else last > max(ROUNDS.values())
+        return (
+            in_round
+            and self.opt_name in ("", opt_name)
+            and (self.last_year is None or year <= self.last_year)
+            and (self.batch_below is None or 0 < batch < self.batch_below)
+        )
+
+    def is_epoch(self, samples: int) -> bool:
+        """Whether an epoch may have so many samples; also where the table does not say how many it has."""
+        if self.epoch_samples is None:
+            return True
+        least, most = self.epoch_samples
+        return least * (1 - SPARE) <= samples <= most * (1 + SPARE)
+
+    @property
+    def num_conditions(self) -> int:
+        return sum(map(bool, (self.opt_name, self.last_year, self.batch_below)))
+
+
+@lru_cache(maxsize=256)
+def benchmark(name: str, round_: str = "", opt_name: str = "", batch: int = 0, year: int = 9999) -> Benchmark:
+    """The row of a log: of those that it may be of, the one that asks for most; the newest one where there is none.
+
+    A name that is in no row gives a benchmark that is known by its name alone.
+    """
+    asked = OTHER_NAMES.get(name.lower(), name.lower())
+    rows = [row for row in table() if row.name == asked]
+    fitting = [row for row in rows if row.may_be(round_, opt_name, batch, year)]
+    return max(fitting or rows[-1:], key=lambda row: row.num_conditions, default=Benchmark(asked, asked, "mlperf"))
+
+
+@cache
+def table() -> tuple[Benchmark, ...]:
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        return tuple(_row(row) for row in csv.DictReader(file))
+
+
+def _row(row: Mapping[str, str]) -> Benchmark:
+    split = [re.split("(?=[<>]=)", target) for target in row["targets"].split()]
+    sizes = [int(size) for size in row["epoch_samples"].split("-") if size]
+    return Benchmark(
+        name=row["name"],
+        model=row["model"],
+        dataset=row["dataset"],
+        rounds=row["rounds"],
+        targets={metric: parse(limit) for metric, limit in split},
+        runs=int(row["runs"]),
+        dropped=int(row["dropped"]),
+        counts=row["counts"],
+        epoch_samples=(sizes[0], sizes[-1]) if sizes else None,
+        opt_name=row["opt_name"],
+        last_year=int(row["last_year"]) if row["last_year"] else None,
+        batch_below=int(row["batch_below"]) if row["batch_below"] else None,
+    )
+
+
+def _span(rounds: str) -> tuple[float, float]:
+    numbers = [float(number) for number in re.findall(r"v(\d+\.\d+)", rounds)]
+    return numbers[0], numbers[-1]
