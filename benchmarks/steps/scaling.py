@@ -36,7 +36,7 @@ MODELS = {
     "maskrcnn": Model(16, 1, 110),
     "transformer": Model(8192, 128, 60),
     "gnmt": Model(4096, 1, 70),
-    "ncf": Model(1_048_575, 5, 60),
+    "ncf": Model(1_048_575, 5, 25),
 }
 COUNTS = (1, 2, 4, 8)  # The narrow ones first: side by side they compile what the wide ones then find.
 SEEDS = (1, 2, 3)
