@@ -127,13 +127,16 @@ def enter(command: list[str], cwd: str, environ: dict[str, str], output: str, ma
     run(command)
 
 
-def become(environ: Mapping[str, str], output: int, cwd: str, keep: Sequence[int] = ()) -> None:
-    """Give this process the variables, streams, folder and import path that a new one would have."""
+def become(environ: Mapping[str, str], output: int, cwd: str, keep: Sequence[int] = (), given: int = -1) -> None:
+    """Give this process the variables, streams, folder and import path that a new one would have; `given` is read."""
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2, signal.SIGINT):  # A new one has no handlers.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environ)
     sys.path[:0] = filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(given if given >= 0 else os.open(os.devnull, os.O_RDONLY), 0)
     for descriptor in (1, 2):
         os.dup2(output, descriptor)
     # One that holds a lock would go on holding it.
@@ -195,5 +198,5 @@ class ForkedWorker(subprocess.Popen):  # type: ignore[type-arg]
         if asked["start_new_session"]:
             os.setsid()
         output = asked["c2pwrite"] if asked["c2pwrite"] >= 0 else 1
-        become(asked["env"], output, str(Path.cwd()), keep=asked["pass_fds"])
+        become(asked["env"], output, str(Path.cwd()), asked["pass_fds"], asked["p2cread"])
         run(command)

@@ -63,10 +63,10 @@ def test_nobody_is_asked_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.composing import composed
     from tracking import server
     from tracking.jobs.launcher import Launcher
-    from tracking.node import supervision
+    from tracking.node import signals
     from trainers.stack.command import worker_command
 
-    monkeypatch.setattr(supervision, "raise_on_signals", lambda: None)
+    monkeypatch.setattr(signals, "raise_on_signals", lambda: None)
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "nobody")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "wrong")
     with answering(401) as (uri, asked):

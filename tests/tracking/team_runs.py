@@ -83,7 +83,8 @@ def _composed(overrides: tuple[str, ...]) -> RunConfig:
 
 def _sweep(root: Path, uri: str, planned: Planned, chance: random.Random, start_ms: int) -> list[Path]:
     made = _jobs(root, planned)
-    folder = sweep.create(made, ["-m", *planned.command.split()], uri)
+    with sweep.create(made, ["-m", *planned.command.split()], uri) as owner:
+        folder = owner.folder
     info = dataclasses.replace(run_folder.read_info(folder), created_ms=start_ms)
     documents.write_json(folder / run_folder.RUN, info)
     folders = [folder]

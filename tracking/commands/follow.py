@@ -21,7 +21,7 @@ def run(arguments: argparse.Namespace) -> Answer:
     import time
 
     from tracking.jobs import follow
-    from tracking.node import supervision
+    from tracking.node import signals
     from tracking.run import files, run_folder
 
     folder = arguments.folder.resolve()
@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> Answer:
         raise Refused(f"{arguments.folder}: no folder of a run or a sweep; give one of runs_dir")
     try:
         code = follow(folder, time.monotonic(), arguments.trust)
-    except supervision.Interrupted:
+    except signals.Interrupted:
         code = 1
     return Answer(code, {"folder": str(folder), "exit_code": code})
 

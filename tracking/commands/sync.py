@@ -39,12 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Answer:
     """Upload every run folder at or below the roots; exit code 1 where something is left, 2 where there is none."""
     from tracking import server
-    from tracking.jobs import sync
+    from tracking.jobs import sync, unfinished
     from tracking.run import run_folder
 
     if arguments.to is not None:
         check_uri(arguments.to, "--to")
     given = server.named(arguments.to)
+    for root in arguments.folders:
+        unfinished.remove_half_made(root)
     folders = [folder for root in arguments.folders for folder in run_folder.run_folders(root)]
     if not folders:
         roots = ", ".join(map(str, arguments.folders))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from conf.schema import RunConfig
 from tracking.jobs.run_setup import run_name
-from tracking.run import Checkpoint, Result
+from tracking.run import Checkpoint, Result, run_lock
 
 
 @dataclass
@@ -22,6 +22,7 @@ class Job:
     folder: Path | None = None
     result: Result | None = None
     checkpoint: Checkpoint | None = None
+    owner: run_lock.Owner | None = None  # this process's hold of its folder, until another has the job
     varied: str = ""  # what its name tells beside what every run's name does
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -12,11 +11,11 @@ from typing import Any
 
 from conf.installation import LAUNCH
 from conf.schema import ConfigError, RunConfig
-from tracking.jobs import console, result_table, run_setup, sweep, sweep_summary, unfinished
+from tracking.jobs import console, result_table, resume, run_setup, sweep, sweep_summary, unfinished
 from tracking.jobs.job import Job
 from tracking.jobs.repair import repair
 from tracking.jobs.uploads import Uploads
-from tracking.node import Interrupted, Nodes, node_supervision, nodes, reopen, supervision
+from tracking.node import Interrupted, Nodes, node_supervision, nodes, reopen, signals, supervision
 from tracking.run import Checkpoint, Failure, Result, checkpoints, failures, headline, run_folder, run_lock
 from tracking.stacks import RefusedStacks, Verdict, ready, summary, verdict_table
 from tracking.statistics import counted
@@ -30,6 +29,8 @@ class Launcher:
     visible ones; `started` is when the user's command began on the monotonic clock.
     """
 
+    _adopts = False  # whether it goes on with jobs that a scheduler has
+
     def __init__(
         self, config: RunConfig, gpus: Sequence[Any], worker_command: Callable[[RunConfig, Path], Any], started: float
     ) -> None:
@@ -41,7 +42,7 @@ class Launcher:
         self._console = make_console()
         self._uploads = Uploads(config.tracking, self._console)
         self._refused = RefusedStacks(config, gpus)
-        supervision.raise_on_signals()
+        signals.raise_on_signals()
 
     def dry_run(self, jobs: Sequence[Job], verdicts: Sequence[Verdict] = ()) -> int:
         """Print what would be run. Raises ConfigError as `check_jobs` does."""
@@ -113,17 +114,19 @@ class Launcher:
     def run_sweep(self, jobs: list[Job], argv: Sequence[str], folder: Path | None = None) -> int:
         """Run the jobs that have not finished, in a new sweep or in that of `folder`."""
         jobs = [job for job in jobs if not self._refused.is_idle(job.config)]
-        resumed = folder is not None
-        folder = folder or sweep.create(jobs, argv, self._uploads.uri)
+        root = folder.parent if folder else Path(jobs[0].config.runs_dir)
         with ExitStack() as held:
             try:
-                held.enter_context(run_lock.hold(folder))
-                if resumed:
+                if folder is None:
+                    folder = held.enter_context(sweep.create(jobs, argv, self._uploads.uri)).folder
+                else:
+                    held.enter_context(run_lock.hold(folder))
+                    resume.settle(folder, jobs, self._adopts, self._console)
                     sweep.reopen(folder)
             except run_lock.Running as error:
                 raise ConfigError(f"{folder}: {error}; wait for it, or stop it") from error
             except OSError as error:
-                raise ConfigError(f"runs_dir={folder.parent}: {error}; give a folder that you can write to") from error
+                raise ConfigError(f"runs_dir={root}: {error}; give a folder that you can write to") from error
             self._uploads.take_up([path for path in run_folder.run_folders(folder) if path != folder])
             self._look_back(folder.parent)
             self._mark(folder)
@@ -171,11 +174,8 @@ class Launcher:
 
     def _run(self, job: Job, root: Path, parent: Path | None, held: ExitStack, others: Nodes | None = None) -> None:
         """Run a job in a folder that is `held` from its making or reopening on. Raises OSError where that cannot be."""
-        if job.checkpoint is None:
-            folder, descriptor = self._make_folder(job, root, parent, held)
-        else:
-            folder, descriptor = job.checkpoint.folder, self._reopen(job.checkpoint, held)
-        job.folder = folder
+        owner = held.enter_context(self._owned_folder(job, root, parent))
+        job.folder = folder = owner.folder
         if others:
             others.announce(folder)
         try:
@@ -192,7 +192,7 @@ class Launcher:
             uuids = [gpu.uuid for gpu in job.config.chosen(self._gpus)]
             with console.RunProgress(self._console, job.name, job.config.targets()) as progress:
                 job.result = supervision.run_job(
-                    folder, job.config, command, uuids, progress.update, self._started, descriptor, others
+                    folder, job.config, command, uuids, progress.update, self._started, owner.descriptor, others
                 )
         except Interrupted as error:
             job.result = supervision.stopped(folder, error)
@@ -206,28 +206,27 @@ class Launcher:
                 others.wait_for_ends()
             self._uploads.ended(folder)
 
-    def _make_folder(self, job: Job, root: Path, parent: Path | None, held: ExitStack) -> tuple[Path, int]:
-        folder = run_setup.make_folder(job.name, root, parent)
-        try:
-            descriptor = held.enter_context(run_lock.hold(folder))
-            run_setup.prepare(folder, job.name, job.config, job.overrides, self._uploads.uri, parent)
-        except (OSError, Interrupted):
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        return folder, descriptor
+    def _owned_folder(self, job: Job, root: Path, parent: Path | None) -> run_lock.Owner:
+        """The folder of a job that is to run: a new one, or that of the run which it continues. Raises OSError."""
+        if job.checkpoint is not None:
+            return self._reopen(job.checkpoint)
+        owner = run_setup.make_folder(job.name, root, parent)
+        with run_setup.removed_unless_whole(owner):
+            run_setup.prepare(owner.folder, job.name, job.config, job.overrides, self._uploads.uri, parent)
+        return owner
 
-    def _reopen(self, checkpoint: Checkpoint, held: ExitStack) -> int:
+    def _reopen(self, checkpoint: Checkpoint) -> run_lock.Owner:
         folder = checkpoint.folder
         try:
             repair(folder)  # It has a result then, which says what ended it.
-            descriptor = held.enter_context(run_lock.hold(folder))
+            owner = run_lock.take(folder)
         except run_lock.Running as error:  # somebody took it up since it was looked at
             raise ConfigError(f"{folder}: {error}; wait for its end") from error
         damaged = [other.path.name for other in checkpoints.in_folder(folder) if other.epoch_num > checkpoint.epoch_num]
         reopen(folder, checkpoint)
         note = f" ({', '.join(damaged)}: damaged)" if damaged else ""
         self._console.print(f"{folder.name}: continues after epoch {checkpoint.epoch_num}{note}", soft_wrap=True)
-        return descriptor
+        return owner
 
     def _mark(self, folder: Path) -> None:
         if not self._offline:  # the user knows that those are not uploaded

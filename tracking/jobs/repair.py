@@ -11,7 +11,7 @@ from conf.installation import LAUNCH
 from tracking import mlperf
 from tracking.jobs import sweep
 from tracking.node import endings, supervision
-from tracking.run import Failure, Journal, failures, files, journal, run_folder, run_lock
+from tracking.run import Failure, Journal, documents, failures, files, journal, run_folder, run_lock
 
 NUM_RETRIES, RETRY_SEC = 4, 0.25  # another `sync` holds a folder for as long as it takes to end it
 KILLED = 9  # SIGKILL: no launcher survives it to tell, and the kernel kills its worker likewise.
@@ -40,6 +40,7 @@ def _repair(folder: Path, ended: bool) -> bool:
     with run_lock.hold_abandoned(folder, ended or scheduled is not None):
         if run_folder.read_result(folder) is not None:  # somebody else was faster
             return False
+        documents.remove_left(folder)
         if run_folder.read_info(folder).kind == "sweep":
             end_sweep(folder, ended)
         else:

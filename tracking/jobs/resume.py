@@ -1,19 +1,25 @@
-"""Continues an interrupted run: which can be, with what configuration, and what is written before it goes on."""
+"""Continues an interrupted run or sweep: which can be, with what configuration, and that nobody else is at it."""
 
 from __future__ import annotations
 
 import shlex
+import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import yaml
+from rich.console import Console
 
 from conf.installation import LAUNCH, TRACKING
 from conf.schema import ConfigError, RunConfig
 from conf.secrets import strip_credentials
 from tracking import server
+from tracking.jobs import sweep
 from tracking.jobs.job import Job
-from tracking.jobs.sweep import DEFINITION
+from tracking.jobs.repair import repair
 from tracking.jobs.trust import ownership
+from tracking.node import endings, ticket
 from tracking.run import Checkpoint, checkpoints, files, journal, run_folder, run_lock
 
 # What may be given beside `resume`; the rest is that of the run's folder.
@@ -21,6 +27,8 @@ ALLOWED = (
     "resume", "trust", "dry_run", "timeout_sec", "tracking.offline", "tracking.upload_wait_sec",
     "tracking.system_metrics_interval_sec",
 )  # fmt: skip
+WAIT_SEC = 60.0  # What a launcher that was killed has left ends by itself, in less.
+RETRY_SEC = 0.5
 
 
 def resumed_job(asked: Job, multirun: bool) -> Job:
@@ -61,7 +69,7 @@ def own_server(folder: Path) -> str | None:
 
 def check_interrupted(folder: Path, given: str) -> None:
     """Raise ConfigError where the folder holds no run, one that has finished, or one that is running."""
-    if files.exists(folder / DEFINITION):
+    if files.exists(folder / sweep.DEFINITION):
         raise ConfigError(f"{given}: is a sweep; continue it with sweep.resume={folder.name}")
     if not files.exists(folder / run_folder.CONFIG):
         raise ConfigError(f"{given}: is no run's folder (there is no {run_folder.CONFIG} in it); give one of runs_dir")
@@ -69,7 +77,8 @@ def check_interrupted(folder: Path, given: str) -> None:
     if result is not None and result.status == "finished":
         raise ConfigError(f"{given}: has finished, nothing is left to do; its result is in {run_folder.RESULT}")
     try:
-        with run_lock.hold_abandoned(folder, ended=result is not None):
+        scheduled = endings.failure_of(folder)  # A job that is queued has no process yet.
+        with run_lock.hold_abandoned(folder, ended=result is not None or scheduled is not None):
             pass
     except run_lock.Running as error:
         end_it = "" if error.certain else f", or end it with: {TRACKING} sync --ended {shlex.quote(str(folder))}"
@@ -105,3 +114,55 @@ def take_over(config: RunConfig, asked: RunConfig, key: str) -> None:
     for group in groups:
         section, asked_section = getattr(section, group), getattr(asked_section, group)
     setattr(section, name, getattr(asked_section, name))
+
+
+def settle(folder: Path, jobs: Sequence[Job], adopts: bool, console: Console) -> None:
+    """Wait for the end of what still runs of the jobs that have not finished, and tell the jobs what came of it.
+
+    With `adopts`, a job that a scheduler has is gone on with. Raises ConfigError for what does not end.
+    """
+    unfinished = [job for job in jobs if not job.finished]
+    hashed = sweep.folders_by_hash(folder)
+    by_job = [(job, hashed.get(job.config.config_hash(), [])) for job in unfinished]
+    scheduled = [path for _, paths in by_job for path in paths if not end_of(path, adopts, console)]
+    sweep.find_results(folder, unfinished)
+    sweep.find_checkpoints(folder, unfinished)
+    for job, paths in by_job:
+        for path in paths:
+            if path in scheduled:
+                job.folder, job.result, job.checkpoint = path, None, None
+
+
+def end_of(folder: Path, adopts: bool, console: Console) -> bool:
+    """Whether the run has ended; False where a scheduler has it that the caller `adopts` jobs of."""
+    deadline, waits = time.monotonic() + WAIT_SEC, False
+    while True:
+        try:
+            with suppress(OSError, ValueError):  # what is wrong with a folder is told by `sync`
+                if may_be_queued_again(folder):
+                    endings.failure_of(folder)
+                repair(folder)
+            return True
+        except run_lock.Running as error:
+            if adopts and is_scheduled(folder):
+                return False
+            if not error.certain or time.monotonic() > deadline:
+                ended = "" if error.certain else f", or end it with: {TRACKING} sync --ended {shlex.quote(str(folder))}"
+                raise ConfigError(f"{folder}: {error}; wait for its end, or stop it{ended}") from error
+            if not waits:
+                console.print(f"{folder.name}: {error}; its end is waited for", soft_wrap=True)
+            waits = True
+            time.sleep(RETRY_SEC)
+
+
+def may_be_queued_again(folder: Path) -> bool:
+    """Whether a scheduler may go on with a run that has a result of an earlier attempt."""
+    made, result = ticket.read(folder), run_folder.read_result(folder)
+    return bool(made and made.max_requeues and result and result.status != "finished")
+
+
+def is_scheduled(folder: Path) -> bool:
+    with suppress(OSError, ValueError):
+        made = ticket.read(folder)
+        return made is not None and made.kind == "slurm"
+    return False

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
@@ -13,7 +15,7 @@ from conf.schema import RunConfig
 from conf.target import text
 from tracking.jobs.trust import ownership
 from tracking.results import UNCOUNTED_TAG
-from tracking.run import Journal, RunInfo, documents, journal, run_folder
+from tracking.run import Journal, RunInfo, documents, journal, run_folder, run_lock
 
 # The keys of a config whose values are in a run's name.
 IN_RUN_NAME = ("model", "dataset", "precision", "gpus", "cpu_processes", "seed")
@@ -30,10 +32,21 @@ def run_name(config: RunConfig, varied: str = "") -> str:
     return f"{name}-{varied}" if varied else name
 
 
-def make_folder(name: str, root: Path, sweep: Path | None = None) -> Path:
-    """Make the folder of the run of this name, empty. Raises OSError."""
+def make_folder(name: str, root: Path, sweep: Path | None = None) -> run_lock.Owner:
+    """Make the folder of the run of this name, which this process owns from then on. Raises OSError."""
     prefix = "" if sweep else time.strftime("%Y%m%d-%H%M%S-")
-    return run_folder.create(root, prefix + name)
+    return run_lock.make(root, prefix + name)
+
+
+@contextmanager
+def removed_unless_whole(owner: run_lock.Owner) -> Iterator[None]:
+    """Remove a new folder where what fills it is cut off, by a full disk or a signal: nothing half-made stays."""
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(owner.folder, ignore_errors=True)
+        owner.release()
+        raise
 
 
 def prepare(
@@ -45,9 +58,9 @@ def prepare(
     `values` are the run's params; by default they are the config's.
     """
     run_folder.reserve(folder)
-    documents.write_text(folder / run_folder.OVERRIDES, yaml.safe_dump(list(overrides)))
     info = RunInfo(name, config.tracking.experiment, uri, parent=run_folder.PARENT if sweep else None)
-    documents.write_json(folder / run_folder.RUN, info)
+    documents.write_json(folder / run_folder.RUN, info)  # First: from here on `sync` ends it, if nobody else does.
+    documents.write_text(folder / run_folder.OVERRIDES, yaml.safe_dump(list(overrides)))
     log = Journal(folder / run_folder.JOURNAL)
     log.params(params(config) if values is None else values)
     log.tags({"config_hash": config.config_hash()} | ({"sweep": sweep.name} if sweep else {}) | uncounted(config))

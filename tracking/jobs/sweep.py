@@ -15,21 +15,11 @@ from conf import stored_config
 from conf.installation import LAUNCH
 from conf.safe_text import in_markdown
 from conf.schema import NOT_MEASURED, ConfigError, RunConfig
-from tracking.jobs import sweep_summary, sweep_view
+from tracking.jobs import run_setup, sweep_summary, sweep_view
 from tracking.jobs.job import Job
 from tracking.jobs.trust import ownership
 from tracking.mirror import shortened
-from tracking.run import (
-    NOTE_TAG,
-    Failure,
-    Journal,
-    Result,
-    RunInfo,
-    checkpoints,
-    documents,
-    files,
-    run_folder,
-)
+from tracking.run import NOTE_TAG, Failure, Journal, Result, checkpoints, documents, files, run_folder, run_lock
 from tracking.statistics import counted
 
 DEFINITION = "sweep.json"
@@ -84,8 +74,11 @@ def with_warm_ups(jobs: Sequence[Job], multirun: bool) -> list[Job]:
     return [*before, *jobs]
 
 
-def create(jobs: Sequence[Job], argv: Sequence[str], uri: str) -> Path:
-    """Make a sweep's folder. Raises ConfigError where it cannot be made, or two jobs would measure the same."""
+def create(jobs: Sequence[Job], argv: Sequence[str], uri: str) -> run_lock.Owner:
+    """Make a sweep's folder, which this process owns from then on.
+
+    Raises ConfigError where it cannot be made, or two jobs would measure the same.
+    """
     hashes = [job.config.config_hash() for job in jobs]
     twice = next((job for job in jobs if hashes.count(job.config.config_hash()) > 1), None)
     if twice is not None:
@@ -93,21 +86,26 @@ def create(jobs: Sequence[Job], argv: Sequence[str], uri: str) -> Path:
     config = jobs[0].config
     sweep_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{config.model.name}-{secrets.token_hex(2)}"
     try:
-        folder = run_folder.create(Path(config.runs_dir), sweep_id)
-        run_folder.reserve(folder)
-        write_definition(folder, jobs, argv)
-        info = RunInfo(title(jobs), config.tracking.experiment, uri, kind="sweep")
-        documents.write_json(folder / run_folder.RUN, info)
-        log = Journal(folder / run_folder.JOURNAL)
-        study = {"study": config.study.name} if config.study.name else {}
-        log.tags({**study, "sweep": folder.name, NOTE_TAG: note(argv)})
-        log.params(
-            {"num_jobs": len(jobs)} | {key: ",".join(values) for key, values in sweep_summary.grid(jobs).items()}
-        )
-        log.close()
+        owner = run_lock.make(Path(config.runs_dir), sweep_id)
+        with run_setup.removed_unless_whole(owner):
+            prepare(owner.folder, jobs, argv, uri)
     except OSError as error:
         raise ConfigError(f"runs_dir={config.runs_dir}: {error}; give a folder that you can write to") from error
-    return folder
+    return owner
+
+
+def prepare(folder: Path, jobs: Sequence[Job], argv: Sequence[str], uri: str) -> None:
+    """Fill a sweep's new folder. Raises OSError."""
+    config = jobs[0].config
+    run_folder.reserve(folder)
+    write_definition(folder, jobs, argv)
+    info = run_folder.RunInfo(title(jobs), config.tracking.experiment, uri, kind="sweep")
+    documents.write_json(folder / run_folder.RUN, info)
+    log = Journal(folder / run_folder.JOURNAL)
+    study = {"study": config.study.name} if config.study.name else {}
+    log.tags({**study, "sweep": folder.name, NOTE_TAG: note(argv)})
+    log.params({"num_jobs": len(jobs)} | {key: ",".join(values) for key, values in sweep_summary.grid(jobs).items()})
+    log.close()
 
 
 def title(jobs: Sequence[Job]) -> str:
@@ -160,13 +158,12 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
         jobs += added
         write_definition(folder, jobs, documents.read_json(folder / DEFINITION)["argv"])
     name_jobs(jobs)
-    folders = folders_by_hash(folder)
     elsewhere = any(word.startswith("cluster") for word in asked[0].overrides)
     for job in jobs:
-        job.config.sweep.jobs_at_once = asked[0].config.sweep.jobs_at_once
+        job.config.sweep.jobs_at_once, job.config.detach = asked[0].config.sweep.jobs_at_once, asked[0].config.detach
         job.config.cluster = asked[0].config.cluster if elsewhere else job.config.cluster
-        if not job.finished:
-            job.checkpoint = checkpoints.newest_of(folders.get(job.config.config_hash(), []))
+    find_checkpoints(folder, jobs)
+    for job in jobs:
         if job.checkpoint:  # It goes on by the configuration that lies there.
             ownership.check(job.checkpoint.folder, [run_folder.read_config(job.checkpoint.folder)], given, trust)
     return folder, jobs
@@ -176,6 +173,20 @@ def read(folder: Path) -> list[Job]:
     """All jobs of a sweep, each with the folder in which it finished, or its newest that has a result."""
     definition = documents.read_json(folder / DEFINITION)
     jobs = [Job(stored_config.from_dict(RunConfig, row["config"]), row["overrides"]) for row in definition["jobs"]]
+    find_results(folder, jobs)
+    return jobs
+
+
+def find_checkpoints(folder: Path, jobs: Sequence[Job]) -> None:
+    """Tell the jobs that have not finished what they can go on from."""
+    folders = folders_by_hash(folder)
+    for job in jobs:
+        unfinished = [] if job.finished else folders.get(job.config.config_hash(), [])
+        job.checkpoint = checkpoints.newest_of(unfinished)
+
+
+def find_results(folder: Path, jobs: Sequence[Job]) -> None:
+    """Tell the jobs where they finished, or what their newest result is."""
     folders = folders_by_hash(folder)
     for job in jobs:
         for path in folders.get(job.config.config_hash(), []):
@@ -185,7 +196,6 @@ def read(folder: Path) -> list[Job]:
                 continue
             if result is not None and not job.finished:  # it may have finished in an older folder than its newest
                 job.folder, job.result = path, result
-    return jobs
 
 
 def folders_by_hash(folder: Path) -> dict[str, list[Path]]:

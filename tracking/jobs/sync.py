@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tracking.jobs.repair import repair
 from tracking.mirror import Mirror
-from tracking.run import Running, files, run_folder
+from tracking.run import Running, documents, files, run_folder
 from tracking.server import TrackingUnavailable
 
 MAX_ATTEMPTS = 3  # tries of a folder; with the back-off between, a restarting server is forgiven
@@ -95,6 +95,7 @@ def _bring_up_to_date(mirror: Mirror, ended: bool) -> Outcome:
             hint = "" if error.certain else f"; if it has ended, say so: sync --ended {folder}"
             return Outcome(folder, "running", f"{error}: uploaded as far as it is{hint}")
         mirror.finish()
+        documents.remove_left(folder)
     if mirror.state.refused:
         words.append(f"left in the journal, since MLflow cannot hold it: {'; '.join(mirror.state.refused)}")
     return Outcome(folder, "complete" if mirror.complete else "running", "; ".join(words))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from tracking.jobs.repair import repair
+from tracking.jobs.sweep import DEFINITION
 from tracking.mirror import Mirror
 from tracking.run import Running, files, run_folder, run_lock
 
@@ -49,6 +51,17 @@ def look_back(root: Path) -> tuple[list[Path], list[Path]]:
         except Exception:  # what is wrong with it is told by `sync`, and hinders nobody else
             others.append(folder)
     return cut_off, others
+
+
+def remove_half_made(root: Path) -> None:
+    """Remove the folders below that a process was making when it was killed: without run.json they are no runs yet."""
+    for lock in list(root.rglob(run_folder.RUN_LOCK)):
+        folder = lock.parent
+        with suppress(OSError, Running):
+            of_runs = {path.name for path in folder.iterdir() if path.name[0] != "."} - {DEFINITION, run_folder.VIEW}
+            if not of_runs and not files.exists(folder / run_folder.RUN):
+                with run_lock.hold_abandoned(folder):
+                    shutil.rmtree(folder)
 
 
 def incomplete(folder: Path) -> list[Path]:

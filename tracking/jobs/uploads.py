@@ -24,7 +24,7 @@ from tracking.jobs import sweep_view, unfinished
 from tracking.jobs.mirror_thread import MirrorThread
 from tracking.jobs.repair import repair
 from tracking.mirror import Mirror
-from tracking.node import Interrupted, supervision
+from tracking.node import Interrupted, signals
 from tracking.run import run_folder
 from tracking.server import TrackingRefused, TrackingUnavailable
 
@@ -110,7 +110,7 @@ class Uploads:
 
     def wait(self, folders: Sequence[Path]) -> None:
         """Wait, as long as the config allows, for what MLflow has not got yet; say what is left and how to send it."""
-        supervision.raise_on_signals()  # Ctrl-C ends the waiting
+        signals.raise_on_signals()  # Ctrl-C ends the waiting
         folders = [*folders, *(folder for folder in self._earlier if folder not in folders)]
         folders = [folder for folder in folders if folder not in self.elsewhere]
         with suppress(Interrupted), self._console.status("uploading to MLflow"):

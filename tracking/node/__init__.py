@@ -6,13 +6,13 @@ it imports little before its worker has started.
 
 from __future__ import annotations
 
-from tracking.node import endings, shares, slurm, supervision, ticket
+from tracking.node import endings, lifeline, shares, signals, slurm, supervision, ticket
 from tracking.node.reopening import reopen
 from tracking.node.several import node_supervision, nodes
 from tracking.node.several.nodes import Nodes
 from tracking.node.shares import Share, keep_to_share
+from tracking.node.signals import Interrupted
 from tracking.node.slurm import JobState
-from tracking.node.supervision import Interrupted
 from tracking.node.supervisor import AGAIN, supervise
 from tracking.node.ticket import Ticket
 
@@ -25,10 +25,12 @@ __all__ = [
     "Ticket",
     "endings",
     "keep_to_share",
+    "lifeline",
     "node_supervision",
     "nodes",
     "reopen",
     "shares",
+    "signals",
     "slurm",
     "supervise",
     "supervision",

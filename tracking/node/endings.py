@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -109,7 +110,7 @@ def failure_of(folder: Path) -> Failure | None:
 
     Raises Running while the job is there, or where the scheduler does not answer.
     """
-    made = ticket.read(folder)
+    made = ticket.read(folder) or unsaid(folder)
     if made is None or made.kind != "slurm":
         return None
     try:
@@ -119,6 +120,28 @@ def failure_of(folder: Path) -> Failure | None:
     if state is not None and state.active:
         raise Running(f"Slurm's job {made.job_id} has it, and {state}", certain=True)
     return explained(folder, made.job_id, state)
+
+
+def unsaid(folder: Path) -> Ticket | None:
+    """The ticket, issued herewith, of a job whose submitter was killed before it could issue one; None for no job.
+
+    Raises Running where Slurm does not answer.
+    """
+    script = folder / ticket.SCRIPT
+    if not files.exists(script):
+        return None
+    cluster = run_folder.read_config(folder).cluster
+    try:
+        job_id = slurm.job_of(script, clusters_in(cluster.lines))
+    except slurm.Away as error:
+        raise Running(f"it may have been submitted to Slurm, which does not answer: {error}") from None
+    return ticket.issue(folder, Ticket("slurm", job_id, cluster.max_requeues)) if job_id else None
+
+
+def clusters_in(lines: Sequence[str]) -> list[str]:
+    """The clusters that options of sbatch name; one without a name is the local one."""
+    names = re.search(r"(?:--clusters[= ]|-M ?)([\w.,-]+)", " ".join(lines))
+    return names[1].split(",") if names else [""]
 
 
 def last_printed(folder: Path) -> str:

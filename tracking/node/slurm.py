@@ -83,11 +83,14 @@ def check_commands() -> None:
 
 
 def run(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
-    """What one of Slurm's commands prints. Raises ConfigError for what it refuses, Away where it gets no answer."""
+    """What one of Slurm's commands prints; Ctrl-C cuts none of them short.
+
+    Raises ConfigError for what it refuses, Away where it gets no answer.
+    """
     try:
         ended = subprocess.run(
             list(command), capture_output=True, text=True, timeout=COMMAND_SEC, env=env, check=False,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Away(f"{command[0]}: {error}") from None
@@ -159,6 +162,19 @@ def _of_accounting(job_ids: Sequence[str], cluster: str = "") -> dict[str, JobSt
     known = {job_id: rows[number(job_id)] for job_id in job_ids if number(job_id) in rows}
     # A job that was cancelled is CANCELLED by UID.
     return {job_id: JobState((row[1].split() or ["UNKNOWN"])[0], nodes=row[2]) for job_id, row in known.items()}
+
+
+def job_of(script: Path, clusters: Sequence[str] = ("",)) -> str | None:
+    """The id of this user's job that was submitted with this script, while Slurm knows it. Raises Away."""
+    for cluster in clusters:
+        try:
+            printed = run(of_cluster("squeue", cluster, "--me", "--noheader", "--states=all", "--format=%i|%o"))
+        except ConfigError as error:
+            raise Away(str(error)) from None
+        ids = [line.partition("|")[0] for line in printed.splitlines() if line.partition("|")[2] == str(script)]
+        if ids:
+            return f"{ids[-1]};{cluster}" if cluster else ids[-1]
+    return None
 
 
 def cancel(job_ids: Sequence[str]) -> None:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any, Protocol
 
 from conf.nodes import jobs_on_the_same_machine
@@ -21,11 +20,11 @@ from tracking.environment import processes
 from tracking.measure import clock
 from tracking.node.description import describe
 from tracking.node.several.nodes import NodeFailed, Nodes
+from tracking.node.signals import Interrupted
 from tracking.run import Failure, Journal, Record, Result, WorkerLog, failures, journal, run_folder
 from tracking.usage import Neighbours, SystemMetricsThread
 
 POLL_SEC = 0.1
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_SEC = 5.0  # time between asking a worker to end and killing it
 GIVEN_UP = ("timeout", "nan")  # failures that say of a run that it had not reached its target by then
 KILL_SEC = 30.0  # how long a killed process may take to be gone; one that waits for a driver can stay for ever
@@ -47,37 +46,8 @@ class WorkerCommand(Protocol):
     def ending(self) -> Sequence[str]: ...
 
 
-class Interrupted(KeyboardInterrupt):
-    """The launcher was told to stop (Ctrl-C, SIGTERM, a closed terminal); no library's `except Exception` stops it."""
-
-    def __init__(self, signum: int) -> None:
-        super().__init__(signal.Signals(signum).name)
-        self.signum = signum
-
-
 class TimedOut(Exception):
     """The run took longer than timeout_sec."""
-
-
-def raise_on_signals(*more: int) -> None:
-    """Turn the next signal to stop, or one of `more`, into Interrupted, wherever the main thread is.
-
-    Those that follow are ignored until this is called again: what cleans up is short, and must not be cut off.
-    """
-
-    def interrupt(signum: int, frame: FrameType | None) -> None:
-        for number in stopping:
-            if signal.getsignal(number) is interrupt:
-                signal.signal(number, ignore)
-        raise Interrupted(signum)
-
-    def ignore(signum: int, frame: FrameType | None) -> None:
-        """Not SIG_IGN, which tells a signal that the user's shell has us ignore (nohup)."""
-
-    stopping = (*STOPPING, *more)
-    for number in stopping:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, interrupt)
 
 
 def run_job(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
+import functools
 import os
 import signal
 import subprocess
@@ -17,7 +17,8 @@ from typing import Any
 from conf import installation
 from conf.checks import check_precision
 from conf.schema import ConfigError, RunConfig
-from tracking.node import endings, shares, slurm, supervision, ticket
+from tracking.node import endings, lifeline, shares, signals, slurm, supervision, ticket
+from tracking.node.lifeline import Lifeline
 from tracking.node.reopening import reopen
 from tracking.node.several import node_supervision, nodes
 from tracking.node.several.nodes import Nodes
@@ -31,10 +32,9 @@ AGAIN = 75  # the exit code where the run is to be queued again; sysexits.h call
 WARNED = signal.SIGUSR2  # what `#SBATCH --signal` asks for
 TAG = "cluster.job_id"
 MIRROR = installation.module("tracking.jobs.cluster.mirror_process")
-PR_SET_PDEATHSIG = 1  # The number is from linux/prctl.h.
 PATIENCE_SEC = 30.0  # By then the first node has ended all that it runs.
-GONE_SEC = 1.0  # By then a process that was killed is gone, of which the kernel tells its children earlier.
-LAUNCHED_BY = os.getppid()
+GONE_SEC = 1.0  # A slurmstepd that was killed is gone by then; what it ran may be told to stop earlier.
+SUBMITTED_SEC = 120.0  # By then who submitted the job has let go of its folder.
 
 
 def supervise(
@@ -44,9 +44,9 @@ def supervise(
 
     `gpus` are those visible here; `started` is when this process began, on the monotonic clock.
     """
-    supervision.raise_on_signals()
-    die_with_parent()
+    signals.raise_on_signals()
     config = run_folder.read_config(folder)
+    line = Lifeline.of(config.cluster.kind)
     task = SlurmTask.read() if config.cluster.kind != "none" else SlurmTask.alone()
     heed_warning(config, task)
     config.stack.container.options += shares.engine_options(config.stack.container.engine)
@@ -55,17 +55,19 @@ def supervise(
     used = config.chosen(gpus)
     uuids = [gpu.uuid for gpu in used]
     try:
+        line.watch()
         with ExitStack() as stack:
-            held = stack.enter_context(run_lock.hold(folder)) if task.rank == 0 else -1
+            held = own(folder, stack) if task.rank == 0 else -1
             began = time.monotonic()
             trouble = make_stack(config, used)
             started += time.monotonic() - began  # no part of what precedes the clock
             others = met(config, folder, task, gpus, stack, trouble)
             if task.rank:
-                return other(folder, config, task, worker_command, uuids, others)
+                ended = functools.partial(stopped, line)
+                return other(folder, config, worker_command, uuids, others, ended)
             return first(folder, config, task, worker_command, uuids, others, started, held)
-    except supervision.Interrupted as error:
-        return interrupted(folder, config, task, error.signum)
+    except signals.Interrupted as error:
+        return interrupted(folder, config, task, error.signum, line)
     except run_lock.Running as error:
         say(f"node {task.node}: {folder}: {error}")
         return 1
@@ -75,6 +77,12 @@ def supervise(
         if task.rank == 0:
             supervision.end(folder, Failure(kind, f"node {task.node}: {error}{others_words(folder, task, str(error))}"))
         return 1
+
+
+def own(folder: Path, stack: ExitStack) -> int:
+    """Take the run's folder over from who has made it; the descriptor of its lock. Raises Running, OSError."""
+    handed_over = run_lock.inherited(folder)
+    return stack.enter_context(run_lock.take(folder, inherited=handed_over, patience_sec=SUBMITTED_SEC)).descriptor
 
 
 def others_words(folder: Path, task: SlurmTask, said: str) -> str:
@@ -117,6 +125,9 @@ def first(
     uuids: list[str], others: Nodes | None, started: float, held: int,
 ) -> int:  # fmt: skip
     Journal(folder / run_folder.JOURNAL).close()  # a last line that lacks its newline alone is whole with it
+    if run_folder.read_result(folder) is not None and not begun(folder):
+        say(f"{folder}: the run was ended before it began")
+        return 1
     if begun(folder):
         reopen(folder, checkpoints.newest(folder), "requeued")
     if task.job_id and ticket.read(folder) is None:  # Its submitter was killed before it could say so.
@@ -149,30 +160,31 @@ def start_mirror(folder: Path, config: RunConfig) -> subprocess.Popen[bytes] | N
     """What writes to MLflow from this node, where it is to; it ends with this process."""
     if config.cluster.mirror != "node" or config.tracking.offline:
         return None
-    return subprocess.Popen([sys.executable, "-P", "-m", MIRROR, str(folder)], stdin=subprocess.DEVNULL)
+    return subprocess.Popen([sys.executable, "-P", "-m", MIRROR, str(folder)], stdin=subprocess.PIPE)
 
 
 def other(
-    folder: Path, config: RunConfig, task: SlurmTask, worker_command: Callable[[RunConfig, Path], Any],
-    uuids: list[str], others: Nodes | None,
+    folder: Path, config: RunConfig, worker_command: Callable[[RunConfig, Path], Any], uuids: list[str],
+    others: Nodes | None, ended: Callable[[signals.Interrupted], Failure],
 ) -> int:  # fmt: skip
     assert others is not None
+    node = node_names.name()
     others.folder()
     config = dataclasses.replace(config, rendezvous=others.rendezvous)
     try:
         command = worker_command(config, folder)
     except ConfigError as error:
-        others.end(Failure("bad_input", f"node {task.node}: {error}"))
+        others.end(Failure("bad_input", f"node {node}: {error}"))
         raise
-    failure = node_supervision.run_node(folder, config, command, uuids, others, stopped)
-    say(f"node {task.node}: {failure.message}" if failure else f"node {task.node}: its part has ended")
+    failure = node_supervision.run_node(folder, config, command, uuids, others, ended)
+    say(f"node {node}: {failure.message}" if failure else f"node {node}: its part has ended")
     return 1 if failure else 0
 
 
 def heed_warning(config: RunConfig, task: SlurmTask) -> None:
     """Stop at Slurm's warning where the run may be queued again; else it has all of its time."""
     if may_go_on(config, task):
-        supervision.raise_on_signals(WARNED)
+        signals.raise_on_signals(WARNED)
     else:
         signal.signal(WARNED, signal.SIG_IGN)
 
@@ -182,35 +194,20 @@ def may_go_on(config: RunConfig, task: SlurmTask) -> bool:
     return config.cluster.kind == "slurm" and task.restarts < config.cluster.max_requeues
 
 
-def die_with_parent() -> None:
-    """Be told to stop when slurmstepd is gone: nobody else would, and no job would end."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def lost(node: str) -> Failure:
-    return Failure("node_fail", f"node {node}: its slurmstepd was killed")
-
-
-def stopped(error: supervision.Interrupted) -> Failure:
+def stopped(line: Lifeline, error: signals.Interrupted) -> Failure:
     """What a node but the first tells the others when it was told to stop."""
-    return lost(node_names.name()) if launcher_is_gone() else node_supervision.stopped(error)
+    gone = line.cut(GONE_SEC)
+    return node_supervision.stopped(error) if gone is None else line.failure(gone, node_names.name())
 
 
-def launcher_is_gone() -> bool:
-    """Whether who started this process has ended, asked by one who was told to stop, perhaps for that reason."""
-    until = time.monotonic() + GONE_SEC
-    while os.getppid() == LAUNCHED_BY and time.monotonic() < until:
-        time.sleep(0.02)
-    return os.getppid() != LAUNCHED_BY
-
-
-def orphaned(folder: Path, task: SlurmTask) -> int:
-    """End the job, which Slurm takes for running as long as srun waits for a slurmstepd that is gone."""
-    failure = lost(task.node) if task.job_id else Failure(f"signal:{signal.SIGKILL}", "its launcher was killed")
+def orphaned(folder: Path, task: SlurmTask, line: Lifeline, gone: int) -> int:
+    """End the run whose launcher is gone; and the job whose slurmstepd is, which Slurm takes for running as long as
+    srun waits for that."""
+    failure = line.failure(gone, task.node)
     say(failure.message)
     if task.rank == 0:
         supervision.end(folder, failure)
-    if not task.job_id:
+    if gone != lifeline.STEP:
         return 1
     deadline = time.monotonic() + PATIENCE_SEC
     while run_folder.read_result(folder) is None and time.monotonic() < deadline:  # the first node says why
@@ -232,14 +229,15 @@ def begun(folder: Path) -> bool:
     return "init_start" in keys[len(keys) - keys[::-1].index(attempts.RESUME) if attempts.RESUME in keys else 0 :]
 
 
-def interrupted(folder: Path, config: RunConfig, task: SlurmTask, signum: int) -> int:
+def interrupted(folder: Path, config: RunConfig, task: SlurmTask, signum: int, line: Lifeline) -> int:
     """Say how a run that was told to stop has ended; the exit code. No process of it is left.
 
     Where Slurm ends or moves the job, its state tells why when it has ended: then who follows says it.
     """
     name = signal.Signals(signum).name
-    if os.getppid() != LAUNCHED_BY or (signum == signal.SIGTERM and launcher_is_gone()):
-        return orphaned(folder, task)
+    gone = line.cut(GONE_SEC if task.job_id and signum == signal.SIGTERM else 0.0)
+    if gone is not None:
+        return orphaned(folder, task, line, gone)
     facts = slurm.facts(task.job_id) if task.job_id else {}
     running = facts.get("JobState") in (None, "RUNNING")
     makes_room = running and facts.get("PreemptTime", "None") != "None"  # A job that was queued again keeps it.

@@ -9,6 +9,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,8 @@ from typing import IO, Any
 
 from conf import secrets
 from tracking.run import files
+
+LEFT = re.compile(r"\..+\.(\d+)\.tmp", re.ASCII)  # the names of `replacing`, with the process that writes
 
 
 @contextmanager
@@ -31,6 +34,13 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         files.replace(temporary, path.name)
     finally:
         files.remove(temporary)
+
+
+def remove_left(folder: Path) -> None:
+    """Remove what processes that are gone have left half-written in a folder that nobody runs."""
+    for name in files.names(folder):
+        if (match := LEFT.fullmatch(name)) and not Path("/proc", match[1]).exists():
+            files.remove(folder / name)
 
 
 def write_text(path: Path, text: str) -> None:

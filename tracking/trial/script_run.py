@@ -24,7 +24,7 @@ from tracking import server
 from tracking.environment import fingerprint, processes
 from tracking.measure import Meter, classify, summary
 from tracking.results import UNCOUNTED_TAG
-from tracking.run import Failure, Journal, Record, Result, documents, failures, headline, run_folder, run_lock
+from tracking.run import Failure, Journal, Record, Result, documents, failures, headline, run_folder
 from tracking.trial.options import Seen, TrialOptions, config_of, params
 
 COMPANION = installation.module("tracking.companion")
@@ -75,9 +75,9 @@ class ScriptRun:
         uri = server.absolute_uri(options.uri) if options.uri else server.default_uri()
         values = params(options, seen, self.config)
         try:
-            self.folder: Path = run_setup.make_folder(name, Path(options.runs_dir))
             # The lock lasts until both this process and the companion are gone.
-            descriptor = self._held.enter_context(run_lock.hold(self.folder))
+            owner = self._held.enter_context(run_setup.make_folder(name, Path(options.runs_dir)))
+            self.folder: Path = owner.folder
             run_setup.prepare(self.folder, name, self.config, sys.argv[1:], strip_credentials(uri), values=values)
             self.journal = ScriptJournal(self.folder / run_folder.JOURNAL)
             self.journal.event("init_start", since_command_sec=since_begin())
@@ -88,7 +88,7 @@ class ScriptRun:
                 shutil.rmtree(self.folder, ignore_errors=True)
             raise ConfigError(f"runs_dir={options.runs_dir}: {error}; give a folder with room in it") from None
         self.journal.tags(self.environment | {"script": Path(sys.argv[0]).name} | tags)
-        start_companion(self.folder, descriptor)
+        start_companion(self.folder, owner.descriptor)
         say(f"run folder {self.folder}")
 
     def heed(self, metrics: Mapping[str, float]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+import signal
 import stat
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +22,7 @@ from tracking.jobs.cluster import cluster_launcher
 from tracking.jobs.cluster.following import Following
 from tracking.jobs.cluster.queue import BatchQueue
 from tracking.jobs.job import Job
-from tracking.node import endings, slurm, supervision, ticket
+from tracking.node import endings, signals, slurm, ticket
 from tracking.node.slurm import JobState
 from tracking.node.ticket import Ticket
 from tracking.run import journal, run_folder
@@ -100,7 +101,8 @@ def test_without_a_place_for_the_key_runs_start_and_only_resuming_asks(tmp_path:
 
 
 def test_a_sweep_that_somebody_changed_is_refused_and_one_that_grew_is_not() -> None:
-    folder = sweep.create([Job(composed(GIVEN), GIVEN)], [], "sqlite:///x.db")
+    with sweep.create([Job(composed(GIVEN), GIVEN)], [], "sqlite:///x.db") as owner:
+        folder = owner.folder
     more = [*GIVEN, "seed=7"]
     assert len(sweep.resume("runs", folder.name, [Job(composed(more), more)], multirun=True)[1]) == 2
     assert len(sweep.resume("runs", folder.name, [Job(composed([]), [])], multirun=False)[1]) == 2
@@ -121,7 +123,7 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The folders that a follower got to; nothing is asked of Slurm."""
     folders: list[Path] = []
     monkeypatch.setattr(cluster_launcher.ClusterLauncher, "follow", lambda self, folder: folders.append(folder) or 0)
-    monkeypatch.setattr(supervision, "raise_on_signals", lambda: None)
+    monkeypatch.setattr(signals, "raise_on_signals", lambda: None)
     return folders
 
 
@@ -131,9 +133,11 @@ def test_a_folder_of_others_is_not_followed_since_its_jobs_would_be_submitted(
 ) -> None:
     config = composed(SLURM)
     if kind == "sweep":
-        folder = sweep.create([Job(config, SLURM)], [], "sqlite:///x.db")
+        with sweep.create([Job(config, SLURM)], [], "sqlite:///x.db") as owner:
+            folder = owner.folder
     else:
-        folder = run_setup.make_folder("run", tmp_path / "runs")
+        with run_setup.make_folder("run", tmp_path / "runs") as owner:
+            folder = owner.folder
         run_setup.prepare(folder, "run", config, SLURM, "sqlite:///x.db")
     assert cluster_launcher.follow(folder, 0.0) == 0
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
@@ -144,7 +148,8 @@ def test_a_folder_of_others_is_not_followed_since_its_jobs_would_be_submitted(
 
 
 def test_a_job_of_a_sweep_goes_on_by_its_own_folders_configuration_which_is_looked_at(tmp_path: Path) -> None:
-    folder = sweep.create([Job(composed(GIVEN), GIVEN)], [], "sqlite:///x.db")
+    with sweep.create([Job(composed(GIVEN), GIVEN)], [], "sqlite:///x.db") as owner:
+        folder = owner.folder
     inner = interrupted(folder, folder)
     assert sweep.resume("runs", folder.name, [Job(composed([]), [])], multirun=False)[1][0].checkpoint
     path = inner / run_folder.CONFIG
@@ -161,13 +166,13 @@ def test_the_job_that_a_strangers_ticket_names_is_neither_cancelled_nor_requeued
     asked: list[str] = []
     monkeypatch.setattr(slurm, "run", lambda command: asked.append(" ".join(command)) or "")
     made = ticket.issue(own, Ticket("slurm", "4711", max_requeues=1))
-    following = Following(BatchQueue(1), SimpleNamespace(), make_console(), lambda job: own, 2)
+    following = Following(BatchQueue(1), SimpleNamespace(), make_console(), lambda job: None, 2)
     for folder in (own, others):
         following.take_up(Job(composed(GIVEN), GIVEN, folder), made)
         endings.requeued(folder, dataclasses.replace(made), JobState("NODE_FAIL"))
     assert asked == ["scontrol requeue 4711"]
     monkeypatch.setattr(Following, "follow", lambda *arguments: None)
-    following.cancel()
+    following.cancel(signals.Interrupted(signal.SIGINT))
     assert asked[1:] == ["scancel 4711"]
     assert "was not written by you on this machine; nothing is done to that job" in others_words(following)
 

@@ -18,7 +18,7 @@ from tracking.jobs.cluster import cluster_launcher
 from tracking.jobs.cluster.cluster_launcher import ClusterLauncher
 from tracking.jobs.job import Job
 from tracking.measure import throughput
-from tracking.node import reopen, supervision
+from tracking.node import reopen, signals
 from tracking.run import checkpoints, journal, run_folder, run_lock
 from tracking.run.journal import Journal
 from tracking.run.run_folder import Failure, Result
@@ -35,8 +35,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def interrupted(root: Path, sweep_folder: Path | None = None, epochs: tuple[int, ...] = (2, 4)) -> Path:
     """The folder of a run that was told to stop in its fifth epoch."""
     config = composed(GIVEN)
-    folder = run_setup.make_folder(run_setup.run_name(config), root, sweep_folder)
-    with run_lock.hold(folder):
+    with run_setup.make_folder(run_setup.run_name(config), root, sweep_folder) as owner:
+        folder = owner.folder
         run_setup.prepare(folder, run_setup.run_name(config), config, GIVEN, "sqlite:////some/where.db", sweep_folder)
     log = Journal(folder / run_folder.JOURNAL)
     log.event("run_start")
@@ -83,7 +83,7 @@ def test_who_follows_a_run_that_was_detached_stays_with_it_and_mirrors_it_where_
     config = run_folder.read_config(folder)
     config.cluster.kind, config.detach = "slurm", True
     monkeypatch.setattr(run_folder, "read_config", lambda folder: copy.deepcopy(config))
-    monkeypatch.setattr(supervision, "raise_on_signals", lambda: None)
+    monkeypatch.setattr(signals, "raise_on_signals", lambda: None)
 
     def follow_single(launcher: ClusterLauncher, job: Job, folder: Path) -> int:
         jobs.append(job)
@@ -145,7 +145,8 @@ def test_several_at_once_are_refused(tmp_path: Path) -> None:
 
 def test_a_folder_of_no_run_and_a_sweep_are_refused(tmp_path: Path) -> None:
     assert "is no run's folder" in refused(tmp_path / "nothing")
-    folder = sweep.create([Job(composed(GIVEN), GIVEN)], [], "sqlite:///x.db")
+    with sweep.create([Job(composed(GIVEN), GIVEN)], [], "sqlite:///x.db") as owner:
+        folder = owner.folder
     assert f"sweep.resume={folder.name}" in refused(folder)
 
 
@@ -233,7 +234,8 @@ def test_reopening_sets_the_files_aside_and_says_where_it_goes_on(tmp_path: Path
 
 def test_a_sweeps_job_goes_on_in_the_newest_folder_with_a_checkpoint(tmp_path: Path) -> None:
     job = Job(composed(GIVEN), GIVEN)
-    folder = sweep.create([job], [], "sqlite:///x.db")
+    with sweep.create([job], [], "sqlite:///x.db") as owner:
+        folder = owner.folder
     kept = interrupted(folder, folder)
     interrupted(folder, folder, epochs=())  # newer, and without
     (resumed,) = sweep.resume("runs", folder.name, [Job(composed([]), [])], multirun=False)[1]

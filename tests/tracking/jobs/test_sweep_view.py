@@ -42,7 +42,8 @@ def uploaded(root: Path, uri: str, too_long: bool = False) -> tuple[Path, str]:
     configs = [studied.config(seed=seed, runs_dir=str(root)) for seed in (1, 2)]
     for config in configs:
         config.tracking.experiment = "studies"
-    folder = sweep.create(jobs(*configs), ["-m", "seed=1,2"], uri)
+    with sweep.create(jobs(*configs), ["-m", "seed=1,2"], uri) as owner:
+        folder = owner.folder
     runs = [studied.make_run(folder, config, uri) for config in configs]
     run_folder.write_result(folder, Result("finished"))  # sweep.finish would draw the report
     if too_long:

@@ -16,7 +16,7 @@ from tests.tracking.studied import START_MS, SWEEP, Writer, config, make_run, ma
 from tracking.__main__ import main
 from tracking.jobs import sync
 from tracking.mirror import Mirror
-from tracking.node import reopen, supervision
+from tracking.node import reopen, signals, supervision
 from tracking.results import FolderRuns, MlflowRuns, Run
 from tracking.run import Checkpoint, Failure, Result, checkpoints, run_folder
 
@@ -93,7 +93,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Path
         mirrored(sweep.add(4, failure=kind, start_ms=start_ms))
     mirrored(sweep.add(4, step_sec=0.12))
     folder = sweep.unended(30, accuracies=(0.1,))
-    supervision.stopped(folder, supervision.Interrupted(signal.SIGINT))  # Ctrl-C
+    supervision.stopped(folder, signals.Interrupted(signal.SIGINT))  # Ctrl-C
     mirrored(folder)
     mirrored(ended(sweep.unended(31), Failure("error", "its weights could not be saved")))  # after its last evaluation
     mirrored(sweep.unended(32))  # its launcher was killed, so it is ended by who finds it

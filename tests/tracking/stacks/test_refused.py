@@ -68,8 +68,10 @@ def test_its_runs_are_combinations_that_a_report_misses_with_why(tmp_path: Path)
     sweep = make_sweep(tmp_path, STUDY, "sqlite:///none.db", 2)
     tags = {"env.driver": "535.9", "env.cuda": "12.4", "env.gpu": H100}
     make_run(sweep, config(), "sqlite:///none.db", 0.1, tags=tags, fingerprint=CLOCKS)
-    folder, stacks = run_setup.make_folder("of-new", sweep, sweep), refused(OLD, NEW)
-    run_setup.prepare(folder, "of-new", asked(NEW), [], "sqlite:///none.db", sweep)
+    stacks = refused(OLD, NEW)
+    with run_setup.make_folder("of-new", sweep, sweep) as owner:
+        folder = owner.folder
+        run_setup.prepare(folder, "of-new", asked(NEW), [], "sqlite:///none.db", sweep)
     stacks.check(asked(OLD), folder)
     with pytest.raises(ConfigError) as error:
         stacks.check(asked(NEW), folder)

@@ -11,17 +11,16 @@ from pathlib import Path
 from conf.installation import LAUNCH
 from conf.schema import ConfigError, RunConfig
 from tracking import server
-from tracking.jobs import result_table, resume, run_setup, sweep, unfinished
+from tracking.jobs import result_table, resume, sweep, unfinished
 from tracking.jobs.cluster import batch_script
-from tracking.jobs.cluster.following import Following
+from tracking.jobs.cluster.following import Following, end_unsubmitted
 from tracking.jobs.cluster.queue import Queue, queue_of
 from tracking.jobs.job import Job
 from tracking.jobs.launcher import Launcher, exit_code
-from tracking.jobs.repair import repair
 from tracking.jobs.trust import ownership
 from tracking.jobs.uploads import tracking_command
-from tracking.node import Interrupted, reopen, supervision, ticket
-from tracking.run import run_folder, run_lock
+from tracking.node import Interrupted, signals, ticket
+from tracking.run import Failure, run_folder, run_lock
 from tracking.stacks import Verdict
 from tracking.statistics import counted
 
@@ -33,6 +32,7 @@ class Detached(Exception):
 class ClusterLauncher(Launcher):
     """Runs jobs as `cluster=` says, or side by side here; trainers.supervisor runs them, on each node of one."""
 
+    _adopts = True
     _follows = False  # whether the jobs were submitted before
     _queue: Queue | None = None
 
@@ -66,11 +66,11 @@ class ClusterLauncher(Launcher):
     def run_single(self, job: Job) -> int:
         root = Path(job.config.runs_dir).resolve()
         try:
-            folder = job.folder = self._submittable(job, root, None)
+            job.owner = self._owned_folder(job, root, None)
         except OSError as error:
             raise ConfigError(f"runs_dir={root}: {error}; give a folder that you can write to") from error
-        self._look_back(root)
-        return self._follow_single(job, folder)
+        job.folder = job.owner.folder
+        return self._follow_single(job, job.folder)
 
     def run_sweep(self, jobs: list[Job], argv: Sequence[str], folder: Path | None = None) -> int:
         try:
@@ -89,24 +89,21 @@ class ClusterLauncher(Launcher):
         for job in jobs:
             job.config.detach = False  # They were submitted so.
         sweep.name_jobs(jobs)
-        by_hash = sweep.folders_by_hash(folder)
-        for job in jobs:
-            if job.result is None:
-                there = [path for path in by_hash.get(job.config.config_hash(), []) if ticket.read(path)]
-                job.folder = there[-1] if there else None
         return self.run_sweep(jobs, [], folder)
 
     def _follow_single(self, job: Job, folder: Path) -> int:
-        self._mark(folder)
         try:
             with run_lock.hold(folder, run_lock.FOLLOWER):
+                if job.owner:
+                    self._look_back(folder.parent)
+                self._mark(folder)
                 self._schedule([job], 1, folder)
         except run_lock.Running as error:
             raise ConfigError(f"{folder}: {error}; it is followed already") from error
         except Detached:
             return 0
-        except Interrupted:
-            pass
+        except Interrupted as error:
+            end_unsubmitted([job], Failure(f"signal:{error.signum}", f"stopped by {error}"))
         assert job.result is not None
         self._console.print(result_table.run_table(job.name, folder, job.result))
         self._uploads.wait([folder])
@@ -139,7 +136,7 @@ class ClusterLauncher(Launcher):
         )
         todo = []
         for job in jobs:
-            made = ticket.read(job.folder) if job.folder else None
+            made = ticket.read(job.folder) if job.folder and not job.owner else None
             if made:  # it may have ended meanwhile
                 following.take_up(job, made)
             else:
@@ -154,23 +151,19 @@ class ClusterLauncher(Launcher):
                 following.detach(todo, at_once)
                 raise self._detached(folder) from error
             self._console.print(f"stopped by {error}: the jobs are cancelled")
-            following.cancel()
+            end_unsubmitted(jobs, Failure(f"signal:{error.signum}", f"stopped by {error}"))
+            following.cancel(error)
             raise
+        finally:
+            end_unsubmitted(jobs, Failure("error", "its launcher ended before it was submitted"))
 
     def _detached(self, folder: Path) -> Detached:
         self._console.print(f"detached; the jobs go on. Follow them with: {follow_command(folder)}", soft_wrap=True)
         return Detached()
 
-    def _submittable(self, job: Job, root: Path, parent: Path | None) -> Path:
-        """The folder of a job that is to be submitted: a new one, or that of the run which it continues."""
-        if job.checkpoint:
-            folder = job.checkpoint.folder
-            repair(folder)
-            reopen(folder, job.checkpoint)
-            return folder
-        folder = run_setup.make_folder(job.name, root, parent)
-        run_setup.prepare(folder, job.name, job.config, job.overrides, self._uploads.uri, parent)
-        return folder
+    def _submittable(self, job: Job, root: Path, parent: Path | None) -> run_lock.Owner:
+        """The folder of a job that is to be submitted: one that was made before, a new one, or of a continued run."""
+        return run_lock.take(job.folder) if job.folder else self._owned_folder(job, root, parent)
 
     def _mark(self, folder: Path) -> None:
         if not self._offline:
@@ -179,7 +172,7 @@ class ClusterLauncher(Launcher):
 
 def wants_cancel(error: Interrupted) -> bool:
     """Whether the user who pressed Ctrl-C wants the jobs cancelled; who cannot be asked wants them to go on."""
-    supervision.raise_on_signals()
+    signals.raise_on_signals()
     if error.signum != signal.SIGINT or not sys.stdin.isatty():
         return False
     try:

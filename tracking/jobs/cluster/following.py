@@ -16,8 +16,8 @@ from tracking.jobs import sweep_summary
 from tracking.jobs.cluster.queue import Queue
 from tracking.jobs.job import Job
 from tracking.jobs.uploads import Uploads
-from tracking.node import Ticket, endings, slurm, supervision, ticket
-from tracking.run import Failure, Result, attempts, headline, journal, run_folder
+from tracking.node import Ticket, endings, signals, slurm, supervision, ticket
+from tracking.run import Failure, Result, attempts, headline, journal, run_folder, run_lock
 
 POLL_SEC = 0.5  # how often folders are looked at
 SETTLING_SEC = 10.0  # how long a shared file system may take to show what a job that has ended wrote last
@@ -40,16 +40,35 @@ class Followed:
         return self.job.folder
 
 
+def end_unsubmitted(jobs: Sequence[Job], failure: Failure) -> None:
+    """End the runs of jobs that have a folder, and that nobody but this process knows of."""
+    for job in jobs:
+        if job.owner is not None:
+            job.result = supervision.end(job.owner.folder, failure)
+            let_go(job)
+
+
+def let_go(job: Job) -> None:
+    assert job.owner
+    job.owner.let_go()
+    job.owner = None
+
+
 class Following:
-    """The jobs of one launcher. `make_folder(job)` prepares the folder of one that is to be submitted."""
+    """The jobs of one launcher. `own_folder(job)` prepares and owns the folder of one that is to be submitted."""
 
     def __init__(
-        self, queue: Queue, uploads: Uploads, console: Console, make_folder: Callable[[Job], Path], num_jobs: int
+        self,
+        queue: Queue,
+        uploads: Uploads,
+        console: Console,
+        own_folder: Callable[[Job], run_lock.Owner],
+        num_jobs: int,
     ) -> None:
         self._queue = queue
         self._uploads = uploads
         self._console = console
-        self._make_folder = make_folder
+        self._own_folder = own_folder
         self._num_jobs = num_jobs
         self._jobs: list[Followed] = []
         self._asked_at = float("-inf")
@@ -66,18 +85,21 @@ class Following:
 
     def submit(self, job: Job, after: str = "") -> bool:
         """Submit a job; False where Slurm does not answer now. What it refuses is the job's result."""
-        folder = job.folder = job.folder or self._make_folder(job)
+        owner = job.owner = job.owner or self._own_folder(job)
+        job.folder = owner.folder
         try:
-            made = self._queue.submit(folder, job.config, job.name, after)
+            with signals.undisturbed():  # What was submitted is followed.
+                made = self._queue.submit(owner, job.config, job.name, after)
+                self._jobs.append(Followed(job, made))
+                let_go(job)
         except slurm.Away as error:
             self._say(f"Slurm does not answer: {error}; it is asked again")
             return False
         except ConfigError as error:
-            job.result = supervision.end(folder, Failure("bad_input", str(error)))
+            end_unsubmitted([job], Failure("bad_input", str(error)))
             self._console.print(f"  {job.name}: {error}", soft_wrap=True)
             return True
         self._console.print(f"  {job.name}: job {made.job_id}", soft_wrap=True)
-        self._jobs.append(Followed(job, made))
         return True
 
     def follow(self, todo: list[Job], at_once: int) -> None:
@@ -97,18 +119,22 @@ class Following:
             if not self.submit(job, before):
                 raise ConfigError(f"{job.name} and those behind it are not submitted: Slurm does not answer")
 
-    def cancel(self) -> None:
+    def cancel(self, error: signals.Interrupted) -> None:
         """Cancel what is queued or runs, and wait for its end."""
         own = []
         for followed in self.running:
             try:
                 ticket.check_own(followed.folder, followed.ticket)
                 own.append(followed.ticket)
-            except ConfigError as error:  # It goes on, without this follower.
-                followed.job.result = Result("failed", failure=Failure("error", str(error)))
-                self._console.print(f"note: {error}", soft_wrap=True)
+            except ConfigError as refusal:  # It goes on, without this follower.
+                followed.job.result = Result("failed", failure=Failure("error", str(refusal)))
+                self._console.print(f"note: {refusal}", soft_wrap=True)
         with suppress(slurm.Away, ConfigError):
             self._queue.cancel(own)
+        if not self._queue.outlives:  # Their processes are gone, some before they could say why.
+            for followed in self.running:
+                if run_folder.read_result(followed.folder) is None:
+                    supervision.stopped(followed.folder, error)
         self._asked_at = float("-inf")
         self.follow([], 1)
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 from tracking import server
 from tracking.jobs.mirror_thread import MirrorThread
-from tracking.node import ticket
+from tracking.node import lifeline, ticket
 from tracking.run import run_folder
 
 POLL_SEC = 0.5
@@ -18,11 +16,11 @@ POLL_SEC = 0.5
 
 def main(folder: Path) -> int:
     """Mirror until the run has ended or its supervisor is gone; then send the rest. 0 where MLflow has it all."""
-    config, supervisor = run_folder.read_config(folder), os.getppid()
+    config, line = run_folder.read_config(folder), lifeline.Lifeline((lifeline.LAUNCHER,))
     uri = server.absolute_uri(config.tracking.uri) if config.tracking.uri else server.default_uri()
     mirror = MirrorThread(folder, uri).start()
-    while not ticket.has_ended(folder) and os.getppid() == supervisor:
-        time.sleep(POLL_SEC)
+    while not ticket.has_ended(folder) and line.cut(POLL_SEC) is None:
+        pass
     return 0 if mirror.close(config.tracking.upload_wait_sec) else 1
 
 

@@ -12,7 +12,7 @@ from conf.schema import ConfigError, RunConfig
 from tracking.jobs.cluster import batch_script
 from tracking.jobs.sharing.share_queue import SharedMachine
 from tracking.node import JobState, Ticket, slurm, supervision, ticket
-from tracking.run import documents
+from tracking.run import documents, run_lock
 
 
 class Queue(Protocol):
@@ -22,8 +22,11 @@ class Queue(Protocol):
     def check(self, configs: Sequence[RunConfig]) -> None:
         """Raise ConfigError for what the scheduler would refuse."""
 
-    def submit(self, folder: Path, config: RunConfig, name: str, after: str = "") -> Ticket:
-        """Have the run in `folder` run, once job `after` has ended. Raises ConfigError, slurm.Away, OSError."""
+    def submit(self, owner: run_lock.Owner, config: RunConfig, name: str, after: str = "") -> Ticket:
+        """Have the run in the owner's folder run, once job `after` has ended. Raises ConfigError, slurm.Away, OSError.
+
+        Whoever then answers for the folder has its lock, or is named by the ticket.
+        """
 
     def states(self, tickets: Sequence[Ticket]) -> dict[str, JobState]:
         """By job id, of those that are known. Raises slurm.Away."""
@@ -58,7 +61,8 @@ class BatchQueue:
             except slurm.Away as error:
                 raise ConfigError(f"cluster=slurm: Slurm does not answer: {error}") from None
 
-    def submit(self, folder: Path, config: RunConfig, name: str, after: str = "") -> Ticket:
+    def submit(self, owner: run_lock.Owner, config: RunConfig, name: str, after: str = "") -> Ticket:
+        folder = owner.folder
         script = folder / ticket.SCRIPT
         documents.write_text(script, batch_script.text(config, folder, name))
         options = [f"--dependency=afterany:{slurm.number(after)}"] if after else []
@@ -92,12 +96,14 @@ class AllocationQueue:
             if config.nodes > int(nodes):
                 raise ConfigError(f"nodes={config.nodes}: the allocation {os.environ['SLURM_JOB_ID']} has {nodes}")
 
-    def submit(self, folder: Path, config: RunConfig, name: str, after: str = "") -> Ticket:
+    def submit(self, owner: run_lock.Owner, config: RunConfig, name: str, after: str = "") -> Ticket:
+        folder = owner.folder
         command = [*batch_script.srun(config), *batch_script.supervisor(folder)]
         with (folder / ticket.PRINTED).open("ab") as printed:
-            # A session of its own: Ctrl-C reaches this process alone, which ends the step in good order.
+            # A session of its own: Ctrl-C reaches this process alone, which ends the step in good order. Its input is a
+            # pipe that only this process holds open: srun passes the end of it on (tracking/node/lifeline.py).
             step = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=printed, stderr=subprocess.STDOUT, start_new_session=True
+                command, stdin=subprocess.PIPE, stdout=printed, stderr=subprocess.STDOUT, start_new_session=True
             )
         made = Ticket("here", f"{os.environ['SLURM_JOB_ID']}/{step.pid}")
         self._steps[made.job_id] = step

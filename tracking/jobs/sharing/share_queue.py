@@ -6,12 +6,12 @@ import os
 import subprocess
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from conf.schema import ConfigError, RunConfig
 from tracking.environment import nvml
 from tracking.jobs.cluster import batch_script
 from tracking.node import JobState, Share, Ticket, shares, supervision, ticket
+from tracking.run import run_lock
 
 KIND = "shared"
 
@@ -45,13 +45,15 @@ class SharedMachine:
                 f" cpu_processes={widest} need one each; give fewer"
             )
 
-    def submit(self, folder: Path, config: RunConfig, name: str, after: str = "") -> Ticket:
-        share = self._free_share()
+    def submit(self, owner: run_lock.Owner, config: RunConfig, name: str, after: str = "") -> Ticket:
+        share, folder = self._free_share(), owner.folder
         with (folder / ticket.PRINTED).open("ab") as printed:
-            # A session of its own: Ctrl-C reaches the launcher alone, which ends the job in good order.
+            # A session of its own: Ctrl-C reaches the launcher alone, which ends the job in good order. It inherits the
+            # folder's lock, and a pipe that only this process holds open (tracking/node/lifeline.py).
             process = subprocess.Popen(
-                batch_script.supervisor(folder), stdin=subprocess.DEVNULL, stdout=printed, stderr=subprocess.STDOUT,
-                env={**os.environ, **share.environment()}, start_new_session=True,
+                batch_script.supervisor(folder), stdin=subprocess.PIPE, stdout=printed, stderr=subprocess.STDOUT,
+                env={**os.environ, **share.environment(), **run_lock.handed_over(owner)}, start_new_session=True,
+                pass_fds=[owner.descriptor],
             )  # fmt: skip
         made = Ticket(KIND, str(process.pid))
         self._running[made.job_id] = share, process

@@ -10,19 +10,19 @@ from pathlib import Path
 
 from conf.schema import RunConfig
 from tracking.environment import processes
-from tracking.node import supervision
+from tracking.node import signals, supervision
 from tracking.node.several.nodes import NodeFailed, Nodes
 from tracking.run import Failure, Journal, WorkerLog, documents, failures, files, nodes, run_folder
 from tracking.usage import SystemMetricsThread
 
 
-def stopped(error: supervision.Interrupted) -> Failure:
+def stopped(error: signals.Interrupted) -> Failure:
     return Failure(f"signal:{error.signum}", f"node {nodes.name()}: stopped by {error}")
 
 
 def run_node(
     folder: Path, config: RunConfig, command: supervision.WorkerCommand, gpu_uuids: list[str], others: Nodes,
-    why: Callable[[supervision.Interrupted], Failure] = stopped,
+    why: Callable[[signals.Interrupted], Failure] = stopped,
 ) -> Failure | None:  # fmt: skip
     """Train this node's part of the run in `folder`; why it failed, if it did. Leaves no process behind.
 
@@ -36,7 +36,7 @@ def run_node(
     except NodeFailed as error:
         others.end(None)  # the first to fail has said it
         return error.failure
-    except supervision.Interrupted as error:
+    except signals.Interrupted as error:
         others.end(why(error))
         raise
     except Exception as error:

@@ -49,7 +49,8 @@ sys.exit(main(Path(sys.argv[1])))
 def test_where_something_needs_them_the_worker_starts_again_with_them(tmp_path: Path) -> None:
     overrides = ["gpus=0", "max_epochs=1", "limit_train_batches=1", "batch_size=4"]
     config = checks.check_run(composed(overrides), [])
-    folder = run_setup.make_folder(run_setup.run_name(config), tmp_path)
+    with run_setup.make_folder(run_setup.run_name(config), tmp_path) as owner:
+        folder = owner.folder
     run_setup.prepare(folder, run_setup.run_name(config), config, overrides, "sqlite:///unused.db")
     environment = command.worker_command(config, folder).env
     answer = subprocess.run(

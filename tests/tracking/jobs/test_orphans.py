@@ -1,0 +1,71 @@
+"""A launcher that dies at any moment of a job's start: all that it began ends, and no job runs twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import forked
+from tests.commands import HANGS_SEC, TINY, collect, environment, launch, processes_of
+from tests.tracking import dying_launch
+from tests.tracking.folders import wait_for
+from tracking.commands import main as tracking
+from tracking.jobs import unfinished
+from tracking.run import journal, run_folder
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not forked.possible(), reason="it dies in a fork")]
+
+SHARED = ("-m", *TINY, "gpus=0", "max_epochs=1", "seed=1,2", "sweep.jobs_at_once=2", "tracking.upload_wait_sec=1")
+
+
+def die(cwd: Path, name: str, moment: str, *arguments: str) -> str:
+    """Start a launcher that dies then, and wait until nothing of it is left; what it printed."""
+    begun = forked.Forked([name, moment, *arguments], cwd, environment(), script=dying_launch.__file__)
+    output = collect(begun, cwd).output
+    wait_for(lambda: not processes_of(cwd))
+    return output
+
+
+def results(cwd: Path) -> dict[Path, dict[str, object]]:
+    """By folder, of sweeps and runs; fails where one has none."""
+    folders = run_folder.run_folders(cwd / "runs")
+    return {folder: json.loads((folder / run_folder.RESULT).read_text()) for folder in folders}
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGINT"])
+@pytest.mark.parametrize("moment", dying_launch.MOMENTS)
+def test_every_folder_is_ended_and_nothing_half_written_stays(moment: str, name: str, tmp_path: Path) -> None:
+    output = die(tmp_path, name, moment, *SHARED)
+    if name == "SIGINT":
+        assert "Traceback" not in output
+        assert all((folder / run_folder.RESULT).exists() for folder in run_folder.run_folders(tmp_path / "runs"))
+    code = tracking(["sync", str(tmp_path / "runs")])
+    there = results(tmp_path)
+    assert code == (0 if there else 2), output
+    assert {result["status"] for result in there.values()} <= {"killed", "failed"}
+    left = [path for path in tmp_path.rglob("*") if path.name.endswith(".tmp")]
+    assert not left
+    assert {path.parent for path in tmp_path.rglob(".owner")} == set(there)
+
+
+def test_a_sweep_whose_launcher_was_killed_goes_on_when_its_jobs_have_ended(tmp_path: Path) -> None:
+    """At once: the supervisors of the killed one, which have only begun, are waited for."""
+    endless = [word for word in SHARED if not word.startswith("max_epochs")]
+    begun = forked.Forked(["SIGKILL", "started", *endless, "max_epochs=2", "model.hparams.rest_sec=0.02"],
+                          tmp_path, environment(), script=dying_launch.__file__)  # fmt: skip
+    collect(begun, tmp_path)
+    [sweep] = [path.parent for path in tmp_path.glob("runs/*/sweep.json")]
+    before = run_folder.run_folders(sweep)[1:]
+    resumed = launch(tmp_path, f"sweep.resume={sweep.name}", "sweep.jobs_at_once=2")
+    assert resumed.code == 0, resumed.output
+    wait_for(lambda: not processes_of(tmp_path), HANGS_SEC)
+    there = results(tmp_path)
+    assert there[sweep]["status"] == "finished"
+    assert [there[folder]["status"] for folder in before] == ["killed", "killed"]
+    anew = [folder for folder in run_folder.run_folders(sweep)[1:] if folder not in before]
+    assert [there[folder]["status"] for folder in anew] == ["finished", "finished"]
+    last = max(record.time_ms for folder in before for record, _ in journal.read(folder / run_folder.JOURNAL))
+    assert all(run_folder.read_info(folder).created_ms >= last for folder in anew)
+    assert not unfinished.incomplete(sweep)

@@ -1,0 +1,53 @@
+"""The signals that tell a launcher or a supervisor to stop."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupted(KeyboardInterrupt):
+    """The launcher was told to stop (Ctrl-C, SIGTERM, a closed terminal); no library's `except Exception` stops it."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signal.Signals(signum).name)
+        self.signum = signum
+
+
+def raise_on_signals(*more: int) -> None:
+    """Turn the next signal to stop, or one of `more`, into Interrupted, wherever the main thread is.
+
+    Those that follow are ignored until this is called again: what cleans up is short, and must not be cut off.
+    """
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        for number in stopping:
+            if signal.getsignal(number) is interrupt:
+                signal.signal(number, ignore)
+        raise Interrupted(signum)
+
+    def ignore(signum: int, frame: FrameType | None) -> None:
+        """Not SIG_IGN, which tells a signal that the user's shell has us ignore (nohup)."""
+
+    stopping = (*STOPPING, *more)
+    for number in stopping:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Hold signals to stop back, of which the last takes effect afterwards: what is in the block is done or not."""
+    came: list[int] = []
+    before = {number: signal.signal(number, lambda signum, frame: came.append(signum)) for number in STOPPING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[-1])
