@@ -10,7 +10,7 @@ from typing import Any
 
 from tracking.audit import selection
 from tracking.audit.arithmetic import Observations, PairTest, corrected, pair_of, wilson
-from tracking.audit.journals import BEST, PREFIXES, JournalFigures
+from tracking.audit.journals import JournalFigures
 from tracking.audit.trees import name_of
 
 DEVICES = {"gpus", "nodes", "cpu_processes"}
@@ -84,14 +84,7 @@ class Evidence:
         return {run_id: run for run_id, run in self.all_of(workload, setting).items() if self.counts(run)}
 
     def values(self, workload: str, setting: Labels, key: str) -> dict[str, float]:
-        """By run id, a figure of every run of the setting that counts, whoever the report averaged."""
-        values = {run_id: run.value(key) for run_id, run in self.counting(workload, setting).items()}
-        return {run_id: value for run_id, value in values.items() if value is not None}
-
-    def measured(self, workload: str, setting: Labels, key: str) -> dict[str, float]:
-        """By run id, a figure of a table of settings: of a rate or a best value, runs that missed the target too."""
-        if not of_any_run(key):
-            return self.values(workload, setting, key)
+        """By run id, a figure of every run of the setting that trained to its end, whoever the report averaged."""
         values = {run_id: run.value(key) for run_id, run in self.ended(workload, setting).items()}
         return {run_id: value for run_id, value in values.items() if value is not None}
 
@@ -105,19 +98,17 @@ class Evidence:
         if key not in OF_TARGETS:
             return Observations(numbers)
         short = self.short(workload, setting).values()
-        bounds = [run.at_least(key) for run in short if not run.diverged]
+        bounds = [run.at_least(key) or 0.0 for run in short if not run.diverged]
         if not numbers and not any(bounds):
             bounds = []
-        return Observations(numbers, [bound or 0.0 for bound in bounds], sum(run.diverged for run in short))
-
-    def shown(self, workload: str, setting: Labels, key: str) -> Observations:
-        """The same of a table of settings."""
-        if key in OF_TARGETS:
-            return self.sample(workload, setting, key)
-        return Observations([*self.measured(workload, setting, key).values()])
+        bounds += filter(None, (run.at_least(key) for run in self.stopped(workload, setting).values()))
+        return Observations(numbers, bounds, sum(run.diverged for run in short))
 
     def short(self, workload: str, setting: Labels) -> dict[str, JournalFigures]:
         return {run_id: run for run_id, run in self.all_of(workload, setting).items() if run.stopped_short}
+
+    def stopped(self, workload: str, setting: Labels) -> dict[str, JournalFigures]:
+        return {run_id: run for run_id, run in self.all_of(workload, setting).items() if run.stopped}
 
     def reached(self, workload: str, setting: Labels) -> tuple[int, int]:
         """How many runs reached the target, and of how many."""
@@ -132,13 +123,18 @@ class Evidence:
         low, high = (f"{100 * bound:.0f}" for bound in wilson(hits, n))
         return f"{hits} of {n}, {low}-{high} %"
 
+    def ends(self, workload: str, setting: Labels) -> str:
+        """The same, and how many runs were stopped before."""
+        stopped = len(self.stopped(workload, setting))
+        return "; ".join(filter(None, [self.share(workload, setting), f"{stopped} stopped" if stopped else ""]))
+
     def spent_usd(self, workload: str) -> float:
         """The cost of the runs that count."""
         counting = [run for run_id in self.members(workload) if self.counts(run := self.runs[run_id])]
         return math.fsum(run.value("cost/usd") or 0.0 for run in counting)
 
     def devices(self, workload: str, setting: Labels) -> float | None:
-        counts = {run.devices() for run in self.counting(workload, setting).values()}
+        counts = {run.devices() for run in self.ended(workload, setting).values()}
         return counts.pop() if len(counts) == 1 else None
 
     def base(self, workload: str, setting: Labels, settings: Sequence[Labels]) -> Labels | None:
@@ -178,10 +174,6 @@ class Evidence:
         return pairs
 
 
-def of_any_run(key: str) -> bool:
-    counted = ("time/epoch_sec", "time/evaluation_interval_sec", "epochs/trained")
-    return key in counted or key.startswith(("throughput/", *PREFIXES, BEST))
-
-
+from tracking.audit.journals import JournalFigures
 def without_devices(setting: Labels) -> Labels:
     return {axis: value for axis, value in setting.items() if axis not in DEVICES}

@@ -38,7 +38,7 @@ def shown(evidence: Evidence, workload: str) -> dict[str, tuple[str, float]]:
     there = {
         heading: (key, scale)
         for heading, (key, scale) in (QUANTITIES | best | busy).items()
-        if any(evidence.measured(workload, setting, key) for setting in evidence.settings(workload))
+        if any(evidence.values(workload, setting, key) for setting in evidence.settings(workload))
     }
     if not any(run.missed for run in ended):
         there.pop("epochs trained", None)
@@ -53,16 +53,16 @@ def shown(evidence: Evidence, workload: str) -> dict[str, tuple[str, float]]:
 
 
 def _mean(evidence: Evidence, workload: str, setting: Labels, key: str) -> float:
-    moments = moments_of(evidence.shown(workload, setting, key))
+    moments = moments_of(evidence.sample(workload, setting, key))
     return moments[1] if moments else 0.0
 
 
 def _means(evidence: Evidence, workload: str, setting: Labels) -> Iterator[dict[str, Any]]:
     for heading, (key, scale) in shown(evidence, workload).items():
-        sample = evidence.shown(workload, setting, key)
+        sample = evidence.sample(workload, setting, key)
         if moments := moments_of(sample, scale):
             bound, invalid = "≥" if sample.num_short else "", is_invalid(len(sample), sample.num_short)
-            runs = [*evidence.measured(workload, setting, key)]
+            runs = [*evidence.values(workload, setting, key)]
             yield _record(evidence, (workload, setting, heading, None), key, moments, bound, runs, invalid)
 
 
@@ -91,7 +91,9 @@ def _record(
 ) -> dict[str, Any]:  # fmt: skip
     workload, setting, heading, base = which
     (n, mean, error, olympic), near = moments, tolerance(key)
-    of = {*runs, *(evidence.short(workload, setting) if key in OF_TARGETS else ())}
+    of = {*runs}
+    if key in OF_TARGETS:
+        of |= {*evidence.short(workload, setting), *evidence.stopped(workload, setting)}
     return {
         "workload": workload, "setting": dict(setting), "figure": heading, "key": key, "n": n,
         "mean": Near(mean, near), "bound": bound, "standard_error": Near(error, near, mean),

@@ -33,8 +33,9 @@ class Content:
         figure = self.figure(workload, setting, heading)
         if not figure:
             return ""
-        of_target = self.evidence.reached(workload, setting)[1] if figure["key"] in OF_TARGETS else 0
-        usual = of_target or len(self.evidence.counting(workload, setting))
+        usual = len(self.evidence.counting(workload, setting))
+        if figure["key"] in OF_TARGETS and (n := self.evidence.reached(workload, setting)[1]):
+            usual = n + len(self.evidence.stopped(workload, setting))
         return str(figure["text"]) + (f" (n={figure['n']})" if figure["over"] is None and figure["n"] != usual else "")
 
     def headings(self, workload: str) -> list[str]:
@@ -45,14 +46,14 @@ def settings(content: Content, workload: str) -> Rows:
     evidence, rows = content.evidence, {}
     others = {*BUSY, *LIMITS, *OVER_FP32}
     headings = [heading for heading in content.headings(workload) if heading not in others]
-    shares = any(evidence.reached(workload, setting)[1] for setting in evidence.settings(workload))
+    shares = any(evidence.ends(workload, setting) for setting in evidence.settings(workload))
     for setting in evidence.settings(workload):
         ended = list(evidence.ended(workload, setting).values())
         counting, every = evidence.counting(workload, setting), evidence.all_of(workload, setting)
         row: Rows = {**setting, "n": f"{len(counting)} of {len(every)}"}
         row["devices"] = these({f"{size:g}" for run in ended if (size := run.devices()) is not None})
         row |= {heading: facts_of(ended, key) for heading, key in FACTS.items() if key not in evidence.axes}
-        row |= {"reached": evidence.share(workload, setting)} if shares else {}
+        row |= {"reached": evidence.ends(workload, setting)} if shares else {}
         rows[_key(setting)] = row | {heading: content.cell(workload, setting, heading) for heading in headings}
     return rows
 
@@ -83,7 +84,7 @@ def limits(content: Content, workload: str) -> Rows:
     for setting in content.evidence.settings(workload):
         means = {}
         for words, cause in CAUSES.items():
-            sample = content.evidence.shown(workload, setting, f"{PREFIX}{cause}_fraction")
+            sample = content.evidence.sample(workload, setting, f"{PREFIX}{cause}_fraction")
             if moments := moments_of(sample):
                 means[words] = moments[1]
         if means and headings:

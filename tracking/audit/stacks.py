@@ -17,7 +17,7 @@ def rows(content: Content, workload: str, claimed: Rows) -> Rows:
         sample = evidence.sample(workload, by_name[name], key)
         due[role] = {"": role, "stack": name, "n": str(len(sample))}
         due[role][key] = mean_of(sample, 1.0, key)
-        due[role] |= {"reached": evidence.share(workload, by_name[name])} if key in OF_TARGETS else {}
+        due[role] |= {"reached": evidence.ends(workload, by_name[name])} if key in OF_TARGETS else {}
     sides = [by_name[claimed["best"]["stack"]], by_name[claimed["worst"]["stack"]]]
     factors = [
         pair["factor"]

@@ -92,7 +92,7 @@ def pairs(content: Content, workload: str, shown: Claimed | None) -> Rows:
         p, corrected = ("" if pair[key] is None else f"{pair[key]:.2g}" for key in ("p", "p_corrected"))
         row = {"better mean": names[0], "worse mean": names[1], "factor": factor, "p": p, "p, corrected": corrected}
         if content.evidence.metric in OF_TARGETS:
-            shares = [content.evidence.share(workload, pair[role]) for role in ("better", "worse")]
+            shares = [content.evidence.ends(workload, pair[role]) for role in ("better", "worse")]
             row["reached"] = " against ".join(shares)
         rows[" ".join(names)] = {**row, "so": UNCHECKED}
     if len(rows) <= MOST_PAIRS or shown is None:

@@ -5,7 +5,7 @@ The arithmetic is pure: it draws nothing and prints nothing.
 
 from __future__ import annotations
 
-from tracking.compare import confounding, diff, estimates, gate, given_up, grouping, kernel_diff
+from tracking.compare import axis_values, confounding, diff, estimates, gate, given_up, grouping, kernel_diff
 from tracking.compare.best_stack import Extremes, extremes
 from tracking.compare.estimates import Comparison, Estimate, estimate, speed_up
 from tracking.compare.given_up import UNTIL_GIVEN_UP
@@ -24,6 +24,7 @@ __all__ = [
     "Quantity",
     "Setting",
     "Task",
+    "axis_values",
     "confounding",
     "diff",
     "estimate",

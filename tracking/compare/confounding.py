@@ -8,7 +8,8 @@ from typing import Any
 
 from conf.installation import TRACKING
 from conf.nodes import SHARED
-from tracking.compare.grouping import DEVICES, Task, Values
+from tracking.compare.axis_values import Values
+from tracking.compare.grouping import DEVICES, Task
 from tracking.results import NONE, REPEATS, TASK, Run, Runs, words
 from tracking.statistics import counted, verb
 

@@ -248,9 +248,9 @@ def standing(pairs: Sequence[Comparison]) -> dict[str, tuple[int, int]]:
 
 
 def main_metric(tasks: Sequence[Task]) -> str:
-    """What settings are compared by: time to accuracy where a run has it, else the rate, else the training time."""
+    """What settings are compared by: time to accuracy where a run has a target, else the rate, else training time."""
     keys = ("time/to_accuracy_sec", "throughput/samples_per_sec", "time/train_sec")
     there: Mapping[str, bool] = {
-        key: any(setting.values(key) for task in tasks for setting in task.settings) for key in keys
+        key: any(setting.runs_of(key) for task in tasks for setting in task.settings) for key in keys
     }
     return next((key for key in keys if there[key]), keys[0])

@@ -9,8 +9,9 @@ from xml.etree import ElementTree
 
 from conf.safe_text import in_markdown
 from tracking.compare import confounding
+from tracking.compare.axis_values import LIKELY, Values
 from tracking.compare.given_up import UNTIL_GIVEN_UP
-from tracking.compare.grouping import LIKELY, Values, is_given_up
+from tracking.compare.grouping import is_censored
 from tracking.compare.metric_direction import has_slowdown
 from tracking.compare.non_inferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, GateVerdict, check_metric, decide, side_of
 from tracking.results import NONE, REPEATS, TASK, Run, Runs, differing, newest_attempts
@@ -84,7 +85,7 @@ def check_sides(sides: Mapping[str, Sequence[Run]], metric: str) -> None:
                 " dataset and target"
             )
     everything = [*baseline, *candidate]
-    reachable = metric in UNTIL_GIVEN_UP and any(is_given_up(run) for run in everything)
+    reachable = metric in UNTIL_GIVEN_UP and any(is_censored(run) for run in everything)
     if (
         not reachable
         and any(run.finished for run in everything)

@@ -1,8 +1,11 @@
-"""By when a run was given up that did not reach its target: how far it came is said by other metrics of it."""
+"""By when a run had not reached its target: how far it came is said by other metrics of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+
+from tracking.results import Run
+from tracking.run import failures
 
 EPOCH = "epoch"  # the one that was evaluated last
 # The metrics that only a run has that reached its target: what says of another how far it came without.
@@ -15,6 +18,7 @@ UNTIL_GIVEN_UP: Mapping[str, Sequence[str]] = {
     "energy/to_accuracy_joules": ("energy/joules",),
 }
 CENSORED = "time/censored_sec"  # runs of older versions lack it: then the sum of what was timed is less, and as true
+BOUNDS = {CENSORED, *(key for keys in UNTIL_GIVEN_UP.values() for key in keys)}
 
 
 def given_up_at(key: str, metrics: Mapping[str, float]) -> float | None:
@@ -26,3 +30,19 @@ def given_up_at(key: str, metrics: Mapping[str, float]) -> float | None:
         return metrics[CENSORED]
     there = [metrics[name] for name in UNTIL_GIVEN_UP[key] if name in metrics]
     return sum(there) if UNTIL_GIVEN_UP[key][0] in metrics else None
+
+
+def stopped_words(runs: Sequence[Run]) -> str:
+    """What stopped runs from outside, and when: `1 stopped by a time limit at 120 s`; "" of no runs."""
+    by_kind: dict[str, list[Run]] = {}
+    for run in runs:
+        by_kind.setdefault(run.failure or "", []).append(run)
+    return ", ".join(
+        f"{len(members)} stopped by {failures.STOPPED_BY[kind]}{_when(members)}" for kind, members in by_kind.items()
+    )
+
+
+def _when(runs: Sequence[Run]) -> str:
+    seconds = sorted(run.metrics[CENSORED] for run in runs if CENSORED in run.metrics)
+    times = list(dict.fromkeys(f"{sec:.4g}" for sec in seconds[:1] + seconds[-1:]))
+    return f" at {' to '.join(times)} s" if times else ""

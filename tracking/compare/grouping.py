@@ -1,96 +1,100 @@
-"""Runs put into workloads and settings: what was trained, and the values of the axes that a report compares by."""
+"""Runs put into workloads and settings, and which of them a figure is of."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import yaml
-
 from tracking.compare.given_up import UNTIL_GIVEN_UP, given_up_at
-from tracking.results import NONE, REPEATS, TASK, Run, Runs, words
-from tracking.run import evaluations
+from tracking.results import TASK, End, Run
 from tracking.statistics import Share, Times, finite, share
 
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML was built with it
 DEVICES = ("gpus", "nodes", "cpu_processes")
 MISSED = "target missed"  # why a run is excluded that trained to its end
 SHORT = {"topology": "env.topology", "hardware": "env.gpu", "driver": "env.driver", "cuda": "env.cuda"}
 STACK_AXES = {"stack", "stack.name", "env.stack_id", "env.image"} | {
     f"env.{key}" for key in ("driver", "cuda", "cudnn", "nccl", "torch", "python")
 }
-# Metrics that do not depend on whether the target was reached.
-OF_ANY_RUN = (
-    "throughput/",
-    "time/epoch_sec",
-    "time/evaluation_interval_sec",
-    "epochs/trained",
-    "world_size",
-    "bottleneck/",
-    "utilization/",
-    "ceilings/",
-    "roofline/",
-    evaluations.BEST,
-)
-# The axes that are tried where none are asked for, in this order; other params follow by name.
-LIKELY = ("gpus", "nodes", "cpu_processes", "precision", "stack", "instance", "batch_size")
 
 
 @dataclass(frozen=True)
 class Setting:
     """Runs that have the same values of the axes: `runs` are averaged, of `total` with those that are not.
 
-    Of these, `missed` trained to their end without reaching the target: what has nothing to do with it was measured.
-    `given_up` did not get to their target: in a figure to accuracy they count as such.
+    Of those with a target, `missed` spent their own budget without reaching it, `diverged` never will, and `stopped`
+    were stopped from outside before. `missed` ones may be among `runs`, too.
     """
 
     labels: Mapping[str, str]
     runs: Sequence[Run]
     total: int
     missed: Sequence[Run] = ()
-    given_up: Sequence[Run] = ()
+    diverged: Sequence[Run] = ()
+    stopped: Sequence[Run] = ()
+
+    @classmethod
+    def of(cls, labels: Mapping[str, str], every: Sequence[Run], averaged: Sequence[Run]) -> Setting:
+        """The setting of these runs, of which some are averaged."""
+        ends = {
+            end: [run for run in every if run.end is end and is_censored(run)]
+            for end in (End.MISSED, End.DIVERGED, End.STOPPED)
+        }
+        return cls(labels, averaged, len(every), *ends.values())
 
     @property
     def name(self) -> str:
         return " ".join(f"{key}={value}" for key, value in self.labels.items()) or "all"
 
-    def values(self, key: str) -> list[float]:
-        return [run.metrics[key] for run in self.runs if key in run.metrics]
+    @property
+    def num_missed(self) -> int:
+        """The runs that count as not having reached their target."""
+        return len(self.missed) + len(self.diverged)
 
-    def with_missed(self, key: str) -> list[Run]:
-        """The runs that have this metric, with those that missed the target where it is `of_any_run`."""
-        return [run for run in (*self.runs, *(self.missed if of_any_run(key) else ())) if key in run.metrics]
+    @property
+    def trained(self) -> list[Run]:
+        """The runs that trained to their end, whether or not they reached their target."""
+        return [*self.runs, *(run for run in self.missed if run not in self.runs)]
+
+    def runs_of(self, key: str) -> list[Run]:
+        """The runs that a figure of this metric is of, in every table and comparison.
+
+        A metric to accuracy is of the runs that reached their target and of those that did not; any other is of all
+        runs that trained to their end and have it.
+        """
+        there = [run for run in self.trained if key in run.metrics]
+        return [*there, *self.missed, *self.diverged, *self.stopped] if key in UNTIL_GIVEN_UP else there
+
+    def values(self, key: str) -> list[float]:
+        return [run.metrics[key] for run in self.trained if key in run.metrics]
 
     def measured(self, key: str) -> Times:
-        """What a table of settings shows of a metric."""
-        if key in UNTIL_GIVEN_UP:
-            return self.times(key)
-        return Times(finite([run.metrics[key] for run in self.with_missed(key)]), interval=step(key))
+        """The values of a metric; of one to accuracy, also what is known of the runs that did not reach their target.
 
-    def times(self, key: str) -> Times:
-        """The values of a metric; of one to accuracy, also what is known of the runs that did not get there.
-
-        By when such a run was given up is 0 where nothing says it, and others of the setting have the metric.
+        By when a run had not reached it is 0 where nothing says it. A stopped run then says nothing, and neither does a
+        missed one where no run of the setting has the metric.
         """
         reached = finite(self.values(key))
         if key not in UNTIL_GIVEN_UP:
             return Times(reached, interval=step(key))
-        bounds = [given_up_at(key, run.metrics) for run in self.given_up if not run.diverged]
-        if not reached and not any(bounds):
-            bounds = []
-        num_diverged = sum(run.diverged for run in self.given_up)
-        return Times(reached, [bound or 0.0 for bound in bounds], (), num_diverged, step(key))
+        missed, stopped = (
+            [given_up_at(key, run.metrics) or 0.0 for run in runs] for runs in (self.missed, self.stopped)
+        )
+        if not reached and not any(missed):
+            missed = []
+        return Times(reached, missed, list(filter(None, stopped)), len(self.diverged), step(key))
+
+    times = measured
 
     def usual_n(self, key: str) -> int:
         """How many runs a figure of this metric is of where it does not say it."""
-        return self.reached.n if self.reached and key in UNTIL_GIVEN_UP else len(self.runs)
+        return self.reached.n + len(self.stopped) if self.reached and key in UNTIL_GIVEN_UP else len(self.runs)
 
     @property
     def reached(self) -> Share | None:
-        """How many of its runs reached their target; None where none had one."""
+        """How many of its runs reached their target, of those that did or missed it; None where there are none."""
         num_reached = len(self.values("time/to_accuracy_sec"))
-        return share(num_reached, num_reached + len(self.given_up))
+        return share(num_reached, num_reached + self.num_missed)
 
     @property
     def devices(self) -> float | None:
@@ -117,35 +121,32 @@ def step(key: str) -> float:
     return 1.0 if key.startswith(("epochs/", "evaluations/")) else 0.0
 
 
-def of_any_run(key: str) -> bool:
-    """Whether a metric says as much of a run that missed its target as of one that reached it: rates, best values."""
-    return key.startswith(OF_ANY_RUN)
-
-
 def why_excluded(run: Run, with_missed: bool = False) -> str | None:
     """Why a run is in no average; None where it counts. `with_missed`: a missed target alone does not exclude it."""
     if run.uncounted:
         return f"not counted: {run.uncounted}"
-    if run.status == "RUNNING":
-        return "not ended"
-    if run.failure:
-        return {"nan": "diverged: nan"}.get(run.failure, f"failed: {run.failure}")
+    words = {End.RUNNING: "not ended", End.DIVERGED: f"diverged: {run.failure}", End.STOPPED: f"stopped: {run.failure}",
+             End.FAILED: f"failed: {run.failure}"}  # fmt: skip
+    if run.end in words:
+        return words[run.end]
     if run.resumed:
         return "interrupted and resumed"
-    return MISSED if run.missed and not with_missed else None
+    return MISSED if run.end is End.MISSED and not with_missed else None
 
 
-def is_given_up(run: Run) -> bool:
-    """Whether it says of itself that it had not reached its target: missed, timed out or diverged.
+def is_censored(run: Run) -> bool:
+    """Whether it says of itself that it had not reached its target: missed, diverged or stopped.
 
     A run that was resumed has no time of one go by when it had not.
     """
-    if run.uncounted or not run.params.get("target_metric"):
+    if run.uncounted or not run.has_target:
         return False
-    return run.diverged or (not run.resumed and (run.missed or run.failure == "timeout"))
+    return run.end is End.DIVERGED or (run.end in (End.MISSED, End.STOPPED) and not run.resumed)
 
 
-def group(runs: Sequence[Run], axes: Sequence[str], values: Values, with_missed: bool = False) -> list[Task]:
+def group(
+    runs: Sequence[Run], axes: Sequence[str], values: Callable[[Run, str], str], with_missed: bool = False
+) -> list[Task]:
     """The workloads in order of their names, each with its settings in order of the axes' values."""
     workloads: dict[str, dict[tuple[str, ...], list[Run]]] = {}
     for run in runs:
@@ -161,9 +162,7 @@ def _task(name: str, axes: Sequence[str], members: Mapping[tuple[str, ...], list
     for labels in sorted(members, key=places.__getitem__):
         runs = members[labels]
         good = [run for run in runs if why_excluded(run, with_missed) is None]
-        missed = [run for run in runs if why_excluded(run) == MISSED and run not in good]
-        given_up = [run for run in runs if is_given_up(run)]
-        settings.append(Setting(dict(zip(axes, labels, strict=True)), good, len(runs), missed, given_up))
+        settings.append(Setting.of(dict(zip(axes, labels, strict=True)), runs, good))
         reasons = [(run, why_excluded(run, with_missed)) for run in runs]
         excluded += [(run, settings[-1].name, reason) for run, reason in reasons if reason]
     return Task(name, settings, excluded)
@@ -191,70 +190,3 @@ def _in_order(part: str) -> tuple[int, float, str]:
 def is_stack(axis: str) -> bool:
     """Whether an axis is of the software that a run is computed with."""
     return SHORT.get(axis, axis) in STACK_AXES
-
-
-class Values:
-    """The value of an axis for a run: a param, a tag, or a key of config.yaml, which is read only where it must be."""
-
-    def __init__(self, store: Runs, runs: Sequence[Run]) -> None:
-        self._store = store
-        self._configs: dict[str, dict[str, str]] = {}
-        self._known = {key for run in runs for key in (*run.params, *run.tags)}
-
-    def __call__(self, run: Run, axis: str) -> str:
-        key = self.key(axis)
-        if key in self._known:
-            return run.params.get(key) or run.tags.get(key) or NONE
-        return self.config(run).get(axis, NONE)
-
-    def key(self, axis: str) -> str:
-        """The param or tag that an axis stands for: env.driver for driver, optimizer/lr for model.optimizer.lr."""
-        param = axis.removeprefix("model.").replace(".", "/")
-        return next((key for key in (axis, SHORT.get(axis, axis), param) if key in self._known), axis)
-
-    def config(self, run: Run) -> dict[str, str]:
-        """Every key of the run's config.yaml, dotted; empty where it has none that can be read."""
-        if run.id not in self._configs:
-            try:
-                self._configs[run.id] = words(yaml.load(self._store.text(run, "config.yaml"), LOADER))
-            except (FileNotFoundError, yaml.YAMLError):
-                self._configs[run.id] = {}
-        return self._configs[run.id]
-
-    def check(self, axes: Sequence[str], runs: Sequence[Run]) -> None:
-        """Raise ValueError for an axis of which no run has a value."""
-        for axis in axes:
-            if self.key(axis) not in self._known and all(axis not in self.config(run) for run in runs):
-                shown = sorted(key for key in self._known if not key.startswith(("mlflow.", "timetrial.")))
-                raise ValueError(
-                    f"--by {axis}: no run has such a param, tag or key of config.yaml; there are: {', '.join(shown)}"
-                )
-
-
-def with_pairs(axes: list[str], runs: Sequence[Run]) -> list[str]:
-    """The axes, with the GPUs' indices behind their number where runs chose theirs: pairs are no repeats of another."""
-    if "gpus" not in axes or "gpu_indices" in axes or not any("gpu_indices" in run.params for run in runs):
-        return axes
-    place = axes.index("gpus") + 1
-    return [*axes[:place], "gpu_indices", *axes[place:]]
-
-
-def likely_axes(runs: Sequence[Run]) -> list[str]:
-    """The params in which runs of a workload differ; one that tells no more settings apart than those before is not
-    taken (a learning rate that follows from the number of GPUs)."""
-    differing = [key for key in sorted({key for run in runs for key in run.params}) if _differs(runs, key)]
-    candidates = [key for key in LIKELY if key in differing]
-    candidates += [key for key in differing if key not in (*LIKELY, *TASK, *REPEATS)]
-    axes: list[str] = []
-    for key in candidates:
-        if _num_settings(runs, [*axes, key]) > _num_settings(runs, axes):
-            axes.append(key)
-    return axes or ["gpus"]
-
-
-def _differs(runs: Sequence[Run], key: str) -> bool:
-    return _num_settings(runs, [key]) > _num_settings(runs, [])
-
-
-def _num_settings(runs: Sequence[Run], axes: Sequence[str]) -> int:
-    return len({(title(run), *(run.params.get(axis) for axis in axes)) for run in runs})

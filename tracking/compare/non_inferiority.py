@@ -18,7 +18,7 @@ from typing import Any
 
 from tracking.compare.estimates import Estimate, estimate, ratio
 from tracking.compare.given_up import UNTIL_GIVEN_UP
-from tracking.compare.grouping import Setting, is_given_up
+from tracking.compare.grouping import Setting
 from tracking.compare.metric_direction import COSTS, RATES, has_slowdown, higher_is_better
 from tracking.results import Cell, Run, Table
 from tracking.statistics import Times, counted, exceeds, falls_below, ratio_bounds, repeats_to_tell, share, verb
@@ -99,13 +99,14 @@ def side_of(runs: Sequence[Run], metric: str) -> Side:
     """What runs say of a metric. A failed run is counted and never averaged in, whatever it logged before."""
     finished = [run for run in runs if run.finished]
     running = [run for run in runs if run.status == "RUNNING"]
-    given_up = [run for run in runs if is_given_up(run)] if metric in UNTIL_GIVEN_UP else []
-    times = Setting({}, finished, len(runs), given_up=given_up).times(metric)
-    failed = [run for run in runs if run not in finished and run not in running and run not in given_up]
+    setting = Setting.of({}, runs, finished)
+    times = setting.measured(metric)
+    short = [*setting.missed, *setting.diverged, *setting.stopped] if metric in UNTIL_GIVEN_UP else []
+    failed = [run for run in runs if run not in finished and run not in running and run not in short]
     return Side(
         times.reached,
-        len(finished) + sum(not run.finished for run in given_up),
-        len(given_up) or sum(run.missed for run in finished),
+        len(finished) + sum(not run.finished for run in short),
+        len(short) or len(setting.missed),
         dict(Counter(run.failure or "unknown" for run in failed)),
         len(running),
         times.censored,

@@ -15,11 +15,11 @@ from rich.table import Table
 
 from conf.safe_text import in_markdown
 from conf.schema import NOT_MEASURED, RunConfig
-from tracking.compare import Estimate, Setting, estimate, given_up, grouping
+from tracking.compare import Estimate, Setting, estimate, given_up
 from tracking.jobs.job import Job
 from tracking.jobs.run_setup import IN_RUN_NAME
 from tracking.results import Run, words
-from tracking.run import Result, documents, evaluations, files, journal, run_folder
+from tracking.run import Result, documents, evaluations, failures, files, journal, run_folder
 
 LEGEND = {  # by what stands in a table that needs it
     "reached by": "reached by: with the 95 % interval of the true share.",
@@ -122,11 +122,11 @@ def pooled(members: Sequence[Job], keys: Iterable[str]) -> dict[str, Any]:
     """The row of a setting. Each mean is over the jobs that have the figure, those that missed their target too."""
     runs = [run_of(job) for job in members]
     finished = [run for run in runs if run.finished]
-    given_up = [run for run in runs if grouping.is_given_up(run)]
-    setting = Setting({}, finished, len(members), given_up=given_up)
+    setting = Setting.of({}, runs, finished)
     resumed = sum(run.resumed for run in finished)
-    notes = [f"reached by {setting.reached.text}" if setting.reached else "", f"{resumed} resumed" if resumed else ""]
-    values = {key: estimate(setting.times(key)) for key in keys}
+    notes = [f"reached by {setting.reached.text}" if setting.reached else "", given_up.stopped_words(setting.stopped)]
+    notes += [f"{resumed} resumed" if resumed else ""]
+    values = {key: estimate(setting.measured(key)) for key in keys}
     return {"n": f"{len(finished)} of {len(members)}", "status": ", ".join(filter(None, notes)), "values": values}
 
 
@@ -137,7 +137,7 @@ def run_of(job: Job) -> Run:
     if job.folder is not None and not result.metrics.get("target_reached"):
         for record, _ in journal.read(job.folder / run_folder.JOURNAL):
             values = record.values if record.kind == "metrics" else {}
-            noted |= {key: values[key] for key in (given_up.CENSORED, given_up.EPOCH) if key in values}
+            noted |= {key: values[key] for key in given_up.BOUNDS if key in values}
     status = {"finished": "FINISHED", "not run": "RUNNING"}.get(result.status, "FAILED")
     tags = {"failure": result.failure.kind} if result.failure else {}
     tags |= {"resumed": "1"} if result.resumes else {}
@@ -150,8 +150,9 @@ def status(job: Job) -> str:
     if job.result is None:
         return f"not run{uncounted}"
     if job.result.failure is not None:
-        return f"{job.result.status}: {job.result.failure.kind}{uncounted}"
-    missed = bool(job.result.targets) and not job.result.metrics["target_reached"]
+        kind = job.result.failure.kind
+        return f"{'stopped' if kind in failures.STOPPED_BY else job.result.status}: {kind}{uncounted}"
+    missed = job.result.metrics.get("target_reached") == 0.0
     resumed = ", resumed" if job.result.resumes else ""
     return ("target missed" if missed else "finished") + resumed + uncounted
 

@@ -26,7 +26,7 @@ from tracking.usage import Neighbours, SystemMetricsThread
 
 POLL_SEC = 0.1
 GRACE_SEC = 5.0  # time between asking a worker to end and killing it
-GIVEN_UP = ("timeout", "nan")  # failures that say of a run that it had not reached its target by then
+GIVEN_UP = ("nan", *failures.STOPPED_BY)  # failures that say of a run that it had not reached its target by then
 KILL_SEC = 30.0  # how long a killed process may take to be gone; one that waits for a driver can stay for ever
 
 
@@ -87,7 +87,7 @@ def run_job(
 
 
 def record_given_up(folder: Path, config: RunConfig, failure: Failure | None) -> None:
-    """Journal by when a run that timed out or diverged had not reached its target, and what it cost. Raises OSError."""
+    """Journal by when a run that diverged or was stopped had not reached its target, and its cost. Raises OSError."""
     own = run_folder.read_result(folder)
     if own is not None and (failure is None or own.status == "finished"):  # `end` chooses in the same way.
         failure = own.failure
@@ -198,7 +198,10 @@ def end_container(process: subprocess.Popen[bytes], ending: Sequence[str]) -> No
 
 def stopped(folder: Path, error: Interrupted) -> Result:
     """The result of a run that the launcher was told to stop."""
-    return end(folder, Failure(f"signal:{error.signum}", f"stopped by {error}", failures.last_words(folder)))
+    failure = Failure(f"signal:{error.signum}", f"stopped by {error}", failures.last_words(folder))
+    with suppress(OSError, ValueError):
+        record_given_up(folder, run_folder.read_config(folder), failure)
+    return end(folder, failure)
 
 
 def end(

@@ -26,8 +26,9 @@ def _cost(task: Task) -> Sentence:
     counts = {
         "num_averaged": len(task.runs),
         "num_runs": len(task.runs) + len(task.excluded),
-        "num_given_up": sum(len(setting.given_up) for setting in task.settings),
-        "num_excluded": sum(not grouping.is_given_up(run) for run, _, _ in task.excluded),
+        "num_given_up": sum(setting.num_missed for setting in task.settings),
+        "num_stopped": sum(len(setting.stopped) for setting in task.settings),
+        "num_excluded": sum(not grouping.is_censored(run) for run, _, _ in task.excluded),
     }
     cheapest = estimates.best(task, COST)
     if cheapest is None:

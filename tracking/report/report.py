@@ -8,7 +8,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracking.compare import Comparison, Setting, Task, confounding, estimates, grouping, is_stack, missing
+from tracking.compare import (
+    Comparison,
+    Setting,
+    Task,
+    axis_values,
+    confounding,
+    estimates,
+    given_up,
+    grouping,
+    is_stack,
+    missing,
+)
 from tracking.mirror import UID_TAG
 from tracking.report import sentences, stack_tables, tables
 from tracking.report.answer import answer, spent
@@ -94,8 +105,8 @@ def make(
     if metric and not any(metric in run.metrics for run in runs):
         there = sorted({key for run in runs for key in run.metrics if not key.startswith("system/")})
         raise ValueError(f"--metric {metric}: no run has it; there are: {', '.join(there)}")
-    values = grouping.Values(store, runs)
-    axes = grouping.with_pairs(list(by) or grouping.likely_axes(runs), runs)
+    values = axis_values.Values(store, runs)
+    axes = axis_values.with_pairs(list(by) or axis_values.likely_axes(runs), runs)
     values.check(axes, runs)
     tasks = grouping.group(runs, axes, values, with_missed)
     title, metric = " ".join(selectors), metric or estimates.main_metric(tasks)
@@ -163,12 +174,15 @@ def general_warnings(report: Report) -> list[str]:
         warnings.append(f"{len(report.tasks)} workloads, compared within each and never with one another: {names}")
     for task in report.tasks:
         for setting in task.settings:
-            if setting.given_up and setting.reached:
+            if setting.num_missed and setting.reached:
                 warnings.append(
                     f"{task.title}: {setting.name}: {setting.reached.text} reached the target; the others count "
                     "against it in figures to accuracy"
                 )
-            if unknown := setting.times(TIME).censored.count(0.0):
+            if setting.stopped:
+                stopped = given_up.stopped_words(setting.stopped)
+                warnings.append(f"{task.title}: {setting.name}: {stopped}; beyond that nothing is known of it")
+            if unknown := setting.measured(TIME).missed.count(0.0):
                 warnings.append(
                     f"{task.title}: {setting.name}: of {counted(unknown, 'run')} that did not reach the target nothing "
                     "says by when, so no setting can be told to be better than this one"
@@ -176,7 +190,7 @@ def general_warnings(report: Report) -> list[str]:
             if not setting.runs:
                 warnings.append(f"{task.title}: {setting.name}: {_not_averaged(task, setting)}")
     if report.with_missed:
-        warnings.append("--with-missed: rates, epochs' times and costs are also of runs that missed the target")
+        warnings.append("--with-missed: n counts runs that missed the target, too")
     return warnings
 
 

@@ -21,7 +21,10 @@ NO_CONCLUSION = (
     "{worse}, by a factor of "
 )
 # Right for one run, too.
-OTHERS = "Counted as not having reached the target: {num_given_up}; counted nowhere: {num_excluded}."
+OTHERS = (
+    "Counted as not having reached the target: {num_given_up}; stopped before it: {num_stopped}; counted nowhere: "
+    "{num_excluded}."
+)
 TEMPLATES = {
     "no run counts": "{workload}: no run counts that has {metric}.",
     "only setting": LEADER + "the only setting that has it.",

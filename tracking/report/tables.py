@@ -27,12 +27,13 @@ from tracking.run import evaluations
 from tracking.statistics import counted
 
 MOST_PAIRS = 15  # shown; every pair is in the CSV and JSON
-MISSED_TOO = "Rates, epochs trained and best values are also of runs that missed the target. "
+MISSED_TOO = "Figures that are not to accuracy are also of runs that missed the target. "
+STOPPED = "Stopped: from outside, as by a time limit; nothing is known of such a run beyond that. "
 REACHED = "Reached: the runs that reached the target, with the 95 % interval of the true share."
 SHARES_TOO = "How often settings reach the target is compared by Fisher's exact test, corrected alike. "
 OLYMPIC = "olympic: without the best and the worst run, from 5 runs on. "
-OLYMPIC_INVALID = "It leaves out one run that missed the target, timed out or diverged, and is invalid where more did. "
-WHY_GIVEN_UP = "Runs that missed the target, timed out or diverged count in figures to accuracy."
+OLYMPIC_INVALID = "It leaves out one run that did not reach the target, and is invalid where more did not. "
+WHY_GIVEN_UP = "Runs that missed the target, diverged or were stopped count in figures to accuracy."
 FACTS = {"world_size": "devices", "global_batch_size": "global batch", "precision": "precision"}  # beside the axes
 
 
@@ -55,7 +56,7 @@ def settings_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[Reporte
     shown = quantities(task)
     facts = {key: heading for key, heading in FACTS.items() if key not in axes}
     ratios = [key for key in RATIOS if any(_ratios(task, setting, key) for setting in task.settings)]
-    shares = ["reached"] if any(setting.reached for setting in task.settings) else []
+    shares = ["reached"] if any(map(shown_share, task.settings)) else []
     headings = [*axes, "n", *facts.values(), *shares, *(quantity.heading for quantity in shown)]
     headings += [heading for key in ratios for heading in RATIOS[key]]
     rows = []
@@ -75,23 +76,24 @@ def settings_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[Reporte
     note = "n: runs averaged, of all. "
     note += "±: standard error of the mean. " if "±" in str(rows) else ""
     note += MISSED_TOO if any(setting.missed for setting in task.settings) else ""
+    note += STOPPED if any(setting.stopped for setting in task.settings) else ""
     note += OLYMPIC if "(olympic" in str(rows) else ""
     note += OLYMPIC_INVALID if "(olympic invalid" in str(rows) else ""
     note += f"{REACHED} " if shares else ""
     note += "≥: at least, since runs did not reach the target; " if "≥" in str(rows) else ""
-    note += "those count by when they were given up. " if "≥" in str(rows) else ""
+    note += "those count as the time by which they had not. " if "≥" in str(rows) else ""
     note += "Speed-up and efficiency are over the fewest devices." if ratios else ""
     return Table(task.title, dict.fromkeys(headings, ""), rows, note.strip(), "settings", task.title), figures
 
 
 def quantities(task: Task) -> list[Quantity]:
     """The quantities that a run of the workload has, and before its rates the best value of each metric."""
-    runs = [run for setting in task.settings for run in (*setting.runs, *setting.missed)]
+    runs = [run for setting in task.settings for run in setting.trained]
     names = sorted({key for run in runs for key in run.metrics if key.startswith(evaluations.BEST)})
-    there = [quantity for quantity in QUANTITIES if any(setting.with_missed(quantity.key) for setting in task.settings)]
+    there = [quantity for quantity in QUANTITIES if any(setting.values(quantity.key) for setting in task.settings)]
     same = all(run.metrics.get("evaluations/to_accuracy") == run.metrics.get("epochs/to_accuracy") for run in runs)
     left_out = {"evaluations/to_accuracy"} if same else set()
-    left_out |= set() if any(run.missed for run in runs) else {"epochs/trained"}
+    left_out |= set() if any(setting.missed for setting in task.settings) else {"epochs/trained"}
     shown = [quantity for quantity in there if quantity.key not in left_out]
     place = next((place for place, quantity in enumerate(shown) if quantity.key.startswith("throughput/")), len(shown))
     best = [Quantity(f"best {key.removeprefix(evaluations.BEST)}", key) for key in names]
@@ -99,14 +101,15 @@ def quantities(task: Task) -> list[Quantity]:
 
 
 def shown_share(setting: Setting) -> str:
-    """How many of its runs reached their target, with the interval of the true share; "" where none had one."""
-    return setting.reached.text if setting.reached else ""
+    """How many of its runs reached or missed their target, with the interval of the true share, and how many were
+    stopped before."""
+    stopped = f"{len(setting.stopped)} stopped" if setting.stopped else ""
+    return "; ".join(filter(None, [setting.reached.text if setting.reached else "", stopped]))
 
 
 def ids_of(setting: Setting, key: str) -> list[str]:
     """The runs that a figure is of."""
-    given_up = [run.id for run in setting.given_up] if key in UNTIL_GIVEN_UP else []
-    return [run.id for run in setting.with_missed(key)] + given_up
+    return [run.id for run in setting.runs_of(key)]
 
 
 def _ratios(task: Task, setting: Setting, key: str) -> tuple[Estimate, Estimate] | None:
@@ -119,18 +122,14 @@ def _ratio_cells(figures: list[ReportedFigure], task: Task, setting: Setting, ke
     base = estimates.base_of(setting, task.settings)
     if ratios is None or base is None:
         return ["", ""]
-    given_up = [run.id for run in setting.given_up] if key in UNTIL_GIVEN_UP else []
-    ids = [run.id for run in setting.runs if key in run.metrics] + given_up
+    ids = ids_of(setting, key)
     for heading, ratio in zip(RATIOS[key], ratios, strict=True):
         figures.append(ReportedFigure(task.title, setting.labels, heading, key, ratio, ids, base.labels))
     return [ratio.text() for ratio in ratios]
 
 
 def _fact(setting: Setting, key: str) -> str:
-    values = {
-        f"{run.metrics[key]:g}" if key in run.metrics else run.params.get(key, "")
-        for run in (*setting.runs, *setting.missed)
-    }
+    values = {f"{run.metrics[key]:g}" if key in run.metrics else run.params.get(key, "") for run in setting.trained}
     return ", ".join(sorted(values, key=grouping.in_order))
 
 
@@ -139,7 +138,7 @@ def comparison_table(task: Task, metric: str, pairs: Sequence[Comparison]) -> tu
     shown = list(pairs)
     note = f"A t-test of {metric} (docs/report.md); Holm's correction over {counted(len(pairs), 'pair')}."
     if metric in UNTIL_GIVEN_UP:
-        missed = any(setting.given_up for setting in task.settings)
+        missed = any(setting.num_missed or setting.stopped for setting in task.settings)
         note += f" {SHARES_TOO if missed else ''}{REACHED}"
     if len(pairs) > MOST_PAIRS:
         leader = estimates.best(task, metric)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracking.bottleneck import UTILIZATION
-from tracking.compare import UNTIL_GIVEN_UP, Setting, Task, estimate, estimates
+from tracking.compare import Setting, Task, estimate, estimates
 from tracking.report.tables import ReportedFigure, ids_of
 from tracking.results import Table
 
@@ -59,8 +59,7 @@ def _ratio(
     ratios = estimates.speed_up(setting, base, key) if base else None
     if ratios is None or base is None:
         return ""
-    given_up = [run.id for run in setting.given_up] if key in UNTIL_GIVEN_UP else []
-    ids = [run.id for run in setting.runs if key in run.metrics] + given_up
+    ids = ids_of(setting, key)
     figures.append(ReportedFigure(task.title, setting.labels, heading, key, ratios[0], ids, base.labels))
     return ratios[0].text()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tracking.results.flat_keys import NONE, differing, flat, relative_change, words
 from tracking.results.folder_runs import FolderRuns
 from tracking.results.mlflow_runs import MlflowRuns
-from tracking.results.runs import REPEATS, TASK, UNCOUNTED_TAG, Run, Runs, need_finished, newest_attempts
+from tracking.results.runs import REPEATS, TASK, UNCOUNTED_TAG, End, Run, Runs, need_finished, newest_attempts
 from tracking.results.table import Cell, Table
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "TASK",
     "UNCOUNTED_TAG",
     "Cell",
+    "End",
     "FolderRuns",
     "MlflowRuns",
     "Run",

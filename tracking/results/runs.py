@@ -9,12 +9,15 @@ store.text(runs[0], "config.yaml")
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Protocol
 
 from conf.installation import LAUNCH, TRACKING
+from tracking.run import failures
 
 # What makes runs comparable at all: the same task to the same target.
 TASK = ("model", "dataset", "target_metric", "target_value")
@@ -23,6 +26,18 @@ REPEATS = ("seed",)  # a setting is repeated with these
 MAX_LISTED = 10  # sweeps that are named where something unknown was asked for
 History = dict[str, list[tuple[int, int, float]]]  # by key: (step, time in ms, value), in order of step and time
 Progress = Callable[[int], None]  # told how many runs of a selector were read so far
+
+
+class End(Enum):
+    """How a run ended. MISSED and DIVERGED are misses of its target; of one that was STOPPED nobody knows."""
+
+    REACHED = "reached its target"
+    MISSED = "spent its budget (max_epochs) without reaching its target"
+    TRAINED = "trained to its end, without a target"
+    DIVERGED = "its loss became NaN or infinite: it never reaches a target"
+    STOPPED = "stopped from outside"
+    FAILED = "failed otherwise"
+    RUNNING = "has not ended"
 
 
 @dataclass(frozen=True)
@@ -50,9 +65,19 @@ class Run:
         return self.tags.get("failure") or (None if self.status in ("FINISHED", "RUNNING") else "unknown")
 
     @property
-    def diverged(self) -> bool:
-        """Whether its loss became NaN or infinite: it never gets to its target."""
-        return self.failure == "nan"
+    def end(self) -> End:
+        if self.status == "RUNNING":
+            return End.RUNNING
+        if self.failure == "nan":
+            return End.DIVERGED
+        if self.failure:
+            return End.STOPPED if self.failure in failures.STOPPED_BY else End.FAILED
+        ends = {1.0: End.REACHED, 0.0: End.MISSED}
+        return ends.get(self.metrics.get("target_reached", math.nan), End.TRAINED)
+
+    @property
+    def has_target(self) -> bool:
+        return bool(self.params.get("target_metric"))
 
     @property
     def sweep(self) -> str | None:
@@ -67,11 +92,6 @@ class Run:
     def uncounted(self) -> str | None:
         """Why it is in no mean by what it was made for: "warm-up" of one that only fills caches; else None."""
         return self.tags.get(UNCOUNTED_TAG)
-
-    @property
-    def missed(self) -> bool:
-        """Whether it trained to its end and did not reach its target."""
-        return self.finished and self.metrics.get("target_reached") == 0.0
 
 
 class Runs(Protocol):
@@ -101,7 +121,11 @@ def newest_attempts(runs: Sequence[Run]) -> list[Run]:
 
     def stays(run: Run) -> bool:
         last = newest.get(_job(run) or ("", ""), run)
-        return not run.failure or run.start_ms >= last.start_ms or (run.diverged and not last.diverged)
+        return (
+            not run.failure
+            or run.start_ms >= last.start_ms
+            or (run.end is End.DIVERGED and last.end is not End.DIVERGED)
+        )
 
     return [run for run in runs if stays(run)]
 

@@ -17,6 +17,14 @@ from tracking.run.stored import checked
 LAST_WORDS_BYTES = 4000
 # Kinds of failure that a rank has by itself, whatever befell the others.
 OWN_FAILURES = ("oom", "nan", "bad_input", "disk_full")
+# By kind, what stopped a run from outside: beyond that time nothing is known of it.
+STOPPED_BY = {
+    "timeout": "a time limit",
+    "preempted": "a preemption",
+    "cancelled": "a cancellation",
+    "search": "a search",
+    **{f"signal:{signum.value}": signum.name for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)},
+}
 NO_MEMORY = "the kernel had no main memory left for it"
 SIGNALLED = 128  # a container's exit code of who died of signal N is 128 + N
 # Exit codes of a container that a worker's own is none of: docker's and podman's, and that of trainers/stack/guard.py.

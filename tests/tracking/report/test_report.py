@@ -88,8 +88,9 @@ def test_runs_that_did_not_get_there_count_against_their_setting(made: Report) -
     assert (four.n, four.bound, four.olympic) == (6, "≥", None)
     assert four.mean == pytest.approx(statistics.fmean(known))
     assert four.text().endswith("(olympic invalid: several missed)")
-    assert "It leaves out one run that missed the target, timed out or diverged, and is" in made.tables[0].note
-    assert made.tables[0].column("reached") == ["5 of 5, 57-100 %", "3 of 3, 44-100 %", "3 of 6, 19-81 %"]
+    assert "It leaves out one run that did not reach the target, and is" in made.tables[0].note
+    shares = ["5 of 5, 57-100 %", "3 of 3, 44-100 %", "3 of 5, 23-88 %; 1 stopped"]
+    assert made.tables[0].column("reached") == shares
     assert figure(made, "cost to accuracy (USD)", gpus="4").bound == "≥"
     assert figure(made, "epochs", gpus="4").mean == pytest.approx((3 * 3 + 3 + 2 + 3) / 6)
     assert figure(made, "samples/s", gpus="4").bound == ""
@@ -98,7 +99,7 @@ def test_runs_that_did_not_get_there_count_against_their_setting(made: Report) -
     assert pair.better.name == "gpus=2"  # All of gpus=4 that got there were sooner, though.
     assert not pair.told_apart
     said = next(table for table in made.tables if table.title.endswith("which differ"))
-    assert "3 of 3, 44-100 % against 3 of 6, 19-81 %" in said.column("reached")
+    assert "3 of 3, 44-100 % against 3 of 5, 23-88 %; 1 stopped" in said.column("reached")
 
 
 def test_runs_that_do_not_count_are_listed_with_the_reason(made: Report) -> None:
@@ -108,11 +109,13 @@ def test_runs_that_do_not_count_are_listed_with_the_reason(made: Report) -> None
         "12": "failed: signal:9",
         "13": "target missed",
         "14": "interrupted and resumed",
-        "15": "failed: timeout",
+        "15": "stopped: timeout",
     }
     table = next(table for table in made.tables if table.title == "Runs not in every mean: 5 of 16")
     assert len(table.rows) == 5
-    assert "gpus=4: 3 of 6, 19-81 % reached the target; the others count against it" in " ".join(made.warnings)
+    warned = " ".join(made.warnings)
+    assert "gpus=4: 3 of 5, 23-88 % reached the target; the others count against it" in warned
+    assert "gpus=4: 1 stopped by a time limit at 1.8 s; beyond that nothing is known of it" in warned
     assert made.tables[0].column("n") == ["5 of 6", "3 of 4", "3 of 6"]
 
 
@@ -230,7 +233,7 @@ def test_a_failed_attempt_of_a_job_that_was_run_again_counts_no_more(tmp_path: P
             make_run(sweep, config(seed=3), "sqlite:///none.db", failure=failure, start_ms=START_MS + after_ms)
     store = FolderRuns([tmp_path])
     made = report.make(store, [SWEEP], store.find([SWEEP]))
-    counts = "Counted as not having reached the target: 0; counted nowhere: 0."
+    counts = "Counted as not having reached the target: 0; stopped before it: 0; counted nowhere: 0."
     assert f"Runs in every mean: 3 of 3. {counts}" in made.answer
     assert "left out: 2 failed attempts of jobs that their sweep ran again" in made.warnings
     question = Question({"baseline": ["baseline"], "candidate": [SWEEP]}, "time/to_accuracy_sec", 0.1)

@@ -153,7 +153,52 @@ def test_a_setting_is_not_better_for_losing_its_slow_runs(
     (pair,) = [pair for _, pair in made.comparisons]
     assert pair.better.name == "gpus=2"
     assert not pair.told_apart
-    assert "gpus=1: 3 of 6, 19-81 % reached the target" in " ".join(made.warnings)
+    words = (
+        "gpus=1: 3 stopped by a time limit" if failure == "timeout" else "gpus=1: 3 of 6, 19-81 % reached the target"
+    )
+    assert words in " ".join(made.warnings)
+    assert audit(made.plain(), [tmp_path]).differences == []
+
+
+@pytest.mark.parametrize("metric", ["eval/best_accuracy", "throughput/samples_per_sec"])
+def test_a_comparison_is_of_the_runs_that_its_table_is_of(
+    make: Callable[..., Report], tmp_path: Path, metric: str
+) -> None:
+    """Survivors do not win: one setting always reaches its target, the other in two of five runs, by a wider margin."""
+    runs = repeated(config={"gpus": 1}, steps=(0.1, 0.101, 0.102, 0.103, 0.104))
+    runs += repeated(config={"gpus": 2}, steps=(0.15, 0.151), accuracies=(0.5, 0.8, 0.97))
+    for run in repeated(config={"gpus": 2}, steps=(0.9, 0.91, 0.92), accuracies=(0.1, 0.2, 0.1)):
+        runs.append(run | {"config": run["config"] | {"seed": 10 + run["config"]["seed"]}})
+    made = make(runs, metric=metric)
+    (pair,) = [pair for _, pair in made.comparisons]
+    assert pair.better.name == "gpus=1"
+    assert {setting.measured(metric).n for setting in (pair.better, pair.worse)} == {5}
+    shown = {tuple(figure.setting.values()): figure for figure in made.figures if figure.key == metric}
+    assert len(shown["2",].runs) == 5
+    assert audit(made.plain(), [tmp_path]).differences == []
+
+
+def test_the_only_setting_that_has_a_metric_is_told_from_one_whose_runs_missed(make: Callable[..., Report]) -> None:
+    runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11))
+    made = make(
+        runs + repeated(config={"gpus": 2}, steps=(0.1, 0.11), accuracies=(0.1, 0.2)), metric="eval/best_accuracy"
+    )
+    assert "the only setting that has it" not in made.answer
+
+
+def test_unequal_budgets_with_one_early_stop_leave_the_shares_alone(
+    make: Callable[..., Report], tmp_path: Path
+) -> None:
+    """Three of three reach the target; of the other setting, with a bigger budget, none does, and one run is stopped
+    after an epoch, which no count is cut down to."""
+    runs = repeated(config={"gpus": 1}, steps=(0.1, 0.101, 0.102))
+    runs += repeated(config={"gpus": 2}, steps=(0.2, 0.21, 0.22), accuracies=(0.1, 0.2, 0.3, 0.4, 0.5, 0.6))
+    runs.append({"config": {"gpus": 2, "seed": 9}, "failure": "timeout", "failed_after": (0.1,)})
+    made = make(runs)
+    one, two = made.tasks[0].settings
+    assert made.tables[0].column("reached") == ["3 of 3, 44-100 %", "0 of 3, 0-56 %; 1 stopped"]
+    assert (len(one.measured(made.metric).stopped), len(two.measured(made.metric).stopped)) == (0, 1)
+    assert min(two.measured(made.metric).missed) == pytest.approx(to_accuracy(0.2, 6))
     assert audit(made.plain(), [tmp_path]).differences == []
 
 

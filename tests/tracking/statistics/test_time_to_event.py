@@ -9,18 +9,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tracking.compare.estimates import Estimate, estimate, ratio
-from tracking.compare.given_up import given_up_at
-from tracking.compare.grouping import Setting, is_given_up
 from tracking.results import Run, newest_attempts
 from tracking.statistics import Times, p_sooner, share, t_test
 
-TIME = "time/to_accuracy_sec"
 seconds = st.lists(st.integers(1, 1000).map(float), min_size=2, max_size=8)
-
-
-def run(status: str = "FINISHED", tags: dict[str, str] | None = None, **metrics: float) -> Run:
-    named = {key.replace("__", "/"): value for key, value in metrics.items()}
-    return Run("id", "run", "e", status, 0, 1, {"target_metric": "accuracy"}, tags or {}, named)
 
 
 def test_a_share_has_wilsons_interval() -> None:
@@ -93,39 +85,6 @@ def test_equal_times_are_told_apart_no_more_often_than_promised(n: int, m: int, 
         censored, complete = Times(list(first[first <= end]), [end] * int((first > end).sum())), Times(list(second))
         errors += min(p_sooner(censored, complete) or 0, p_sooner(complete, censored) or 0) < 0.025
     assert errors / trials < 0.05 + 2 * (0.05 * 0.95 / trials) ** 0.5
-
-
-def test_by_when_a_run_was_given_up_is_read_off_its_metrics_also_of_older_ones() -> None:
-    older = {"time/train_sec": 20.0, "time/eval_sec": 4.0, "epoch": 2.0, "cost/usd": 0.1, "energy/joules": 900.0}
-    assert given_up_at(TIME, older) == 24.0
-    assert given_up_at(TIME, older | {"time/censored_sec": 25.0}) == 25.0
-    assert given_up_at("time/to_accuracy_train_sec", older) == 20.0
-    assert given_up_at("epochs/to_accuracy", older) == 2.0
-    assert given_up_at("cost/to_accuracy_usd", older) == 0.1
-    assert given_up_at("energy/to_accuracy_joules", older) == 900.0
-    assert given_up_at(TIME, {"train/loss": 1.0}) is None
-
-
-def test_which_runs_did_not_get_there() -> None:
-    assert is_given_up(run(target_reached=0.0))
-    assert is_given_up(run("FAILED", {"failure": "timeout"}))
-    assert is_given_up(run("FAILED", {"failure": "nan"}))
-    assert is_given_up(run("FAILED", {"failure": "nan", "resumed": "1"}))
-    assert not is_given_up(run(target_reached=1.0))
-    assert not is_given_up(run("FAILED", {"failure": "oom"}))
-    assert not is_given_up(run(tags={"resumed": "1"}, target_reached=0.0))
-    assert not is_given_up(run("RUNNING"))
-    assert not is_given_up(Run("id", "run", "e", "FAILED", 0, 1, {}, {"failure": "nan"}))  # it had no target
-
-
-def test_a_run_that_was_given_up_nobody_knows_when_speaks_for_no_other_setting() -> None:
-    """Of a timeout of an older version: nothing can then be told to be sooner than its setting."""
-    lost = run("FAILED", {"failure": "timeout"})
-    good = [run(time__to_accuracy_sec=50.0 + place, target_reached=1.0) for place in range(5)]
-    slow = Setting({}, good, 6, given_up=[lost]).times(TIME)
-    assert slow.censored == [0.0]
-    assert (p_sooner(Times([10.0, 10.1, 10.2]), slow) or 0) > 0.05
-    assert Setting({}, [], 1, given_up=[lost]).times("cost/to_accuracy_usd").n == 0  # it has no price at all
 
 
 def test_a_run_that_diverged_is_not_forgotten_for_a_later_attempt_that_did_not() -> None:

@@ -17,6 +17,7 @@ import yaml
 from tracking.audit.arithmetic import meets
 
 EVALUATED = "eval_accuracy"
+STOPPED = {"timeout", "preempted", "cancelled", "search", "signal:1", "signal:2", "signal:15"}
 
 
 class JournalRun:
@@ -148,12 +149,17 @@ class JournalRun:
 
     @cached_property
     def stopped_short(self) -> bool:
-        """Whether it came to no target before it was over or its time was up; or diverged, and never will."""
-        if self.uncounted:
+        """Whether it came to no target before its budget was spent; or diverged, and never will."""
+        if self.uncounted or not self.targets:
             return False
-        if not self.targets or "resumed" in self.tags:
-            return self.diverged
-        return self.failure in ("nan", "timeout") or (self.ended and self.hit_row is None)
+        return self.diverged or (self.ended and self.hit_row is None)
+
+    @cached_property
+    def stopped(self) -> bool:
+        """Whether something from outside ended it before its target."""
+        if self.uncounted or not self.targets or "resumed" in self.tags:
+            return False
+        return self.failure in STOPPED
 
     @cached_property
     def ended(self) -> bool:
@@ -176,7 +182,8 @@ class JournalRun:
         if not self.result:
             return "not ended"
         if self.failed:
-            return "diverged: nan" if self.failure == "nan" else f"failed: {self.failure or 'unknown'}"
+            kind = "stopped" if self.failure in STOPPED else "failed"
+            return "diverged: nan" if self.failure == "nan" else f"{kind}: {self.failure or 'unknown'}"
         if "resumed" in self.tags:
             return "interrupted and resumed"
         if not self.ended:

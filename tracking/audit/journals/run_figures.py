@@ -98,7 +98,7 @@ class JournalFigures(JournalRun):
                 return self.timed_sec() if self.ended else self.sec_to_last_event()
             return self._spans("epoch", "eval", "checkpoint") if self.ended else None
         if key == "time/to_accuracy_train_sec":
-            return self._spans("epoch") if self.ended else None
+            return self._spans("epoch") if self.ended or "time/train_sec" in said else None
         if key == "epochs/to_accuracy":
             epochs = [row["values"].get("epoch_num") for row in self.rows if row.get("key") == EVALUATED]
             return float(epochs[-1]) if epochs and epochs[-1] is not None else None

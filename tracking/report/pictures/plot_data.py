@@ -42,19 +42,15 @@ PANELS = {
 
 def by_stack(task: Task, key: str) -> dict[str, dict[str, dict[str, Times]]]:
     """By model of GPU, by the rest of the stack and what else a setting is, and by driver: the times of the runs."""
-    kinds: dict[tuple[str, str, str], dict[str, list[Run]]] = {}
+    at: dict[tuple[str, str, str], list[Run]] = {}
     for setting in task.settings:
-        given_up = setting.given_up if key == TIME else ()
-        runs = {run.id: run for run in [*(run for run in setting.runs if key in run.metrics), *given_up]}
-        for run in runs.values():
+        for run in setting.runs_of(key):
             driver, curve = run.tags.get("env.driver"), curve_of(setting, run)
             if driver and curve:
-                place = (run.tags.get("env.gpu", "unknown GPU"), curve, driver)
-                kind = "averaged" if key in run.metrics else "given up"
-                kinds.setdefault(place, {}).setdefault(kind, []).append(run)
+                at.setdefault((run.tags.get("env.gpu", "unknown GPU"), curve, driver), []).append(run)
     by_gpu: dict[str, dict[str, dict[str, Times]]] = {}
-    for (gpu, curve, driver), runs_of in kinds.items():
-        times = Setting({}, runs_of.get("averaged", []), 0, given_up=runs_of.get("given up", [])).times(key)
+    for (gpu, curve, driver), runs in at.items():
+        times = Setting.of({}, runs, [run for run in runs if key in run.metrics]).measured(key)
         by_gpu.setdefault(gpu, {}).setdefault(curve, {})[driver] = times
     return by_gpu
 
@@ -78,13 +74,17 @@ def shares_of(task: Task) -> str:
     """Of each setting how many runs reached the target, and that a mean is a bound where some did not."""
     there = [setting for setting in task.settings if setting.reached]
     words = "; ".join(f"{setting.name} {share_of(setting)}" for setting in there[:MOST_BARS])
-    bound = ", where the mean is at least what is drawn" if any(setting.given_up for setting in there) else ""
+    bound = (
+        ", where the mean is at least what is drawn"
+        if any(setting.num_missed or setting.stopped for setting in there)
+        else ""
+    )
     return f". Reached the target{bound}: {words}" if there else ""
 
 
 def bounds_of(task: Task) -> str:
     """The settings of which not every run reached the target; "" where there are none."""
-    there = [setting for setting in task.settings if setting.given_up]
+    there = [setting for setting in task.settings if setting.num_missed or setting.stopped]
     words = "; ".join(f"{setting.name} {share_of(setting)}" for setting in there[:MOST_BARS])
     return f". ≥: the mean is at least what is drawn, since not every run reached the target: {words}" if words else ""
 

@@ -69,7 +69,7 @@ def absent(tasks: Sequence[Task]) -> list[str]:
 
 
 def _on_gpus(setting: Setting) -> list[Run]:
-    return [run for run in (*setting.runs, *setting.missed) if run.tags.get("env.gpu", "none") != "none"]
+    return [run for run in setting.trained if run.tags.get("env.gpu", "none") != "none"]
 
 
 def _placed(setting: Setting) -> dict[str, list[Run]]:
