@@ -32,6 +32,7 @@ COLUMNS = {
     "time/to_accuracy_train_sec": ("without evaluation (s)", "{:.2f}"),
     "epochs/to_accuracy": ("epochs", "{:.3g}"),
     "epochs/trained": ("epochs trained", "{:.3g}"),
+    "evaluations/to_accuracy": ("evaluations", "{:.3g}"),
     evaluations.BEST: ("best {metric}", "{:.4g}"),  # a column for each metric that a job has a best value of
     "throughput/samples_per_sec": ("samples/s", "{:,.0f}"),
     "throughput/model_flops_utilization": ("FLOPs utilisation", "{:.1%}"),
@@ -39,6 +40,7 @@ COLUMNS = {
 }
 # Columns that are shown only where they tell something.
 WHERE_MISSED, WHERE_MEASURED = "epochs/trained", "throughput/model_flops_utilization"
+EVALUATIONS, EPOCHS = "evaluations/to_accuracy", "epochs/to_accuracy"  # the first where it is not the second
 
 
 def grid(jobs: Sequence[Job]) -> dict[str, list[str]]:
@@ -83,11 +85,15 @@ def columns(jobs: Sequence[Job]) -> dict[str, tuple[str, str]]:
     measured = [job.result.metrics for job in jobs if job.result is not None]
     there = list(dict.fromkeys(key for metrics in measured for key in metrics))
     missed = any(metrics.get("target_reached") == 0.0 for metrics in measured)
+    left_out = set() if missed else {WHERE_MISSED}
+    left_out |= set() if WHERE_MEASURED in there else {WHERE_MEASURED}
+    if all(metrics.get(EVALUATIONS, metrics.get(EPOCHS)) == metrics.get(EPOCHS) for metrics in measured):
+        left_out.add(EVALUATIONS)
     for key, (heading, pattern) in COLUMNS.items():
         if key == evaluations.BEST:
             names = [metric.removeprefix(key) for metric in there if metric.startswith(key)]
             chosen |= {key + name: (heading.format(metric=name), pattern) for name in names}
-        elif not (key == WHERE_MISSED and not missed) and not (key == WHERE_MEASURED and key not in there):
+        elif key not in left_out:
             chosen[key] = heading, pattern
     return chosen
 

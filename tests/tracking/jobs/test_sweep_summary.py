@@ -67,6 +67,23 @@ def test_a_warm_up_is_shown_and_in_no_mean() -> None:
     assert "warm_up" not in rows[0]
 
 
+def test_evaluations_have_a_column_where_they_are_no_epochs() -> None:
+    (row,) = shown(REACHED | {"evaluations/to_accuracy": 4.0})
+    assert (row["epochs"], row["evaluations"]) == ("2", "4")
+    assert "evaluations" not in shown(REACHED | {"evaluations/to_accuracy": 2.0})[0]
+
+
+def test_a_job_that_was_stopped_from_outside_is_named_beside_the_share() -> None:
+    jobs = jobs_of(REACHED, MISSED, None)
+    jobs += [Job(studied.config(seed=9), [], result=Result("failed", failure=Failure("timeout", "")))]
+    rows = [dict(zip(sweep_summary.headings(jobs), sweep_summary.cells(row), strict=True))
+            for row in sweep_summary.summary(jobs)]  # fmt: skip
+    assert [row["status"] for row in rows] == [
+        "finished", "target missed", "failed: oom", "stopped: timeout",
+        "reached by 1 of 2, 9-91 %, 1 stopped by a time limit",
+    ]  # fmt: skip
+
+
 def test_where_all_reached_it_there_is_one_column_of_epochs() -> None:
     (row,) = shown(REACHED)
     assert "epochs trained" not in row
