@@ -174,6 +174,5 @@ class Evidence:
         return pairs
 
 
-from tracking.audit.journals import JournalFigures
 def without_devices(setting: Labels) -> Labels:
     return {axis: value for axis, value in setting.items() if axis not in DEVICES}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +14,6 @@ from tracking.compare import (
     axis_values,
     confounding,
     estimates,
-    given_up,
     grouping,
     is_stack,
     missing,
@@ -23,8 +21,9 @@ from tracking.compare import (
 from tracking.mirror import UID_TAG
 from tracking.report import sentences, stack_tables, tables
 from tracking.report.answer import answer, spent
+from tracking.report.caveats import caveats
 from tracking.report.limit_tables import limits_table
-from tracking.report.pictures import TIME, Plot, Plotter, roofline_chart
+from tracking.report.pictures import Plot, Plotter, roofline_chart
 from tracking.report.sentences import Sentence
 from tracking.report.tables import ReportedFigure
 from tracking.report.utilization_table import utilization_table
@@ -111,7 +110,7 @@ def make(
     tasks = grouping.group(runs, axes, values, with_missed)
     title, metric = " ".join(selectors), metric or estimates.main_metric(tasks)
     report = Report(title, store.source, axes, metric, tasks, runs, with_missed, selectors, left_out=superseded)
-    report.warnings = general_warnings(report)
+    report.warnings = caveats(tasks, with_missed)
     if superseded:
         attempts = counted(len(superseded), "failed attempt")
         report.warnings.append(f"left out: {attempts} of jobs that their sweep ran again")
@@ -164,43 +163,6 @@ def _add_answer(report: Report, task: Task) -> None:
 def _about_stacks(report: Report, task: Task) -> list[str]:
     """What is said of the best and the worst stack."""
     return [table.note for table in report.tables if (table.kind, table.about) == ("stacks", task.title)]
-
-
-def general_warnings(report: Report) -> list[str]:
-    """What is to be known of all of it, before any single comparison."""
-    warnings = []
-    if len(report.tasks) > 1:
-        names = "; ".join(task.title for task in report.tasks)
-        warnings.append(f"{len(report.tasks)} workloads, compared within each and never with one another: {names}")
-    for task in report.tasks:
-        for setting in task.settings:
-            if setting.num_missed and setting.reached:
-                warnings.append(
-                    f"{task.title}: {setting.name}: {setting.reached.text} reached the target; the others count "
-                    "against it in figures to accuracy"
-                )
-            if setting.stopped:
-                stopped = given_up.stopped_words(setting.stopped)
-                warnings.append(f"{task.title}: {setting.name}: {stopped}; beyond that nothing is known of it")
-            if unknown := setting.measured(TIME).missed.count(0.0):
-                warnings.append(
-                    f"{task.title}: {setting.name}: of {counted(unknown, 'run')} that did not reach the target nothing "
-                    "says by when, so no setting can be told to be better than this one"
-                )
-            if not setting.runs:
-                warnings.append(f"{task.title}: {setting.name}: {_not_averaged(task, setting)}")
-    if report.with_missed:
-        warnings.append("--with-missed: n counts runs that missed the target, too")
-    return warnings
-
-
-def _not_averaged(task: Task, setting: Setting) -> str:
-    """That no run of a setting is in every mean, and why."""
-    whys = Counter(why for _, name, why in task.excluded if name == setting.name)
-    if setting.total == 1:
-        return f"its only run is not in every mean: {next(iter(whys))}"
-    counts = ", ".join(f"{why} ({number})" for why, number in whys.most_common())
-    return f"none of its {setting.total} runs is in every mean: {counts}"
 
 
 def _plain_table(table: Table) -> dict[str, Any]:

@@ -195,10 +195,10 @@ def test_unequal_budgets_with_one_early_stop_leave_the_shares_alone(
     runs += repeated(config={"gpus": 2}, steps=(0.2, 0.21, 0.22), accuracies=(0.1, 0.2, 0.3, 0.4, 0.5, 0.6))
     runs.append({"config": {"gpus": 2, "seed": 9}, "failure": "timeout", "failed_after": (0.1,)})
     made = make(runs)
-    one, two = made.tasks[0].settings
+    first, second = made.tasks[0].settings
     assert made.tables[0].column("reached") == ["3 of 3, 44-100 %", "0 of 3, 0-56 %; 1 stopped"]
-    assert (len(one.measured(made.metric).stopped), len(two.measured(made.metric).stopped)) == (0, 1)
-    assert min(two.measured(made.metric).missed) == pytest.approx(to_accuracy(0.2, 6))
+    assert (len(first.measured(made.metric).stopped), len(second.measured(made.metric).stopped)) == (0, 1)
+    assert min(second.measured(made.metric).missed) == pytest.approx(to_accuracy(0.2, 6))
     assert audit(made.plain(), [tmp_path]).differences == []
 
 
