@@ -113,8 +113,8 @@ class StackConfig:
     index: str | None = None  # uv: URL of an index of packages, asked before the default one
     exclude_newer: str | None = None  # uv: take no package that was uploaded after this date: 2026-11-20
     env: dict[str, str] = field(default_factory=dict)  # environment variables set for the worker: +stack.env.NAME=VALUE
-    # What the worker must find, by fingerprint key (torch, cuda, cudnn, nccl, driver, python): a version or its
-    # prefix. On the command line: +stack.expect.torch=2.11
+    # What the worker must find, by fingerprint key (torch, cuda, cudnn, nccl, driver, python; of programs jax,
+    # tensorflow): a version or its prefix. On the command line: +stack.expect.torch=2.11
     expect: dict[str, str] = field(default_factory=dict)
 
 

@@ -7,12 +7,12 @@ import types
 import typing
 from typing import Any
 
-import yaml
-
 from conf.schema import ConfigError, RunConfig
 
 
 def to_text(config: RunConfig) -> str:
+    import yaml  # In these functions only: a program's image need not have it.
+
     return yaml.safe_dump(dataclasses.asdict(config), sort_keys=False)
 
 
@@ -21,6 +21,8 @@ def parse(text: str, source: str) -> RunConfig:
 
     Raises ConfigError for unknown keys, as a config of another version has, and for what is no config.
     """
+    import yaml
+
     try:
         content = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:

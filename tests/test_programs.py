@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 import sys
 import time
+import venv
 from pathlib import Path
 
 import psutil
@@ -14,6 +16,7 @@ import pytest
 
 from tests.commands import HANGS_SEC, Launched, collect, events, launch, processes_of, start
 from tests.tracking.folders import wait_for
+from tests.tracking.stacks.fake_engine import IMAGE, FakeEngine
 from tracking.results import FolderRuns
 from tracking.run import journal, run_folder
 
@@ -168,6 +171,78 @@ def test_an_exit_code_is_a_failure_with_the_last_words(tmp_path: Path) -> None:
     failure = launched.result["failure"]
     assert (failure["kind"], failure["message"]) == ("error", "the program ended with exit code 7")
     assert '"run_stop"' in failure["traceback"]
+
+
+# It needs nothing but Python, and says which one it runs on.
+BARE = """
+import sys
+print("on", sys.prefix, flush=True)
+print("epoch 1 acc 0.75", flush=True)
+"""
+DECLARED = (r"+program.metrics={eval/accuracy: 'acc (\S+)'}", r"program.epoch=epoch (\d+)", "target=0.7")
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """The Python of an environment that holds no package."""
+    venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
+    (tmp_path / "script.py").write_text(BARE)
+    return tmp_path / "bare" / "bin" / "python"
+
+
+def is_bare(launched: Launched, python: Path) -> None:
+    """The program ran on the bare environment, and the run's tags are of it alone."""
+    assert launched.code == 0, launched.output
+    assert launched.result["metrics"]["target_reached"] == 1
+    printed = (launched.folder / run_folder.WORKER_LOG).read_text()
+    assert f"on {python.parent.parent}" in printed
+    said = tags(launched.folder)
+    assert said["env.python"] == platform.python_version()
+    assert not {"env.torch", "env.cuda", "env.cudnn", "env.nccl", "env.libraries", "env.stack_id"} & set(said)
+    assert (launched.folder / run_folder.REQUIREMENTS).read_text() == ""
+
+
+OFFLINE = ("model=program", "gpus=0", "tracking.offline=true", "tracking.system_metrics_interval_sec=0")
+
+
+@pytest.mark.parametrize("command", ["python script.py", "bash -c 'python script.py'", "{bare} script.py"])
+def test_a_stacks_python_needs_no_package_for_a_program(tmp_path: Path, bare: Path, command: str) -> None:
+    stack = ("stack.name=bare", "stack.kind=python", f"stack.python={bare}")
+    words = f"program.command={command.replace('{bare}', str(bare))}"
+    is_bare(launch(tmp_path, *OFFLINE, words, *stack, *DECLARED), bare)
+
+
+def test_without_a_stack_the_tags_are_of_the_python_that_the_command_names(tmp_path: Path, bare: Path) -> None:
+    is_bare(launch(tmp_path, *OFFLINE, f"program.command={bare} script.py", *DECLARED), bare)
+
+
+def test_of_a_command_that_names_no_python_no_tag_tells_one(tmp_path: Path, bare: Path) -> None:
+    words = f"program.command=bash -c '{bare} script.py'"
+    launched = launch(tmp_path, *OFFLINE, words, *DECLARED)
+    assert launched.code == 0, launched.output
+    of_a_python = {"env.python", "env.torch", "env.cuda", "env.cudnn", "env.nccl", "env.libraries", "env.stack_id"}
+    assert not of_a_python & set(tags(launched.folder))
+    assert "env.cpu" in tags(launched.folder)
+
+
+def test_a_promise_of_the_stack_is_held_by_the_programs_python(tmp_path: Path, bare: Path) -> None:
+    stack = ("stack.name=bare", "stack.kind=python", f"stack.python={bare}", "+stack.expect.torch=2.6")
+    launched = launch(tmp_path, *OFFLINE, "program.command=python script.py", *stack, *DECLARED)
+    assert launched.code == 2
+    assert "stack.expect.torch: expected 2.6, found none" in launched.result["failure"]["message"]
+
+
+def test_an_image_needs_no_package_for_a_program(tmp_path: Path, bare: Path) -> None:
+    native = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    fake = FakeEngine(tmp_path / "bin", {"image": {**IMAGE, "Architecture": native}}).install("podman")
+    stack = {"name": "boxed", "kind": "container", "python": str(bare),
+             "container": {"engine": "podman", "image": "example.org/jax:1"}}  # fmt: skip
+    (tmp_path / "stack").mkdir()
+    (tmp_path / "stack" / "boxed.yaml").write_text(json.dumps(stack))
+    asked = (*OFFLINE, "stack=boxed", f"program.command={bare} script.py", *DECLARED)
+    launched = launch(tmp_path, "--config-dir", str(tmp_path), *asked, PATH=fake.path)
+    is_bare(launched, bare)
+    assert tags(launched.folder)["env.image"] == IMAGE["Digest"]
 
 
 def test_a_program_that_says_nothing_of_the_target_is_no_miss_and_is_told_how_to_say_it(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ A fingerprint is a plain dict that JSON can hold. A value that cannot be measure
     software     driver driver_cuda (newest CUDA of that driver) kernel_driver (of the kernel's module) cuda_driver
                  (newest CUDA of the driver's library that a program gets: another than driver_cuda where a
                  compatibility library shadows it) python packages {name: version}; and, where torch has been imported,
-                 as loaded: torch cuda cudnn nccl, libraries {name: path} as mapped, loaded (their versions, in words)
+                 as loaded: torch cuda cudnn nccl, libraries {name: path} as mapped, loaded (their versions, in words);
+                 of a program what its Python holds, also jax and tensorflow, and none of these where it is not known
     host         node kernel os architecture cpu sockets cores threads usable_threads numa_nodes memory_bytes
                  container image
     git          commit branch dirty diff diff_truncated untracked, of the repository that holds this code; of an
@@ -47,7 +48,7 @@ COMMANDS = {
     "lscpu": ("lscpu",),
     **({} if installation.PREFIX else host.GIT_COMMANDS),
 }
-EXPECTABLE = ("torch", "cuda", "cudnn", "nccl", "driver", "python")
+EXPECTABLE = ("torch", "cuda", "cudnn", "nccl", "driver", "python", "jax", "tensorflow")
 # What makes a stack: another of any of them is another stack.
 STACK = ("driver", "cuda_driver", "cuda", "cudnn", "nccl", "libraries", "torch", "image")
 REPOSITORY = installation.CODE
@@ -224,5 +225,7 @@ def mismatches(fingerprint: Fingerprint, expect: Mapping[str, str]) -> list[str]
 
 
 def requirements(fingerprint: Fingerprint) -> str:
-    """The Python packages as a requirements file."""
-    return "".join(sorted(f"{name}=={version}\n" for name, version in fingerprint["software"]["packages"].items()))
+    """The Python packages as a requirements file; empty where they are not known."""
+    return "".join(
+        sorted(f"{name}=={version}\n" for name, version in fingerprint["software"].get("packages", {}).items())
+    )

@@ -45,9 +45,13 @@ def summary(paths: dict[str, str]) -> str:
 
 
 def wheel_versions(paths: Sequence[str]) -> dict[str, str]:
-    """The version of the installed wheel that each of these files belongs to, of those that belong to one."""
+    """The version of the installed wheel that each of these files belongs to, of those that belong to one.
+
+    The wheels are looked for beside the files: these may be of another Python's environment.
+    """
     versions = {}
-    for wheel in metadata.distributions():
+    folders = {match[1] for path in paths if (match := re.match(r"(.*/(?:site|dist)-packages)/", path))}
+    for wheel in metadata.distributions(path=sorted(folders)):
         name = wheel.metadata["Name"] or ""
         if not name.startswith("nvidia-"):
             continue

@@ -26,7 +26,7 @@ from tracking.node.task import SlurmTask
 from tracking.node.ticket import Ticket
 from tracking.run import Failure, Journal, attempts, checkpoints, journal, run_folder, run_lock
 from tracking.run import nodes as node_names
-from tracking.stacks import check_verdicts, judge, make_all
+from tracking.stacks import check_verdicts, judge, make_all, needed_by, needs
 
 AGAIN = 75  # the exit code where the run is to be queued again; sysexits.h calls it EX_TEMPFAIL
 WARNED = signal.SIGUSR2  # what `#SBATCH --signal` asks for
@@ -95,8 +95,8 @@ def others_words(folder: Path, task: SlurmTask, said: str) -> str:
 def make_stack(config: RunConfig, gpus: Sequence[Any]) -> ConfigError | None:
     """Make or fetch here what the run's stack needs; why it cannot run on this node, if that is so."""
     try:
-        check_verdicts([judge(config.stack, gpus, resolve=False)])
-        make_all([config.stack], say)
+        check_verdicts([judge(config.stack, gpus, resolve=False, needed=needed_by(config))])
+        make_all([config.stack], say, needs([config]))
     except ConfigError as error:
         return error
     return None

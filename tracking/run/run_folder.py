@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
+import json
 import os
 import re
 import time
@@ -32,6 +34,7 @@ MIRROR = "mirror.json"  # how far MLflow has the folder; never an artifact
 MODEL = "model.pt"  # the trained weights, where save_model asks for them; an artifact where it is to be one
 CHECKPOINTS = "checkpoints"  # a folder; never an artifact
 RUN_LOCK = ".owner"  # says who runs the folder; locked while somebody does (see run_lock)
+PLAIN_CONFIG = ".config.json"  # the config once more, for the worker of a program, whose image may have no PyYAML
 GIT = ".git.json"  # holds the code's commit and changes, for a worker whose image may have no git to tell them
 RESERVE = ".result.reserve"  # room for result.json where the disk is full; gone when there is a result
 RESERVE_BYTES = 65536
@@ -188,6 +191,19 @@ def read_config(folder: Path) -> schema.RunConfig:
 def write_config(folder: Path, config: schema.RunConfig) -> None:
     with documents.replacing(folder / CONFIG) as file:
         file.write(stored_config.to_text(config).encode())
+
+
+def write_plain_config(folder: Path, config: schema.RunConfig) -> None:
+    with documents.replacing(folder / PLAIN_CONFIG) as file:
+        file.write(json.dumps(dataclasses.asdict(config)).encode())
+
+
+def read_plain_config(folder: Path) -> schema.RunConfig:
+    """The config as `read_config` has it, from a file that needs no PyYAML where there is one."""
+    path = folder / PLAIN_CONFIG
+    if not files.exists(path):
+        return read_config(folder)
+    return stored_config.from_dict(schema.RunConfig, documents.read_json(path))
 
 
 def parent_of(folder: Path) -> Path | None:

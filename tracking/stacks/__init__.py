@@ -12,7 +12,7 @@ from tracking.stacks.check import check_verdicts, image_of, judge_all, make_all,
 from tracking.stacks.declaration import declared
 from tracking.stacks.engines import Mount
 from tracking.stacks.expectation import check_promise
-from tracking.stacks.interpreter import Interpreter
+from tracking.stacks.interpreter import Interpreter, needed_by, needs, probe
 from tracking.stacks.refused import RefusedStacks
 from tracking.stacks.releases import MIN_DRIVER
 from tracking.stacks.verdict import Verdict, judge, verdict_table
@@ -32,6 +32,9 @@ __all__ = [
     "judge",
     "judge_all",
     "make_all",
+    "needed_by",
+    "needs",
+    "probe",
     "python_of",
     "ready",
     "summary",

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 
 from conf.installation import TRACKING
 from conf.schema import ConfigError, RunConfig, StackConfig
 from tracking.environment import nvml
 from tracking.stacks import container, images, interpreter, uv_environment
 from tracking.stacks.images import Image
-from tracking.stacks.interpreter import Interpreter
+from tracking.stacks.interpreter import NEEDED, Interpreter
 from tracking.stacks.verdict import Verdict, judge
+
+FOR_TRAINING: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
 def judge_all(configs: Sequence[RunConfig], gpus: Sequence[nvml.Gpu]) -> list[Verdict]:
     """One verdict for each stack of the jobs, in their order."""
     verdicts: dict[str, Verdict] = {}
+    needed = interpreter.needs(configs)
     for config in configs:
-        if config.stack.name not in verdicts:
-            verdicts[config.stack.name] = judge(config.stack, config.chosen(gpus))
+        name = config.stack.name
+        if name not in verdicts:
+            verdicts[name] = judge(config.stack, config.chosen(gpus), needed=needed[name])
     return list(verdicts.values())
 
 
@@ -38,29 +43,35 @@ def runnable(names: Sequence[str]) -> str:
     return f". Of this sweep can run: stack={','.join(names)}" if names else ""
 
 
-def make_all(stacks: Iterable[StackConfig], say: Callable[[str], None]) -> None:
-    """Make the environments and fetch the images that are not there yet, and `say` so. Raises ConfigError."""
+def make_all(
+    stacks: Iterable[StackConfig], say: Callable[[str], None], needed: Mapping[str, Sequence[str]] = FOR_TRAINING
+) -> None:
+    """Make the environments and fetch the images that are not there yet, and `say` so. Raises ConfigError.
+
+    `needed` has, by stack, the packages that the runs need in its Python, where these are not those of a training.
+    """
     asked = {stack.name: stack for stack in stacks}
     for stack in asked.values():
         if ready(stack):
             continue
         try:
-            make(stack, say)
+            make(stack, say, needed.get(stack.name, NEEDED))
         except ConfigError as error:
             fine = [name for name, other in asked.items() if ready(other)]
             raise ConfigError(f"{error}{runnable(fine)}") from error
 
 
-def make(stack: StackConfig, say: Callable[[str], None]) -> None:
+def make(stack: StackConfig, say: Callable[[str], None], needed: Sequence[str] = NEEDED) -> None:
     """Make a stack's environment, or fetch its image, and look at what is in it. Raises ConfigError."""
     if stack.kind == "container":
         say(f"stack {stack.name}: {summary(stack)}, once")
         began = time.monotonic()
         image = images.pull(stack)
         images.check_architecture(stack, image)
-        python = container.python(stack, image)
+        python = container.python(stack, image, needed)
         size = f", {image.size_bytes / 1e9:.1f} GB" if image.size_bytes else ""
-        content = f"Python {python.python}, torch {python.torch}, {image.digest or image.run}"
+        torch = f"torch {python.torch}, " if python.torch else ""
+        content = f"Python {python.python}, {torch}{image.digest or image.run}"
         say(f"stack {stack.name}: fetched in {time.monotonic() - began:.0f} s{size}: {content}")
         return
     say(f"stack {stack.name}: making its environment, once ({uv_environment.summary(stack)})")
@@ -81,14 +92,14 @@ def summary(stack: StackConfig) -> str:
     return f"making its environment: {uv_environment.summary(stack)}"
 
 
-def python_of(stack: StackConfig) -> Interpreter | None:
-    """The Python that a stack's worker runs on, its environment made where it is not; None for this one."""
+def python_of(stack: StackConfig, needed: Sequence[str] = NEEDED) -> Interpreter | None:
+    """A stack's Python, its environment made where it is not; None for this one. Raises ConfigError."""
     if stack.kind == "native":
         return None
     if stack.kind == "container":
-        return container.python(stack, image_of(stack))
+        return container.python(stack, image_of(stack), needed)
     path = str(uv_environment.make(stack).python) if stack.kind == "uv" else str(stack.python)
-    return probed(stack.name, path)
+    return probed(stack.name, path, tuple(needed))
 
 
 def image_of(stack: StackConfig) -> Image:
@@ -103,6 +114,6 @@ def image_of(stack: StackConfig) -> Image:
 
 
 @cache
-def probed(name: str, path: str) -> Interpreter:
+def probed(name: str, path: str, needed: tuple[str, ...]) -> Interpreter:
     """An interpreter is asked once a launch."""
-    return interpreter.probe(StackConfig(name=name), path)
+    return interpreter.probe(StackConfig(name=name), path, needed)

@@ -119,17 +119,18 @@ def variables(stack: StackConfig, planned: Plan) -> dict[str, str]:
     return images.engine(stack).variables(planned)
 
 
-def python(stack: StackConfig, image: Image) -> Interpreter:
+def python(stack: StackConfig, image: Image, needed: Sequence[str] = NEEDED) -> Interpreter:
     """The Python that a worker runs on in the container. Raises ConfigError where there is none that it can run on.
 
     An image is asked once a launch.
     """
-    asked = f"{stack} {image.run}"
+    asked = f"{stack} {image.run} {needed}"
     if asked not in _known:
         path = stack.python or PYTHON
         key = f"stack={stack.name}: stack.container.image={stack.container.image}"
         answer = probe(stack, image, path, key)
-        _known[asked] = interpreter.checked(key, path, answer, "in the image: pip install")
+        interpreter.check_version(key, answer)
+        _known[asked] = interpreter.checked(key, path, answer, "in the image: pip install", needed)
     return _known[asked]
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
 from conf import schema, stored_config
 from conf.schema import ConfigError, StackConfig
 
@@ -26,6 +24,8 @@ def declared(config_dirs: Sequence[Path] = ()) -> dict[str, StackConfig]:
 
 
 def read(path: Path) -> StackConfig:
+    import yaml  # Only here: a program's image need not have it.
+
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:

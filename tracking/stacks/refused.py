@@ -10,6 +10,7 @@ from conf.schema import ConfigError, RunConfig
 from tracking.environment import nvml
 from tracking.run import Journal, run_folder
 from tracking.stacks.check import check_verdicts, make_all
+from tracking.stacks.interpreter import needs
 from tracking.stacks.verdict import Verdict
 
 
@@ -31,12 +32,13 @@ class RefusedStacks:
     def make(self, configs: Sequence[RunConfig], say: Callable[[str], None]) -> None:
         """Make what the others need; what cannot be made is refused too. Raises ConfigError as `judged` does."""
         stacks = {config.stack.name: config.stack for config in configs if config.stack.name not in self.why}
+        needed = needs(configs)
         if not self._tolerates:
-            make_all(stacks.values(), say)
+            make_all(stacks.values(), say, needed)
             return
         for name, stack in stacks.items():
             try:
-                make_all([stack], say)
+                make_all([stack], say, needed)
             except ConfigError as error:
                 self.why[name] = str(error)
         if not stacks.keys() - self.why.keys():

@@ -14,6 +14,7 @@ from conf.installation import TRACKING
 from conf.schema import ConfigError, StackConfig
 from tracking.environment import cache, nvml
 from tracking.stacks import container, images, interpreter, releases, uv_environment
+from tracking.stacks.interpreter import NEEDED
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -51,14 +52,19 @@ def verdict_table(verdicts: Sequence[Verdict]) -> Table:
     return shown
 
 
-def judge(stack: StackConfig, gpus: Sequence[nvml.Gpu], resolve: bool = True) -> Verdict:
-    """Judge a stack for a run on these GPUs ([] for the CPU); with `resolve`, ask uv or a registry if it can be had."""
+def judge(
+    stack: StackConfig, gpus: Sequence[nvml.Gpu], resolve: bool = True, needed: Sequence[str] = NEEDED
+) -> Verdict:
+    """Judge a stack for a run on these GPUs ([] for the CPU) that needs these packages of it.
+
+    With `resolve`, ask uv or a registry if it can be had.
+    """
     facts = f"driver {nvml.driver_version() or 'unknown'}" if gpus else "no GPU asked for"
     needs, cuda = KINDS.get(stack.kind, stack.kind), None
     try:
         check_keys(stack)
         needs += f" of {stack.container.engine}'s, {stack.container.image}" if stack.kind == "container" else ""
-        torch, cuda, present = versions(stack)
+        torch, cuda, present = versions(stack, needed)
         needs += (f": torch {torch}" if torch else "") + (f", CUDA {cuda}" if cuda else "")
         if gpus and torch and cuda:
             needs += f", driver {releases.min_driver(cuda) or '?'} or later"
@@ -107,10 +113,10 @@ def check_keys(stack: StackConfig) -> None:
         container.check_container(stack)
 
 
-def versions(stack: StackConfig) -> tuple[str | None, str | None, str]:
-    """torch and its CUDA where they are known, and what is there of the stack. Raises ConfigError."""
+def versions(stack: StackConfig, needed: Sequence[str]) -> tuple[str | None, str | None, str]:
+    """torch and its CUDA where they are known and needed, and what is there of the stack. Raises ConfigError."""
     if stack.kind == "container":
-        return image_versions(stack)
+        return image_versions(stack, needed)
     if stack.kind == "uv":
         assert stack.torch is not None
         release = releases.release(stack.torch)
@@ -119,20 +125,24 @@ def versions(stack: StackConfig) -> tuple[str | None, str | None, str]:
         return stack.torch, release.cuda if release and not own else None, "made" if there else "not made yet"
     if stack.kind == "python":
         assert stack.python is not None
-        python = interpreter.probe(stack, stack.python)
-        return python.torch, python.cuda, f"Python {python.python}, Lightning {python.lightning}"
+        python = interpreter.probe(stack, stack.python, needed)
+        return (python.torch, python.cuda, str(python)) if "torch" in needed else (None, None, str(python))
+    if "torch" not in needed:
+        return None, None, f"Python {sys.version.split()[0]}"
     return metadata.version("torch"), native_cuda(), f"Python {sys.version.split()[0]}"
 
 
-def image_versions(stack: StackConfig) -> tuple[str | None, str | None, str]:
+def image_versions(stack: StackConfig, needed: Sequence[str]) -> tuple[str | None, str | None, str]:
     """As `versions`, of an image: what is in it, once it is here. Raises ConfigError for one that no worker runs in."""
     engine, image = images.version(stack), images.find(stack)
     if image is None:
         images.check_name(stack)
         return stack.torch, None, f"{engine}, image not fetched yet"
     images.check_architecture(stack, image)
-    python = container.python(stack, image)
-    words = f"{engine}, image {image.digest or image.run}, Python {python.python}, Lightning {python.lightning}"
+    python = container.python(stack, image, needed)
+    words = f"{engine}, image {image.digest or image.run}, {python}"
+    if "torch" not in needed:
+        return None, None, words
     # Forward compatibility is what such an image brings its own driver's library for.
     return python.torch, None if python.compat else python.cuda, words
 

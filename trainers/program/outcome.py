@@ -56,7 +56,10 @@ def seen_facts(facts: dict[str, Any], paths: dict[str, str]) -> dict[str, Any]:
     versions = libraries.wheel_versions(list(paths.values()))
     # Another file than the one that PyTorch loads in this stack: its version is that of its wheel, or not known.
     own = facts["software"].get("libraries", {})
-    seen |= {name: versions.get(paths[name]) for name in ("cudnn", "nccl") if paths.get(name) != own.get(name)}
+    others = [name for name in ("cudnn", "nccl") if name in paths and paths[name] != own.get(name)]
+    seen |= {name: versions.get(paths[name]) for name in others}
+    if "torch" not in facts["software"] and (cuda := versions.get(paths.get("cudart", ""))):
+        seen["cuda"] = ".".join(cuda.split(".")[:2])
     software = {key: value for key, value in (facts["software"] | seen).items() if value is not None}
     return facts | {"software": software}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,8 +28,8 @@ JOURNAL = ".program.jsonl"  # $TIMETRIAL_JOURNAL names it. The dot keeps it from
 OF_THE_WORKER = ("TIMETRIAL_LAUNCHER", "PYTHONPATH")
 
 
-def command(config: RunConfig, run_dir: Path) -> list[str]:
-    """The words of the command; under torchrun those of the stack's Python."""
+def words(config: RunConfig, run_dir: Path) -> list[str]:
+    """The words of the program's own command."""
     given = {
         "seed": config.seed,
         "gpus": config.num_gpus(),
@@ -38,20 +39,34 @@ def command(config: RunConfig, run_dir: Path) -> list[str]:
         "precision": config.precision.name,
         "run_dir": run_dir.absolute(),
     }
-    words = program.words(config.program, given)
+    return program.words(config.program, given)
+
+
+def command(config: RunConfig, run_dir: Path, python: str | None = None) -> list[str]:
+    """What is started: the program's own words, or torchrun of the stack's Python, which is `python` or else ours."""
+    own = words(config, run_dir)
     if config.program.launch == "none":
-        return words
+        return own
     ranks = ["--nproc-per-node", str(config.processes_per_node())]
-    script = words[1:] if Path(words[0]).name.startswith("python") else ["--no-python", *words]
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0", *ranks, *script]
+    script = own[1:] if Path(own[0]).name.startswith("python") else ["--no-python", *own]
+    torchrun = [python or sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
+    return [*torchrun, *ranks, *script]
 
 
-def environment(config: RunConfig, run_dir: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """The program's variables: the worker's without what is ours, with the GPUs that it is to see."""
+def environment(
+    config: RunConfig, run_dir: Path, environ: Mapping[str, str], python: str | None = None
+) -> dict[str, str]:
+    """The program's variables: the worker's without what is ours, with the GPUs that it is to see.
+
+    The folder of the stack's Python, where that is not ours, comes first on the PATH, as in an environment that is
+    activated.
+    """
     own = {name: value for name, value in environ.items() if name not in OF_THE_WORKER}
     folders = environ.get("PYTHONPATH", "").split(os.pathsep)
     if theirs := [folder for folder in folders if folder and folder != str(installation.SEARCH_FOLDER)]:
         own["PYTHONPATH"] = os.pathsep.join(theirs)
+    if python is not None:
+        own["PATH"] = os.pathsep.join(filter(None, [str(Path(python).parent), environ.get("PATH", "")]))
     shown = [entry for entry in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if entry]
     count = config.num_gpus()
     own["CUDA_VISIBLE_DEVICES"] = ",".join((shown or list(map(str, range(count))))[:count])
@@ -67,7 +82,7 @@ def adopt() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def start(config: RunConfig, run_dir: Path) -> subprocess.Popen[bytes]:
+def start(config: RunConfig, run_dir: Path, python: str | None = None) -> subprocess.Popen[bytes]:
     """Start the program; what it prints comes out of its `stdout`. Raises OSError where it cannot be started."""
     libc = ctypes.CDLL(None, use_errno=True)
 
@@ -76,10 +91,20 @@ def start(config: RunConfig, run_dir: Path) -> subprocess.Popen[bytes]:
             signal.signal(number, signal.SIG_DFL)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
+    own = environment(config, run_dir, os.environ, python)
+    argv = command(config, run_dir, python)
     return subprocess.Popen(
-        command(config, run_dir), env=environment(config, run_dir, os.environ), cwd=config.program.cwd,
+        argv, env=own, cwd=config.program.cwd,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=die_with_worker,
     )  # fmt: skip
+
+
+def found(word: str, environ: Mapping[str, str], cwd: str | None) -> str | None:
+    """The file that a command's first word names in these surroundings; None where there is none to execute."""
+    if "/" in word:
+        path = (Path(cwd or ".") / word).absolute()
+        return str(path) if os.access(path, os.X_OK) else None
+    return shutil.which(word, path=environ.get("PATH"))
 
 
 def descendants() -> set[int]:

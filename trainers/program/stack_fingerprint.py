@@ -1,4 +1,4 @@
-"""The stack's fingerprint, taken in a process of its own: it imports PyTorch where there is one, and ends.
+"""The fingerprint of a program's Python, taken on it, in a process of its own that imports PyTorch where there is one.
 
 So the worker itself stays as small as it is, and the program starts on a machine that nothing of ours computes on.
 """
@@ -13,13 +13,21 @@ from typing import Any
 
 from tracking.environment import Collector
 
+# The packages that hold a framework, by the fingerprint's key.
+FRAMEWORKS = {"jax": ("jax",), "tensorflow": ("tensorflow", "tensorflow-cpu", "tf-nightly")}
+
 
 def main(num_gpus: int) -> None:
     collector = Collector()
     torch: Any = None
     with suppress(Exception):  # A stack without PyTorch, or with one that cannot be loaded, is a stack as well.
         torch = importlib.import_module("torch")
-    json.dump(collector.finish(torch, range(num_gpus)), sys.stdout)
+    facts = collector.finish(torch, range(num_gpus))
+    packages = facts["software"]["packages"]
+    for key, names in FRAMEWORKS.items():
+        if version := next((packages[name] for name in names if name in packages), None):
+            facts["software"][key] = version
+    print("\n" + json.dumps(facts))  # on a line of its own: an import may have printed something
 
 
 if __name__ == "__main__":

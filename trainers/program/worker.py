@@ -1,4 +1,6 @@
-"""The worker of a program: python -m trainers.program.worker RUN_DIR.
+"""The worker of a program: python -m trainers.program.worker RUN_DIR [PYTHON].
+
+PYTHON is that of the stack, where this is another one.
 
 It takes the fingerprint, starts the program, turns what it says into the run's journal, and writes the result.
 """
@@ -7,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import json
 import os
 import select
 import signal
@@ -18,17 +19,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from conf import installation, schema
+from conf import schema
 from tracking.environment import fingerprint
 from tracking.run import Failure, Journal, documents, run_folder
 from tracking.stacks import check_promise
-from trainers.program import outcome, process
+from trainers.program import outcome, process, program_python
 from trainers.program.listener import CHUNK_BYTES, Listener, uuids_of
 from trainers.stack import LAUNCHER
 
 POLL_SEC = 0.1
 AFTERWARDS_SEC = 1.0  # for what the program has started to end when the program has
-STACK_FINGERPRINT = installation.module("trainers.program.stack_fingerprint")
 
 
 class Told(BaseException):
@@ -39,11 +39,14 @@ class Told(BaseException):
         self.signum = signum
 
 
-def main(run_dir: Path) -> int:
-    """Run the program of `run_dir` to its end: 0, or 1 with its failure in result.json. Dies of what it is told."""
+def main(run_dir: Path, python: str | None = None) -> int:
+    """Run the program of `run_dir` to its end: 0, or 1 with its failure in result.json. Dies of what it is told.
+
+    `python` is the stack's, where this is another one.
+    """
     process.adopt()
     try:
-        return run(run_dir)
+        return run(run_dir, python)
     except Told as told:
         process.end_all()
         signal.signal(told.signum, signal.SIG_DFL)
@@ -51,13 +54,13 @@ def main(run_dir: Path) -> int:
         raise
 
 
-def run(run_dir: Path) -> int:
-    config = run_folder.read_config(run_dir)
+def run(run_dir: Path, python: str | None) -> int:
+    config = run_folder.read_plain_config(run_dir)
     try:
-        facts = take_fingerprint(config, run_dir)
+        facts = take_fingerprint(config, run_dir, python)
         log = Journal(run_dir / run_folder.JOURNAL)
         listener = Listener(config, log, run_dir / process.JOURNAL, uuids_of(config))
-        code = listen(config, run_dir, listener)
+        code = listen(config, run_dir, listener, python)
         if listener.libraries:
             write_fingerprint(run_dir, outcome.seen_facts(facts, listener.libraries))
         return outcome.conclude(config, run_dir, log, listener, code)
@@ -70,11 +73,10 @@ def run(run_dir: Path) -> int:
         return outcome.fail(run_dir, Failure("disk_full", f"could not write: {error}"))
 
 
-def take_fingerprint(config: schema.RunConfig, run_dir: Path) -> dict[str, Any]:
-    """Write the stack's fingerprint and its tags. Raises ConfigError where it is not what the stack promises."""
-    command = [sys.executable, "-m", STACK_FINGERPRINT, str(config.num_gpus())]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, check=True)
-    facts: dict[str, Any] = json.loads(done.stdout)
+def take_fingerprint(config: schema.RunConfig, run_dir: Path, python: str | None) -> dict[str, Any]:
+    """Write the program's fingerprint and its tags. Raises ConfigError where it is not what the stack promises."""
+    environ = process.environment(config, run_dir, os.environ, python)
+    facts = program_python.fingerprint(config, program_python.of(config, run_dir, environ, python), environ)
     write_fingerprint(run_dir, facts)
     documents.write_text(run_dir / run_folder.REQUIREMENTS, fingerprint.requirements(facts))
     check_promise(config.stack, facts)
@@ -88,10 +90,10 @@ def write_fingerprint(run_dir: Path, facts: dict[str, Any]) -> None:
     log.close()
 
 
-def listen(config: schema.RunConfig, run_dir: Path, listener: Listener) -> int:
+def listen(config: schema.RunConfig, run_dir: Path, listener: Listener, python: str | None) -> int:
     """Start the program and hear it to its end; its exit code, below 0 a signal's number. Raises ConfigError."""
     try:
-        program = process.start(config, run_dir)
+        program = process.start(config, run_dir, python)
     except OSError as error:
         word = process.command(config, run_dir)[0]
         raise schema.ConfigError(
@@ -145,4 +147,4 @@ def heed_signals(launcher: int) -> None:
 
 if __name__ == "__main__":
     heed_signals(int(os.environ.get(LAUNCHER, os.getppid())))
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:3]))

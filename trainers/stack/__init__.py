@@ -5,7 +5,7 @@ The launcher imports this room, so it needs no PyTorch.
 
 from __future__ import annotations
 
-from trainers.stack.command import LAUNCHER, worker_command
+from trainers.stack.command import LAUNCHER, run_module, worker_command
 from trainers.stack.workload_module import check_workload
 
-__all__ = ["LAUNCHER", "check_workload", "worker_command"]
+__all__ = ["LAUNCHER", "check_workload", "run_module", "worker_command"]

@@ -12,7 +12,7 @@ from conf import installation
 from conf.schema import RunConfig
 from tracking.environment import cache, nvml
 from tracking.run import nodes
-from tracking.stacks import Interpreter, python_of
+from tracking.stacks import Interpreter, needed_by, python_of
 from trainers.stack import contained
 
 LAUNCHER = "TIMETRIAL_LAUNCHER"  # It holds the launcher's process id where the worker is its child.
@@ -46,18 +46,22 @@ def worker_command(config: RunConfig, run_dir: Path, environ: Mapping[str, str] 
     credentials. What the user puts in stack.env is passed on all the same. Raises ConfigError where the stack's Python
     is none that a worker can run on. In a container there are only variables that say how to compute.
     """
-    python = python_of(config.stack)
+    python = python_of(config.stack, needed_by(config))
     worker = OF_PROGRAMS if config.is_program() else WORKER
-    argv = [sys.executable, "-P", "-m", worker] if python is None else run_module(python, worker)
+    argv = [sys.executable, "-P", "-m", worker]
+    # A program's own environment need not hold what a worker imports; in a container there is no other one.
+    if python is not None and (config.stack.kind == "container" or not config.is_program()):
+        argv = run_module(python, worker)
     if config.stack.kind == "container":
         given = {name: value for name, value in worker_variables(config, environ, python).items() if name != LAUNCHER}
-        outside = {name: value for name, value in environ.items() if not is_mlflows(name)}
+        of_the_engine = {name: value for name, value in environ.items() if not is_mlflows(name)}
         absolute = str(run_dir.absolute())
-        made = contained.wrapped(config, run_dir, [*argv, absolute], given, search_path(config, environ), outside)
+        made = contained.wrapped(config, run_dir, [*argv, absolute], given, search_path(config, environ), of_the_engine)
         return WorkerCommand(made[0], made[1], contained=True, ending=made[2])
     foreign = set() if python is None else OWN
     inherited = {name: value for name, value in environ.items() if name not in foreign and not is_mlflows(name)}
-    return WorkerCommand([*argv, str(run_dir)], {**inherited, **worker_variables(config, environ, python)})
+    told = [python.path] if config.is_program() and python is not None else []
+    return WorkerCommand([*argv, str(run_dir), *told], {**inherited, **worker_variables(config, environ, python)})
 
 
 def run_module(python: Interpreter, module: str) -> list[str]:

@@ -102,6 +102,8 @@ def wrapped(
     guarded = [worker[0], "-I", str(GUARD), str(run_dir.absolute()), str(Path.cwd()), *worker]
     given = {**inherited(environ), **variables(config, image.digest, uuids), **env}
     if run_dir.exists():  # a dry run makes none
+        if config.is_program():
+            run_folder.write_plain_config(run_dir, config)
         documents.write_json(run_dir / run_folder.GIT, git_state())
         given[GIT_FILE] = str(run_dir.absolute() / run_folder.GIT)
     planned = container.plan(stack, image, name, guarded, given, mounts(config, run_dir, theirs), uuids)

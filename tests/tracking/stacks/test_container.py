@@ -126,6 +126,24 @@ def test_what_cannot_run_is_refused_in_the_engines_words(
 
 
 @pytest.mark.slow
+def test_an_image_for_a_program_needs_a_python_and_none_of_our_packages(engine: FakeEngine) -> None:
+    bare = {**ANSWER, "cuda": None, "packages": dict.fromkeys(ANSWER["packages"])}
+    engine.tell(answer=bare)
+    assert "lacks torch, pytorch-lightning, numpy, PyYAML" in judge(STACK, []).error
+    verdict = judge(STACK, [H100], needed=())
+    assert verdict.error == ""
+    assert verdict.facts.endswith("Python 3.11.7")
+    assert "lacks torch; install: in the image: pip install torch" in judge(STACK, [], needed=("torch",)).error
+    said: list[str] = []
+    engine.tell(image=None, pull=IMAGE)
+    make_all([STACK], said.append, {"boxed": ()})
+    assert said[-1].endswith(f"Python 3.11.7, {IMAGE['Digest']}")
+    container._known.clear()
+    engine.tell(image=IMAGE, answer={**bare, "python": "3.8.1"})
+    assert "is Python 3.8.1; a worker runs on 3.10 to 3.14" in judge(STACK, [], needed=()).error
+
+
+@pytest.mark.slow
 def test_a_disk_without_room_is_refused_before_the_image_is_fetched(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

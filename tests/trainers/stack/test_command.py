@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from conf.schema import RunConfig, StackConfig
+from conf.schema import PROGRAM, ModelConfig, RunConfig, StackConfig
 from tests.commands import ROOT
 from tracking.environment import nvml
+from tracking.stacks import Interpreter
 from trainers.stack.command import worker_command
 
 
@@ -32,6 +34,21 @@ def test_the_worker_inherits_all_but_mlflows_variables(tmp_path: Path) -> None:
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "TIMETRIAL_LAUNCHER": str(os.getpid()),
     }
+
+
+def test_the_worker_of_a_program_runs_here_and_is_told_the_stacks_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(stack: StackConfig, needed: Sequence[str]) -> Interpreter:
+        assert list(needed) == []
+        return Interpreter("/opt/jax/bin/python", "3.8.1", None, None, None)
+
+    monkeypatch.setattr("trainers.stack.command.python_of", asked)
+    config = RunConfig(model=ModelConfig("mine", PROGRAM, 1), stack=StackConfig(kind="python"))
+    command = worker_command(config, tmp_path, {"VIRTUAL_ENV": "/mine"})
+    own = [sys.executable, "-P", "-m", "trainers.program.worker", str(tmp_path)]
+    assert command.argv == [*own, "/opt/jax/bin/python"]
+    assert "VIRTUAL_ENV" not in command.env
 
 
 @pytest.mark.slow
