@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Answer:
-    """Import each file, or find what it was imported as. Raises ValueError at the first that is no log."""
+    """Import each file, or find what it was imported as. Raises ValueError that names those that are no logs."""
     from tracking import server
     from tracking.importing import LogOptions, import_log
 
@@ -39,10 +39,16 @@ def run(arguments: argparse.Namespace) -> Answer:
     uri = server.named(None)
     target = None if arguments.target is None else parse(arguments.target)
     asked = LogOptions(arguments.runs_dir, uri, arguments.gpus, arguments.precision, target, arguments.name)
-    imported = []
+    imported, refused = [], []
     for file in arguments.files:
-        imported.append(import_log(file, asked))
-        show(imported[-1])
+        try:
+            imported.append(import_log(file, asked))
+        except ValueError as error:
+            refused.append(str(error))
+        else:
+            show(imported[-1])
+    if refused:
+        raise ValueError("; ".join(refused))
     return Answer(WELL, {"imported": [plain(each) for each in imported]})
 
 

@@ -1,6 +1,7 @@
 """python -m tracking mlperf: MLPerf's own score of runs, from their mlperf.log.
 
-JSON: `scores`, each with `setting` (what the logs say of their runs, as words), `num_needed`, `num_missing`,
+JSON: `scores`, each with `setting` (what the logs say of their runs, as words), `num_needed` (0 where no rules of the
+benchmark are known), `num_missing`,
 `num_missed`, `seconds` (the olympic mean; null where there is none), `verdict`, `runs` (`name`, `seconds`, `reached`)
 and `left_out`, names; `without_log`, the names of runs that have no such log.
 """

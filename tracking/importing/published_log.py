@@ -20,11 +20,14 @@ from tracking.programs import (
     Lines,
     MLPerfLog,
     WallClock,
+    metric_of,
     read_log,
 )
 from tracking.run import Record, attempts, stored
 
 PERCENT_ABOVE = 1.0  # BLEU above it is said in percent, and so is its target then
+INTERVALS = ("epoch_", "block_", "eval_", "train_epoch")  # begin the keys of what belongs to the run
+BEFORE, BEHIND, UNSURE = "before run_start", "behind run_stop", "that reach the target, in a run without run_stop"
 METRICS = {"BBOX": "box_map", "SEGM": "mask_map", "FID": "fid", "CLIP": "clip"}
 
 
@@ -57,14 +60,10 @@ def read(content: bytes, target: Target | None = None) -> PublishedLog:
     benchmark = log.submission.benchmark
     named = _named(log.entries, benchmark)
     targets = _targets(benchmark, named, target, log.submission.target)
-    told, num_left = _told(log, named, targets)
     account = Account(WallClock(0.0, 0.0), targets, submission=log.submission)
-    records = [record for entry in told for record in account.entry(entry)]
+    records = [record for entry in _told(log, log.start, named, targets) for record in account.entry(entry)]
     if log.stop is None:
         records += account.end(int(last_ms), last_ms / 1e3, NO_STOP)
-    if num_left:
-        behind = "behind run_stop" if log.stop else "that reach the target, in a run without run_stop"
-        account.submission.note("evaluations", f"evaluations {behind}: {num_left}")
     seeds = [entry.value for entry in log.entries if entry.key == "seed"]
     seed = seeds[-1] if seeds and type(seeds[-1]) is int and seeds[-1] >= 0 else None
     unread = LeftOut()
@@ -76,14 +75,14 @@ def read(content: bytes, target: Target | None = None) -> PublishedLog:
 def _named(entries: Sequence[Entry], benchmark: Benchmark) -> list[Entry]:
     """With the metrics of each evaluation as a mapping, by our names."""
     own = list(benchmark.targets) or ["accuracy"]
-    said = {str(entry.metadata["metric"]) for entry in entries if entry.metadata.get("metric")}
+    said = {metric_of(entry) for entry in entries if entry.key in EVALUATIONS} - {""}
     as_said = len(own) > 1 or len(said) > 1  # else the one metric is the target's, whatever the log calls it
 
     def mapping(entry: Entry) -> dict[str, Any]:
         value = entry.value
         if isinstance(value, list) and len(value) == len(own) > 1:  # v0.6: boxes, masks
             return dict(zip(own, value, strict=True))
-        name = str(entry.metadata.get("metric") or own[0])
+        name = metric_of(entry) or own[0]
         values = value if isinstance(value, dict) else {name: value}
         if not as_said and len(values) == 1:
             return {own[0]: next(iter(values.values()))}
@@ -92,44 +91,45 @@ def _named(entries: Sequence[Entry], benchmark: Benchmark) -> list[Entry]:
     named = []
     for entry in entries:
         if entry.key in EVALUATIONS:
-            metric = entry.metadata.get("metric")
-            metadata = {**entry.metadata, "metric": METRICS.get(metric, metric)} if metric else entry.metadata
-            entry = replace(entry, value=mapping(entry), metadata=metadata)
+            metric = METRICS.get(metric_of(entry), metric_of(entry))
+            entry = replace(entry, value=mapping(entry), metadata={**entry.metadata, "metric": metric})
         named.append(entry)
     return named
 
 
-def _told(log: MLPerfLog, named: Sequence[Entry], targets: Mapping[str, Target]) -> tuple[list[Entry], int]:
-    """The entries in order of their times, and how many evaluations are left out.
+def _told(log: MLPerfLog, start: Entry, named: Sequence[Entry], targets: Mapping[str, Target]) -> list[Entry]:
+    """The entries in order of their times, without what training and evaluations say before the run's start.
 
     Some benchmarks are evaluated when the training is over. If the run succeeded, the first evaluation that then
     reaches the target, else the last one, counts at its run_stop. Without run_stop none counts that reaches it.
     """
     joined = Joined(targets)
     told: list[Entry] = []
-    late: list[Entry] = []
-    num_left = 0
+    left: dict[str, list[Entry]] = {BEFORE: [], BEHIND: [], UNSURE: []}
     for entry in sorted(named, key=lambda entry: entry.time_ms):
+        early = entry.time_ms < start.time_ms
         if entry.key not in EVALUATIONS:
-            told += [entry] if entry is log.start or entry.key not in MARKS else []
+            another = entry.key in MARKS and entry is not start
+            told += [] if another or (early and entry.key.startswith(INTERVALS)) else [entry]
         elif value := joined.whole(entry, entry.value):
             whole = replace(entry, value=value, metadata={**entry.metadata, "metric": None})
-            if log.stop is None and _reaches(whole, targets):
-                num_left += 1
-            elif log.stop is not None and entry.time_ms > log.stop.time_ms:
-                late.append(whole)
-            else:
-                told.append(whole)
-    if log.stop is None:
-        return told, num_left
-    stop = replace(log.stop, metadata={**log.stop.metadata, "status": log.status})
-    end = [stop]
-    if log.status == SUCCESS and late and not any(_reaches(entry, targets) for entry in told):
-        counted = next((entry for entry in late if _reaches(entry, targets)), late[-1])
-        late.remove(counted)
-        end.insert(0, replace(counted, time_ms=stop.time_ms))
-    place = next((at for at, entry in enumerate(told) if entry.time_ms > stop.time_ms), len(told))
-    return [*told[:place], *end, *told[place:]], len(late)
+            unsure = log.stop is None and _reaches(whole, targets)
+            late = log.stop is not None and entry.time_ms > log.stop.time_ms
+            place = BEFORE if early else BEHIND if late else UNSURE if unsure else ""
+            left.get(place, told).append(whole)
+    if log.stop is not None:
+        stop = replace(log.stop, metadata={**log.stop.metadata, "status": log.status})
+        end = [stop]
+        if log.status == SUCCESS and left[BEHIND] and not any(_reaches(entry, targets) for entry in told):
+            reaching = (at for at, entry in enumerate(left[BEHIND]) if _reaches(entry, targets))
+            counted = left[BEHIND].pop(next(reaching, -1))
+            end.insert(0, replace(counted, time_ms=stop.time_ms))
+        place_of_end = next((at for at, entry in enumerate(told) if entry.time_ms > stop.time_ms), len(told))
+        told[place_of_end:place_of_end] = end
+    for words, entries in left.items():
+        if entries:
+            log.submission.note(words, f"evaluations {words}: {len(entries)}")
+    return told
 
 
 def _reaches(entry: Entry, targets: Mapping[str, Target]) -> bool:

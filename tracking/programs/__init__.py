@@ -9,7 +9,7 @@ from __future__ import annotations
 from tracking.programs import foreign
 from tracking.programs.account import Account
 from tracking.programs.declared_words import DeclaredWords, compiled
-from tracking.programs.joined import Joined
+from tracking.programs.joined import Joined, metric_of
 from tracking.programs.journal_lines import record_in
 from tracking.programs.lines import Lines
 from tracking.programs.mlperf_benchmarks import Benchmark
@@ -36,6 +36,7 @@ __all__ = [
     "entry_in",
     "foreign",
     "is_torn",
+    "metric_of",
     "read_log",
     "record_in",
     "remarks",

@@ -13,7 +13,7 @@ from conf.target import Target
 from tracking.programs import foreign
 from tracking.programs.declared_words import Found
 from tracking.programs.epochs import Epochs, as_number, as_whole
-from tracking.programs.joined import Joined, place
+from tracking.programs.joined import Joined, metric_of, place
 from tracking.programs.mlperf_lines import Entry
 from tracking.programs.mlperf_log import EVALUATIONS
 from tracking.programs.rates import SampleCounts
@@ -189,7 +189,7 @@ class Account:
         if self.stopped:
             self.submission.note("behind", "evaluations behind run_stop")
             return []
-        value, name = entry.value, str(entry.metadata.get("metric") or self._name)
+        value, name = entry.value, metric_of(entry) or self._name
         metrics = {str(key): number for key, number in value.items()} if isinstance(value, dict) else {name: value}
         number = self._epochs.completed(entry)
         fitting = {key: float(said) for key, said in metrics.items() if _fits(key, said)}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from conf.target import Target
+from tracking.programs import foreign
 from tracking.programs.mlperf_lines import Entry
 
 PLACES = ("samples_count", "step_num", "epoch_num")  # of what model an evaluation is
@@ -14,6 +15,11 @@ PLACES = ("samples_count", "step_num", "epoch_num")  # of what model an evaluati
 def place(entry: Entry) -> Any:
     """The number of the model that was evaluated, in whatever unit; None where the log says none."""
     return next((entry.metadata[key] for key in PLACES if entry.metadata.get(key) is not None), None)
+
+
+def metric_of(entry: Entry) -> str:
+    """What the log calls the metric of an evaluation; empty where it does not say it."""
+    return foreign.text(entry.metadata.get("metric"))
 
 
 class Joined:
@@ -25,8 +31,7 @@ class Joined:
 
     def whole(self, entry: Entry, metrics: Mapping[str, float]) -> dict[str, float]:
         """The evaluation's metrics, once all are said that the targets ask for; empty until then."""
-        name = entry.metadata.get("metric")
-        if name not in self._targets or not metrics:
+        if metric_of(entry) not in self._targets or not metrics:
             return dict(metrics)
         said = self._said.setdefault(str(place(entry)), {})
         said |= metrics

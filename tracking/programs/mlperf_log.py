@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from conf.target import is_at_most
+from tracking.programs import foreign
 from tracking.programs.mlperf_lines import Entry, entry_in, is_torn
 from tracking.programs.submission import Submission
 from tracking.run import stored
@@ -34,7 +35,7 @@ class MLPerfLog:
             return NO_STOP
         said, target = self.stop.metadata.get("status"), self.submission.target
         if said is not None or self.stop.round != "v0.5" or target is None:
-            return str(said or "")
+            return foreign.text(said) or "no status"
         sign = -1 if any(map(is_at_most, self.submission.benchmark.targets.values())) else 1
         values = [entry.value for entry in self.entries if entry.key in EVALUATIONS]
         reached = any(stored.is_number(value) and sign * value >= sign * target for value in values)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.tracking.importing.logs import Said, figures, imported, lines, scores, simple
+from tests.tracking.importing.logs import Said, figures, imported, lines, scores, simple, written
+from tracking.commands import main
 from tracking.run import journal, run_folder
 
 
@@ -228,3 +229,26 @@ def test_lines_that_cannot_be_read_are_named_and_the_others_count(tmp_path: Path
     texts.insert(3, ':::MLLOG {"time_ms": 17000')
     _, tags = imported(tmp_path, texts)
     assert tags["program.unread_lines"].startswith("1: a line of MLPerf's log cannot be read")
+
+
+def test_files_behind_one_that_is_no_log_are_imported_and_it_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [written(tmp_path / f"{run}.txt", simple("bert", 100, [0.73], run)) for run in range(2)]
+    files.insert(1, written(tmp_path / "none.txt", ["words"]))
+    assert main(["import", *map(str, files), "--gpus", "8", "--runs-dir", str(tmp_path / "runs")]) == 2
+    assert "none.txt: holds no line of MLPerf's log" in capsys.readouterr().err
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+
+
+def test_what_lies_before_the_last_start_is_of_no_run_and_named(tmp_path: Path) -> None:
+    texts = simple("bert", 100, [0.5, 0.73])
+    early = lines("bert", [(-50, "eval_accuracy", 0.8, {"samples_count": 1}), (-40, "block_start", None, {})])
+    result, tags = imported(tmp_path, [*early, *texts])
+    assert result.metrics["time/to_accuracy_sec"] == 100
+    assert tags["program.not_understood"] == "evaluations before run_start: 1"
+
+
+def test_a_metrics_name_of_any_kind_is_no_end_of_an_import(tmp_path: Path) -> None:
+    said: list[Said] = [(9, "eval_accuracy", 0.73, {"metric": ["a"], "epoch_num": {}}), (10, "run_stop", None, {})]
+    assert imported(tmp_path, lines("bert", said))[0].metrics["eval/best_accuracy"] == 0.73

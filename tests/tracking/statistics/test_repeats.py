@@ -40,6 +40,12 @@ def test_the_olympic_mean_drops_one_at_either_end() -> None:
         olympic_mean([1.0, 2.0])
 
 
+def test_the_olympic_mean_drops_as_many_as_are_asked_for() -> None:
+    assert olympic_mean([math.inf, 1.0, 2.0, 9.0, 3.0, 4.0], dropped=2) == 3.5
+    with pytest.raises(ValueError, match="5 values"):
+        olympic_mean([1.0, 2.0, 3.0, 4.0], dropped=2)
+
+
 @given(st.lists(values, min_size=3, max_size=20), values)
 def test_an_olympic_mean_does_not_see_how_far_the_extremes_are(some: list[float], far: float) -> None:
     mean = olympic_mean(some)
