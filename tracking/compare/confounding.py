@@ -60,9 +60,9 @@ FOLLOWS = {
 def warnings(
     task: Task, axes: Sequence[str], store: Runs, values: Values, progress: Callable[[], None] = lambda: None
 ) -> list[str]:
-    """One sentence for each thing in which the averaged runs differ and should not, or which cannot be compared."""
+    """A sentence for each thing in which the runs behind figures differ and should not, or that cannot be compared."""
     follows = {key for axis in axes for key in (values.key(axis), axis, *following(values.key(axis)))}
-    settings = {setting.name: setting.runs for setting in task.settings}
+    settings = {setting.name: setting.trained for setting in task.settings}
     return [f"{task.title}: {sentence}" for sentence in differences(settings, follows, store, values, progress)]
 
 

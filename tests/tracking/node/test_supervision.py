@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.tracking.folders import wait_for
 from tracking.environment import processes
 from tracking.jobs import result_table
 from tracking.node import supervision
+from tracking.results import End
 from tracking.results.folder_runs import FolderRuns
 from tracking.run import Failure, Result, run_folder
 
@@ -68,7 +70,10 @@ def test_what_a_worker_printed_last_is_added_when_all_of_it_is_in_its_log(
     assert ended.failure == dataclasses.replace(failure, traceback=words)
 
 
-@pytest.mark.parametrize(("kind", "known"), [("timeout", True), ("nan", True), ("oom", False), ("signal:9", False)])
+@pytest.mark.parametrize(
+    ("kind", "known"),
+    [("timeout", True), ("nan", True), ("preempted", True), ("signal:15", True), ("oom", False), ("signal:9", False)],
+)
 def test_by_when_a_run_had_not_reached_its_target_is_journaled(tmp_path: Path, kind: str, known: bool) -> None:
     """By the launcher, where the worker could not: of a timeout before there is a result, of a nan after it."""
     asked: RunConfig = studied.config(price=3.6, timeout_sec=60.0)
@@ -86,6 +91,18 @@ def test_by_when_a_run_had_not_reached_its_target_is_journaled(tmp_path: Path, k
     assert {key: run.metrics[key] for key in ("time/censored_sec", "cost/usd") if key in run.metrics} == pytest.approx(
         expected
     )
+
+
+def test_a_run_that_was_told_to_stop_says_by_when_it_had_not_reached_its_target(tmp_path: Path) -> None:
+    folder = studied.make_run(
+        tmp_path, studied.config(), "sqlite:///none.db", failure="signal:2", failed_after=(0.5, 0.8), recorded=False
+    )
+    (folder / "result.json").unlink()
+    supervision.stopped(folder, supervision.Interrupted(signal.SIGINT))
+    (run,) = FolderRuns([tmp_path]).find([folder.name])
+    assert run.end is End.STOPPED
+    assert run.metrics["time/censored_sec"] == pytest.approx(2.6)
+    assert run.metrics["evaluations/censored"] == 2
 
 
 def test_a_worker_that_dies_of_the_end_of_its_time_has_timed_out(tmp_path: Path) -> None:

@@ -75,6 +75,12 @@ def test_other_data_confound(make: Callable[..., Report]) -> None:
     assert "differ in data.version too: a1 in 2 (gpus=1), b2 in 2 (gpus=2)" in " ".join(make(runs).warnings)
 
 
+def test_a_run_that_missed_its_target_confounds_the_figures_that_it_is_in(make: Callable[..., Report]) -> None:
+    runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11), tags={"data.version": "a1"})
+    runs[1] |= {"accuracies": (0.1, 0.2), "tags": {"data.version": "b2"}}
+    assert "differ in data.version too: a1 in 1 (gpus=1), b2 in 1 (gpus=1)" in " ".join(make(runs).warnings)
+
+
 def test_another_version_of_the_data_confounds(make: Callable[..., Report]) -> None:
     from conf.schema import DatasetConfig
 
