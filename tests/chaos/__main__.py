@@ -20,7 +20,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.chaos import foreign_folders, kills, machine, many, new_databases, passwords, servers
+from tests.chaos import (
+    followers,
+    foreign_folders,
+    kills,
+    machine,
+    many,
+    new_databases,
+    others_code,
+    passwords,
+    servers,
+    side_by_side,
+)
 from tests.chaos.case import Case, Finding, Kind, Skipped
 from tests.commands import ROOT
 from tests.tracking.faulty_proxy import FaultyProxy
@@ -30,7 +41,8 @@ from tracking.server import ENVIRONMENT
 KINDS = (
     kills.LAUNCHER_KILLS, kills.ALL_KILLS, kills.WORKER_KILLS, kills.SYNC_KILLS, new_databases.FIRST_SECONDS,
     new_databases.AT_ONCE, servers.SERVER, servers.RESTART, foreign_folders.FOREIGN, machine.DISK_FULL, machine.CLOCK,
-    many.SWEEP, many.WRITERS, passwords.PASSWORD,
+    many.SWEEP, many.WRITERS, passwords.PASSWORD, side_by_side.STARTS, side_by_side.KILLS, others_code.PROGRAM_KILLS,
+    others_code.SCRIPT_KILLS, followers.FOLLOWER,
 )  # fmt: skip
 LONG_MINUTES = 30.0
 MANY_VARIANTS = 20

@@ -98,18 +98,22 @@ class Case:
         process = quick_launch.start(self.cwd, uri or self.proxy.uri, *jobs, **TELLING, **environ)
         return Started(self, process, "the launcher")
 
-    def real(self, *arguments: str, uri: str = "", **environ: str) -> Started:
-        """launch.py with torchrun and two ranks."""
-        where = f"tracking.uri={uri or self.proxy.uri}"
-        process = commands.start(self.cwd, *REAL, where, *arguments, max_file_bytes=0, **TELLING, **environ)
+    def real(self, *arguments: str, uri: str = "", alone: bool = False, **environ: str) -> Started:
+        """launch.py with torchrun and two ranks; what is continued is given `alone`."""
+        where = () if alone else (*REAL, f"tracking.uri={uri or self.proxy.uri}")
+        process = commands.start(self.cwd, *where, *arguments, max_file_bytes=0, **TELLING, **environ)
         return Started(self, process, "launch.py")
 
-    def start_sync(self, *words: str, **environ: str) -> Started:
+    def start(self, what: str, *command: str, **environ: str) -> Started:
+        """A command of Python's."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "tracking", "sync", *(words or ("runs",))], cwd=self.cwd, text=True,
-            env=environment(**TELLING, **environ), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            [sys.executable, *command], cwd=self.cwd, text=True, env=environment(**TELLING, **environ),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
-        return Started(self, process, "sync")
+        return Started(self, process, what)
+
+    def start_sync(self, *words: str, **environ: str) -> Started:
+        return self.start("sync", "-m", "tracking", "sync", *(words or ("runs",)), **environ)
 
     def sync(self, *words: str, **environ: str) -> str:
         """What sync says where all is complete. Raises Finding where it is not."""
