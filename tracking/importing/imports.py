@@ -14,7 +14,7 @@ from tracking.importing.published_log import PublishedLog, read
 from tracking.jobs import run_setup
 from tracking.measure import clock, summary, throughput
 from tracking.programs import NO_STOP, SUCCESS, remarks
-from tracking.run import Journal, Record, documents, journal, run_folder
+from tracking.run import Journal, Record, documents, journal, run_folder, run_lock
 
 MOST_BYTES = 268_435_456  # a log's size at most
 DIGEST_CHARS = 12  # the part of the digest in a folder's name
@@ -73,8 +73,13 @@ def _write(path: Path, log: PublishedLog, digest: str, size: int, asked: LogOpti
         asked.name or f"{log.account.submission.said.get('submission_org', 'imported')}-{log.benchmark.model}-{size}gpu"
     )
     name = f"{NO_NAME.sub('_', name).lstrip('.')[:80]}-{digest[:DIGEST_CHARS]}"
-    folder = run_folder.create(asked.runs_dir, name)
-    run_setup.prepare(folder, name, config, [], asked.uri, values=_params(config, log))
+    with run_lock.make(asked.runs_dir, name) as owner:
+        run_setup.prepare(owner.folder, name, config, [], asked.uri, values=_params(config, log))
+        return _fill(owner.folder, config, path, log, digest, size)
+
+
+def _fill(folder: Path, config: RunConfig, path: Path, log: PublishedLog, digest: str, size: int) -> Imported:
+    """Write what the log says into a folder that has its config."""
     documents.write_text(folder / mlperf.LOG, "".join(f"{line}\n" for line in _lines(path)))
     out = Journal(folder / run_folder.JOURNAL)
     for record in log.records:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
 
 from conf.launch_options import ClusterConfig
+from conf.schema import ConfigError
 from tests.tracking.studied import config
 from tracking.jobs.cluster import batch_script
 
@@ -45,3 +47,24 @@ def test_srun_is_told_of_the_cores_that_sbatch_was_asked_for() -> None:
 
 def script(cluster: ClusterConfig) -> list[str]:
     return batch_script.text(config(gpus=4, cluster=cluster), Path("/runs/run"), "run").splitlines()
+
+
+@pytest.mark.parametrize(
+    "odd", ["all --wrap=id", "it's", 'a "b"', "#1", "$(id) `id` $HOME", "a\\b", "é ü", "", "a;b&c|d"]
+)
+def test_a_value_is_a_part_of_one_word_whatever_is_in_it(odd: str) -> None:
+    cluster = ClusterConfig(kind="slurm", partition=odd, account=odd, lines=[f"--comment={shlex.quote(odd)}"])
+    lines = batch_script.text(config(cluster=cluster), Path("/runs") / f"run {odd}", odd).splitlines()
+    words = [word for line in lines if line.startswith("#SBATCH") for word in shlex.split(line)[1:]]
+    asked = {f"--{key}={odd}" for key in ("partition", "account", "comment", "job-name")}
+    assert asked | {f"--output=/runs/run {odd}/slurm.log"} <= set(words)
+    assert len(words) == len(set(words)) == sum(line.startswith("#SBATCH") for line in lines)
+    [command] = [shlex.split(line) for line in lines if line.startswith("srun")]
+    assert command[-1] == f"/runs/run {odd}"
+
+
+def test_no_line_can_be_added_to_the_script() -> None:
+    for key in ("partition", "gpus_option"):
+        cluster = ClusterConfig(kind="slurm", **{key: "x\ntouch /tmp/ran"})
+        with pytest.raises(ConfigError, match="holds a control character"):
+            batch_script.text(config(gpus=1, cluster=cluster), Path("/runs/run\n"), "run")

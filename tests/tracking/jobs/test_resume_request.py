@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from tracking.node import reopen, signals
 from tracking.run import checkpoints, journal, run_folder, run_lock
 from tracking.run.journal import Journal
 from tracking.run.run_folder import Failure, Result
+from tracking.terminal import make_console
 
 GIVEN = ["gpus=0", "max_epochs=9", "checkpoint_every_epochs=2", "tracking.offline=true", "timeout_sec=5"]
 
@@ -175,6 +177,41 @@ def test_a_run_that_may_go_on_elsewhere_is_refused_until_somebody_says_that_it_d
     words = refused(folder)
     assert "elsewhere" in words
     assert f"python -m tracking sync --ended {folder}" in words
+
+
+def unended(words: dict[str, str]) -> tuple[Path, Path, Job]:
+    """A sweep, its one job's folder without a result, which was run by who is known by these words, and the job."""
+    with sweep.create([Job(composed(GIVEN), GIVEN)], [], "sqlite:///x.db") as owner:
+        folder = owner.folder
+    inner = interrupted(folder, folder)
+    (inner / run_folder.RESULT).unlink()
+    path = inner / run_folder.RUN_LOCK
+    path.write_text(json.dumps(json.loads(path.read_text()) | words))
+    return folder, inner, sweep.read(folder)[0]
+
+
+def test_a_sweep_waits_for_a_job_that_still_runs_and_refuses_what_does_not_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder, inner, job = unended({})
+    console = make_console()
+    held = run_lock.take(inner)
+    monkeypatch.setattr(resume, "WAIT_SEC", 0.0)
+    with pytest.raises(ConfigError, match=f"process {os.getpid()} on .* runs it; wait for its end, or stop it$"):
+        resume.settle(folder, [job], False, console)
+    monkeypatch.setattr(resume, "WAIT_SEC", 900.0)
+    monkeypatch.setattr(console, "print", lambda *_, **__: held.release())  # It ends once it is waited for.
+    resume.settle(folder, [job], False, console)
+    assert job.result
+    assert job.result.status == "killed"
+    assert job.checkpoint
+    assert job.checkpoint.folder == inner
+
+
+def test_a_sweep_does_not_run_a_job_that_may_run_elsewhere() -> None:
+    folder, inner, job = unended({"host": "elsewhere", "boot_id": "another"})
+    with pytest.raises(ConfigError, match=f"elsewhere.*or end it with: python -m tracking sync --ended {inner}$"):
+        resume.settle(folder, [job], False, make_console())
 
 
 def test_a_run_without_a_checkpoint_is_refused_with_the_command_that_runs_it_anew(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.tracking.folders import end, make_folder, write_rows
 from tracking.jobs import unfinished
+from tracking.jobs.repair import repair
 from tracking.mirror.state import MirrorState, save, signatures
 from tracking.run import documents, run_folder, run_lock
 
@@ -53,6 +54,33 @@ def test_what_is_cut_off_is_ended_what_is_left_is_named_and_the_rest_is_nobodys_
     uploaded(waiting)
     with run_lock.hold(running):
         assert unfinished.look_back(tmp_path) == ([], [cut_off])
+
+
+def test_what_a_launcher_was_making_when_it_was_killed_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    def making(name: str, *names: str) -> run_lock.Owner:
+        owner = run_lock.make(tmp_path, name)
+        for inner in names:
+            (owner.folder / inner).touch()
+        return owner
+
+    making("killed", ".result.reserve", ".run.json.1.tmp").let_go()
+    making("killed-sweep", "sweep.json", "view.json").let_go()
+    making("of-the-users", "notes.txt").let_go()
+    (tmp_path / "empty").mkdir()
+    left(tmp_path, "run")
+    with making("being-made", ".result.reserve"):
+        unfinished.remove_half_made(tmp_path)
+        names = {path.name for path in tmp_path.iterdir()} - {unfinished.MARKS}
+    assert names == {"of-the-users", "empty", "run", "being-made"}
+
+
+def test_what_was_half_written_goes_with_its_writer(tmp_path: Path) -> None:
+    folder = left(tmp_path, "run", result=False)
+    gone, there = 2**22 + 1, os.getpid()  # above the largest number of a process
+    for name in (f".config.yaml.{gone}.tmp", f".mirror.json.{there}.tmp", ".notes.tmp"):
+        (folder / name).touch()
+    assert repair(folder)
+    assert {path.name for path in folder.glob(".*.tmp")} == {f".mirror.json.{there}.tmp", ".notes.tmp"}
 
 
 def test_a_run_of_a_machine_that_has_long_been_silent_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,6 +124,60 @@ def test_a_folder_that_says_nothing_is_not_ended_either(folder: Path) -> None:
     with pytest.raises(Running, match="does not say who runs it"):
         repair(folder)
     assert repair(folder, ended=True)
+
+
+@pytest.mark.parametrize("name", [".follower", "../.owner"])
+def test_a_run_whose_follower_or_sweep_goes_on_is_not_ended(tmp_path: Path, name: str) -> None:
+    """Its own processes may be about to start."""
+    sweep = make_folder(tmp_path, "http://127.0.0.1:9", "sweep", kind="sweep")
+    folder = make_folder(sweep, "http://127.0.0.1:9", parent="..")
+    with run_lock.hold(folder):
+        pass
+    with (folder / name).open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        for ended in (False, True):
+            with pytest.raises(Running) as caught:
+                repair(folder, ended)
+            assert caught.value.certain
+    assert repair(folder)
+
+
+def test_who_looks_for_a_moment_whether_a_folder_is_owned_hinders_no_owner(folder: Path) -> None:
+    with (folder / run_folder.RUN_LOCK).open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        looking = threading.Timer(0.1, lambda: fcntl.flock(file, fcntl.LOCK_UN))
+        looking.start()
+        with run_lock.hold(folder):
+            pass
+        looking.join()
+
+
+def test_a_lock_that_was_handed_over_lasts_when_its_maker_has_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = run_lock.make(tmp_path, "run")
+    descriptor = os.dup(owner.descriptor)
+    owner.let_go()
+    with pytest.raises(Running), run_lock.hold(tmp_path / "run"):
+        pass
+    monkeypatch.setenv(run_lock.HANDED_OVER, str(descriptor))
+    inherited = run_lock.inherited(tmp_path / "run")
+    assert inherited == descriptor
+    assert run_lock.HANDED_OVER not in os.environ
+    with run_lock.take(tmp_path / "run", inherited=inherited):
+        pass
+    with run_lock.hold(tmp_path / "run"):
+        pass
+
+
+@pytest.mark.parametrize("given", ["", "x", "0", "99999"])
+def test_what_is_no_lock_of_the_folder_is_not_taken_for_one(
+    folder: Path, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with run_lock.hold(folder):
+        pass
+    monkeypatch.setenv(run_lock.HANDED_OVER, given)
+    assert run_lock.inherited(folder) is None
 
 
 def test_a_copy_of_a_running_folder_is_not_ended(folder: Path, tmp_path: Path) -> None:
