@@ -102,11 +102,12 @@ def collect() -> None:
 def launch() -> int:
     """Check every job before any is run, then run them: one after the other, side by side, or on a cluster."""
     from tracking import server
-    from tracking.environment import nvml, processes
+    from tracking.environment import check_cache, nvml, processes
     from tracking.jobs import ClusterLauncher, Job, Launcher, resume, sweep
     from tracking.stacks import judge_all
     from trainers.stack import check_workload, worker_command
 
+    check_cache()
     gpus = nvml.visible_gpus()
     jobs = [Job(checks.check_job(config, overrides, params, gpus), overrides) for config, overrides, params in asked]
     for job in jobs:  # Resumed jobs may name other servers, which get no credentials.

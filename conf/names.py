@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from conf.safe_text import breaks_a_line
+from conf.safe_text import breaks_a_line, one_line
 from conf.schema import ConfigError, RunConfig
 from conf.secrets import MIN_CHARS, REDACTED, URL_PASSWORD, is_secret_name, redact, strip_credentials
 
@@ -47,19 +47,32 @@ def check_names(config: RunConfig) -> None:
         "stack.name": config.stack.name,
     }
     for key, name in names.items():
-        if not re.fullmatch(NAME, name, re.ASCII):
-            raise ConfigError(
-                f"{key}={name}: names folders and runs; give 1 to {MAX_NAME} letters, digits, dots, dashes"
-                " and underscores of ASCII, the first of which is no dot"
-            )
-    experiment = config.tracking.experiment
+        check_name(key, name)
+    check_experiment("tracking.experiment", config.tracking.experiment)
+    check_runs_dir(config.runs_dir)
+
+
+def check_name(key: str, name: str) -> None:
+    if not re.fullmatch(NAME, name, re.ASCII):
+        raise ConfigError(
+            f"{key}={one_line(name)}: names folders and runs; give 1 to {MAX_NAME} letters, digits, dots, dashes"
+            " and underscores of ASCII, the first of which is no dot"
+        )
+
+
+def check_experiment(key: str, experiment: str) -> None:
     if not experiment.strip():
-        raise ConfigError("tracking.experiment: is empty; give MLflow a name for the experiment")
+        raise ConfigError(f"{key}: is empty; give MLflow a name for the experiment")
     if len(experiment) > MAX_EXPERIMENT or not experiment.isprintable():
         raise ConfigError(
-            f"tracking.experiment={experiment[:40]!r}...: has {len(experiment)} characters; MLflow takes up to"
+            f"{key}={experiment[:40]!r}...: has {len(experiment)} characters; MLflow takes up to"
             f" {MAX_EXPERIMENT}, of one line"
         )
+
+
+def check_runs_dir(runs_dir: str) -> None:
+    if not runs_dir.strip():
+        raise ConfigError("runs_dir=: is empty; give the folder in which run folders are made, or leave it out")
 
 
 def check_registered_name(config: RunConfig) -> None:

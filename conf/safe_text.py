@@ -1,8 +1,11 @@
-"""Texts that anybody may have written, such as a run's tags, made fit for a terminal and for Markdown."""
+"""Texts that anybody may have written, such as a run's tags, made fit for a terminal, for Markdown and for CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
 import re
+from collections.abc import Iterable, Sequence
 
 from conf.secrets import redact
 
@@ -17,6 +20,12 @@ def breaks_a_line(text: str) -> str:
     """The first control character of a text that is to stay one line; empty where there is none."""
     match = CONTROL.search(text)
     return match[0] if match else ""
+
+
+# What a spreadsheet computes: a cell that begins so, also behind what is a separator where decimals have a comma.
+FORMULA = re.compile(r"(^|[;\t\n])(?=\s*[=+\-@\uff1d\uff0b\uff0d\uff20]\s*\S)")
+NUMBER = r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
+NUMBERS = re.compile(rf"{NUMBER} ?%?(?: ± {NUMBER} ?%?)?", re.IGNORECASE)  # -0.5, +3 %, -1.2 ± 0.3
 
 
 def visible(text: str) -> str:
@@ -39,3 +48,17 @@ def in_markdown(text: str) -> str:
     line = " ".join(visible(text).split("\n"))
     line = MARKUP.sub(lambda match: f"\\{match[0]}", line)
     return line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def in_csv(rows: Iterable[Sequence[object]]) -> str:
+    """The rows as CSV, in which no text is a formula: an apostrophe before it has spreadsheets show it as it is."""
+    text = io.StringIO()
+    csv.writer(text).writerows([_cell(value) for value in row] for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    shown = visible(value)
+    return shown if NUMBERS.fullmatch(shown) else FORMULA.sub(r"\1'", shown)

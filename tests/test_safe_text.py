@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import re
 from pathlib import Path
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from rich.text import Text
 
-from conf.safe_text import in_markdown, visible
+from conf.safe_text import in_csv, in_markdown, visible
 from tests.tracking.studied import START_MS, SWEEP, config, make_run, make_sweep
 from tracking.__main__ import main
+from tracking.audit import audit_folder
 from tracking.commands import sync
 from tracking.jobs import Outcome
 from tracking.results.table import Table
@@ -60,6 +62,42 @@ def test_words_of_ours_stay_as_they_are() -> None:
     assert in_markdown("time/to_accuracy_sec: 12.3 ± 0.4 s (n = 3)") == "time/to_accuracy_sec: 12.3 ± 0.4 s (n = 3)"
 
 
+FORMULAS = [
+    "=1+1",
+    "+cmd|' /C calc'!A0",
+    "-1+cmd|' /C calc'!A1",
+    "@SUM(A1)",
+    "\t=1",
+    " =1",
+    "\n=1",
+    "\uff1d1",
+    "x;=1",
+    "a\n-b",
+]
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_no_cell_is_a_formula_in_a_spreadsheet(text: str) -> None:
+    """Also where a semicolon separates cells, as where decimals have a comma."""
+    ((cell,),) = csv.reader(io.StringIO(in_csv([[text]])))
+    assert cell.replace("'", "") == text.replace("'", "")
+    for part in re.split("[;\n]", cell):
+        assert not part.lstrip().startswith(("=", "+", "-", "@", "\uff1d"))
+
+
+@pytest.mark.parametrize("text", ["-0.5", "+3 %", "-1.2 ± 0.3", "-1,089.5 ± 2", "1e-3", "-2.5E+10", "-", "a-b", "x=1"])
+def test_numbers_and_words_stay_as_they_are_in_a_spreadsheet(text: str) -> None:
+    assert in_csv([[text, -0.5, None, 3]]) == (f'"{text}",' if "," in text else f"{text},") + "-0.5,,3\r\n"
+
+
+@given(st.text() | MARKS)
+def test_a_csv_holds_no_command(text: str) -> None:
+    rows = in_csv([[text, text]])
+    assert not commands(rows.replace("\r\n", ""))
+    first, second = next(csv.reader(io.StringIO(rows, newline="")))
+    assert first == second
+
+
 def test_sync_says_one_line_a_folder_whatever_that_is_called(capsys: pytest.CaptureFixture[str]) -> None:
     """Else a folder's name could say that another one is complete."""
     sync.show(Outcome(Path("runs/a\ncomplete: runs/b"), "failed", "for\ntwo reasons"))
@@ -82,7 +120,7 @@ def test_what_a_run_says_is_harmless_in_every_command(tmp_path: Path, capsys: py
     uri = "sqlite:////nowhere/x.db"
     sweep = make_sweep(tmp_path / "runs", SWEEP, uri, 4)
     for seed in (1, 2, 3):
-        tags = {"env.gpu": EVIL if seed > 1 else "NVIDIA H200", "env.driver": EVIL, EVIL: EVIL}
+        tags = {"env.gpu": f"=1+{EVIL}" if seed > 1 else "NVIDIA H200", "env.driver": EVIL, EVIL: EVIL}
         folder = make_run(sweep, config(seed=seed), uri, start_ms=START_MS + 1000 * seed, tags=tags)
         if seed == 3:
             failed = run_folder.Result("failed", failure=Failure("error", EVIL, EVIL))
@@ -98,6 +136,13 @@ def test_what_a_run_says_is_harmless_in_every_command(tmp_path: Path, capsys: py
         printed = capsys.readouterr()
         assert not commands(printed.out + printed.err), command
         assert "Traceback" not in printed.err
+    for name in ("report.csv", "report.html"):
+        assert not commands((tmp_path / "out" / name).read_text()), name
+    with (tmp_path / "out/report.csv").open(newline="") as file:
+        cells = [cell for row in csv.reader(file) for cell in row]
+    assert any(cell.startswith("'=1+") for cell in cells)
+    assert not any(cell.startswith("=") for cell in cells)
+    assert not audit_folder(tmp_path / "out", [tmp_path / "runs"]).differences
     text = (tmp_path / "out" / "report.md").read_text()
     assert "owned" in text
     assert not commands(text)

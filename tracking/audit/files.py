@@ -10,7 +10,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from conf.safe_text import in_markdown
+from conf.safe_text import in_csv, in_markdown, visible
 from tracking.audit.audit import audit
 from tracking.audit.trees import AuditResult
 
@@ -52,7 +52,8 @@ def _csv(report: Mapping[str, Any], text: str, tally: AuditResult) -> None:
         labels = [figure["setting"][axis] for axis in report["by"]]
         numbers = ["" if figure[key] is None else str(figure[key]) for key in NUMBERS]
         due.append([figure["workload"], *labels, figure["figure"], figure["key"], *numbers])
-    _compare("report.csv", list(csv.reader(text.splitlines())), due, tally)
+    there, expected = (list(csv.reader(content.splitlines())) for content in (text, in_csv(due)))
+    _compare("report.csv", there, expected, tally)
 
 
 def _markdown(report: Mapping[str, Any], text: str, tally: AuditResult) -> None:
@@ -66,7 +67,8 @@ def _markdown(report: Mapping[str, Any], text: str, tally: AuditResult) -> None:
 
 
 def _page(report: Mapping[str, Any], text: str, tally: AuditResult) -> None:
-    due = [row for table in _filled(report) for row in (table["columns"], *table["rows"])]
+    rows = [row for table in _filled(report) for row in (table["columns"], *table["rows"])]
+    due = [[visible(cell) for cell in row] for row in rows]
     page = _Cells()
     page.feed(text)
     _compare("report.html", page.rows, due, tally)

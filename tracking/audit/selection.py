@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tracking.audit.journals import JournalFigures
 
+READ = ("run.json", "journal.jsonl", "config.yaml", "result.json", "fingerprint.json", "ceilings.json", "mirror.json")
 SHARED = "sweep.jobs_at_once="  # how the tag `neighbours` begins of a run with other jobs of its sweep beside it
 SHARED_MACHINE, RUN_AGAIN = "shared its machine", "run again"
 
@@ -21,20 +23,25 @@ def read(roots: Sequence[Path]) -> tuple[dict[str, JournalFigures], dict[str, st
     runs: dict[str, JournalFigures] = {}
     sweeps: dict[str, str] = {}
     for path in (path for root in roots for path in sorted(root.rglob("run.json"))):
-        parts = [path.with_name(name) for name in ("journal.jsonl", "config.yaml")]
-        if any(part.is_symlink() for part in [path.parent, path, *parts]):
+        if path.parent.is_symlink() or not _is_plain(path.parent):
             continue
         try:
             info = json.loads(path.read_text(encoding="utf-8"))
             if info.get("kind") == "sweep":
                 names = [str(info.get("name")), *JournalFigures(path.parent).ids]
                 sweeps |= dict.fromkeys(names, path.parent.name)
-            elif parts[0].exists():
+            elif path.with_name("journal.jsonl").exists():
                 run = JournalFigures(path.parent)
                 runs[run.uid] = run
         except (ValueError, AttributeError, OSError, RecursionError):
             continue
     return runs, sweeps
+
+
+def _is_plain(folder: Path) -> bool:
+    """Whether all that is read of a folder are files: a stranger's link leads elsewhere, and a pipe never ends."""
+    there = [folder / name for name in READ if os.path.lexists(folder / name)]
+    return all(path.is_file() and not path.is_symlink() for path in there)
 
 
 def selected(selector: str, runs: Mapping[str, JournalFigures], sweeps: Mapping[str, str]) -> set[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tracking.environment import cache
+from tracking.environment import cache, is_trusted, private_folder
 from tracking.run import documents, stored
 
 FOLDER = "ceilings"
@@ -54,7 +54,7 @@ def save(measured: Ceilings) -> Path:
     if not hardware_id:
         raise ValueError("this machine's hardware is not known well enough to keep ceilings for it: see `fingerprint`")
     path = path_of(hardware_id)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(FOLDER)
     documents.write_json(path, measured)
     return path
 
@@ -87,6 +87,8 @@ def of_hardware(tags: Mapping[str, str]) -> Ceilings | None:
         try:
             measured = read(path)
         except (OSError, ValueError, json.JSONDecodeError):
+            continue
+        if not is_trusted(path):
             continue
         if path == exact or all(measured.environment.get(key) == tags.get(key) for key in KEYS):
             return measured

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import yaml
-
+from conf import stored_config
 from tracking.compare.grouping import SHORT, title
 from tracking.results import NONE, REPEATS, TASK, Run, Runs, words
 
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML was built with it
 # The axes that are tried where none are asked for, in this order; other params follow by name.
 LIKELY = ("gpus", "nodes", "cpu_processes", "precision", "stack", "instance", "batch_size")
 
@@ -37,8 +35,8 @@ class Values:
         """Every key of the run's config.yaml, dotted; empty where it has none that can be read."""
         if run.id not in self._configs:
             try:
-                self._configs[run.id] = words(yaml.load(self._store.text(run, "config.yaml"), LOADER))
-            except (FileNotFoundError, yaml.YAMLError):
+                self._configs[run.id] = words(stored_config.loaded(self._store.text(run, "config.yaml")))
+            except (FileNotFoundError, ValueError):
                 self._configs[run.id] = {}
         return self._configs[run.id]
 

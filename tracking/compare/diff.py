@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
+from conf import stored_config
 from conf.schema import NOT_MEASURED
 from tracking.compare.confounding import FIND_IT, has_environment
 from tracking.results import NONE, Cell, Run, Runs, Table, differing, flat, relative_change
+from tracking.run import documents as run_documents
 from tracking.run import run_folder
 
 MOST_RUNS = 8  # columns that can be read beside each other
@@ -92,8 +91,8 @@ def documents(store: Runs, runs: Sequence[Run], name: str, notes: list[str]) -> 
     for run in runs:
         try:
             text = store.text(run, name)
-            contents.append(dict(json.loads(text) if name.endswith(".json") else yaml.safe_load(text)))
-        except (OSError, ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
+            contents.append(dict(run_documents.parsed(text) if name.endswith(".json") else stored_config.loaded(text)))
+        except (OSError, ValueError, TypeError) as error:
             less = "params" if name == run_folder.CONFIG else "tags"
             has = "has no" if isinstance(error, FileNotFoundError) else "has a damaged"
             notes.append(f"{run.name} {has} {name}; compared by {less} instead, which hold less. {FIND_IT}")

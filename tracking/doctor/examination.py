@@ -13,7 +13,7 @@ from pathlib import Path
 from tracking.doctor.finding import Finding
 from tracking.doctor.gpus import CommandRunner, gpus, run
 from tracking.doctor.tracking_server import tracking_server
-from tracking.environment import cache
+from tracking.environment import cache, distrust
 
 MIN_FREE_GB = 5.0
 
@@ -35,6 +35,8 @@ def examine(asked: Subject, run: CommandRunner = run, free: Callable[[Path], int
     yield from tracking_server(asked.uri, asked.experiment)
     for what, path in (("runs_dir", asked.runs_dir), ("cache", cache())):
         yield disk(what, path, free or (lambda place: shutil.disk_usage(place).free))
+    if why := distrust(cache()):
+        yield Finding("cache", f"{why}; chmod 700 it, or set TIMETRIAL_CACHE to a folder of your own", ok=False)
     if asked.dataset_path is not None:
         yield dataset(asked.dataset_path)
 

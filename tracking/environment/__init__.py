@@ -6,7 +6,14 @@ The fingerprint is taken once in every worker and becomes the run's tags. What a
 from __future__ import annotations
 
 from tracking.environment import fingerprint, gpm, libraries, nvml, processes
-from tracking.environment.cache_folder import cache
+from tracking.environment.cache_folder import (
+    cache,
+    check_cache,
+    compiler_variables,
+    distrust,
+    is_trusted,
+    private_folder,
+)
 from tracking.environment.fingerprint import GIT_FILE, Collector, git_state
 from tracking.environment.fingerprint_table import format_table
 from tracking.environment.gpm import gpu_counters
@@ -18,13 +25,18 @@ __all__ = [
     "GIT_FILE",
     "Collector",
     "cache",
+    "check_cache",
+    "compiler_variables",
+    "distrust",
     "fingerprint",
     "format_table",
     "git_state",
     "gpm",
     "gpu_counters",
     "importing_mlflow",
+    "is_trusted",
     "libraries",
     "nvml",
+    "private_folder",
     "processes",
 ]

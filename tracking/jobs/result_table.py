@@ -11,7 +11,7 @@ from rich.table import Table
 
 from conf.target import text
 from tracking import kernels
-from tracking.run import Result, evaluations, run_folder
+from tracking.run import Result, evaluations, files, run_folder
 
 
 def run_table(name: str, folder: Path, result: Result) -> Table:
@@ -22,7 +22,7 @@ def run_table(name: str, folder: Path, result: Result) -> Table:
     for row in run_rows(result):
         table.add_row(*row)
     with suppress(OSError, ValueError, LookupError, TypeError, ArithmeticError):  # There is none, or it is damaged.
-        table.add_row("kernels", kernels.read((folder / kernels.PROFILE).read_text(encoding="utf-8")).words())
+        table.add_row("kernels", kernels.read(files.read_text(folder / kernels.PROFILE)).words())
     for label, file in (("weights", run_folder.MODEL), ("", kernels.KERNELS)):
         if (folder / file).exists():
             table.add_row(label, os.path.relpath(folder / file))

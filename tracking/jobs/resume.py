@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import yaml
 from rich.console import Console
 
+from conf import stored_config
 from conf.installation import LAUNCH, TRACKING
 from conf.schema import ConfigError, RunConfig
 from conf.secrets import strip_credentials
@@ -54,7 +54,10 @@ def resumed_job(asked: Job, multirun: bool) -> Job:
         take_over(config, asked.config, key)
     config.tracking.uri = own_server(folder)
     config.sweep.resume = None  # it says only how the job came into its sweep
-    overrides = yaml.safe_load(files.read_text(folder / run_folder.OVERRIDES))
+    try:
+        overrides = stored_config.loaded(files.read_text(folder / run_folder.OVERRIDES))
+    except ValueError as error:
+        raise ConfigError(f"{given}: {run_folder.OVERRIDES} {error}; put a copy in place") from None
     return Job(config, overrides, checkpoint=usable_checkpoint(folder, given, overrides))
 
 

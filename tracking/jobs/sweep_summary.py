@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -13,7 +11,7 @@ from typing import Any
 
 from rich.table import Table
 
-from conf.safe_text import in_markdown
+from conf.safe_text import in_csv, in_markdown
 from conf.schema import NOT_MEASURED, RunConfig
 from tracking.compare import Estimate, Setting, estimate, given_up
 from tracking.jobs.job import Job
@@ -191,9 +189,7 @@ def table(name: str, jobs: Sequence[Job]) -> Table:
 
 
 def write(folder: Path, jobs: Sequence[Job]) -> None:
-    text = io.StringIO()
-    csv.writer(text).writerows([headings(jobs), *map(cells, summary(jobs))])
-    documents.write_text(folder / "summary.csv", text.getvalue())
+    documents.write_text(folder / "summary.csv", in_csv([headings(jobs), *map(cells, summary(jobs))]))
     rows = [headings(jobs), ["---"] * len(headings(jobs)), *map(cells, summary(jobs))]
     documents.write_text(folder / "summary.md", "".join(f"| {' | '.join(map(in_markdown, row))} |\n" for row in rows))
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from conf.safe_text import in_csv
 from tracking.run import documents
 
 PROFILE = "profile.json"
 KERNELS = "profile_kernels.csv"
 SCRATCH = ".profile-"  # begins the name of a folder for traces as they are written; the dot keeps it from MLflow
 NAMED = 3  # classes that are named
+ROWS = {"kernels": ("name", "class"), "classes": ("class",), "gaps": ("phase", "host")}  # what tells rows apart
+MAX_AMOUNT = 1e15  # milliseconds or calls of a step
 COLUMNS = ("name", "class", "calls", "ms", "share")
 
 
@@ -61,12 +61,10 @@ def slowest(summaries: Sequence[Mapping[str, Any]]) -> int:
 
 def write(folder: Path, profile: Profile) -> None:
     """Raises OSError."""
-    text = io.StringIO()
-    table = csv.writer(text)
-    table.writerow(["rank", "kernel", "class", "calls_per_step", "ms_per_step", "share"])
+    rows = [["rank", "kernel", "class", "calls_per_step", "ms_per_step", "share"]]
     for rank, summary in profile.summaries.items():
-        table.writerows([rank, *(kernel[column] for column in COLUMNS)] for kernel in summary["kernels"])
-    documents.write_text(folder / KERNELS, text.getvalue())
+        rows += [[rank, *(kernel[column] for column in COLUMNS)] for kernel in summary["kernels"]]
+    documents.write_text(folder / KERNELS, in_csv(rows))
     documents.write_json(folder / PROFILE, profile)
 
 
@@ -77,12 +75,51 @@ def remove_scratch(folder: Path) -> None:
 
 
 def read(text: str) -> Profile:
-    """Raises ValueError for what is no profile."""
+    """Raises ValueError for what is no profile: anybody may have written the file."""
     try:
-        profile = Profile(**json.loads(text))
-        rows = profile.first["kernels"] if profile.num_steps else []
-        if all({*COLUMNS} <= row.keys() for row in rows):
-            return profile
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{PROFILE}: is damaged ({type(error).__name__}: {error}); put a copy in place") from error
-    raise ValueError(f"{PROFILE}: is damaged (a kernel lacks a figure); put a copy in place")
+        profile = Profile(**documents.parsed(text))
+        _check_fields(profile)
+        for rank, summary in profile.summaries.items():
+            _check_summary(f"rank {rank}", summary)
+        if profile.num_steps and "0" not in profile.summaries:
+            raise ValueError("the first rank is missing")
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{PROFILE}: is damaged ({str(error)[:200]}); put a copy in place") from None
+    return profile
+
+
+def _check_fields(profile: Profile) -> None:
+    for name in ("asked_steps", "num_steps", "slowest"):
+        if type(getattr(profile, name)) is not int:
+            raise ValueError(f"{name} is no whole number")
+    for name in ("software", "summaries"):
+        if not isinstance(getattr(profile, name), dict):
+            raise ValueError(f"{name} is no mapping")
+    for name, kind in (("ranks", dict), ("traces", str), ("notes", str)):
+        value = getattr(profile, name)
+        if not isinstance(value, list) or not all(isinstance(part, kind) for part in value):
+            raise ValueError(f"{name} is no list of these")
+
+
+def _check_summary(where: str, summary: Any) -> None:
+    _check_row(where, summary, {"on_gpu": bool, **dict.fromkeys(("step_ms", "busy_ms", "collective_ms"), float)})
+    if not summary["step_ms"]:
+        raise ValueError(f"{where}: step_ms is 0")
+    for name, texts in ROWS.items():
+        rows = summary.get(name, [])
+        if not isinstance(rows, list):
+            raise ValueError(f"{where}: {name} is no list")
+        numbers = ("ms", "share") if name == "gaps" else ("ms", "share", "calls")
+        for row in rows:
+            _check_row(f"{where}: {name}", row, dict.fromkeys(texts, str) | dict.fromkeys(numbers, float))
+
+
+def _check_row(where: str, row: Any, kinds: Mapping[str, type]) -> None:
+    for key, kind in kinds.items():
+        value = row.get(key) if isinstance(row, dict) else None
+        if not (_is_amount(value) if kind is float else isinstance(value, kind)):
+            raise ValueError(f"{where}: {key} is {value!r}")
+
+
+def _is_amount(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value <= MAX_AMOUNT

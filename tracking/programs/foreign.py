@@ -6,12 +6,11 @@ its values, so that nothing later meets a number that no float, date or database
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
 from conf.safe_text import visible
-from tracking.run import stored
+from tracking.run import documents, stored
 
 MAX_COUNT = 2**53 - 1  # Floats hold every whole number up to it.
 LATE_MS = 86_400_000  # A time that lies so far ahead is no skew of another machine's clock, nor a zone's.
@@ -21,17 +20,17 @@ SHOWN_CHARS = 80
 
 
 def decoded(text: str) -> Any:
-    """The JSON of a text. Integers of more than 63 bits become floats, infinite where no float is so large."""
+    """The JSON of a text, as `documents.parsed` has it."""
     try:
-        return DECODER.decode(text)
-    except (ValueError, RecursionError):
+        return documents.parsed(text)
+    except ValueError:
         raise ValueError("is no JSON") from None
 
 
 def decoded_start(text: str) -> Any:
-    """The JSON with which a text begins, as `decoded` gives it; what follows is passed over."""
+    """The JSON with which a text begins; what follows is passed over."""
     try:
-        return DECODER.raw_decode(text.lstrip())[0]
+        return documents.DECODER.raw_decode(text.lstrip())[0]
     except (ValueError, RecursionError):
         raise ValueError("is no JSON") from None
 
@@ -94,12 +93,3 @@ def shown(value: Any) -> str:
     """The value for a message, not at any length."""
     words = repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
     return words if len(words) <= SHOWN_CHARS else words[: SHOWN_CHARS - 1] + "…"
-
-
-def _integer(digits: str) -> int | float:
-    # Python refuses to make an int of thousands of digits, and a float of an int of hundreds.
-    value = int(digits) if len(digits) <= 19 else float(digits)
-    return value if abs(value) <= stored.MAX_INT else float(value)
-
-
-DECODER = json.JSONDecoder(parse_int=_integer)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import base64
-import csv
-import io
 import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from conf.safe_text import in_markdown
+from conf.safe_text import in_csv, in_markdown, visible
 from tracking.report.pictures import Plot
 from tracking.report.report import Report
 from tracking.results import Table
@@ -84,7 +82,7 @@ def _file(plot: Plot, ending: str = "png") -> str:
 
 
 def html(report: Report) -> str:
-    """One page with its figures in it, from page.html.jinja; everything that comes from runs is escaped."""
+    """One page with its figures in it, from page.html.jinja; whatever comes from runs is escaped and visible."""
     return _rendered(report, _about(report))
 
 
@@ -97,7 +95,7 @@ def _rendered(report: Report, about: str) -> str:
     )  # fmt: skip
     pictures = [(plot, base64.b64encode(plot.png).decode()) for plot in report.plots]
     template = environment.get_template("page.html.jinja")
-    return template.render(report=report, about=about, pictures=pictures, unbroken=UNBROKEN)
+    return visible(template.render(report=report, about=about, pictures=pictures, unbroken=UNBROKEN))
 
 
 def markdown(report: Report) -> str:
@@ -114,17 +112,14 @@ def markdown(report: Report) -> str:
 
 def rows(report: Report) -> str:
     """The report's figures as CSV, a row each."""
-    text = io.StringIO()
-    out = csv.writer(text)
-    out.writerow(
-        ["workload", *report.axes, "figure", "metric", "n", "mean", "bound", "standard_error", "olympic_mean", "text"]
-    )
+    headings = ["figure", "metric", "n", "mean", "bound", "standard_error", "olympic_mean", "text"]
+    lines: list[list[object]] = [["workload", *report.axes, *headings]]
     for figure in report.figures:
         estimate = figure.estimate
         labels = [figure.setting[axis] for axis in report.axes]
         numbers = [estimate.n, estimate.mean, estimate.bound, estimate.error, estimate.olympic, estimate.text()]
-        out.writerow([figure.task, *labels, figure.heading, figure.key, *numbers])
-    return text.getvalue()
+        lines.append([figure.task, *labels, figure.heading, figure.key, *numbers])
+    return in_csv(lines)
 
 
 def _about(report: Report) -> str:

@@ -12,7 +12,6 @@ from tracking.compare import (
     Setting,
     Task,
     axis_values,
-    compare,
     confounding,
     estimates,
     grouping,
@@ -23,7 +22,6 @@ from tracking.mirror import UID_TAG
 from tracking.report import sentences, stack_tables, tables
 from tracking.report.answer import answer, spent
 from tracking.report.caveats import caveats
-from tracking.report.comparison_table import comparison_table
 from tracking.report.limit_tables import limits_table
 from tracking.report.pictures import Plot, Plotter, roofline_chart
 from tracking.report.sentences import Sentence
@@ -141,10 +139,10 @@ def _add_workload(report: Report, task: Task, store: Runs) -> None:
         if made:
             report.tables.append(made[0])
             report.figures += made[1]
-    pairs = compare(task, report.metric)
+    pairs = estimates.compare(task, report.metric)
     report.comparisons += [(task.title, pair) for pair in pairs]
     if pairs:
-        table, said = comparison_table(task, report.metric, pairs)
+        table, said = tables.comparison_table(task, report.metric, pairs)
         report.tables.append(table)
         report.sentences += said
     if any(is_stack(axis) for axis in report.axes):
@@ -214,9 +212,7 @@ def _plain_comparison(task: str, pair: Comparison, metric: str) -> dict[str, Any
 def _plain_often(pair: Comparison) -> dict[str, Any]:
     """Which setting does, if that is sure; and the numbers of that which seems to."""
     assert pair.often
-    horizon = pair.often.counts.horizon
-    counts = vars(pair.often.counts) | {"horizon": horizon if math.isfinite(horizon) else None}
-    numbers = {"p": pair.often.p, "p_corrected": pair.often.adjusted, **counts}
+    numbers = {"p": pair.often.p, "p_corrected": pair.often.adjusted, **vars(pair.often.early)}
     return {"setting": None if pair.more_often is None else dict(pair.more_often.labels), **numbers}
 
 

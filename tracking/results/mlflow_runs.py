@@ -18,7 +18,7 @@ from conf.secrets import strip_credentials
 from tracking import server
 from tracking.mirror import MAX_TAG_CHARS
 from tracking.results.runs import MAX_LISTED, History, Progress, Run, names_nothing
-from tracking.run import documents, run_folder
+from tracking.run import documents, files, run_folder
 from tracking.server import ENVIRONMENT, TrackingRefused, TrackingUnavailable, open_client
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class MlflowRuns:
             "http"
         ):  # The files are on this machine: no server need be asked.
             try:
-                return (Path(unquote(root.path)) / name).read_text(encoding="utf-8")
+                return files.read_text(Path(unquote(root.path)) / name)
             except FileNotFoundError:
                 raise FileNotFoundError(f"{run.name} ({run.id}) has no file {name} in {root.path}") from None
         try:

@@ -17,6 +17,7 @@ from typing import IO, Any
 
 from conf import secrets
 from tracking.run import files
+from tracking.run.stored import MAX_INT
 
 LEFT = re.compile(r"\..+\.(\d+)\.tmp", re.ASCII)  # the names of `replacing`, with the process that writes
 
@@ -76,10 +77,30 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def parsed(text: str) -> Any:
+    """The JSON of a text. Integers of more than 63 bits become floats, infinite where no float is so large.
+
+    Raises ValueError for what is no JSON, or deeper than Python reads.
+    """
+    try:
+        return DECODER.decode(text)
+    except RecursionError as error:
+        raise ValueError("is too deep") from error
+
+
+def _integer(digits: str) -> int | float:
+    # Python makes no int of thousands of digits, and no float of an int of hundreds.
+    value = int(digits) if len(digits) <= 19 else float(digits)
+    return value if abs(value) <= MAX_INT else float(value)
+
+
+DECODER = json.JSONDecoder(parse_int=_integer)
+
+
 def read_json(path: Path) -> Any:
     """Raises ValueError that names the file where it is damaged."""
     try:
-        return json.loads(files.read_text(path))
-    except (ValueError, RecursionError) as error:
+        return parsed(files.read_text(path))
+    except ValueError as error:
         hint = "a machine that went down may leave such a file: move its folder away, or put a copy in place"
         raise ValueError(f"{path}: is damaged ({error}); {hint}") from error

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+MOST_BYTES = 134_217_728  # of a file that is read as a whole
 FLAGS = {
     "r": os.O_RDONLY,
     "r+": os.O_RDWR,
@@ -44,8 +45,11 @@ def opened(path: Path, mode: str = "r", buffering: int = -1) -> IO[Any]:
 
 
 def read_text(path: Path) -> str:
+    """Raises OSError for a file that is larger than any of ours, too: one that is all holes takes no room on a disk."""
     with opened(path) as file:
-        return str(file.read())
+        if os.fstat(file.fileno()).st_size > MOST_BYTES:
+            raise OSError(errno.EINVAL, f"is larger than {MOST_BYTES} bytes", str(path))
+        return str(file.read(MOST_BYTES))
 
 
 def exists(path: Path) -> bool:

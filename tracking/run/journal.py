@@ -34,6 +34,7 @@ Scalar = str | int | float | bool | None
 RECORD_START = re.compile(r'\{"kind": "')
 
 NOTE_TAG = "mlflow.note.content"  # the tag of a run's description, by the name under which MLflow shows it
+MOST_LINE_BYTES = 67_108_864  # A stranger's file may be one line without end.
 KINDS = ("event", "metrics", "params", "tags")
 
 
@@ -121,7 +122,7 @@ def read(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
         return
     with files.opened(path, "rb") as file:
         file.seek(offset)
-        for line in file:
+        while line := file.readline(MOST_LINE_BYTES):
             if not line.endswith(b"\n"):
                 return
             for record, end in _records_in(line):

@@ -45,7 +45,7 @@ class Owner:
 
     def __init__(self, folder: Path, file: IO[str], locked: bool) -> None:
         self.folder, self._file, self._locked = folder, file, locked
-        self._key = _key(file)
+        self._key, self._pid = _key(file), os.getpid()
         _held.add(self._key)
 
     def __enter__(self) -> Owner:
@@ -64,8 +64,11 @@ class Owner:
         self._file.close()
 
     def release(self) -> None:
-        """Answer for it no more, and unlock it for a process that a workload left behind, too."""
-        if self._locked and not self._file.closed:
+        """Answer for it no more, and unlock it for a process that a workload left behind, too.
+
+        In a process that this one has forked, the lock stays: the end of a script's child is not the run's.
+        """
+        if self._locked and not self._file.closed and os.getpid() == self._pid:
             fcntl.flock(self._file, fcntl.LOCK_UN)
         self.let_go()
 

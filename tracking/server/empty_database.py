@@ -5,14 +5,13 @@ MLflow makes its tables in some hundred steps, which take seconds of a user's fi
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
-from tracking.environment import cache
+from tracking.environment import cache, is_trusted, private_folder
 
 
 def make(path: Path) -> None:
@@ -34,12 +33,10 @@ def make(path: Path) -> None:
 def copy(path: Path) -> bool:
     """Copy the kept database to `path`; False where none is kept that is this user's own."""
     try:
-        with _kept().open("rb") as source:
-            # A user without a home has a cache in /tmp, where others can write.
-            if os.fstat(source.fileno()).st_uid != os.geteuid():
-                return False
-            with path.open("wb") as target:
-                shutil.copyfileobj(source, target)
+        if not is_trusted(_kept()):
+            return False
+        with _kept().open("rb") as source, path.open("wb") as target:
+            shutil.copyfileobj(source, target)
     except OSError:
         path.unlink(missing_ok=True)
         return False
@@ -62,7 +59,7 @@ def _open(path: Path) -> None:
 def _keep(made: Path) -> None:
     """Keep a copy without the experiment, whose row names a folder of its own."""
     kept = _kept()
-    kept.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(kept.parent.name)
     new = kept.with_name(f".{kept.name}.{secrets.token_hex(4)}")
     try:
         with closing(sqlite3.connect(made)) as source, closing(sqlite3.connect(new)) as target:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from conf.schema import ConfigError, StackConfig
 from conf.secrets import redact
-from tracking.environment import cache
+from tracking.environment import cache, is_trusted, private_folder
 from tracking.run import documents
 from tracking.stacks.engines import ENGINES, PREFIX, Engine
 
@@ -99,7 +99,8 @@ def find(stack: StackConfig) -> Image | None:
     name = stack.container.image or ""
     if not engine(stack).stores:
         path = file_of(stack)
-        return Image(str(path), file_digest(path), size_bytes=size(path)) if path.exists() else None
+        here = path.exists() and is_trusted(path)
+        return Image(str(path), file_digest(path), size_bytes=size(path)) if here else None
     done = ask(stack, ["image", "inspect", name])
     if done.returncode:
         if any(words in done.stderr.lower() for words in ABSENT):
@@ -153,12 +154,12 @@ def file_digest(path: Path) -> str | None:
     kept = cache() / "images" / f"{hashlib.sha256(str(path).encode()).hexdigest()[:16]}.json"
     with suppress(OSError, ValueError, TypeError, KeyError):
         known = documents.read_json(kept)
-        if known["seen"] == seen:
+        if known["seen"] == seen and is_trusted(kept):
             return str(known["digest"])
     with path.open("rb") as file:
         digest = "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
     with suppress(OSError):  # a cache that cannot be written to: it is computed again
-        kept.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(kept.parent.name)
         documents.write_json(kept, {"seen": seen, "digest": digest})
     return digest
 
@@ -228,7 +229,7 @@ def pull_file(stack: StackConfig, own: Engine, file: Path) -> subprocess.Complet
 
     half = Path(f"{file}.part")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(file.parent.name)
         with FileLock(f"{file}.lock"):  # Only one of two sweeps that need it fetches it.
             half.unlink(missing_ok=True)
             done = ask(stack, own.pull(stack.container.image or "", str(half)), None)

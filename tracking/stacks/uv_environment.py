@@ -23,7 +23,7 @@ from typing import Any
 
 from conf.schema import ConfigError, StackConfig
 from conf.secrets import redact
-from tracking.environment import cache
+from tracking.environment import cache, is_trusted, private_folder
 from tracking.run import documents
 
 FORMAT = 1  # part of the digest: another one makes every environment anew
@@ -83,7 +83,7 @@ def root() -> Path:
 
 
 def find(stack: StackConfig) -> Environment | None:
-    """The stack's environment, if it is there and whole."""
+    """The stack's environment, if it is there, whole, and made by nobody else."""
     return read(root() / digest(stack))
 
 
@@ -91,7 +91,7 @@ def read(folder: Path) -> Environment | None:
     with suppress(OSError, ValueError, TypeError, KeyError):
         facts = documents.read_json(folder / "complete.json")
         python = folder / "env/bin/python"
-        if python.exists():
+        if python.exists() and is_trusted(python) and is_trusted(folder / "complete.json"):
             return Environment(folder.name, python, facts["declared"], facts["build_sec"], facts["size_bytes"])
     return None
 
@@ -140,7 +140,7 @@ def make(stack: StackConfig) -> Environment:
     folder = root() / digest(stack)
     uv = find_uv(stack)
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(folder.parent.name)
         with FileLock(f"{folder}.lock"):
             if there := read(folder):
                 return there

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-OF_ONE = {"are": "is", "do": "does", "have": "has", "were": "was"}
+OF_ONE = {"are": "is", "do": "does", "have": "has"}
 
 
 def counted(number: int, what: str) -> str:

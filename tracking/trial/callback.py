@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -58,6 +59,7 @@ class TimeTrial(pl.Callback):
         self._run: ScriptRun | None = None  # rank 0 has it
         self._meter: Meter | None = None
         self._folder = ""
+        self._pid = 0  # the process that trains
         self._reached = self._counted = False
         self._epoch_samples = 0
         self._in_epoch = False
@@ -66,6 +68,7 @@ class TimeTrial(pl.Callback):
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         if sum(isinstance(callback, TimeTrial) for callback in trainer.callbacks) > 1:  # type: ignore[attr-defined]
             raise ConfigError("callbacks: there are two TimeTrials, and each would be on the other's clock; give one")
+        self._pid = os.getpid()
         if stage == "fit" and trainer.local_rank == 0:
             self._collector = Collector(repository=script_folder())  # Its commands run while the training is set up.
 
@@ -208,6 +211,8 @@ class TimeTrial(pl.Callback):
         self._run, self._folder = None, ""
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        if os.getpid() != self._pid:  # The script has forked, and its child ends: the training itself goes on.
+            return
         if self._meter is not None and self._meter.step:
             TRAINED[pl_module] = weakref.ref(self)
         self._meter = None

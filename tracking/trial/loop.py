@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -128,6 +129,7 @@ def time_trial(
                 system_metrics_interval_sec,
         )
     )  # fmt: skip
+    pid = os.getpid()
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     ranks = Ranks.joined()
     first = ranks.size == 1 or dist.get_rank() == 0
@@ -143,7 +145,7 @@ def time_trial(
     except BaseException as error:
         if run is not None:
             run.fail(error)
-        else:
+        elif os.getpid() == pid:
             write_failure(Path(folder), error, dist.get_rank())
         raise
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from conf import target as targets
-from conf.names import MAX_NAME
+from conf.names import MAX_NAME, check_experiment, check_name, check_runs_dir, check_secrets, check_text, check_uri
 from conf.schema import (
     ConfigError,
     DatasetConfig,
@@ -72,6 +73,9 @@ class Seen:
 
 def checked(options: TrialOptions) -> TrialOptions:
     """The options with each target in its one form. Raises ConfigError that names the argument."""
+    if isinstance(options.runs_dir, os.PathLike):
+        options = dataclasses.replace(options, runs_dir=os.fspath(options.runs_dir))
+    check_words(options)
     if not isinstance(options.target, Mapping):
         raise ConfigError(f"target={options.target!r}: give metrics and values, such as {{'val_acc': 0.9}}")
     parsed: dict[str, Target] = {}
@@ -88,7 +92,26 @@ def checked(options: TrialOptions) -> TrialOptions:
         raise ConfigError(f"system_metrics_interval_sec={options.system_metrics_interval_sec}: must not be below 0")
     if options.price_per_hour is not None and options.price_per_hour < 0:
         raise ConfigError(f"price_per_hour={options.price_per_hour}: must not be below 0")
-    return TrialOptions(**{**vars(options), "target": parsed})
+    return dataclasses.replace(options, target=parsed)
+
+
+def check_words(options: TrialOptions) -> None:
+    """The checks of launch.py, for the texts that name folders, runs, experiments and servers."""
+    words = {"name": options.name, "dataset": options.dataset, "experiment": options.experiment, "uri": options.uri}
+    words |= {"runs_dir": options.runs_dir}
+    given = {key: value for key, value in words.items() if value is not None}
+    for key, value in given.items():
+        if not isinstance(value, str):
+            raise ConfigError(f"{key}={value!r}: must be a text")
+    check_text("", given)
+    if options.uri is not None:
+        check_uri(options.uri, "uri")
+    check_secrets("", {key: value for key, value in given.items() if key != "uri"})
+    for key in ("name", "dataset"):
+        if key in given:
+            check_name(key, given[key])
+    check_experiment("experiment", options.experiment)
+    check_runs_dir(options.runs_dir)
 
 
 def config_of(options: TrialOptions, seen: Seen) -> RunConfig:

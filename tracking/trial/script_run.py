@@ -44,8 +44,12 @@ class ScriptJournal(Journal):
     lost: OSError | None = None
     strict = False
 
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._pid = os.getpid()
+
     def _write(self, record: Record) -> Record:
-        if self.lost is not None:
+        if self.lost is not None or os.getpid() != self._pid:
             return record
         try:
             return super()._write(record)
@@ -68,6 +72,7 @@ class ScriptRun:
 
         self.config: RunConfig = config_of(options, seen)
         self._held = ExitStack()
+        self._pid = os.getpid()
         self._unsaid = list(options.target)
         self._tags = tags
         self._told = False  # whether a target's metric that the first evaluation lacks was told of
@@ -98,9 +103,15 @@ class ScriptRun:
             say(f"target: {', '.join(self._unsaid)} was not evaluated; there is {', '.join(metrics) or 'no metric'}")
         self._told = True
 
+    def is_own(self) -> bool:
+        """Whether this process is the one that trains, and not one that the script has forked, whose end is its own."""
+        return os.getpid() == self._pid
+
     def finish(self, meter: Meter, measured: dict[str, float], without: tuple[str, ...] = ()) -> None:
         """Write the result of a training that came to its end; figures whose keys begin with one of `without` are not
         known. The companion does the rest."""
+        if not self.is_own():
+            return
         try:
             if self.journal.lost is not None:
                 raise self.journal.lost
@@ -115,6 +126,8 @@ class ScriptRun:
 
     def fail(self, error: BaseException) -> None:
         """Write the failure as the result, unless there is one. A rank that failed before is the cause."""
+        if not self.is_own():
+            return
         with undisturbed():  # torchrun sends SIGTERM as soon as another rank has failed.
             if run_folder.read_result(self.folder) is None:
                 failure = failure_of(error, 0)

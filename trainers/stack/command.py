@@ -10,7 +10,7 @@ from pathlib import Path
 
 from conf import installation
 from conf.schema import RunConfig
-from tracking.environment import cache, nvml
+from tracking.environment import cache, compiler_variables, nvml
 from tracking.run import nodes
 from tracking.stacks import Interpreter, needed_by, python_of
 from trainers.stack import contained
@@ -53,7 +53,7 @@ def worker_command(config: RunConfig, run_dir: Path, environ: Mapping[str, str] 
     if python is not None and (config.stack.kind == "container" or not config.is_program()):
         argv = run_module(python, worker)
     if config.stack.kind == "container":
-        given = {name: value for name, value in worker_variables(config, environ, python).items() if name != LAUNCHER}
+        given = {name: value for name, value in worker_variables(config, environ).items() if name != LAUNCHER}
         of_the_engine = {name: value for name, value in environ.items() if not is_mlflows(name)}
         absolute = str(run_dir.absolute())
         made = contained.wrapped(config, run_dir, [*argv, absolute], given, search_path(config, environ), of_the_engine)
@@ -61,7 +61,7 @@ def worker_command(config: RunConfig, run_dir: Path, environ: Mapping[str, str] 
     foreign = set() if python is None else OWN
     inherited = {name: value for name, value in environ.items() if name not in foreign and not is_mlflows(name)}
     told = [python.path] if config.is_program() and python is not None else []
-    return WorkerCommand([*argv, str(run_dir), *told], {**inherited, **worker_variables(config, environ, python)})
+    return WorkerCommand([*argv, str(run_dir), *told], {**inherited, **worker_variables(config, environ)})
 
 
 def run_module(python: Interpreter, module: str) -> list[str]:
@@ -71,7 +71,7 @@ def run_module(python: Interpreter, module: str) -> list[str]:
     return [python.path, "-c", BEFORE_P.format(module=module)]
 
 
-def worker_variables(config: RunConfig, environ: Mapping[str, str], python: Interpreter | None) -> dict[str, str]:
+def worker_variables(config: RunConfig, environ: Mapping[str, str]) -> dict[str, str]:
     """The variables that every worker is given."""
     own = {
         "PYTHONUNBUFFERED": "1",
@@ -83,8 +83,9 @@ def worker_variables(config: RunConfig, environ: Mapping[str, str], python: Inte
         own |= {nodes.RENDEZVOUS: str(config.rendezvous)}
     if isinstance(config.gpus, list):  # By UUID, which means the same GPU whatever else is visible.
         own |= {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in config.chosen(nvml.visible_gpus(environ)))}
-    # Where the cache is takes a package to tell, which another Python need not have.
-    own |= {"TIMETRIAL_CACHE": str(cache())} if python is not None else {}
+    # Where the cache is takes a package to tell, which another Python need not have, and may be known here alone.
+    own |= {"TIMETRIAL_CACHE": str(cache())}
+    own |= compiler_variables(environ) if config.stack.kind != "container" else {}
     theirs = search_path(config, environ)
     # Whatever else is looked for where the user says, the worker's own code is here.
     folders = [str(installation.SEARCH_FOLDER), theirs]

@@ -10,7 +10,7 @@ from typing import Any
 from conf import installation
 from conf.schema import RunConfig
 from conf.secrets import may_be_secret_name, redact
-from tracking.environment import COMPUTING_VARIABLES, GIT_FILE, cache, git_state, nvml
+from tracking.environment import COMPUTING_VARIABLES, GIT_FILE, cache, git_state, nvml, private_folder
 from tracking.run import documents, run_folder
 from tracking.stacks import Mount, container, image_of
 
@@ -42,8 +42,10 @@ def mounts(config: RunConfig, run_dir: Path, theirs: str) -> list[Mount]:
     # The folder that launch.py stands in is there where another mount lies in it.
     if not any(path.is_relative_to(folder) or folder.is_relative_to(path) for path in (*read, *written)):
         read.append(folder)
-    for path in written if run_dir.exists() else ():  # a dry run makes none
-        path.mkdir(parents=True, exist_ok=True)
+    if run_dir.exists():  # a dry run makes none
+        private_folder()
+        for path in written:
+            path.mkdir(parents=True, exist_ok=True)
     there = [Mount(str(path), str(path)) for path in read if path.exists()]
     return there + [Mount(str(path), str(path), True) for path in written]
 

@@ -94,6 +94,13 @@ def test_what_cannot_be_compared_is_refused(pair: tuple[Path, Path], capsys: pyt
     code, output = asked(capsys, first, second)
     assert code == 2
     assert "is damaged" in output
+    profile = json.loads((first / kernels.PROFILE).read_text())
+    for step_ms in (0, "a"):
+        profile["summaries"]["0"]["step_ms"] = step_ms
+        (second / kernels.PROFILE).write_text(json.dumps(profile))
+        code, output = asked(capsys, first, second)
+        assert code == 2
+        assert f"{second.name}: profile.json: is damaged (rank 0: step_ms is" in output
     kernels.write(second, kernels.Profile(asked_steps=2, num_steps=0, notes=["no step was traced: too large"]))
     code, output = asked(capsys, first, second)
     assert code == 2

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import json
+import math
 import random
 from itertools import pairwise
 from pathlib import Path
@@ -175,6 +177,40 @@ def test_a_profile_is_read_back_and_a_damaged_one_is_refused(tmp_path: Path) -> 
     ):
         with pytest.raises(ValueError, match=r"profile\.json: is damaged"):
             kernels.read(damaged)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(max_size=3) | st.sampled_from([0, -1, 10**400, "a"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["0", "name", "ms"]), inner),
+    max_leaves=4,
+)
+
+
+@given(st.data())
+def test_any_json_in_the_place_of_a_part_is_shown_or_refused(data: st.DataObject) -> None:
+    summary = kernels.summarize(kernels.parse(of_gpu())).plain()
+    plain: Any = json.loads(json.dumps({"asked_steps": 2, "num_steps": 2, "summaries": {"0": summary}, "notes": ["x"]}))
+    part, place = plain, data.draw(st.sampled_from(sorted(plain)))
+    while isinstance(part[place], dict | list) and part[place] and data.draw(st.booleans()):
+        part = part[place]
+        place = data.draw(st.sampled_from(sorted(part) if isinstance(part, dict) else range(len(part))))
+    part[place] = data.draw(VALUES)
+    try:
+        profile = kernels.read(json.dumps(plain))
+    except ValueError:
+        return
+    assert profile.words()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("step_ms", 0), ("step_ms", "a"), ("busy_ms", None), ("busy_ms", -1), ("kernels", {}), ("classes", [3]),
+     ("step_ms", 10**400), ("step_ms", math.nan), ("gaps", [{"host": 1}])],
+)  # fmt: skip
+def test_a_profile_with_a_figure_that_is_none_names_it(key: str, value: Any) -> None:
+    summary = kernels.summarize(kernels.parse(of_gpu())).plain() | {key: value}
+    with pytest.raises(ValueError, match=rf"profile.json: is damaged \(rank 0: {key}"):
+        kernels.read(json.dumps({"asked_steps": 2, "num_steps": 2, "summaries": {"0": summary}}))
 
 
 def test_what_a_killed_worker_left_of_a_trace_is_removed(tmp_path: Path) -> None:

@@ -206,3 +206,20 @@ def test_a_file_system_without_locks_hinders_no_run_and_ends_none(
         pass
     with pytest.raises(Running, match="cannot be seen"):
         repair(folder)
+
+
+@pytest.mark.slow
+def test_the_end_of_a_process_that_was_forked_unlocks_nothing(tmp_path: Path) -> None:
+    holding = run_lock.hold(tmp_path)
+    holding.__enter__()
+    if not (child := os.fork()):
+        try:
+            holding.__exit__(None, None, None)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    with pytest.raises(run_lock.Running, match="runs it"), run_lock.hold(tmp_path):
+        pass
+    holding.__exit__(None, None, None)
+    with run_lock.hold(tmp_path):
+        pass

@@ -23,7 +23,7 @@ from tests.tracking.trial import own_script
 from tests.tracking.trial.own_script import BATCH, NUM_TRAIN
 from tracking.__main__ import main
 from tracking.audit.audit import audit
-from tracking.lightning import TimeTrial
+from tracking.lightning import TimeTrial, time_trial
 from tracking.measure import clock
 from tracking.report import report
 from tracking.results.folder_runs import FolderRuns
@@ -313,11 +313,24 @@ def test_a_batch_without_tensors_has_no_rate(tmp_path: Path) -> None:
         ({"target": {"a:b": 1}}, "MLflow does not take the name"),
         ({"log_every_n_steps": 0}, "log_every_n_steps=0: must be 1 or more"),
         ({"price_per_hour": -1}, "price_per_hour=-1: must not be below 0"),
+        ({"uri": "http://me:hunter22@host/"}, "uri: holds a password, which run folders would keep"),
+        ({"uri": "mlruns"}, "uri=mlruns: give sqlite:///FILE"),
+        ({"name": "../../x"}, r"name=\.\./\.\./x: names folders and runs; give 1 to 40 letters"),
+        ({"name": "a\nb"}, r"name='a\\nb': holds a control character"),
+        ({"name": ""}, "name=: names folders and runs"),
+        ({"dataset": "../x"}, r"dataset=\.\./x: names folders and runs"),
+        ({"experiment": ""}, "experiment: is empty; give MLflow a name"),
+        ({"experiment": "x" * 501}, "has 501 characters"),
+        ({"runs_dir": ""}, "runs_dir=: is empty; give the folder"),
+        ({"runs_dir": "a\x1b[2J"}, "holds a control character"),
+        ({"dataset": 3}, "dataset=3: must be a text"),
     ],
 )
 def test_an_argument_that_cannot_be_used_is_refused(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         TimeTrial(**arguments)
+    with pytest.raises(ConfigError, match=words), time_trial(**arguments):
+        raise AssertionError("the training began")
 
 
 def test_its_figures_pass_the_audit(tmp_path: Path) -> None:

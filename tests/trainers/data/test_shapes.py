@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from pycocotools.coco import COCO
 
 from conf.schema import ConfigError
 from tests.commands import ROOT
-from tracking.environment.cache_folder import cache
 from trainers.data.shapes import files
 from trainers.data.shapes.coco_files import CATEGORY_IDS, annotate
 from trainers.data.shapes.drawing import CLASS_NAMES
@@ -216,24 +214,6 @@ def test_other_annotations_than_the_reference_are_refused(tmp_path: Path, monkey
     with pytest.raises(ConfigError, match="instead of another"):
         ensure("classification", 2, str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == [".shapes-v1-classification-2.lock"]
-
-
-def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/someone")
-    monkeypatch.delenv("TIMETRIAL_CACHE", raising=False)
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert cache() == Path("/home/someone/.cache/timetrial")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
-    assert cache() == Path("/xdg/timetrial")
-    monkeypatch.setenv("TIMETRIAL_CACHE", "~/own")
-    assert cache() == Path("/home/someone/own")
-
-
-def test_a_user_without_a_home_has_a_cache_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("TIMETRIAL_CACHE", "XDG_CACHE_HOME", "HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 3)  # whom no list of users has
-    assert cache() == Path(tempfile.gettempdir()) / "timetrial"
 
 
 def test_a_size_without_training_images_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from conf.schema import PROGRAM, ModelConfig, RunConfig, StackConfig
 from tests.commands import ROOT
-from tracking.environment import nvml
+from tracking.environment import cache, nvml
 from tracking.stacks import Interpreter
 from trainers.stack.command import worker_command
 
@@ -33,6 +33,7 @@ def test_the_worker_inherits_all_but_mlflows_variables(tmp_path: Path) -> None:
         "PYTHONUNBUFFERED": "1",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "TIMETRIAL_LAUNCHER": str(os.getpid()),
+        "TIMETRIAL_CACHE": str(cache()),
     }
 
 

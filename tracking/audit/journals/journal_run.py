@@ -12,8 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from conf import stored_config
 from tracking.audit.arithmetic import meets
 
 EVALUATED = "eval_accuracy"
@@ -80,7 +79,7 @@ class JournalRun:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        loaded: dict[str, Any] = yaml.safe_load((self.folder / "config.yaml").read_text(encoding="utf-8"))
+        loaded: dict[str, Any] = stored_config.loaded((self.folder / "config.yaml").read_text(encoding="utf-8"))
         return loaded
 
     def times(self, key: str) -> list[float]:

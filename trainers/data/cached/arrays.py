@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock
 
-from tracking.environment import cache
+from tracking.environment import cache, is_trusted, private_folder
 
 Arrays = dict[str, np.ndarray]
 
@@ -29,11 +29,12 @@ def cached_arrays(room: str, files: Sequence[Path], settings: str, version: int,
     if len(files) > 1:  # The name would be too long otherwise.
         state = hashlib.sha256(state.encode()).hexdigest()[:16]
     source = hashlib.sha256("|".join([*map(str, files), settings]).encode()).hexdigest()[:16]
-    parent = cache() / room / f"{files[0].stem if files else 'made'}-{source}"
+    parts = (room, f"{files[0].stem if files else 'made'}-{source}")
+    parent = cache().joinpath(*parts)
     if (arrays := _load(parent / state)) is not None:
         return arrays
     try:
-        parent.mkdir(parents=True, exist_ok=True)
+        private_folder(*parts)
         lock = FileLock(parent / ".lock", fallback_to_soft=False).acquire()
     except OSError:  # There is no place that can be written or locked.
         return make()
@@ -45,7 +46,9 @@ def cached_arrays(room: str, files: Sequence[Path], settings: str, version: int,
 
 
 def _load(folder: Path) -> Arrays | None:
-    """Arrays that `_save` wrote; None where there are none, or where they are damaged."""
+    """Arrays that `_save` wrote; None where there are none, where they are damaged, or where others can have."""
+    if not is_trusted(folder):
+        return None
     try:
         files = {file.stem: file for file in folder.glob("*.npy")}
         return {

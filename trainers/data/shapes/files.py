@@ -27,7 +27,7 @@ from PIL import Image
 
 from conf import installation
 from conf.schema import ConfigError
-from tracking.environment import cache
+from tracking.environment import cache, distrust, private_folder
 from trainers.data.shapes.coco_files import annotate, coco_file
 from trainers.data.shapes.drawing import CLASS_NAMES
 from trainers.data.shapes.scenes import SPLITS, VERSION, classification_scene, detection_scene
@@ -63,9 +63,14 @@ def ensure(kind: Kind, size: int, path: str | None = None) -> Path:
         raise ConfigError(f"the generated {kind} data set needs at least 1 training image, not {size}")
     parent = Path(path).expanduser() if path else cache()
     root = parent / f"shapes-v{VERSION}-{kind}-{size}"
+    if not path and (why := distrust(root)):
+        raise ConfigError(
+            f"cache: the generated data set is not used, since {why}; remove it, or set dataset.path or the environment"
+            " variable TIMETRIAL_CACHE to a folder of your own"
+        )
     if not root.exists():
         try:
-            parent.mkdir(parents=True, exist_ok=True)
+            parent.mkdir(parents=True, exist_ok=True) if path else private_folder()
             with (parent / f".{root.name}.lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 if not root.exists():  # another process may have drawn it in the meantime

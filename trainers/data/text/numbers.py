@@ -22,7 +22,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from conf.schema import ConfigError
-from tracking.environment import cache
+from tracking.environment import cache, distrust, private_folder
 from trainers.data.text.data import TextData
 from trainers.data.text.wmt import SOURCE, TARGET, plain_text
 from trainers.data.version import MANIFEST
@@ -54,9 +54,14 @@ def ensure(size: int, path: str | None = None) -> Path:
     """The folder of the text. Of the processes that ask at once one writes it, and the others wait."""
     parent = Path(path).expanduser() if path else cache()
     root = parent / f"numbers-v{VERSION}-{size}"
+    if not path and (why := distrust(root)):
+        raise ConfigError(
+            f"cache: the generated text is not used, since {why}; remove it, or set dataset.path or the environment"
+            " variable TIMETRIAL_CACHE to a folder of your own"
+        )
     if not root.exists():
         try:
-            parent.mkdir(parents=True, exist_ok=True)
+            parent.mkdir(parents=True, exist_ok=True) if path else private_folder()
             with FileLock(parent / f".{root.name}.lock", fallback_to_soft=False):
                 if not root.exists():
                     _write(size, root)

@@ -27,11 +27,14 @@ def run_rank(run_dir: Path, environment: dict[str, str]) -> None:
     die_with(int(agent.pid or 0))
     from trainers.loop.train import train
 
-    rank = int(os.environ["RANK"])
+    rank, pid = int(os.environ["RANK"]), os.getpid()
     config = run_folder.read_config(run_dir)
     try:
         train(config, run_dir, environment)
     except Exception as error:
+        if os.getpid() != pid:  # A process that the workload forked has failed, and the rank itself goes on.
+            traceback.print_exc()
+            os._exit(1)
         from tracking.measure import classify
 
         kind = classify(error)
