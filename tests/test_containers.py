@@ -7,6 +7,7 @@ import os
 import platform
 import signal
 import subprocess
+import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -151,6 +152,23 @@ def test_a_worker_trains_in_a_container_and_says_which_image_it_was(sweep: Launc
     assert (facts["environment"]["OMP_NUM_THREADS"], facts["environment"]["NCCL_DEBUG"]) == ("1", "WARN")
     kept = "".join(path.read_text(errors="replace") for path in folder.iterdir() if path.is_file())
     assert "hf_abcdefghijklmnop" not in kept + sweep.output
+
+
+@pytest.mark.service
+def test_a_program_trains_in_a_container_whose_python_holds_no_package(image: str, tmp_path: Path) -> None:
+    venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
+    python = str(tmp_path / "bare" / "bin" / "python")
+    podman.declare(tmp_path, "bare", {"mounts": [*podman.MOUNTS, str(tmp_path / "bare")]}, python=python)
+    words = ("model=program", "stack=bare", f"program.command={python} -c 'print(\"acc 0.75\")'", "gpus=0")
+    said = (r"+program.metrics={eval/accuracy: 'acc (\S+)'}", "target=0.7", "tracking.offline=true")
+    launched = launch(tmp_path, "--config-dir", str(tmp_path), *words, *said)
+    assert launched.code == 0, launched.output
+    assert launched.result["metrics"]["target_reached"] == 1
+    run_tags = tags(launched.folder)
+    assert run_tags["env.image"].startswith("sha256:")
+    assert run_tags["env.python"] == platform.python_version()
+    assert not {"env.torch", "env.cuda", "env.cudnn", "env.nccl"} & set(run_tags)
+    assert podman.containers() == []
 
 
 @pytest.mark.service

@@ -1,34 +1,15 @@
-"""Means of repeated runs with their uncertainty, speed-ups, and which settings can be told apart. Pure arithmetic."""
+"""Means of repeated runs with their uncertainty, their ratios, and speed-ups. Pure arithmetic."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import combinations
-from statistics import fmean
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tracking.compare.grouping import DEVICES, Setting, Task
 from tracking.compare.metric_direction import higher_is_better
-from tracking.statistics import (
-    Often,
-    Times,
-    holm,
-    lead,
-    mean_and_standard_error,
-    means,
-    often,
-    olympic_mean,
-    p_sooner,
-    repeats_to_tell,
-    t_test,
-)  # fmt: skip
+from tracking.statistics import Times, mean_and_standard_error, olympic_mean
 
-ALPHA = 0.05
-EQUAL = 1e-12  # means are, whose factor exceeds one by less
-POWER = 0.8
 OLYMPIC_FROM = 5  # runs, as in MLPerf's vision benchmarks
 
 
@@ -119,7 +100,7 @@ def speed_up(setting: Setting, base: Setting, key: str) -> tuple[Estimate, Estim
 
     The base is 1 by definition, without an error.
     """
-    own, of_base = estimate(setting.times(key)), estimate(base.times(key))
+    own, of_base = estimate(setting.measured(key)), estimate(base.measured(key))
     if own is None or of_base is None or not setting.devices or not base.devices:
         return None
     if setting is base:
@@ -130,121 +111,6 @@ def speed_up(setting: Setting, base: Setting, key: str) -> tuple[Estimate, Estim
     growth = setting.devices / base.devices
     error = None if gain.error is None else gain.error / growth
     return gain, Estimate(gain.mean / growth, error, gain.n, bound=gain.bound)
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Two settings by one metric: `better` is the one with the better mean; p-values of `statistics.t_test`.
-
-    `factor` is how many times better its mean is, 1 at least; p is None where a side has one run. Where runs did not
-    get to their target, all three are as in `time_to_event`, and `often` says whether one gets there more often.
-    """
-
-    better: Setting
-    worse: Setting
-    factor: float
-    p: float | None
-    adjusted: float | None = None  # by Holm, over all pairs of the workload
-    often: Often | None = None  # its first side is `better`
-
-    @property
-    def told_apart(self) -> bool:
-        return self.adjusted is not None and self.adjusted < ALPHA
-
-    @property
-    def more_often(self) -> Setting | None:
-        """The setting that reaches the target more often; None where that is not sure."""
-        if self.often is None or self.often.adjusted is None or self.often.adjusted >= ALPHA:
-            return None
-        return self.better if self.often.first else self.worse
-
-
-def compare(task: Task, key: str) -> list[Comparison]:
-    """All pairs of settings of which something is known by this metric, with corrected p-values, if a run has it.
-
-    In order of the settings.
-    """
-    pairs = [compared(first, second, key) for first, second in combinations(_with_values(task, key), 2)]
-    by_means = _adjusted([pair.p for pair in pairs])
-    by_shares = _adjusted([pair.often.p if pair.often else None for pair in pairs])
-    return [
-        replace(pair, adjusted=of_means, often=pair.often and replace(pair.often, adjusted=of_shares))
-        for pair, of_means, of_shares in zip(pairs, by_means, by_shares, strict=True)
-    ]
-
-
-def _adjusted(p_values: Sequence[float | None]) -> list[float | None]:
-    adjusted = iter(holm([p for p in p_values if p is not None]))
-    return [None if p is None else next(adjusted) for p in p_values]
-
-
-def _with_values(task: Task, key: str) -> list[Setting]:
-    there = [setting for setting in task.settings if setting.times(key).n]
-    return there if any(setting.times(key).reached for setting in there) else []
-
-
-def compared(first: Setting, second: Setting, key: str) -> Comparison:
-    """Which of two settings is the better one, and how sure that is. Of equals it is the first."""
-    first_times, second_times = first.times(key), second.times(key)
-    higher = higher_is_better(key)
-    if higher:
-        better, worse = (
-            (first, second) if fmean(first_times.reached) >= fmean(second_times.reached) else (second, first)
-        )
-        low, high = sorted((fmean(first_times.reached), fmean(second_times.reached)))
-    else:
-        better, worse = (
-            (first, second) if lead(first_times, second_times) >= lead(second_times, first_times) else (second, first)
-        )
-        low, high = means(better.times(key), worse.times(key))
-    factor = max(high / low, 1.0) if low > 0 else math.inf
-    sides = better.times(key), worse.times(key)
-    if not first_times.num_short + second_times.num_short:
-        p = t_test(
-            first_times.reached, second_times.reached, resolution=max(first_times.interval, second_times.interval)
-        )
-    else:
-        p = p_sooner(*sides)
-        p = None if p is None else min(1.0, 2 * p)
-    return Comparison(better, worse, factor, p, often=often(*sides))
-
-
-def repeats(pair: Comparison, key: str, num_pairs: int, level: Callable[[int], float] | None = None) -> int | None:
-    """How many runs a side would tell a pair that is not told apart, if it truly differs as much as it seems to.
-
-    With probability POWER, by the spread observed, at the level of the hardest of so many corrected tests, or at a
-    `level` that is less strict, by the degrees of freedom. None where a side has one run, where the means are equal,
-    where a run did not get to its target, and where it would take more runs than anybody makes.
-    """
-    sides = [setting.times(key) for setting in (pair.better, pair.worse)]
-    missed = any(side.num_short for side in sides)
-    if pair.told_apart or pair.p is None or not math.isfinite(pair.factor) or missed:
-        return None
-    low, high = sorted((pair.better.values(key), pair.worse.values(key)), key=fmean)
-    interval = max(side.interval for side in sides)
-    search = partial(repeats_to_tell, high, low, 1.0, pair.factor, power=POWER, resolution=interval)
-    needed = search(lambda freedom: ALPHA / (2 * num_pairs))
-    if needed is not None and level is not None:  # it is slow, and needs no more than this and no fewer than one test
-        needed = search(level, between=(search(lambda freedom: ALPHA / 2) or needed, needed))
-    return None if needed is None else max(needed, 1 + min(len(low), len(high)))
-
-
-def best(task: Task, key: str) -> Setting | None:
-    """The setting with the best mean of this metric; whether it can be told from the next is another question.
-
-    Where runs did not get to their target, it is the one that leads most others (`standing`).
-    """
-    there = _with_values(task, key)
-    order = standing([compared(first, second, key) for first, second in combinations(there, 2)])
-    return max(there, key=lambda setting: order.get(setting.name, (0, 0)), default=None)
-
-
-def standing(pairs: Sequence[Comparison]) -> dict[str, tuple[int, int]]:
-    """By a setting's name, in how many of the pairs its mean is the better one whatever the runs that did not get to
-    their target would have come to, and in how many it is called the better one. The larger leads."""
-    sure = Counter(pair.better.name for pair in pairs if pair.factor - 1 > EQUAL)
-    called = Counter(pair.better.name for pair in pairs)
-    return {name: (sure[name], number) for name, number in called.items()}
 
 
 def main_metric(tasks: Sequence[Task]) -> str:

@@ -10,10 +10,11 @@ from xml.etree import ElementTree
 from conf.safe_text import in_markdown
 from tracking.compare import confounding
 from tracking.compare.axis_values import LIKELY, Values
+from tracking.compare.gate_side import side_of
 from tracking.compare.given_up import UNTIL_GIVEN_UP
 from tracking.compare.grouping import is_censored
 from tracking.compare.metric_direction import has_slowdown
-from tracking.compare.non_inferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, GateVerdict, check_metric, decide, side_of
+from tracking.compare.non_inferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, GateVerdict, check_metric, decide
 from tracking.results import NONE, REPEATS, TASK, Run, Runs, differing, newest_attempts
 
 

@@ -20,9 +20,12 @@ TARGETS = ("eval_target", "target_accuracy")  # v0.5's, and v5.1's
 
 class Submission:
     """`said` is who made what; `target` the log's own; `strange` names, by kind, the first of each thing in the log
-    that is not understood, and so is in no figure."""
+    that is not understood, and so is in no figure. A submission is `published` where its log was: then it was trained
+    on MLPerf's dataset as a whole, and not on a part of it, as a program may be that is tried out.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, published: bool = False) -> None:
+        self._published = published
         self.said: dict[str, str] = {}
         self.target: float | None = None
         self.strange: dict[str, str] = {}
@@ -95,7 +98,8 @@ class Submission:
 
     def _factor(self) -> int:
         """The samples in one of train_samples: 1, a batch's in logs that count batches, 0 where neither can be."""
-        return next((each for each in (1, self.batch) if self.benchmark.is_epoch(self.train_samples * each)), 0)
+        factors = (each for each in (1, self.batch) if self.benchmark.is_epoch(self.train_samples * each))
+        return next(factors, 0 if self._published else 1)
 
 
 def is_count(value: Any) -> bool:

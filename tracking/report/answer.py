@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tracking.compare import Comparison, Task, estimates, grouping
+from tracking.compare import Comparison, Task, best, best_of, grouping
 from tracking.report import sentences
 from tracking.report.pictures import COST
 from tracking.report.sentences import Sentence
@@ -13,13 +13,12 @@ from tracking.report.sentences import Sentence
 
 def answer(task: Task, metric: str, comparisons: Sequence[Comparison]) -> list[Sentence]:
     """What is best and how sure that is; then what it costs, or what it rests on. `comparisons` are the workload's."""
-    leader = estimates.best(task, metric)
-    if leader is None:
+    top = best_of(task.settings, comparisons, metric)
+    if top is None:
         return [sentences.no_run_counts(task.title, metric)]
-    pairs = [pair for pair in comparisons if leader in (pair.better, pair.worse)]
-    oftener = sentences.best_more_often(task.title, leader, pairs)
-    best = sentences.leader(task.title, metric, leader, pairs)
-    return [best, *([oftener] if oftener else []), _cost(task)]
+    pairs = [pair for pair in comparisons if top.leader in (pair.better, pair.worse)]
+    oftener = sentences.best_more_often(task.title, top.leader, pairs)
+    return [sentences.leader(task.title, metric, top), *([oftener] if oftener else []), _cost(task)]
 
 
 def _cost(task: Task) -> Sentence:
@@ -30,7 +29,7 @@ def _cost(task: Task) -> Sentence:
         "num_stopped": sum(len(setting.stopped) for setting in task.settings),
         "num_excluded": sum(not grouping.is_censored(run) for run, _, _ in task.excluded),
     }
-    cheapest = estimates.best(task, COST)
+    cheapest = best(task, COST)
     if cheapest is None:
         return Sentence("without cost", task.title, counts)
     values = {**counts, **sentences.numbers(cheapest, COST), "setting": cheapest.name, "spent_usd": spent(task)}

@@ -29,7 +29,7 @@ def caveats(tasks: Sequence[Task], with_missed: bool) -> list[str]:
             if unknown := setting.measured(TIME).missed.count(0.0):
                 warnings.append(
                     f"{task.title}: {setting.name}: of {counted(unknown, 'run')} that did not reach the target nothing "
-                    "says by when, so no setting can be told to be better than this one"
+                    "says by when: they count as no time at all where another setting is called better"
                 )
             if not setting.runs:
                 warnings.append(f"{task.title}: {setting.name}: {_not_averaged(task, setting)}")

@@ -12,6 +12,7 @@ from tracking.compare import (
     Setting,
     Task,
     axis_values,
+    compare,
     confounding,
     estimates,
     grouping,
@@ -22,6 +23,7 @@ from tracking.mirror import UID_TAG
 from tracking.report import sentences, stack_tables, tables
 from tracking.report.answer import answer, spent
 from tracking.report.caveats import caveats
+from tracking.report.comparison_table import comparison_table
 from tracking.report.limit_tables import limits_table
 from tracking.report.pictures import Plot, Plotter, roofline_chart
 from tracking.report.sentences import Sentence
@@ -139,10 +141,10 @@ def _add_workload(report: Report, task: Task, store: Runs) -> None:
         if made:
             report.tables.append(made[0])
             report.figures += made[1]
-    pairs = estimates.compare(task, report.metric)
+    pairs = compare(task, report.metric)
     report.comparisons += [(task.title, pair) for pair in pairs]
     if pairs:
-        table, said = tables.comparison_table(task, report.metric, pairs)
+        table, said = comparison_table(task, report.metric, pairs)
         report.tables.append(table)
         report.sentences += said
     if any(is_stack(axis) for axis in report.axes):
@@ -212,7 +214,9 @@ def _plain_comparison(task: str, pair: Comparison, metric: str) -> dict[str, Any
 def _plain_often(pair: Comparison) -> dict[str, Any]:
     """Which setting does, if that is sure; and the numbers of that which seems to."""
     assert pair.often
-    numbers = {"p": pair.often.p, "p_corrected": pair.often.adjusted, **vars(pair.often.early)}
+    horizon = pair.often.counts.horizon
+    counts = vars(pair.often.counts) | {"horizon": horizon if math.isfinite(horizon) else None}
+    numbers = {"p": pair.often.p, "p_corrected": pair.often.adjusted, **counts}
     return {"setting": None if pair.more_often is None else dict(pair.more_often.labels), **numbers}
 
 

@@ -1,32 +1,37 @@
-"""What a report says of the best and the worst stack: by what factor, what that is worth, or what would decide."""
+"""What a report says of the best stack: by what factor it leads, what that is worth, or what would decide."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tracking.compare import Extremes, Setting, estimate, estimates
+from tracking.compare import BestStack, Setting, estimate
+from tracking.report import sentences
 from tracking.report.pictures import COST
 from tracking.report.sentences import Sentence
+from tracking.statistics import POWER
 
 OF_MISSES = "runs that did not reach the target have no spread"
 OF_EQUALS = "the means are equal, or nobody makes so many"
-CONFIDENCE = 1 - estimates.ALPHA
 
 
-def verdict(task: str, metric: str, widest: Extremes) -> list[Sentence]:
-    """The sentences on a pair of stacks: whether one is best, and what it saves; or else what would decide."""
-    pair = widest.pair
-    values: dict[str, Any] = {"workload": task, "among": among(widest.among), "factor": pair.factor, **_names(widest)}
-    if pair.adjusted is None:
-        few = [setting.name for setting in (pair.better, pair.worse) if setting.times(metric).n < 2]
+def verdict(task: str, metric: str, stack: BestStack) -> list[Sentence]:
+    """The sentences on the best stack: whether there is one, and what it saves; or else what would decide."""
+    best, factor = stack.best, stack.next.factor
+    values: dict[str, Any] = {"workload": task, "among": among(stack.among), **_names(stack)}
+    if best.p is None:
+        few = [_own_name(setting, stack) for setting in best.settings if setting.measured(metric).n < 2]
         return [Sentence("stack of one run", task, values | {"few": " and of ".join(few)})]
-    values |= _interval(widest)
-    if pair.told_apart:
-        return [Sentence("best stack", task, values), *_worth(task, widest)]
-    return [Sentence("no best stack", task, values), _what_decides(task, metric, widest)]
+    without = math.isinf(factor) or stack.next.better is not best.leader
+    ending = " without a factor" if without else ""
+    if not without:
+        values |= {"factor": factor, **sentences.interval(best, "stacks")}
+    if not best.tied:
+        return [Sentence(f"best stack{ending}", task, values), *_worth(task, stack)]
+    tied = sentences.names_of([_renamed(setting, stack) for setting in best.tied])
+    return [Sentence(f"no best stack{ending}", task, values | tied), _what_decides(task, metric, stack)]
 
 
 def among(labels: Mapping[str, str]) -> str:
@@ -34,57 +39,48 @@ def among(labels: Mapping[str, str]) -> str:
     return "".join(f", {axis}={value}" for axis, value in labels.items())
 
 
-def _names(widest: Extremes) -> dict[str, Any]:
-    """The two stacks, by their own axes; and `pair`, the names of the whole settings."""
-    names = [
-        replace(
-            setting, labels={axis: value for axis, value in setting.labels.items() if axis not in widest.among}
-        ).name
-        for setting in (widest.pair.better, widest.pair.worse)
-    ]
-    return {"better": names[0], "worse": names[1], "pair": [widest.pair.better.name, widest.pair.worse.name]}
+def _renamed(setting: Setting, stack: BestStack) -> Setting:
+    """With the labels of the stack alone."""
+    labels = {axis: value for axis, value in setting.labels.items() if axis not in stack.among}
+    return replace(setting, labels=labels)
 
 
-def _interval(widest: Extremes) -> dict[str, Any]:
-    """The bounds of the factor as numbers (None: there is none) and in words."""
-    if widest.bounds is None:
-        return {"low": None, "high": None, "interval": ""}
-    low, high = widest.bounds
-    if math.isfinite(high):
-        words = f"{low:.3g} to {high:.3g}" if low else f"up to {high:.3g}"
-    else:
-        words = f"{low:.3g} or more" if low else "any"
-    stacks = f" for all {widest.num_stacks} stacks at once" if widest.num_stacks > 2 else ""
-    values = {"low": low, "high": high if math.isfinite(high) else None}
-    values |= {"confidence": CONFIDENCE, "num_stacks": widest.num_stacks}
-    return values | {"interval": f" ({words}, with {CONFIDENCE:.0%} confidence{stacks})"}
+def _own_name(setting: Setting, stack: BestStack) -> str:
+    return _renamed(setting, stack).name
 
 
-def _worth(task: str, widest: Extremes) -> list[Sentence]:
-    """What the better stack saves; nothing without prices."""
-    saved, sides = widest.saved_usd, (widest.pair.better, widest.pair.worse)
+def _names(stack: BestStack) -> dict[str, Any]:
+    """The best and the next, by their own axes; and `pair`, the names of the whole settings."""
+    sides: Sequence[Setting] = (stack.best.leader, stack.runner_up)
+    better, worse = (_own_name(setting, stack) for setting in sides)
+    return {"better": better, "worse": worse, "pair": [setting.name for setting in sides]}
+
+
+def _worth(task: str, stack: BestStack) -> list[Sentence]:
+    """What the best stack saves over the next; nothing without prices."""
+    saved = stack.saved_usd
     if saved is None:
         return []
-    usd = [_usd(setting) for setting in sides]
+    usd = [_usd(setting) for setting in (stack.best.leader, stack.runner_up)]
     cheaper = saved.mean >= 0
     shown = saved if cheaper else replace(saved, mean=-saved.mean, bound={"≥": "≤", "≤": "≥"}.get(saved.bound, ""))
     values = {
-        **_names(widest), "mean": shown.mean, "standard_error": shown.error, "difference": shown.text(),
+        **_names(stack), "mean": shown.mean, "standard_error": shown.error, "difference": shown.text(),
         "better_usd": usd[0], "worse_usd": usd[1],
     }  # fmt: skip
     return [Sentence("best stack saves" if cheaper else "best stack costs", task, values)]
 
 
 def _usd(setting: Setting) -> str:
-    cost = estimate(setting.times(COST))
+    cost = estimate(setting.measured(COST))
     assert cost is not None
     return replace(cost, olympic=None, invalid=False).text()
 
 
-def _what_decides(task: str, metric: str, widest: Extremes) -> Sentence:
-    names = _names(widest)
-    if widest.num_runs is not None:
-        values = {"num_runs": widest.num_runs, "num_more": widest.num_more, "power": estimates.POWER}
-        return Sentence("runs that would decide", task, names | values)
-    missed = any(setting.times(metric).num_short for setting in (widest.pair.better, widest.pair.worse))
+def _what_decides(task: str, metric: str, stack: BestStack) -> Sentence:
+    names = _names(stack)
+    if stack.needed is not None:
+        values = sentences.runs_needed(metric, stack.next, stack.needed)
+        return Sentence("runs that would decide", task, names | values | {"power": POWER})
+    missed = any(setting.measured(metric).num_short for setting in (stack.best.leader, stack.runner_up))
     return Sentence("decides when", task, names | {"why": OF_MISSES if missed else OF_EQUALS})

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tracking.compare import (
     DEVICES,
     QUANTITIES,
     RATIOS,
-    UNTIL_GIVEN_UP,
-    Comparison,
     Estimate,
     Quantity,
     Setting,
@@ -24,13 +21,10 @@ from tracking.report import sentences
 from tracking.report.sentences import Sentence
 from tracking.results import Table
 from tracking.run import evaluations
-from tracking.statistics import counted
 
-MOST_PAIRS = 15  # shown; every pair is in the CSV and JSON
 MISSED_TOO = "Figures that are not to accuracy are also of runs that missed the target. "
 STOPPED = "Stopped: from outside, as by a time limit; nothing is known of such a run beyond that. "
 REACHED = "Reached: the runs that reached the target, with the 95 % interval of the true share."
-SHARES_TOO = "How often settings reach the target is compared by Fisher's exact test, corrected alike. "
 OLYMPIC = "olympic: without the best and the worst run, from 5 runs on. "
 OLYMPIC_INVALID = "It leaves out one run that did not reach the target, and is invalid where more did not. "
 WHY_GIVEN_UP = "Runs that missed the target, diverged or were stopped count in figures to accuracy."
@@ -131,40 +125,6 @@ def _ratio_cells(figures: list[ReportedFigure], task: Task, setting: Setting, ke
 def _fact(setting: Setting, key: str) -> str:
     values = {f"{run.metrics[key]:g}" if key in run.metrics else run.params.get(key, "") for run in setting.trained}
     return ", ".join(sorted(values, key=grouping.in_order))
-
-
-def comparison_table(task: Task, metric: str, pairs: Sequence[Comparison]) -> tuple[Table, list[Sentence]]:
-    """Every pair of settings, or each with the best where those are too many to read; and a verdict on every pair."""
-    shown = list(pairs)
-    note = f"A t-test of {metric} (docs/report.md); Holm's correction over {counted(len(pairs), 'pair')}."
-    if metric in UNTIL_GIVEN_UP:
-        missed = any(setting.num_missed or setting.stopped for setting in task.settings)
-        note += f" {SHARES_TOO if missed else ''}{REACHED}"
-    if len(pairs) > MOST_PAIRS:
-        leader = estimates.best(task, metric)
-        shown = [pair for pair in pairs if leader in (pair.better, pair.worse)]
-        note += " Shown: the best mean against each other; all pairs are in the JSON."
-    shares = ["reached"] if metric in UNTIL_GIVEN_UP else []
-    columns = {"better mean": "", "worse mean": "", **dict.fromkeys(shares, "")}
-    columns |= {"factor": "{:.3g}", "p": "{:.2g}", "p, corrected": "{:.2g}"}
-    num_tested = sum(pair.p is not None for pair in pairs)
-    verdicts = [sentences.verdict(task.title, metric, pair) for pair in pairs]
-    oftener = [said for pair in pairs if (said := sentences.more_often(task.title, pair))]
-    repeats: list[Sentence] = []
-    rows: list[list[Any]] = []
-    for pair in sorted(shown, key=lambda pair: pair.factor):
-        needed = estimates.repeats(pair, metric, num_tested)
-        often = sentences.more_often(task.title, pair)
-        so = sentences.verdict(task.title, metric, pair).text + (often.text if often else "")
-        if needed:
-            repeats.append(sentences.runs_that_would_tell(task.title, pair, needed))
-            so += repeats[-1].text
-        against = [f"{shown_share(pair.better)} against {shown_share(pair.worse)}" for _ in shares]
-        rows.append([pair.better.name, pair.worse.name, *against, pair.factor, pair.p, pair.adjusted, so])
-    if repeats:
-        note += f" Runs a side that would tell: a difference as large as this one, in {estimates.POWER:.0%} of cases."
-    table = Table(f"{task.title}: which differ", columns | {"so": ""}, rows, note, "pairs", task.title)
-    return table, [*verdicts, *oftener, *repeats]
 
 
 def speed_up_table(tasks: Sequence[Task], metric: str) -> Table | None:

@@ -6,50 +6,45 @@ tests err.
 
 from __future__ import annotations
 
-from tracking.statistics.chosen_pair import Choice
+from tracking.statistics.best_of import candidates, corrected, lead_bounds, one_sided_level
 from tracking.statistics.counts import counted, verb
-from tracking.statistics.more_often import Often, often
-from tracking.statistics.repeats import (
-    finite,
-    holm,
-    mean_and_standard_error,
-    olympic_mean,
-    repeats_to_tell,
-    t_test,
-)
-from tracking.statistics.time_to_event import (
-    Share,
-    Times,
-    exceeds,
-    falls_below,
-    lead,
-    means,
-    p_sooner,
-    ratio_bounds,
-    reached_by,
-    share,
-)
+from tracking.statistics.more_often import Counts, Often, counts, often
+from tracking.statistics.power import POWER, Needed, Pilot, pilot, runs_to_tell
+from tracking.statistics.ratios import exceeds, falls_below, ratio_bounds
+from tracking.statistics.repeats import finite, holm, mean_and_standard_error, olympic_mean
+from tracking.statistics.sooner import p_sooner, wins
+from tracking.statistics.t_tests import paired_t_test, t_test
+from tracking.statistics.time_to_event import Share, Times, reached_by, share
 
 __all__ = [
-    "Choice",
+    "POWER",
+    "Counts",
+    "Needed",
     "Often",
+    "Pilot",
     "Share",
     "Times",
+    "candidates",
+    "corrected",
     "counted",
+    "counts",
     "exceeds",
     "falls_below",
     "finite",
     "holm",
-    "lead",
+    "lead_bounds",
     "mean_and_standard_error",
-    "means",
     "often",
     "olympic_mean",
+    "one_sided_level",
     "p_sooner",
+    "paired_t_test",
+    "pilot",
     "ratio_bounds",
     "reached_by",
-    "repeats_to_tell",
+    "runs_to_tell",
     "share",
     "t_test",
     "verb",
+    "wins",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-OF_ONE = {"are": "is", "do": "does", "have": "has"}
+OF_ONE = {"are": "is", "do": "does", "have": "has", "were": "was"}
 
 
 def counted(number: int, what: str) -> str:

@@ -19,7 +19,14 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from tracking.statistics.t_tests import paired_t_test, separate_variances_p, t_test
+from tracking.statistics.t_tests import (
+    ROUNDING,
+    floored_variance,
+    one_sided,
+    paired_t_test,
+    separate_variances_p,
+    t_test,
+)
 from tracking.statistics.time_to_event import Times
 
 
@@ -28,8 +35,9 @@ def p_sooner(sooner: Times, later: Times, paired: bool = False) -> float | None:
 
     Where all runs reached the target: the t-test of the means (`paired`: of the pairs, runs of the same place being
     one). Where some of `later` alone did not: twice the p-value of the t-test against what their times are at least
-    (`Times.at_least`), and no less than 0.5^(n + m), the probability that a coin parts the runs so. Where runs of
-    `sooner` did not: the rank test (`rank_p`). Runs of `later` that were stopped before the last run of `sooner`
+    (`Times.at_least`), which are not taken to scatter less than those of `sooner`, since they are cut off; and no less
+    than 0.5^(n + m), the probability that a coin parts the runs so. Where runs of `sooner` did not: the rank test
+    (`rank_p`). Runs of `later` that were stopped before the last run of `sooner`
     arrived are left out of both: they were still on their way, so without them its times are no later. Where fewer than
     two are left, 1.
     """
@@ -43,9 +51,19 @@ def p_sooner(sooner: Times, later: Times, paired: bool = False) -> float | None:
         return 1.0
     if sooner.num_short:
         return rank_p(sooner, later)
-    p = t_test(sooner.reached, later.at_least(max(sooner.latest, later.latest)), "less", intervals)
-    assert p is not None
-    return min(1.0, max(2 * p, 0.5 ** (sooner.n + later.n)))
+    return min(1.0, max(2 * _p_below_bounds(sooner, later), 0.5 ** (sooner.n + later.n)))
+
+
+def _p_below_bounds(sooner: Times, later: Times) -> float:
+    """The one-sided p-value for the mean of `sooner` being below that of what the times of `later` are at least."""
+    bounds = later.at_least(max(sooner.latest, later.latest))
+    variances = floored_variance(sooner.reached, sooner.interval), floored_variance(bounds, later.interval)
+    distance = statistics.fmean(sooner.reached) - statistics.fmean(bounds)
+    parts = variances[0] / sooner.n, max(variances) / later.n
+    if math.sqrt(sum(parts)) <= ROUNDING * abs(statistics.fmean(sooner.reached)):
+        return 0.0 if distance < -ROUNDING * abs(statistics.fmean(bounds)) else 1.0
+    p = separate_variances_p(distance, (parts[0], sooner.n - 1), (parts[1], later.n - 1))
+    return one_sided(p, distance, "less")
 
 
 def without_early_stops(times: Times, by: float) -> Times:
@@ -60,19 +78,23 @@ def wins(first: Times, second: Times) -> tuple[list[int], list[int]]:
     Its time is below the other's time, or below the time by which the other had not arrived; or the other diverged.
     """
     against = [*second.reached, *second.censored, *[math.inf] * second.num_diverged]
-    won = [sum(time < other for other in against) for time in first.reached]
-    return [*won, *[0] * first.num_short], [sum(time < other for time in first.reached) for other in against]
+    won = [sum(bool(time < other) for other in against) for time in first.reached]
+    lost = [sum(bool(time < other) for time in first.reached) for other in against]
+    return [*won, *[0] * first.num_short], lost
 
 
 def rank_p(sooner: Times, later: Times) -> float:
     """The one-sided p-value for a run of `sooner` arriving before one of `later` more often than not.
 
     What counts is the number of `wins` among all n m pairs; 1 where they are no more than half. Else the p-value is the
-    larger one of two. Of the number of wins by the exact distribution of Mann and Whitney's U without ties (1947,
-    Annals of Mathematical Statistics 18, 50-60): it holds for settings that are equal. And, for settings of unequal
-    spread, half of `separate_variances_p` of the share of wins less one half. Its variances are those of the share that
-    each run of a side wins or loses (n - 1), divided by n and m (Brunner and Munzel 2000, Biometrical Journal 42,
-    17-25).
+    largest of three:
+
+    - of the number of wins by the exact distribution of Mann and Whitney's U without ties (1947, Annals of Mathematical
+      Statistics 18, 50-60): it holds for settings that are equal;
+    - for settings of unequal spread, half of `separate_variances_p` of the share of wins less one half. Its variances
+      are those of the share that each run of a side wins or loses (n - 1), divided by n and m (Brunner and Munzel 2000,
+      Biometrical Journal 42, 17-25);
+    - 0.5^(k + 1) for the smaller side's k runs, which all fall on one side of the other's by chance.
     """
     won, lost = wins(sooner, later)
     n, m = len(won), len(lost)
@@ -81,7 +103,7 @@ def rank_p(sooner: Times, later: Times) -> float:
         return 1.0
     of_won, of_lost = statistics.variance(won) / m**2 / n, statistics.variance(lost) / n**2 / m
     of_shares = separate_variances_p(share - 0.5, (of_won, n - 1), (of_lost, m - 1)) / 2 if of_won + of_lost else 0.0
-    return max(p_of_wins(sum(won), n, m), of_shares)
+    return max(0.5 ** (min(n, m) + 1), p_of_wins(sum(won), n, m), of_shares)
 
 
 def p_of_wins(wins: int, n: int, m: int) -> float:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from tests import forked
-from tests.commands import HANGS_SEC, TINY, collect, environment, launch, processes_of
+from tests.commands import TINY, collect, environment, processes_of, start
 from tests.tracking import dying_launch
 from tests.tracking.folders import wait_for
 from tracking.commands import main as tracking
 from tracking.jobs import unfinished
-from tracking.run import journal, run_folder
+from tracking.run import run_folder, run_lock
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not forked.possible(), reason="it dies in a fork")]
 
@@ -51,21 +52,24 @@ def test_every_folder_is_ended_and_nothing_half_written_stays(moment: str, name:
 
 
 def test_a_sweep_whose_launcher_was_killed_goes_on_when_its_jobs_have_ended(tmp_path: Path) -> None:
-    """At once: the supervisors of the killed one, which have only begun, are waited for."""
-    endless = [word for word in SHARED if not word.startswith("max_epochs")]
-    begun = forked.Forked(["SIGKILL", "started", *endless, "max_epochs=2", "model.hparams.rest_sec=0.02"],
-                          tmp_path, environment(), script=dying_launch.__file__)  # fmt: skip
-    collect(begun, tmp_path)
-    [sweep] = [path.parent for path in tmp_path.glob("runs/*/sweep.json")]
-    before = run_folder.run_folders(sweep)[1:]
-    resumed = launch(tmp_path, f"sweep.resume={sweep.name}", "sweep.jobs_at_once=2")
-    assert resumed.code == 0, resumed.output
-    wait_for(lambda: not processes_of(tmp_path), HANGS_SEC)
+    """A process of the first job stays for as long as this test holds its lock, and is waited for."""
+    die(tmp_path, "SIGKILL", "started", *SHARED)
+    [sweep, *before] = run_folder.run_folders(tmp_path / "runs")
+    assert tracking(["sync", str(sweep)]) == 0
+    (before[0] / run_folder.RESULT).unlink()
+    with run_lock.hold(before[0]):
+        resumed = start(tmp_path, f"sweep.resume={sweep.name}", "sweep.jobs_at_once=2")
+        assert resumed.stdout
+        said = next((line for line in resumed.stdout if "is waited for" in line), "nothing")
+        assert f"process {os.getpid()} on" in said
+        assert run_folder.run_folders(sweep)[1:] == before
+        released_ms = run_folder.now_ms()
+    run = collect(resumed, tmp_path)
+    assert run.code == 0, run.output
     there = results(tmp_path)
     assert there[sweep]["status"] == "finished"
     assert [there[folder]["status"] for folder in before] == ["killed", "killed"]
     anew = [folder for folder in run_folder.run_folders(sweep)[1:] if folder not in before]
     assert [there[folder]["status"] for folder in anew] == ["finished", "finished"]
-    last = max(record.time_ms for folder in before for record, _ in journal.read(folder / run_folder.JOURNAL))
-    assert all(run_folder.read_info(folder).created_ms >= last for folder in anew)
+    assert all(run_folder.read_info(folder).created_ms >= released_ms for folder in anew)
     assert not unfinished.incomplete(sweep)

@@ -58,6 +58,18 @@ def test_mlperfs_log_gives_the_figures_of_our_own_runs() -> None:
     assert account.status == "success"
 
 
+@pytest.mark.parametrize(
+    ("train_samples", "samples"), [(1_281_167, 1_281_167), (5_005, 1_281_280), (800, 800)]
+)  # an epoch's, in batches of 256, of a part of the dataset
+def test_a_program_of_mlperfs_may_count_batches_or_train_on_less(train_samples: int, samples: int) -> None:
+    account = Account(WallClock(*BEGAN), {"accuracy": 0.7}, BEGAN)
+    said = [(1, "submission_benchmark", "resnet", {}), (1, "global_batch_size", 256, {})]
+    said += [(1, "train_samples", train_samples, {}), (2, "run_start", None, {}), *epoch(1, 2, 0.4)]
+    (window,) = [record.values for record in mllog(account, *said) if record.key == "throughput_window"]
+    assert window["samples"] == samples
+    assert not account.submission.strange
+
+
 @pytest.mark.parametrize("value", ["n/a", None, [0.7]])
 def test_the_first_accuracy_that_is_no_number_is_told_with_its_epoch(value: Any) -> None:
     account = Account(WallClock(*BEGAN), {"accuracy": 0.7}, BEGAN)

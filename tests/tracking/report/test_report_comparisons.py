@@ -32,7 +32,7 @@ def test_settings_that_differ_are_ranked_and_those_that_do_not_are_not(make: Cal
     (told,) = [table for table in made.tables if table.title.endswith("which differ")]
     so = {frozenset(row[:2]): row[-1] for row in told.rows}
     assert re.fullmatch(
-        r"cannot be told apart; [\d,]+ runs a side would tell|cannot be told apart",
+        r"cannot be told apart; [\d,]+ runs a side \(.*\) would tell|cannot be told apart",
         str(so[frozenset({"precision=bf16", "precision=fp16"})]),
     )
     assert str(so[frozenset({"precision=bf16", "precision=fp32"})]).startswith("precision=bf16 is better")
@@ -45,7 +45,8 @@ def test_it_says_how_many_runs_would_tell(make: Callable[..., Report], tmp_path:
     runs = repeated(config={"precision": "fp32"}, steps=(0.100, 0.104, 0.108))
     made = make(runs + repeated(config={"precision": "bf16"}, steps=(0.097, 0.101, 0.105)))
     (told,) = [table for table in made.tables if table.title.endswith("which differ")]
-    said = re.fullmatch(r"cannot be told apart; (\d+) runs a side would tell", str(told.rows[0][-1]))
+    words = r"cannot be told apart; (\d+) runs a side \((?:up to [\d,]+|or far more)\) would tell"
+    said = re.fullmatch(words, str(told.rows[0][-1]))
     assert said
     # Without the t distribution's tails: two variances, and the quantiles of 97.5 % and 80 % over the distance.
     apart = to_accuracy(0.104) - to_accuracy(0.101)
@@ -203,20 +204,20 @@ def test_unequal_budgets_with_one_early_stop_leave_the_shares_alone(
 
 
 def test_it_says_which_setting_reaches_its_target_more_often(make: Callable[..., Report], tmp_path: Path) -> None:
-    """Six of seven runs get there, and none of the other's; by their means they cannot be told apart."""
+    """Six of seven runs get there, and none of the other's: nothing is known of a factor."""
     lost = {"accuracies": (0.1, 0.2, 0.3)}
     runs = repeated(config={"gpus": 1}, steps=[0.1 + place / 1000 for place in range(6)])
     runs += [run | {"config": {"gpus": 1, "seed": 99}} for run in repeated(steps=[0.2], **lost)]
     made = make(runs + repeated(config={"gpus": 2}, steps=[0.2 + place / 1000 for place in range(7)], **lost))
     (pair,) = [pair for _, pair in made.comparisons]
-    assert (pair.better.name, pair.told_apart) == ("gpus=1", False)
+    assert (pair.better.name, pair.told_apart, pair.won) == ("gpus=1", True, pytest.approx(6 / 7))
     assert pair.more_often == pair.better
     words = (
-        "gpus=1 reaches the target more often: 6 of 7 runs had when the first of gpus=2 was given up, and 0 of 7 of "
-        "these ever did"
+        "gpus=1 is better: its run is the sooner one in 86% of pairs; gpus=1 reaches the target more often by 6.3 s: 6 "
+        "of 7 runs, and 0 of 7 of gpus=2"
     )
     (table,) = [table for table in made.tables if table.title.endswith("which differ")]
-    assert table.rows[0][-1] == f"cannot be told apart; {words}"
+    assert table.rows[0][-1] == words
     assert "gpus=1 reaches the target more often than gpus=2." in made.answer
     document = made.plain()
     assert audit(document, [tmp_path]).differences == []
@@ -226,18 +227,18 @@ def test_it_says_which_setting_reaches_its_target_more_often(make: Callable[...,
     assert not made.answer.startswith(words)
 
 
-def test_stacks_are_compared_as_best_and_worst_with_a_curve_a_cuda_version(make: Callable[..., Report]) -> None:
+def test_stacks_are_compared_with_the_best_with_a_curve_a_cuda_version(make: Callable[..., Report]) -> None:
     runs = []
     for driver, cuda, fast in (("580.1", "12.8", 0.10), ("590.2", "12.8", 0.09), ("590.2", "13.0", 0.07)):
         steps = [fast + 0.0001 * place for place in range(3)]
         runs += repeated(steps=steps, tags={"env.driver": driver, "env.cuda": cuda})
     made = make(runs, by=["driver", "cuda"])
-    (stacks,) = [table for table in made.tables if table.title.endswith("best and worst stack")]
-    best, worst, gap = stacks.rows
-    assert (best[1], worst[1]) == ("driver=590.2 cuda=13.0", "driver=580.1 cuda=12.8")
-    expected = to_accuracy(0.1001) / to_accuracy(0.0701) - 1
-    assert gap[1] == f"{100 * expected:.1f} %"
-    assert str(gap[2]).startswith("more than the noise")
+    (stacks,) = [table for table in made.tables if table.title.endswith("best stack")]
+    best, runner_up, lead = stacks.rows
+    assert (best[1], runner_up[1]) == ("driver=590.2 cuda=13.0", "driver=590.2 cuda=12.8")
+    expected = to_accuracy(0.0901) / to_accuracy(0.0701) - 1
+    assert lead[1] == f"{100 * expected:.1f} %"
+    assert str(lead[2]).startswith("more than the noise")
     assert "1-stacks" in [plot.name for plot in made.plots]
     assert not any("env.driver too" in warning for warning in made.warnings)
 

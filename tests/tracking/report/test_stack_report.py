@@ -1,4 +1,4 @@
-"""The report of a study of stacks on several machines: best and worst, what that is worth, what is missing and why."""
+"""The report of a study of stacks on several machines: the best one, what that is worth, what is missing and why."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def tables(made: Report, kind: str) -> list[Table]:
 def test_stacks_are_compared_on_the_same_gpu_alone(made: Report) -> None:
     on_a100, on_h100 = tables(made, "stacks")
     for table, gpu in ((on_a100, A100), (on_h100, H100)):
-        assert table.title == f"vgg on digits to accuracy 0.9, env.gpu={gpu}: best and worst stack"
+        assert table.title == f"vgg on digits to accuracy 0.9, env.gpu={gpu}: best stack"
         assert all(str(row[1]).endswith(f"env.gpu={gpu}") for row in table.rows[:2])
 
 

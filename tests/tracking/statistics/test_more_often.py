@@ -9,15 +9,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tracking.statistics import Times
-from tracking.statistics.more_often import Early, early, often
-from tracking.statistics.time_to_event import p_sooner
+from tracking.statistics.more_often import Counts, counts, often
 
-counts = st.integers(0, 12)
+number = st.integers(0, 12)
 
 
-@given(counts, st.integers(1, 12), counts, st.integers(1, 12))
+@given(number, st.integers(1, 12), number, st.integers(1, 12))
 def test_it_is_fishers_exact_test(reached: int, missed: int, other_reached: int, other_missed: int) -> None:
-    shares = Early(reached, reached + missed, other_reached, other_reached + other_missed)
+    shares = Counts(reached, reached + missed, other_reached, other_reached + other_missed)
     table = [[reached, missed], [other_reached, other_missed]]
     assert shares.p == pytest.approx(stats.fisher_exact(table, "greater").pvalue)
 
@@ -27,28 +26,33 @@ def test_a_setting_that_misses_now_and_then_is_told_from_one_that_never_gets_the
     more, less = Times([60.0 + place for place in range(16)], [108.0] * 4), Times([], [108.0] * 20)
     verdict = often(more, less)
     assert verdict is not None
-    assert (verdict.first, verdict.early) == (True, Early(16, 20, 0, 20))
+    assert (verdict.first, verdict.counts) == (True, Counts(16, 20, 0, 20, 108.0))
     assert verdict.p < 1e-5
-    of_means = p_sooner(more, less)
-    assert of_means is not None
-    assert 2 * of_means > 0.05
     turned = often(less, more)
     assert turned is not None
     assert (turned.first, turned.p) == (False, verdict.p)
 
 
-times = st.lists(st.integers(1, 100).map(float), min_size=2, max_size=12)
+def test_it_is_compared_at_the_budget_that_both_had() -> None:
+    """Ten of ten within 50 s, and none of ten: told apart with the bigger budget, undecided with the smaller one."""
+    good = Times([41.0 + place for place in range(10)])
+    bigger, smaller = often(good, Times([], [100.0] * 10)), often(good, Times([], [30.0] * 10))
+    assert bigger is not None
+    assert smaller is not None
+    assert bigger.counts == Counts(10, 10, 0, 10, 100.0)
+    assert bigger.p < 1e-4
+    assert (smaller.counts.reached, smaller.counts.other_reached, smaller.p) == (0, 0, 1.0)
+    later = Times([*good.reached, 190.0], [200.0] * 5)
+    assert counts(later, Times([20.0], [100.0])) == Counts(10, 16, 1, 2, 100.0)
 
 
-@given(times, times, times, st.data())
-def test_a_miss_never_speaks_for_its_setting(
-    first: list[float], second: list[float], limits: list[float], data: st.DataObject
-) -> None:
-    """Whenever a run is given up, fewer of its setting had got there."""
-    missed = Times(second, limits)
-    place = data.draw(st.integers(0, len(first) - 1))
-    given_up = Times(first[:place] + first[place + 1 :], [data.draw(st.floats(0, first[place]))])
-    assert early(given_up, missed).p >= early(Times(first), missed).p
+def test_a_run_that_was_stopped_early_is_unknown_and_ruins_no_count() -> None:
+    good, none = Times([41.0 + place for place in range(10)]), Times([], [100.0] * 9, [1.0])
+    assert counts(good, none) == Counts(10, 10, 0, 9, 100.0)
+    assert counts(good, Times([], [100.0] * 9, [100.0])) == Counts(10, 10, 0, 10, 100.0)  # it had as much room
+    assert counts(good, Times([], [0.0, 100.0, 100.0])) == Counts(10, 10, 0, 2, 100.0)  # nobody knows when
+    assert counts(good, Times([50.0], (), [1.0], num_diverged=3)) == Counts(10, 10, 1, 4)  # these never arrive
+    assert often(good, Times([], (), [1.0] * 9)) is None
 
 
 def test_settings_that_reach_it_as_often_are_told_apart_in_no_more_than_five_per_cent() -> None:
