@@ -12,7 +12,7 @@ from pathlib import Path
 from conf.schema import RunConfig
 from tracking.environment import libraries, nvml
 from tracking.programs import Account, DeclaredWords, LeftOut, Lines, WallClock, entry_in, foreign, is_torn, record_in
-from tracking.run import Journal, Record, files
+from tracking.run import Journal, Record, failures, files
 from tracking.usage import compute_processes_of
 
 # Of output, that worker.log holds from its beginning on; of what follows, the end alone. The launcher looks for secrets
@@ -59,6 +59,7 @@ class Listener:
         self.began = began = now()
         self.account = Account(WallClock(*began), config.targets(), None if declared.start else began)
         self.unread = LeftOut()
+        self.last_words = b""  # What worker.log has of them may be lost, as on a full disk.
         self.libraries: dict[str, str] = {}
         self.devices = 0  # most of the run's GPUs that the program computed on at once
         self._words = DeclaredWords(declared.metrics, declared.samples, declared.epoch, declared.step, declared.start)
@@ -74,6 +75,7 @@ class Listener:
         """A piece of what the program prints."""
         self.account.clock.seen(*now())
         self._copy.write(chunk)
+        self.last_words = (self.last_words + chunk)[-failures.LAST_WORDS_BYTES :]
         self._heed(self._printed.feed(chunk))
 
     def look(self, pids: set[int]) -> None:

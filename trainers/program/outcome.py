@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 import signal
 from collections.abc import Sequence
 from itertools import dropwhile
@@ -16,6 +19,9 @@ from tracking.run import Failure, Journal, Record, Result, failures, journal, ru
 from trainers.program.listener import Listener, now
 
 MAX_AHEAD_SEC = 1.0  # by which a program's clock may be ahead of ours
+# What programs print of a write that found no room; in other languages the number stays.
+NO_ROOM = re.compile(rf"{os.strerror(errno.ENOSPC)}|{os.strerror(errno.EDQUOT)}|ENOSPC|EDQUOT|\[Errno (?:28|122)\]")
+MAX_LINE_CHARS = 200
 UNCOUNTED = "timetrial.uncounted"  # the tag of a run that no mean counts, as tracking.results reads it
 
 
@@ -26,7 +32,7 @@ def conclude(config: RunConfig, run_dir: Path, log: Journal, listener: Listener,
     if listener.account.params:
         log.params(dict(listener.account.params))
     if code:
-        return fail(run_dir, failure_of(code))
+        return fail(run_dir, failure_of(code, listener.last_words))
     events = journal.events(run_dir / run_folder.JOURNAL)
     try:
         clock.summarize(events, config.targets())
@@ -89,8 +95,12 @@ def tags(config: RunConfig, listener: Listener, size: int | None) -> dict[str, s
     return values
 
 
-def failure_of(code: int) -> Failure:
+def failure_of(code: int, last_words: bytes = b"") -> Failure:
     """Of a program that ended with this exit code, which is below 0 for a signal; who follows adds its last words."""
+    words = last_words.decode(errors="replace")
+    if line := next((line for line in reversed(words.splitlines()) if NO_ROOM.search(line)), ""):
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return Failure("disk_full", f"the program {how}: {line.strip()[:MAX_LINE_CHARS]}", words)
     if code < 0:
         return Failure(f"signal:{-code}", f"the program was killed by {signal.Signals(-code).name}")
     return Failure("error", f"the program ended with exit code {code}")

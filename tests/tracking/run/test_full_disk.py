@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.commands import HANGS_SEC, TINY, launch
 from tests.tracking import quick_launch
+from tests.tracking.importing.test_import import submission
 from tests.tracking.mlflow_server import MlflowServer
 from tests.tracking.rows import expected_rows, status_of, stored_rows, tags_of
+from tests.tracking.studied import config, make_run, make_sweep
+from tracking.commands import main
 from tracking.jobs.mirror_thread import MirrorThread
 from tracking.jobs.sync import sync
+from tracking.lightning import time_trial
 from tracking.mirror.mirror import Mirror
 from tracking.run import documents, journal, run_folder
 from tracking.run.journal import Journal
 from tracking.run.run_folder import Failure, Result
+from trainers.data.cached import cached_arrays
 
 pytestmark = [
     pytest.mark.service,
@@ -134,3 +141,77 @@ def test_a_training_that_fills_the_disk_fails_as_disk_full(disk: Path) -> None:
     assert launched.result["status"] == "failed"
     assert launched.result["failure"]["kind"] == "disk_full"
     assert "failed: disk_full" in launched.output
+
+
+# It ends by Python's own error.
+PROGRAM = """
+import sys
+print("started", flush=True)
+file = open(sys.argv[1], "wb", buffering=65536)
+while True:
+    file.write(b"x" * 65536)
+    file.flush()
+"""
+
+
+@pytest.mark.parametrize("where", ["elsewhere", "in the folder of runs"])
+def test_a_program_that_dies_of_a_full_disk_fails_as_disk_full(disk: Path, tmp_path: Path, where: str) -> None:
+    cwd = tmp_path / "own" if where == "elsewhere" else disk
+    cwd.mkdir(exist_ok=True)
+    (cwd / "script.py").write_text(PROGRAM)
+    command = f"program.command={sys.executable} script.py {disk / 'out'}"
+    options = ("gpus=0", "tracking.offline=true", "tracking.system_metrics_interval_sec=0")
+    launched = launch(cwd, "model=program", command, *options)
+    assert launched.code == 1, launched.output
+    assert launched.result["failure"]["kind"] == "disk_full"
+    if where == "elsewhere":
+        assert "No space left on device" in launched.result["failure"]["message"]
+
+
+def test_a_script_on_a_full_disk_trains_on_and_its_run_is_disk_full(disk: Path) -> None:
+    filler: list[Path] = []
+    with time_trial(runs_dir=str(disk / "runs"), offline=True, device="cpu", log_every_n_steps=1,
+                    system_metrics_interval_sec=0) as trial:  # fmt: skip
+        for step in range(200):
+            trial.step(8, 0.5)
+            if step == 20:
+                filler.append(fill(disk))
+        assert not trial.evaluate({"accuracy": 0.5}, epoch=1)
+    (folder,) = (disk / "runs").iterdir()
+    result = run_folder.read_result(folder)
+    assert result is not None
+    assert result.failure is not None
+    assert (result.status, result.failure.kind) == ("failed", "disk_full")
+
+
+def test_what_finds_no_room_is_refused_without_a_traceback(disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Reports, imports, and a launch itself; the cache costs nobody his data."""
+    sweep = make_sweep(disk / "runs", "s", "sqlite:///x", 2)
+    for seed in (1, 2):
+        make_run(sweep, config(seed=seed), "sqlite:///x", 0.1)
+    log = submission(disk.parent / "log", 40, 7)
+    filler = fill(disk)
+    words = [
+        ["report", "s", "--from-folders", "--runs-dir", str(disk / "runs"), "--out", str(disk / "out")],
+        ["import", str(log), "--gpus", "8", "--runs-dir", str(disk / "imported")],
+    ]
+    for command in words:
+        assert main(command) == 2, command
+        printed = capsys.readouterr()
+        assert "No space left on device" in printed.err, command
+        assert "Traceback" not in printed.err
+    filler.unlink()
+    for command in words:
+        assert main(command) == 0, capsys.readouterr()
+
+
+def test_a_cache_without_room_costs_nobody_his_arrays(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIMETRIAL_CACHE", str(disk / "cache"))
+    (disk / "data").touch()
+    filler = fill(disk)
+    made = cached_arrays("room", [disk / "data"], "", 1, lambda: {"a": np.arange(500_000)})
+    assert int(made["a"][-1]) == 499_999
+    filler.unlink()
+    cached_arrays("room", [disk / "data"], "", 1, lambda: {"a": np.arange(100_000)})
+    kept = cached_arrays("room", [disk / "data"], "", 1, lambda: {"a": np.arange(3)})
+    assert len(kept["a"]) == 100_000

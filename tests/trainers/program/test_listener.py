@@ -144,3 +144,27 @@ def test_a_program_whose_times_span_more_than_it_ran_has_no_figures(heard: liste
     assert result is not None
     assert result.failure is not None
     assert "a clock was set forth" in result.failure.message
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "kind"),
+    [
+        ("OSError: [Errno 28] No space left on device: 'out.bin'", 1, "disk_full"),
+        ("cp: error writing 'x': No space left on device", 1, "disk_full"),
+        ("schreiben: [Errno 122] Plattenplatz", 2, "disk_full"),
+        ("write failed: ENOSPC", -6, "disk_full"),
+        ("ValueError: no space between the words", 1, "error"),
+        ("bye", -9, "signal:9"),
+    ],
+)
+def test_a_program_that_dies_of_a_full_disk_says_so(
+    heard: listener.Listener, tmp_path: Path, line: str, code: int, kind: str
+) -> None:
+    heard.hear(f"epoch 1\n{line}\n".encode())
+    heard.close()
+    assert outcome.conclude(config("x", gpus=0), tmp_path, heard._journal, heard, code) == 1
+    result = run_folder.read_result(tmp_path)
+    assert result is not None
+    assert result.failure is not None
+    assert result.failure.kind == kind
+    assert (line in result.failure.message) == (kind == "disk_full")
