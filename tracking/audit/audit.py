@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tracking.audit import comparisons, figures, tables
+from tracking.audit import bests, comparisons, figures, tables
 from tracking.audit.arithmetic import EXACT, wilson
 from tracking.audit.evidence import Evidence
 from tracking.audit.trees import UNCHECKED, AuditResult, Near, That, by_identity, compare, name_of
@@ -18,21 +18,27 @@ from tracking.audit.trees import UNCHECKED, AuditResult, Near, That, by_identity
 # What a report says in words, which are not checked: they are made of the numbers by one formatter.
 WORDS = ("title", "source", "answer", "warnings", "sentences")
 ASKED = {"selectors": list, "by": list, "metric": str, "with_missed": bool, "with_neighbours": bool}
-SECTIONS = ("runs", "excluded", "left_out", "spent_usd", "reached", "figures", "comparisons", "tables")
+SECTIONS = ("runs", "excluded", "left_out", "spent_usd", "reached", "figures", "comparisons", "best", "tables")
 
 
 def audit(report: Mapping[str, Any], roots: Sequence[Path]) -> AuditResult:
     """Compare everything that a report (its JSON) says in numbers with the run folders at or below `roots`."""
+    return audited(report, roots)[0]
+
+
+def audited(report: Mapping[str, Any], roots: Sequence[Path]) -> tuple[AuditResult, Evidence | None]:
+    """The same, with the journals of its runs; None where it is no whole report, or lacks a run's folder."""
     tally = AuditResult()
     _shape(report, tally)
     if tally.differences:
-        return tally
+        return tally, None
     evidence = Evidence(report, roots)
     tally.num_runs = len(evidence.runs)
     _which_runs(report, evidence, roots, tally)
-    if not evidence.unknown:
-        _sections(report, evidence, tally)
-    return tally
+    if evidence.unknown:
+        return tally, None
+    _sections(report, evidence, tally)
+    return tally, evidence
 
 
 def _shape(report: Mapping[str, Any], tally: AuditResult) -> None:
@@ -84,7 +90,9 @@ def _sections(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult)
     due = {name: figures.as_printed(printed.get(name, {}), record) for name, record in due.items()}
     compare(tally, "figures", printed, due)
     pairs = by_identity(tally, "comparisons", report["comparisons"], comparisons.identity)
-    compare(tally, "comparisons", pairs, comparisons.expected(evidence))
+    compare(tally, "comparisons", pairs, comparisons.expected(evidence, report))
+    best = by_identity(tally, "best", report["best"], bests.identity)
+    compare(tally, "best", best, bests.expected(evidence, report))
     tables.compare(report, evidence, tally)
 
 

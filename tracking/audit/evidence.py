@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tracking.audit import selection
-from tracking.audit.arithmetic import Observations, PairTest, corrected, pair_of, wilson
+from tracking.audit.arithmetic import Observations, PairTest, corrected, pair_of, step, wilson
 from tracking.audit.journals import JournalFigures
 from tracking.audit.trees import name_of
 
@@ -43,7 +44,7 @@ class Evidence:
         self.runs: dict[str, JournalFigures] = {uid: self.folders[uid] for uid in sorted(listed - self.unknown)}
         self._uids = {name: uid for uid, run in self.folders.items() for name in run.ids}
         self._settings: dict[tuple[Any, ...], dict[str, JournalFigures]] = {}
-        self._pairs: dict[tuple[str, str], dict[frozenset[str], PairTest]] = {}
+        self._pairs: dict[str, dict[frozenset[str], PairTest]] = {}
 
     def uid_of(self, run_id: str) -> str | None:
         return self._uids.get(run_id)
@@ -94,15 +95,15 @@ class Evidence:
 
     def sample(self, workload: str, setting: Labels, key: str) -> Observations:
         """A figure of a setting, with what its runs say that stopped short of the target."""
-        numbers = [*self.values(workload, setting, key).values()]
+        numbers, interval = [*self.values(workload, setting, key).values()], step(key)
         if key not in OF_TARGETS:
-            return Observations(numbers)
+            return Observations(numbers, interval=interval)
         short = self.short(workload, setting).values()
         bounds = [run.at_least(key) or 0.0 for run in short if not run.diverged]
         if not numbers and not any(bounds):
             bounds = []
-        bounds += filter(None, (run.at_least(key) for run in self.stopped(workload, setting).values()))
-        return Observations(numbers, bounds, sum(run.diverged for run in short))
+        stopped = [*filter(None, (run.at_least(key) for run in self.stopped(workload, setting).values()))]
+        return Observations(numbers, bounds, stopped, sum(run.diverged for run in short), interval)
 
     def short(self, workload: str, setting: Labels) -> dict[str, JournalFigures]:
         return {run_id: run for run_id, run in self.all_of(workload, setting).items() if run.stopped_short}
@@ -149,12 +150,11 @@ class Evidence:
             return None
         return min(same, key=lambda candidate: self.devices(workload, candidate) or math.inf)
 
-    def pairs(self, workload: str, key: str | None = None) -> dict[frozenset[str], PairTest]:
-        """Every pair of settings of which something is known by a metric, the report's if none is named."""
-        key = key or self.metric
-        if (workload, key) not in self._pairs:
-            self._pairs[workload, key] = self._all_pairs(workload, key)
-        return self._pairs[workload, key]
+    def pairs(self, workload: str) -> dict[frozenset[str], PairTest]:
+        """Every pair of settings of which something is known by the report's metric."""
+        if workload not in self._pairs:
+            self._pairs[workload] = self._all_pairs(workload, self.metric)
+        return self._pairs[workload]
 
     def _all_pairs(self, workload: str, key: str) -> dict[frozenset[str], PairTest]:
         samples = {name_of(setting): self.sample(workload, setting, key) for setting in self.settings(workload)}
@@ -166,12 +166,17 @@ class Evidence:
             for other in names[place + 1 :]:
                 pairs[frozenset((name, other))] = pair_of(key, name, samples[name], other, samples[other])
         ranked = sorted(pair.p for pair in pairs.values() if pair.p is not None)
-        for pair in pairs.values():
-            pair.corrected = None if pair.p is None else corrected(ranked, pair.p)
-        ranked = sorted(pair.often_p for pair in pairs.values() if pair.often_p is not None)
-        for pair in pairs.values():
-            pair.often_corrected = None if pair.often_p is None else corrected(ranked, pair.often_p)
-        return pairs
+        often = sorted(pair.often_p for pair in pairs.values() if pair.often_p is not None)
+        return {names: _corrected(pair, ranked, often) for names, pair in pairs.items()}
+
+
+def _corrected(pair: PairTest, ranked: Sequence[float], often: Sequence[float]) -> PairTest:
+    return replace(
+        pair,
+        corrected=None if pair.p is None else corrected(ranked, pair.p),
+        often_corrected=None if pair.often_p is None else corrected(often, pair.often_p),
+        turned=None if pair.turned is None else _corrected(pair.turned, ranked, often),
+    )
 
 
 def without_devices(setting: Labels) -> Labels:

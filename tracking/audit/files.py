@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from conf.safe_text import in_csv, in_markdown, visible
-from tracking.audit.audit import audit
+from tracking.audit.audit import audited
+from tracking.audit.pictures import audit_pictures
 from tracking.audit.trees import AuditResult
 
 NUMBERS = ("n", "mean", "bound", "standard_error", "olympic_mean", "text")
@@ -33,7 +34,9 @@ def audit_folder(folder: Path, roots: Sequence[Path]) -> AuditResult:
         raise ValueError(f"{path}: {error}") from None
     if not isinstance(report, dict) or "runs" not in report:
         raise ValueError(f"{path}: it is not about runs; give the folder of a report on runs")
-    tally = audit(report, roots)
+    tally, evidence = audited(report, roots)
+    if evidence is not None:
+        audit_pictures(folder, report, evidence, tally)
     for name, compare in (("report.csv", _csv), ("report.md", _markdown), ("report.html", _page)):
         if not (folder / name).exists():
             tally.note(False, f"{name}: there is none beside report.json")

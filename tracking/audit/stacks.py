@@ -1,29 +1,34 @@
-"""The best and the worst software stack of a report's tables, against its comparisons and the journals."""
+"""The tables of the best stacks, against the report's own record of each, which is checked by itself."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from tracking.audit.evidence import OF_TARGETS
 from tracking.audit.setting_tables import Content, Rows, mean_of
 from tracking.audit.trees import UNCHECKED, name_of
 
 
-def rows(content: Content, workload: str, claimed: Rows) -> Rows:
-    """The rows of the table that names these two; which of several is the best, the report's sentences say."""
-    evidence, key = content.evidence, content.evidence.metric
-    by_name = {name_of(setting): setting for setting in evidence.settings(workload)}
-    due: Rows = {}
-    for role in ("best", "worst"):
-        name = claimed[role]["stack"]
-        sample = evidence.sample(workload, by_name[name], key)
-        due[role] = {"": role, "stack": name, "n": str(len(sample))}
-        due[role][key] = mean_of(sample, 1.0, key)
-        due[role] |= {"reached": evidence.ends(workload, by_name[name])} if key in OF_TARGETS else {}
-    sides = [by_name[claimed["best"]["stack"]], by_name[claimed["worst"]["stack"]]]
-    factors = [
-        pair["factor"]
-        for pair in content.report["comparisons"]
-        if pair["workload"] == workload and pair["better"] in sides and pair["worse"] in sides
-    ]
-    due["gap"] = {"": "gap", "stack": f"{100 * (factors[0] - 1):.1f} %", "n": "", key: UNCHECKED}
-    due["gap"] |= {"reached": ""} if key in OF_TARGETS else {}
-    return due
+def due(report: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """By a table's title, the record that it shows."""
+    records = (record for record in report["best"] if isinstance(record, Mapping))
+    of_stacks = [record for record in records if isinstance(record.get("among"), Mapping)]
+    return {f"{', '.join([str(record.get('workload')), *_others(record)])}: best stack": record for record in of_stacks}
+
+
+def _others(record: Mapping[str, Any]) -> list[str]:
+    return [f"{axis}={value}" for axis, value in record["among"].items()]
+
+
+def rows(content: Content, title: str) -> Rows:
+    evidence, key, record = content.evidence, content.evidence.metric, due(content.report)[title]
+    reached = key in OF_TARGETS
+    shown: Rows = {}
+    for role, setting in (("best mean", record["leader"]), ("next", record["next"])):
+        sample = evidence.sample(record["workload"], setting, key)
+        shown[role] = {"": role, "stack": name_of(setting), "n": str(len(sample)), key: mean_of(sample, 1.0, key)}
+        shown[role] |= {"reached": evidence.ends(record["workload"], setting)} if reached else {}
+    lead = "" if record["factor"] is None else f"{100 * (record['factor'] - 1):.1f} %"
+    shown["lead"] = {"": "lead", "stack": lead, "n": "", key: UNCHECKED, **({"reached": ""} if reached else {})}
+    return shown

@@ -15,7 +15,7 @@ from tracking.audit.trees import UNCHECKED, AuditResult, name_of
 MOST_PAIRS = 15  # in the table; of more, those of one setting
 OWN = "yours: "  # how the rows of one's own begin beside published ones
 PUBLISHED = "published"  # the kind of a table that no run is in
-OPTIONAL = {PUBLISHED, "beside", "stacks"}
+OPTIONAL = {PUBLISHED, "beside"}
 OF_ALL = {"excluded", "speed-ups"}  # one table for all workloads
 KEYS: dict[str, Sequence[str]] = {
     "pairs": ("better mean", "worse mean"),
@@ -38,13 +38,20 @@ def compare(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult) -
     """Whether each table is there that should be, with these rows and cells, and no other."""
     content = Content(report, evidence)
     claimed = trees.by_identity(tally, "tables", report["tables"], _identity)
-    due = {
+    due: dict[str, Mapping[str, Any]] = {
         _identity({"kind": kind, "about": workload}): {"kind": kind, "about": workload}
-        for kind in MADE.keys() - OPTIONAL
+        for kind in MADE.keys() - OPTIONAL - {"stacks"}
         for workload in ([""] if kind in OF_ALL else evidence.workloads())
     }
+    of_stacks = [
+        {"kind": "stacks", "title": title, "about": record.get("workload")}
+        for title, record in stacks.due(report).items()
+    ]
+    due |= {_identity(table): table for table in of_stacks}
     for name, table in (due | claimed).items():
         kind = table.get("kind")
+        about = due.get(name, table).get("about")
+        tally.note(table.get("about") == about, f"tables: {name}: it is about {table.get('about')!r}, not {about!r}")
         if kind == PUBLISHED:
             continue
         if kind not in MADE:
@@ -52,7 +59,7 @@ def compare(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult) -
             continue
         shown = _claimed(claimed.get(name), KEYS.get(kind, evidence.axes), tally, name)
         try:
-            rows = MADE[kind](content, table["about"], shown)
+            rows = MADE[kind](content, table["title" if kind == "stacks" else "about"], shown)
         except (LookupError, TypeError, AttributeError, ValueError):  # It rests on what was altered, and found before.
             tally.note(False, f"tables: {name}: cannot be made of the report's figures")
             continue
@@ -88,7 +95,8 @@ def pairs(content: Content, workload: str, shown: Claimed | None) -> Rows:
         if pair["workload"] != workload:
             continue
         names = [name_of(pair[role]) for role in ("better", "worse")]
-        factor = "inf" if pair["factor"] is None else f"{pair['factor']:.3g}"
+        by_pairs = content.evidence.sample(workload, pair["better"], content.evidence.metric).num_short
+        factor = f"{pair['factor']:.3g}" if pair["factor"] is not None else "" if by_pairs else "inf"
         p, corrected = ("" if pair[key] is None else f"{pair[key]:.2g}" for key in ("p", "p_corrected"))
         row = {"better mean": names[0], "worse mean": names[1], "factor": factor, "p": p, "p, corrected": corrected}
         if content.evidence.metric in OF_TARGETS:
@@ -137,5 +145,5 @@ MADE: dict[str, Callable[[Content, str, Claimed | None], Rows]] = {
     "pairs": pairs,
     "excluded": excluded,
     "beside": beside,
-    "stacks": lambda content, workload, shown: stacks.rows(content, workload, shown.rows if shown else {}),
+    "stacks": lambda content, title, _: stacks.rows(content, title),
 }

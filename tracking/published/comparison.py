@@ -114,7 +114,7 @@ def own_row(setting: Setting, shown: Sequence[Quantity]) -> list[Cell]:
         facts.append(", ".join(sorted(words)))
     cells: list[Cell] = []
     for quantity in shown:
-        mean = estimate(setting.times(quantity.key), quantity.scale)
+        mean = estimate(setting.measured(quantity.key), quantity.scale)
         cells.append(mean.text(setting.usual_n(quantity.key)) if mean else None)
     share = setting.reached.text if setting.reached else None
     return [f"yours: {setting.name} (n={len(setting.runs)})", *facts, share, *cells]

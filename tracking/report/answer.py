@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tracking.compare import Comparison, Task, best, best_of, grouping
+from tracking.compare import Best, Comparison, Task, best, grouping
 from tracking.report import sentences
 from tracking.report.pictures import COST
 from tracking.report.sentences import Sentence
 
 
-def answer(task: Task, metric: str, comparisons: Sequence[Comparison]) -> list[Sentence]:
+def answer(task: Task, metric: str, chosen: Best | None, comparisons: Sequence[Comparison]) -> list[Sentence]:
     """What is best and how sure that is; then what it costs, or what it rests on. `comparisons` are the workload's."""
-    top = best_of(task.settings, comparisons, metric)
-    if top is None:
+    if chosen is None:
         return [sentences.no_run_counts(task.title, metric)]
-    pairs = [pair for pair in comparisons if top.leader in (pair.better, pair.worse)]
-    oftener = sentences.best_more_often(task.title, top.leader, pairs)
-    return [sentences.leader(task.title, metric, top), *([oftener] if oftener else []), _cost(task)]
+    pairs = [pair for pair in comparisons if chosen.leader in (pair.better, pair.worse)]
+    oftener = sentences.best_more_often(task.title, chosen.leader, pairs)
+    return [sentences.leader(task.title, metric, chosen), *([oftener] if oftener else []), _cost(task)]
 
 
 def _cost(task: Task) -> Sentence:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +12,8 @@ from tracking.compare import (
     Setting,
     Task,
     axis_values,
+    best_of,
+    best_stacks,
     compare,
     confounding,
     estimates,
@@ -20,7 +22,7 @@ from tracking.compare import (
     missing,
 )
 from tracking.mirror import UID_TAG
-from tracking.report import sentences, stack_tables, tables
+from tracking.report import stack_tables, tables, verdicts
 from tracking.report.answer import answer, spent
 from tracking.report.caveats import caveats
 from tracking.report.comparison_table import comparison_table
@@ -29,6 +31,7 @@ from tracking.report.pictures import Plot, Plotter, roofline_chart
 from tracking.report.sentences import Sentence
 from tracking.report.tables import ReportedFigure
 from tracking.report.utilization_table import utilization_table
+from tracking.report.verdicts import Verdict
 from tracking.results import Run, Runs, Table, need_finished, newest_attempts
 from tracking.statistics import counted
 
@@ -54,6 +57,7 @@ class Report:
     tables: list[Table] = field(default_factory=list)
     figures: list[ReportedFigure] = field(default_factory=list)
     comparisons: list[tuple[str, Comparison]] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
     sentences: list[Sentence] = field(default_factory=list)
     plots: list[Plot] = field(default_factory=list)
 
@@ -77,7 +81,8 @@ class Report:
             "tables": [_plain_table(table) for table in self.tables],
             "reached": [_plain_share(task.title, setting) for task in self.tasks for setting in task.settings],
             "figures": [_plain_figure(figure) for figure in self.figures],
-            "comparisons": [_plain_comparison(name, pair, self.metric) for name, pair in self.comparisons],
+            "comparisons": _plain_comparisons(self),
+            "best": [verdict.plain() for verdict in self.verdicts],
             "sentences": [sentence.plain() for sentence in self.sentences],
             "excluded": [
                 _plain_run(run, task.title) | {"setting": name, "why": why}
@@ -147,8 +152,12 @@ def _add_workload(report: Report, task: Task, store: Runs) -> None:
         table, said = comparison_table(task, report.metric, pairs)
         report.tables.append(table)
         report.sentences += said
+    best = best_of(task.settings, pairs, report.metric)
+    report.verdicts += [Verdict(task.title, best)] if best else []
     if any(is_stack(axis) for axis in report.axes):
-        of_stacks, said = stack_tables.stack_tables(task, report.metric, pairs)
+        stacks = best_stacks(task, report.metric, pairs)
+        report.verdicts += [Verdict(task.title, stack.best, stack) for stack in stacks]
+        of_stacks, said = stack_tables.stack_tables(task, report.metric, stacks)
         report.tables += of_stacks
         report.sentences += said
     if rows := missing(task, report.axes, report.metric, store):
@@ -157,7 +166,8 @@ def _add_workload(report: Report, task: Task, store: Runs) -> None:
 
 def _add_answer(report: Report, task: Task) -> None:
     pairs = [pair for title, pair in report.comparisons if title == task.title]
-    said = answer(task, report.metric, pairs)
+    bests = (verdict.best for verdict in report.verdicts if verdict.task == task.title and verdict.stack is None)
+    said = answer(task, report.metric, next(bests, None), pairs)
     report.sentences += said
     report.answers.append(" ".join(sentence.text for sentence in said))
 
@@ -196,28 +206,9 @@ def _plain_share(task: str, setting: Setting) -> dict[str, Any]:
     return {"workload": task, "setting": dict(setting.labels), **numbers}
 
 
-def _plain_comparison(task: str, pair: Comparison, metric: str) -> dict[str, Any]:
-    return {
-        "workload": task,
-        "metric": metric,
-        "better": dict(pair.better.labels),
-        "worse": dict(pair.worse.labels),
-        "factor": None if math.isinf(pair.factor) else pair.factor,
-        "p": pair.p,
-        "p_corrected": pair.adjusted,
-        "told_apart": pair.told_apart,
-        "reaches_more_often": None if pair.often is None else _plain_often(pair),
-        "so": sentences.verdict(task, metric, pair).text,
-    }
-
-
-def _plain_often(pair: Comparison) -> dict[str, Any]:
-    """Which setting does, if that is sure; and the numbers of that which seems to."""
-    assert pair.often
-    horizon = pair.often.counts.horizon
-    counts = vars(pair.often.counts) | {"horizon": horizon if math.isfinite(horizon) else None}
-    numbers = {"p": pair.often.p, "p_corrected": pair.often.adjusted, **counts}
-    return {"setting": None if pair.more_often is None else dict(pair.more_often.labels), **numbers}
+def _plain_comparisons(report: Report) -> list[dict[str, Any]]:
+    num_tests = Counter(title for title, pair in report.comparisons if pair.p is not None)
+    return [verdicts.comparison(title, report.metric, pair, num_tests[title]) for title, pair in report.comparisons]
 
 
 def _plain_run(run: Run, task: str) -> dict[str, Any]:

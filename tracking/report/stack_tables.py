@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from tracking.compare import UNTIL_GIVEN_UP, BestStack, Comparison, Task, best_stacks, estimate
+from tracking.compare import UNTIL_GIVEN_UP, BestStack, Task, estimate
 from tracking.report import sentences, stack_sentences
 from tracking.report.sentences import Sentence
 from tracking.report.tables import shown_share
 from tracking.results import Table
 
 
-def stack_tables(task: Task, metric: str, pairs: Sequence[Comparison]) -> tuple[list[Table], list[Sentence]]:
+def stack_tables(task: Task, metric: str, stacks: Sequence[BestStack]) -> tuple[list[Table], list[Sentence]]:
     """The best stack for each value of the other axes, with what is said of it as the table's note."""
     tables, said = [], []
-    for stack in best_stacks(task, metric, pairs):
+    for stack in stacks:
         lead, words = sentences.lead(task.title, stack.best), stack_sentences.verdict(task.title, metric, stack)
         tables.append(_best_and_next(task, metric, stack, lead, "".join(sentence.text for sentence in words)))
         said += [lead, *words]

@@ -29,7 +29,7 @@ def is_unchecked(report: dict[str, Any], path: Path) -> bool:
     row = table["rows"][path[3]]
     if table["kind"] == "beside" and not row[0].startswith("yours: "):
         return True
-    is_gap = table["kind"] == "stacks" and row[0] == "gap"
+    is_gap = table["kind"] == "stacks" and row[0] == "lead"
     words = COLUMNS.get(table["kind"], set()) | ({report["metric"]} if is_gap else set())
     return len(path) > 4 and table["columns"][path[4]] in words
 

@@ -18,7 +18,10 @@ from tests.tracking.stack_study import A100, H100, STUDY, report_of, write_study
 from tests.tracking.studied import CLOCKS, SWEEP, config, make_run, make_sweep
 from tracking.audit import audit, audit_folder
 from tracking.audit.audit import WORDS
+from tracking.audit.evidence import Evidence
 from tracking.audit.journals import JournalFigures
+from tracking.audit.pictures import audit_pictures
+from tracking.audit.trees import AuditResult
 from tracking.bottleneck import explain
 from tracking.published import comparison
 from tracking.report import page, report
@@ -72,7 +75,7 @@ def test_the_files_of_a_report_agree_with_the_run_folders(root: Path, folder: Pa
     assert checked.differences == []
     assert (checked.num_runs, len(read(folder)["left_out"])) == (7, 1)
     assert {table["kind"] for table in read(folder)["tables"]} == {
-        "settings", "limits", "utilization", "pairs", "speed-ups", "excluded", "beside",
+        "settings", "limits", "utilization", "pairs", "speed-ups", "excluded", "beside", "published",
     }  # fmt: skip
 
 
@@ -85,7 +88,9 @@ def test_every_value_of_the_json_that_is_altered_is_seen(root: Path, folder: Pat
     assert unseen <= {
         f"('selectors', 0): {SWEEP}: twice",
         "('with_neighbours',): False: True",  # No run had any.
-        "('tables', 6): {'title': 'vgg on digits to accuracy 0.9, beside published f: dropped",  # It need not be there.
+        # These need not be there.
+        "('tables', 6): {'title': 'Printed in the text: fashion_mnist', 'kind': 'pub: dropped",
+        "('tables', 7): {'title': 'vgg on digits to accuracy 0.9, beside published f: dropped",
     }
 
 
@@ -132,7 +137,6 @@ def test_every_cell_of_the_csv_that_is_altered_is_seen(root: Path, folder: Path,
 def named(content: dict[str, Any], path: Path) -> bool:
     """Whether a file that differs from the JSON is named; without the JSON's own check, which others do."""
     from tracking.audit import files
-    from tracking.audit.trees import AuditResult
 
     tally = AuditResult()
     compare = {".csv": files._csv, ".md": files._markdown, ".html": files._page}[path.suffix]
@@ -157,6 +161,38 @@ def test_every_number_in_the_tables_of_the_pages_that_is_altered_is_seen(
     assert audit_folder(tmp_path, [root / "runs"]).differences == []
     (tmp_path / name).unlink()
     assert audit_folder(tmp_path, [root / "runs"]).differences == [f"{name}: there is none beside report.json"]
+
+
+@pytest.mark.parametrize("name", ["accuracy", "utilisation", "throughput", "cost"])
+def test_every_number_behind_a_picture_that_is_altered_is_seen(
+    root: Path, folder: Path, tmp_path: Path, name: str
+) -> None:
+    """Curves begin at the start of the clock and go through what the journal has."""
+    content = read(folder)
+    evidence = Evidence(content, [root / "runs"])
+    picture = json.loads((folder / f"report-1-{name}.json").read_text())
+    lines = [
+        (panel, line)
+        for panel in picture["panels"]
+        if "key" in panel or name == "cost"
+        for line in panel["lines"]
+    ]  # fmt: skip
+    assert lines
+    for panel, line in lines:
+        for column in [key for key, values in line.items() if isinstance(values, list)]:
+            before = line[column]
+            for other in (before[:-1], [*before, 1.0], [value + 0.5 for value in before]):
+                line[column] = other
+                (tmp_path / f"report-1-{name}.json").write_text(json.dumps(picture))
+                tally = AuditResult()
+                audit_pictures(tmp_path, content, evidence, tally)
+                assert tally.differences, (panel["y"], line["name"], column)
+            line[column] = before
+    del picture["panels"]
+    (tmp_path / f"report-1-{name}.json").write_text(json.dumps(picture))
+    tally = AuditResult()
+    audit_pictures(tmp_path, content, evidence, tally)
+    assert "does not hold a picture's data" in tally.differences[0]
 
 
 def test_a_csv_of_doubled_numbers_is_seen(root: Path, folder: Path, tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_the_command_checks_a_folder_later(root: Path, tmp_path: Path, capsys: p
     assert main(["report", SWEEP, "--from-folders", "--out", str(tmp_path), *where]) == 0
     capsys.readouterr()
     assert main(["audit", str(tmp_path), *where]) == 0
-    assert "all agree; sentences and pictures are not checked" in capsys.readouterr().out
+    assert "all agree; sentences and drawings are not checked" in capsys.readouterr().out
     (tmp_path / "report.csv").write_text((tmp_path / "report.csv").read_text().replace(",5,4.62,", ",5,4.61,"))
     assert main(["audit", str(tmp_path), *where, "--json"]) == 1
     (sentence,) = json.loads(capsys.readouterr().out)["differences"]
@@ -232,7 +232,7 @@ def test_a_run_without_its_folder_fails_the_check(content: dict[str, Any], tmp_p
     [
         "tracking.compare.estimates.mean_and_standard_error",
         "tracking.compare.estimates.olympic_mean",
-        "tracking.compare.estimates.t_test",
+        "tracking.compare.comparisons.t_test",
     ],
 )
 def test_an_error_in_the_reports_arithmetic_fails_the_command(

@@ -6,30 +6,27 @@ the journals and from the report.
 
 from __future__ import annotations
 
-from tracking.audit.arithmetic import ranges
+from tracking.audit.arithmetic.chosen_best import Wanted, factor_bounds, level, would_tell
 from tracking.audit.arithmetic.figure_keys import EXACT, less_is_better, meets, step, tolerance
-from tracking.audit.arithmetic.num_runs import MOST_RUNS, bounds_hold, has_bounds, power, would_tell
 from tracking.audit.arithmetic.pair_tests import PairTest, corrected, pair_of
 from tracking.audit.arithmetic.samples import Moments, Observations, moments_of, ratio, wilson
 from tracking.audit.arithmetic.texts import close, is_invalid, says, text_of
 
 __all__ = [
     "EXACT",
-    "MOST_RUNS",
     "Moments",
     "Observations",
     "PairTest",
-    "bounds_hold",
+    "Wanted",
     "close",
     "corrected",
-    "has_bounds",
+    "factor_bounds",
     "is_invalid",
     "less_is_better",
+    "level",
     "meets",
     "moments_of",
     "pair_of",
-    "power",
-    "ranges",
     "ratio",
     "says",
     "step",

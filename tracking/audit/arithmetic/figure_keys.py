@@ -8,10 +8,6 @@ import math
 EXACT, COARSE = 1e-9, 1e-4
 
 
-def is_rate(key: str) -> bool:
-    return key.startswith("throughput/samples")
-
-
 def more_is_better(key: str) -> bool:
     of_rates = key.startswith("throughput/") and key.endswith(("_per_sec", "_per_sec_per_device", "_utilization"))
     return of_rates or (key.startswith(("eval/", "test/")) and not less_is_better(key))

@@ -9,20 +9,32 @@ from dataclasses import dataclass, replace
 import numpy
 
 from tracking.audit.arithmetic import shares
-from tracking.audit.arithmetic.figure_keys import more_is_better, step
+from tracking.audit.arithmetic.figure_keys import more_is_better
+from tracking.audit.arithmetic.ranks import p_by_ranks, won
 from tracking.audit.arithmetic.samples import Observations
+from tracking.audit.arithmetic.t_tests import p_below, p_below_bounds
+
+NEAR = 1e-9  # p-values and means that are closer may be in either order
 
 
-@dataclass
+@dataclass(frozen=True)
 class PairTest:
+    """`factor` is infinite where none is known; `turned` is the same pair the other way round, where the two are equal.
+
+    `counts` are of the one that seems to reach the target more often, `often`; `ways` are they, and those of the other
+    where they say as much.
+    """
+
     better: str
     factor: float
     p: float | None
-    corrected: float | None = None
-    often: str = ""  # the one of the two that seems to reach the target more often, where runs missed it
-    counts: shares.Table | None = None  # reached and n of that one, of the other
-    ways: tuple[shares.Table, ...] = ()  # `counts`, and the other way to count where its p is the same
+    by_pairs: bool = False  # how surely says the number of pairs of runs that the better one wins
+    turned: PairTest | None = None
+    often: str = ""
+    counts: shares.Table | None = None
+    ways: tuple[shares.Table, ...] = ()
     often_p: float | None = None
+    corrected: float | None = None
     often_corrected: float | None = None
 
     @property
@@ -35,66 +47,90 @@ class PairTest:
 
 
 def pair_of(key: str, first_name: str, first: Observations, second_name: str, second: Observations) -> PairTest:
-    """Which is the better, by what factor, how surely; what stopped short is late for the better, else early."""
-    largest = max(first.largest, second.largest)
-    if more_is_better(key):
-        ahead = float(numpy.mean(first.numbers)) >= float(numpy.mean(second.numbers))
-        means = sorted(float(numpy.mean(sample.numbers)) for sample in (first, second))
-        p = t_test(first.numbers, second.numbers, step(key))
-        return PairTest(first_name if ahead else second_name, means[1] / means[0] if means[0] > 0 else math.inf, p)
-    gaps = [
-        float(numpy.mean(worse.with_missed_early(largest)) - numpy.mean(better.with_missed_late(largest)))
-        for better, worse in ((first, second), (second, first))
+    """The better is the one with the better mean; where runs stopped short, the one that is more surely the sooner."""
+    sides = {first_name: first, second_name: second}
+    if first.num_short + second.num_short:
+        order = _by_arrival(sides)
+        pair, turned = (_where_some_stopped(sides, *names) for names in (order, order[::-1]))
+        equal = _equal(sooner_p(*(sides[name] for name in order)), sooner_p(*(sides[name] for name in order[::-1])))
+    else:
+        means = {name: float(numpy.mean(side.numbers)) for name, side in sides.items()}
+        order = sorted(sides, key=lambda name: means[name], reverse=more_is_better(key))
+        pair, turned = (_by_means(sides, names[0], names[1]) for names in (order, order[::-1]))
+        equal = _equal(*means.values())
+    return replace(pair, turned=turned) if equal else pair
+
+
+def _equal(first: float | None, second: float | None) -> bool:
+    if first is None or second is None:
+        return True
+    return math.isclose(first, second, rel_tol=NEAR, abs_tol=NEAR * NEAR)
+
+
+def _by_means(sides: dict[str, Observations], better: str, worse: str) -> PairTest:
+    first, second = sides[better], sides[worse]
+    means = sorted(float(numpy.mean(side.numbers)) for side in (first, second))
+    factor = means[1] / means[0] if means[0] > 0 else math.inf
+    if min(len(first), len(second)) < 2:
+        return PairTest(better, factor, None)
+    tails = (_p_of_means(*pair) for pair in ((first, second), (second, first)))
+    return PairTest(better, factor, min(1.0, 2 * min(tails)))
+
+
+def _p_of_means(low: Observations, high: Observations) -> float:
+    return p_below(low.numbers, high.numbers, (low.interval, high.interval))
+
+
+def _by_arrival(sides: dict[str, Observations]) -> list[str]:
+    """The sooner one first: by p-values, else by how many arrived, else by pairs that are won."""
+    (name, first), (other, second) = sides.items()
+    tails = sooner_p(first, second), sooner_p(second, first)
+    if not _equal(*tails):
+        assert tails[0] is not None
+        assert tails[1] is not None
+        return [name, other] if tails[0] < tails[1] else [other, name]
+    ranks = [
+        (len(side.numbers) / len(side), int(won(side, rest).sum())) for side, rest in ((first, second), (second, first))
     ]
-    better, worse = (first, second) if gaps[0] >= gaps[1] else (second, first)
-    low, high = better.with_missed_late(largest), worse.with_missed_early(largest)
-    ends = float(numpy.mean(low)), float(numpy.mean(high))
-    factor = max(1.0, ends[1] / ends[0]) if ends[0] > 0 else math.inf
-    p = t_test(low, high, step(key))
-    if p is not None and first.num_short + second.num_short:
-        tail = one_tail(low, high, step(key))
-        coin = 0.5 ** (len(first) + len(second))  # the probability that so many runs fall so
-        p = min(1.0, 4 * tail if 2 * tail > coin else 2 * coin)
-    pair = PairTest(first_name if better is first else second_name, factor, p)
-    return with_shares(pair, first_name, first, second_name, second) if first.num_short + second.num_short else pair
+    return [name, other] if ranks[0] >= ranks[1] else [other, name]
 
 
-def with_shares(pair: PairTest, name: str, first: Observations, second_name: str, second: Observations) -> PairTest:
-    if min(len(first), len(second)) < 2:
-        return pair
-    sides = ((first, second), (second, first))
-    tables = [shares.table(side.numbers, len(side), len(rest.numbers), len(rest), rest.bounds) for side, rest in sides]
-    ahead, counts = shares.more(*tables)
-    p = shares.p_value(counts)
-    ways = tuple(table for table in tables if shares.p_value(table) == p)
-    return replace(pair, often=name if ahead else second_name, counts=counts, ways=ways, often_p=p)
+def _where_some_stopped(sides: dict[str, Observations], better: str, worse: str) -> PairTest:
+    sooner, later = sides[better], sides[worse]
+    tail = sooner_p(sooner, later)
+    factor, mean = math.inf, float(numpy.mean(sooner.numbers)) if sooner.numbers else 0.0
+    if not sooner.num_short and mean > 0:
+        factor = max(1.0, float(numpy.mean(later.at_least(max(sooner.largest, later.largest)))) / mean)
+    p = None if tail is None else min(1.0, 2 * tail)
+    return _with_shares(PairTest(better, factor, p, by_pairs=bool(sooner.num_short)), better, sooner, worse, later)
 
 
-def t_test(first: Sequence[float], second: Sequence[float], step: float) -> float | None:
-    """Two-sided: the larger of Welch's and of Student's standard error, the smaller side's degrees of freedom."""
-    if min(len(first), len(second)) < 2:
+def sooner_p(sooner: Observations, later: Observations) -> float | None:
+    """One-sided: for one setting being the sooner one. A run that did not arrive only counts against its setting."""
+    if min(len(sooner), len(later)) < 2:
         return None
-    tails = one_tail(first, second, step), one_tail(second, first, step)
-    return min(1.0, 2 * min(tails))
+    if not sooner.num_short + later.num_short:
+        return _p_of_means(sooner, later)
+    there = later.stopped_behind(max(sooner.numbers, default=0.0))
+    if len(there) < 2:
+        return 1.0
+    if sooner.num_short:
+        return p_by_ranks(sooner, there)
+    bounds = there.at_least(max(sooner.largest, there.largest))
+    tail = p_below_bounds(sooner.numbers, bounds, (sooner.interval, there.interval))
+    return min(1.0, max(2 * tail, 0.5 ** (len(sooner) + len(there))))
 
 
-def one_tail(low: Sequence[float], high: Sequence[float], step: float) -> float:
-    """The p-value for the true mean of the one being below that of the other."""
-    from scipy.special import stdtr
-
-    sizes = numpy.array([len(low), len(high)])
-    variances = variances_of(low, high, step)
-    distance = float(numpy.mean(low) - numpy.mean(high))
-    pooled = (sizes - 1) @ variances / (sizes.sum() - 2)
-    squared = max(float((variances / sizes).sum()), float((pooled / sizes).sum()))
-    if squared <= (1e-12 * max(float(numpy.mean(low)), float(numpy.mean(high)))) ** 2:  # nothing but rounding
-        return 0.0 if distance < -1e-12 * abs(float(numpy.mean(low))) else 1.0
-    return float(stdtr(int(sizes.min()) - 1, distance / math.sqrt(squared)))
-
-
-def variances_of(first: Sequence[float], second: Sequence[float], step: float) -> numpy.ndarray:
-    """At least those of values rounded to steps."""
-    return numpy.array([max(numpy.var(side, ddof=1), step**2 / 12) for side in (first, second)])
+def _with_shares(pair: PairTest, name: str, first: Observations, other: str, second: Observations) -> PairTest:
+    tables = shares.tables(first, second)
+    if min(tables[0][1], tables[0][3]) < 2:
+        return pair
+    p_values = [shares.p_value(table) for table in tables]
+    ahead = p_values[0] <= p_values[1]
+    ways = tuple(table for table, p in zip(tables, p_values, strict=True) if _equal(p, min(p_values)))
+    return replace(
+        pair, often=name if ahead else other, counts=tables[not ahead], ways=ways, often_p=min(1.0, 2 * min(p_values))
+    )
 
 
 def corrected(ranked: Sequence[float], p: float) -> float:

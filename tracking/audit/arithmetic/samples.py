@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy
 
@@ -15,28 +15,46 @@ Moments = tuple[int, float, float | None, float | None]  # n, mean, standard err
 
 @dataclass(frozen=True)
 class Observations:
-    """A figure's numbers, of runs that stopped short what it is at least, and how many of them never get there."""
+    """A figure's numbers; of runs that stopped short what it is at least, and how many of them never get there.
+
+    `missed` had spent their own budget, `stopped` were ended from outside. `interval` is how far apart numbers are that
+    fall on evaluations.
+    """
 
     numbers: Sequence[float]
-    bounds: Sequence[float] = ()
+    missed: Sequence[float] = ()
+    stopped: Sequence[float] = ()
     never: int = 0
+    interval: float = 0.0
 
     def __len__(self) -> int:
         return len(self.numbers) + self.num_short
 
     @property
     def num_short(self) -> int:
-        return len(self.bounds) + self.never
+        return len(self.censored) + self.never
+
+    @property
+    def censored(self) -> list[float]:
+        return [*self.missed, *self.stopped]
 
     @property
     def largest(self) -> float:
-        return float(max([*self.numbers, *self.bounds], default=0.0))
+        return float(max([*self.numbers, *self.censored], default=0.0))
 
-    def with_missed_early(self, largest: float) -> list[float]:
-        return [*self.numbers, *self.bounds] + self.never * [largest]
+    def at_least(self, largest: float) -> list[float]:
+        """A number a run, which the true one is not below."""
+        return [*self.numbers, *self.censored] + self.never * [largest]
 
-    def with_missed_late(self, largest: float) -> list[float]:
-        return [*self.numbers] + self.num_short * [2 * largest]
+    def stopped_behind(self, time: float) -> Observations:
+        """Without the runs that were stopped before."""
+        return replace(self, stopped=[when for when in self.stopped if when >= time])
+
+    def scaled(self, factor: float) -> Observations:
+        numbers, missed, stopped = (
+            [factor * value for value in values] for values in (self.numbers, self.missed, self.stopped)
+        )
+        return Observations(numbers, missed, stopped, self.never, factor * self.interval)
 
 
 def moments_of(sample: Observations, scale: float = 1.0) -> Moments | None:
@@ -44,8 +62,8 @@ def moments_of(sample: Observations, scale: float = 1.0) -> Moments | None:
 
     The olympic mean drops the best and a run that stopped short, or the worst; there is none where more stopped short.
     """
-    numbers = [scale * number for number in sample.with_missed_early(sample.largest)]
-    if not sample.numbers and not sample.bounds:
+    numbers = [scale * number for number in sample.at_least(sample.largest)]
+    if not sample.numbers and not sample.censored:
         return None
     n, middle, error, olympic = moments(numbers)
     if sample.num_short == 1 and n >= 5:

@@ -1,0 +1,58 @@
+"""p-values of two means, of few values that may fall on evaluations alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy
+
+NOTHING = 1e-12  # relative: a spread below it is rounding
+
+
+def variance(values: Sequence[float], interval: float) -> float:
+    """At least that of values of which half fall on each of two neighbouring evaluations."""
+    n = len(values)
+    coin = (interval / 2) ** 2 * n / (n - 1)
+    return max(float(numpy.var(values, ddof=1)), coin)
+
+
+def p_of_distance(distance: float, parts: Sequence[tuple[float, int]]) -> float:
+    """Two-sided: the p at which distance^2 is the sum of variance of the mean x squared critical value of t.
+
+    Each part is the variance of a mean, and its degrees of freedom.
+    """
+    from scipy.special import stdtr, stdtrit
+
+    shares = [(part, freedom) for part, freedom in parts if part > 0]
+    score = abs(distance) / math.sqrt(sum(part for part, _ in shares))
+    ends = sorted(2 * float(stdtr(freedom, -score)) for _, freedom in shares)
+    low, high = ends[0], ends[-1]
+    if low < 1e-300:
+        return 0.0
+    for _ in range(200):  # halves the interval of log p
+        p = math.sqrt(low * high)
+        needed = sum(part * float(stdtrit(freedom, p / 2)) ** 2 for part, freedom in shares)
+        low, high = (low, p) if needed < distance**2 else (p, high)
+    return math.sqrt(low * high)
+
+
+def p_below(low: Sequence[float], high: Sequence[float], intervals: tuple[float, float]) -> float:
+    """One-sided: for the true mean of the one being below that of the other."""
+    variances = [variance(side, interval) for side, interval in zip((low, high), intervals, strict=True)]
+    return _one_sided(low, high, (variances[0], variances[1]))
+
+
+def p_below_bounds(low: Sequence[float], bounds: Sequence[float], intervals: tuple[float, float]) -> float:
+    """The same where the other's values are only bounds, which may scatter less than the values do."""
+    own, other = (variance(side, interval) for side, interval in zip((low, bounds), intervals, strict=True))
+    return _one_sided(low, bounds, (own, max(own, other)))
+
+
+def _one_sided(low: Sequence[float], high: Sequence[float], variances: tuple[float, float]) -> float:
+    distance = float(numpy.mean(low) - numpy.mean(high))
+    parts = [(value / len(side), len(side) - 1) for value, side in zip(variances, (low, high), strict=True)]
+    if math.sqrt(sum(part for part, _ in parts)) <= NOTHING * abs(float(numpy.mean(low))):
+        return 0.0 if distance < -NOTHING * abs(float(numpy.mean(high))) else 1.0
+    half = p_of_distance(distance, parts) / 2 if distance else 0.5
+    return half if distance < 0 else 1 - half
