@@ -84,8 +84,6 @@ class Setting:
             missed = []
         return Times(reached, missed, list(filter(None, stopped)), len(self.diverged), step(key))
 
-    times = measured
-
     def usual_n(self, key: str) -> int:
         """How many runs a figure of this metric is of where it does not say it."""
         return self.reached.n + len(self.stopped) if self.reached and key in UNTIL_GIVEN_UP else len(self.runs)

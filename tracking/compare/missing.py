@@ -32,7 +32,7 @@ def missing(task: Task, axes: Sequence[str], metric: str, store: Runs) -> list[t
         of_axes = {axis: value for part in values for axis, value in part}
         labels = {axis: of_axes[axis] for axis in axes}
         setting = there.get(tuple(labels.items()))
-        if setting is None or not setting.times(metric).n:
+        if setting is None or not setting.measured(metric).n:
             rows.append((labels, _why(task, labels, setting, store)))
     return rows
 

@@ -40,7 +40,7 @@ def by_nodes(task: Task) -> dict[str, dict[str, dict[float, Estimate]]]:
             continue
         ratios = speed_up(setting, base, TIME)
         rows = dict(zip((SPEED_UP, EFFICIENCY), ratios, strict=True)) if ratios else {}
-        if epochs := estimate(setting.times(EPOCHS)):
+        if epochs := estimate(setting.measured(EPOCHS)):
             rows[EPOCHS_TO] = epochs
         name = " ".join(f"{key}={value}" for key, value in setting.labels.items() if key != "nodes")
         for quantity, value in rows.items():

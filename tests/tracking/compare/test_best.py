@@ -20,7 +20,7 @@ class Known(Setting):
 
     known: Times = field(kw_only=True)
 
-    def times(self, key: str) -> Times:
+    def measured(self, key: str) -> Times:
         return self.known
 
 

@@ -124,7 +124,7 @@ def test_a_warm_up_is_in_no_mean_and_is_listed_whatever_became_of_it(
     runs.append({"config": {"gpus": 2, "warm_up": True}, "accuracies": (0.1, 0.2)})
     runs.append({"config": {"gpus": 2, "warm_up": True, "seed": 9}, "failure": "nan", "failed_after": (0.1,)})
     made = make(runs)
-    assert [(setting.times(made.metric).n, setting.total) for setting in made.tasks[0].settings] == [(2, 3), (2, 4)]
+    assert [(setting.measured(made.metric).n, setting.total) for setting in made.tasks[0].settings] == [(2, 3), (2, 4)]
     assert {why for _, _, why in made.tasks[0].excluded} == {"not counted: warm-up"}
     plain = made.plain()
     assert audit(plain, [tmp_path]).differences == []

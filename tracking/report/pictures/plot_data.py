@@ -167,7 +167,7 @@ def moved(label: str, values: Iterable[float]) -> bool:
 
 
 def points_of(task: Task, key: str) -> dict[str, Point]:
-    return {setting.name: as_point(0.0, mean) for setting in task.settings if (mean := estimate(setting.times(key)))}
+    return {setting.name: as_point(0.0, mean) for setting in task.settings if (mean := estimate(setting.measured(key)))}
 
 
 def as_point(x: float, average: Estimate) -> Point:

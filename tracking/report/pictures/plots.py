@@ -70,13 +70,13 @@ class Plotter:
             yield plot
 
     def reached(self, task: Task) -> Plot | None:
-        there = [setting for setting in task.settings if setting.times(TIME).n][:MOST_LINES]
-        if not any(setting.times(TIME).reached for setting in there):
+        there = [setting for setting in task.settings if setting.measured(TIME).n][:MOST_LINES]
+        if not any(setting.measured(TIME).reached for setting in there):
             return None
         steps: dict[str, list[Point]] = {}
         crosses: dict[str, list[Point]] = {}
         for setting in there:
-            times, name = setting.times(TIME), f"{setting.name}: {share_of(setting)}"
+            times, name = setting.measured(TIME), f"{setting.name}: {share_of(setting)}"
             steps[name] = [Point(*step) for step in reached_by(times)]
             crosses[name] = [
                 Point(sec, max((point.y for point in steps[name] if point.x <= sec), default=0.0))
@@ -94,7 +94,7 @@ class Plotter:
         seconds: dict[str, list[Point]] = {}
         speeds: dict[str, list[Point]] = {}
         for setting in task.settings:
-            base, mean = estimates.base_of(setting, task.settings), estimate(setting.times(key))
+            base, mean = estimates.base_of(setting, task.settings), estimate(setting.measured(key))
             if base is None or mean is None or setting.devices is None:
                 continue
             name = " ".join(f"{key}={value}" for key, value in setting.labels.items() if key not in DEVICES)
