@@ -203,7 +203,7 @@ def spread(values: Sequence[float]) -> str:
 def table(rows: Sequence[Row]) -> str:
     """Markdown: every variant of every model and batch, with both sides of each ratio."""
     lines = [
-        "| model, batch | step | rounds x steps | ms a step | rate | padding | ours is so many times as fast |",
+        "| model, batch | step | rounds x steps | ms a step | rate | padding | ours over it |",
         "|---|---|---|---|---|---|---|",
     ]
     for first, variants in comparisons(rows):
@@ -215,20 +215,22 @@ def table(rows: Sequence[Row]) -> str:
                 what, f"**{name}**" if name == OURS else name, f"{len(own)} x {own[0]['steps']}",
                 spread(floats(own, "step_ms")), f"{spread(floats(own, 'rate'))} {first['unit']}",
                 f"{float(padding):.0%}".replace("%", " %") if padding else "",
-                "" if name.startswith(OURS) else between(ratios(variants, name)),
+                "" if name.startswith(OURS) else times_as_fast(ratios(variants, name)),
             ]  # fmt: skip
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def between(values: list[float]) -> str:
-    return f"{spread(values)} ({min(values):.3g} to {max(values):.3g})" if len(values) > 1 else spread(values)
+def times_as_fast(values: list[float]) -> str:
+    """Mean of ratios, and the least and greatest of the rounds'."""
+    of_rounds = f" ({min(values):.2f} to {max(values):.2f})" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.2f}{of_rounds}"
 
 
 def summary(rows: Sequence[Row]) -> str:
     """Markdown: our rate of every model and batch, and the ratios to its first peer as it comes, and at its fastest."""
     lines = [
-        "| model, batch | ours | faster than the peer's step as it comes | than its fastest, tuned |",
+        "| model, batch | ours | times the peer's rate as it comes | times the peer's rate tuned |",
         "|---|---|---|---|",
     ]
     for first, variants in comparisons(rows):
@@ -236,9 +238,12 @@ def summary(rows: Sequence[Row]) -> str:
         plain = f"{peer}: {AS_IT_COMES}"
         tuned = [name for name in variants if name.startswith(f"{peer}: ") and name != plain]
         fastest = max(tuned, key=lambda name: statistics.mean(floats(variants[name], "rate")), default="")
-        cells = [f"{spread(ratios(variants, name))} x" if name in variants else "" for name in (plain, fastest)]
-        rate = f"{spread(floats(variants[OURS], 'rate'))} {first['unit']}"
-        lines.append(f"| {first['model']}, {int(first['batch']):,} | {rate} | {' | '.join(cells)} |")
+        ours = [
+            f"{first['model']}, {int(first['batch']):,}",
+            f"{spread(floats(variants[OURS], 'rate'))} {first['unit']}",
+        ]
+        cells = [times_as_fast(ratios(variants, name)) if name in variants else "" for name in (plain, fastest)]
+        lines.append(f"| {' | '.join([*ours, *cells])}{fastest.partition(':')[2].replace(' ', ': ', 1)} |")
     return "\n".join(lines)
 
 
