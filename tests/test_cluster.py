@@ -141,14 +141,16 @@ def test_slurm_reads_every_word_of_the_script_as_it_was_given(cluster: Cluster, 
     """An attacker's partition or job's name is one word, whatever is in it; so is the folder that bash goes to."""
     odd = f'it\'s --hold=no #\\\\ "$(touch {tmp_path}/ran)" `id`; & é'
     lines = [f"--comment={shlex.quote(odd)}", "--hold", "-p all"]
-    asked = studied.config(cluster=ClusterConfig(kind="slurm", exclusive=False, lines=lines))
-    (tmp_path / "job.sbatch").write_text(batch_script.text(asked, tmp_path / "50% of #1", odd))
+    asked = studied.config(gpus=0, cluster=ClusterConfig(kind="slurm", exclusive=False, lines=lines))
+    folder = tmp_path / "50% of #1"
+    folder.mkdir()
+    (tmp_path / "job.sbatch").write_text(batch_script.text(asked, folder, odd))
     job_id = cluster.ask("sbatch", "--parsable", str(tmp_path / "job.sbatch")).strip()
     shown = cluster.ask("squeue", "--noheader", f"--jobs={job_id}", "--format=%k|%P|%j|%T")
-    said = cluster.ask("scontrol", "show", "job", job_id)
-    cluster.ask("scancel", job_id)
     assert shown.strip() == f"{odd}|all|{odd}|PENDING"
-    assert f"StdOut={tmp_path}/50% of #1/slurm.log" in said
+    cluster.ask("scontrol", "release", job_id)
+    wait_for(lambda: job_id not in cluster.jobs())
+    assert (folder / "slurm.log").exists()
     refused = launch(tmp_path, *SHORT, "cluster.partition='all --wrap=id'", **cluster.env)
     assert "invalid partition specified: all --wrap=id" in refused.output
     assert not (tmp_path / "ran").exists()

@@ -64,7 +64,7 @@ def test_a_sweep_goes_on_without_a_job_that_was_cancelled_and_its_table_says_whi
     assert failures.pop(folder)["kind"] == "cancelled"
     assert list(failures.values()) == [None]
     assert "it was cancelled; 1 of 2 left" in run.output
-    assert "failed: cancelled" in run.output
+    assert "stopped: cancelled" in run.output
 
 
 def test_a_job_that_makes_room_goes_on_and_one_that_may_not_was_preempted(cluster: Cluster, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from conf.launch_options import ClusterConfig
 from conf.schema import ConfigError
 from tests.tracking.studied import config
 from tracking.jobs.cluster import batch_script
+
+ODD = ["all --wrap=id", "it's", 'a "b"', "#1", "$(id) `id` $HOME", "a\\b", "é ü", "", "a;b&c|d"]
 
 
 @pytest.mark.parametrize(
@@ -49,9 +52,7 @@ def script(cluster: ClusterConfig) -> list[str]:
     return batch_script.text(config(gpus=4, cluster=cluster), Path("/runs/run"), "run").splitlines()
 
 
-@pytest.mark.parametrize(
-    "odd", ["all --wrap=id", "it's", 'a "b"', "#1", "$(id) `id` $HOME", "a\\b", "é ü", "", "a;b&c|d"]
-)
+@pytest.mark.parametrize("odd", ODD)
 def test_a_value_is_a_part_of_one_word_whatever_is_in_it(odd: str) -> None:
     cluster = ClusterConfig(kind="slurm", partition=odd, account=odd, lines=[f"--comment={shlex.quote(odd)}"])
     lines = batch_script.text(config(cluster=cluster), Path("/runs") / f"run {odd}", odd).splitlines()
@@ -68,3 +69,13 @@ def test_no_line_can_be_added_to_the_script() -> None:
         cluster = ClusterConfig(kind="slurm", **{key: "x\ntouch /tmp/ran"})
         with pytest.raises(ConfigError, match="holds a control character"):
             batch_script.text(config(gpus=1, cluster=cluster), Path("/runs/run\n"), "run")
+
+
+@pytest.mark.slow
+def test_bash_reads_the_words_that_were_given() -> None:
+    """sbatch does, too: tests/test_cluster.py asks a real one."""
+    words = ["it's", 'it\'s a \\ $(id) `id` $HOME "x" #1; & !é', *ODD]
+    command = f"printf '%s\\n' {batch_script.quoted(words)}"
+    assert (
+        subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True).stdout.splitlines() == words
+    )

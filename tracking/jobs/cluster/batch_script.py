@@ -32,9 +32,10 @@ def quoted_word(word: str) -> str:
         raise ConfigError(f"{word!r}: holds a control character ({control!r}), which a batch script cannot hold")
     if word and all(map(PLAIN.match, word)):
         return word
+    # sbatch ends a word at a space behind a backslash, and takes a backslash within single quotes for its own.
     if "'" not in word and "\\" not in word:
         return f"'{word}'"
-    return re.sub(r"(.)", r"\\\1", word)  # Unlike a shell, sbatch takes a backslash within single quotes for its own.
+    return '"' + re.sub(r'([\\"$`])', r"\\\1", word) + '"'
 
 
 def text(config: RunConfig, folder: Path, name: str) -> str:
