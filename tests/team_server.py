@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import http.client
 import json
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -80,6 +84,15 @@ class TeamServer:
     def accounts(self) -> Accounts:
         return over_socket(self.home / "sockets/mlflow.sock", self.admin_password)
 
+    @contextmanager
+    def connection(self) -> Iterator[http.client.HTTPSConnection]:
+        context = ssl.create_default_context(cafile=str(self.certificate))
+        connection = http.client.HTTPSConnection("localhost", self.port, timeout=HANGS_SEC, context=context)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
     def credentials(self, user: str = "admin", password: str | None = None) -> dict[str, str]:
         """The environment of a user's commands."""
         return {
@@ -114,9 +127,18 @@ class Asker:
         self._session.verify = str(server.certificate)
         self._session.trust_env = False
         self._session.auth = (user, password) if user else None
+        self._basic = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
     def __call__(self, method: str, path: str, **options: Any) -> requests.Response:
         return self._session.request(method, self._server.uri + path, timeout=60, allow_redirects=False, **options)
+
+    def as_written(self, method: str, target: str, **values: Any) -> tuple[int, str]:
+        """Status and text of the answer to a target that nothing has put into another form before it is sent."""
+        with self._server.connection() as connection:
+            headers = {"Authorization": self._basic, "Content-Type": "application/json"}
+            connection.request(method, target, json.dumps(values), headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode(errors="replace")
 
 
 def who_runs_it() -> tuple[str, ...]:

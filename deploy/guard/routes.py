@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 
-# What a user needs for it. MLflow itself looks after that; a test asks every route as users with more and with less.
+# What a user needs for it. MLflow itself looks after permissions, the guard after accounts; a test asks every route as
+# users with more and with less.
 ANYBODY = "anybody"  # without a password
 USER = "user"  # any user; what is shown is what the user may see
 READ, EDIT, MANAGE = "READ", "EDIT", "MANAGE"  # Permissions on the experiment.
+SELF = "oneself"  # the user whom the request names, or an administrator
 ADMIN = "administrator"
 
 # `/ajax-api/` of the pages and `/api/` of the clients are the same to all of it, and written `api/` here.
@@ -80,17 +82,19 @@ OPEN = {
         POST   api/3.0/mlflow/users/permissions/grant
         POST   api/3.0/mlflow/users/permissions/revoke
     """,
+    SELF: """
+        GET   api/2.0/mlflow/users/get
+        PATCH  api/2.0/mlflow/users/update-password
+        GET   api/3.0/mlflow/users/permissions/list
+        GET   api/3.0/mlflow/users/permissions/get
+        GET   api/3.0/mlflow/users/roles/list
+    """,
     ADMIN: """
         GET    /signup
         POST   api/2.0/mlflow/users/create-ui
         POST   api/2.0/mlflow/users/create
-        GET    api/2.0/mlflow/users/get
-        PATCH  api/2.0/mlflow/users/update-password
         PATCH  api/2.0/mlflow/users/update-admin
         DELETE api/2.0/mlflow/users/delete
-        GET    api/3.0/mlflow/users/permissions/list
-        GET    api/3.0/mlflow/users/permissions/get
-        GET    api/3.0/mlflow/users/roles/list
         POST   api/3.0/mlflow/roles/create
         GET    api/3.0/mlflow/roles/get
         GET    api/3.0/mlflow/roles/list

@@ -119,7 +119,8 @@ class MLflow:
         return [
             settings.python, "-m", "mlflow", "server", "--app-name", "basic-auth",
             "--serve-artifacts", "--artifacts-destination", settings.artifacts_destination,
-            "--workers", str(settings.workers), "--uvicorn-opts", f"--uds {self.socket} --no-access-log",
+            "--workers", str(settings.workers), "--uvicorn-opts",
+            f"--uds {self.socket} --no-access-log --http deploy.guard.gate:Gate",
             "--allowed-hosts", ",".join(sorted(hosts)), "--cors-allowed-origins", ",".join(origins),
         ]  # fmt: skip
 

@@ -7,14 +7,11 @@ known, and nothing is refused.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from tracking.server import connection
 
 MAY_WRITE = ("EDIT", "MANAGE")
-WORKSPACE = "default"  # what a server without workspaces calls its only one
-ROLE_OF_A_USER = re.compile(r"__user_(\d+)__")  # the role that holds what was granted to a user alone
 
 
 def ask(uri: str, route: str, **query: str) -> tuple[int, dict[str, Any]]:
@@ -34,7 +31,7 @@ def problem(uri: str, experiment: str) -> str | None:
     user = me["user"]["username"]
     status, known = ask(uri, "2.0/mlflow/experiments/get-by-name", experiment_name=experiment)
     if status == 403:
-        return _sentence(uri, user, "no permission", experiment, None)
+        return _sentence(uri, user, "no permission", experiment)
     if status != 200:  # the experiment will be made
         return None
     experiment_id = str(known["experiment"]["experiment_id"])
@@ -42,33 +39,14 @@ def problem(uri: str, experiment: str) -> str | None:
     status, answer = ask(uri, "3.0/mlflow/users/permissions/get", **query)
     if status != 200 or answer.get("permission") in MAY_WRITE:
         return None
-    return _sentence(uri, user, answer["permission"], experiment, experiment_id)
+    return _sentence(uri, user, answer["permission"], experiment)
 
 
-def _sentence(uri: str, user: str, permission: str, experiment: str, experiment_id: str | None) -> str:
-    holders = who_can_grant(uri, experiment_id)
+def _sentence(uri: str, user: str, permission: str, experiment: str) -> str:
+    users = ask(uri, "2.0/mlflow/users/list")[1].get("users", [])
+    admins = [f"{each['username']} (administrator)" for each in users if each["is_admin"]]
     return (
         f"the user {user} has {permission} on the experiment {experiment!r}, and a run needs EDIT. "
-        f"{' or '.join(holders) or 'The administrator'} can grant it; or choose another tracking.experiment, or train "
-        "now with tracking.offline=true"
+        f"{' or '.join(admins) or 'The administrator'} can grant it, and so can who has MANAGE on it; or choose "
+        "another tracking.experiment, or train now with tracking.offline=true"
     )
-
-
-def who_can_grant(uri: str, experiment_id: str | None) -> list[str]:
-    """The users who can, as far as this one may know: those with MANAGE on the experiment, then administrators."""
-    users = ask(uri, "2.0/mlflow/users/list")[1].get("users", [])
-    names = {user["id"]: user["username"] for user in users}
-    admins = [user["username"] for user in users if user["is_admin"]]
-    roles = ask(uri, "3.0/mlflow/roles/list", workspace=WORKSPACE)[1].get("roles", []) if experiment_id else []
-    managers = []
-    for role in roles:
-        if any(_manages(permission, experiment_id) for permission in role["permissions"]):
-            match = ROLE_OF_A_USER.fullmatch(role["name"])
-            managers.append(names.get(int(match[1]), "") if match else f"a member of the team {role['name']}")
-    managers = [f"{name} (MANAGE on it)" for name in managers if name and name not in admins]
-    return managers + [f"{name} (administrator)" for name in admins]
-
-
-def _manages(permission: dict[str, Any], experiment_id: str | None) -> bool:
-    resource = (permission["resource_type"], permission["resource_pattern"])
-    return permission["permission"] == "MANAGE" and resource in {("experiment", experiment_id), ("experiment", "*")}
