@@ -95,7 +95,7 @@ class Evidence:
 
     def sample(self, workload: str, setting: Labels, key: str) -> Observations:
         """A figure of a setting, with what its runs say that stopped short of the target."""
-        numbers, interval = [*self.values(workload, setting, key).values()], step(key)
+        numbers, interval = [*self.values(workload, setting, key).values()], self.spacing(workload, setting, key)
         if key not in OF_TARGETS:
             return Observations(numbers, interval=interval)
         short = self.short(workload, setting).values()
@@ -104,6 +104,22 @@ class Evidence:
             bounds = []
         stopped = [*filter(None, (run.at_least(key) for run in self.stopped(workload, setting).values()))]
         return Observations(numbers, bounds, stopped, sum(run.diverged for run in short), interval)
+
+    def spacing(self, workload: str, setting: Labels, key: str) -> float:
+        """How far apart the evaluations are on which a figure falls: the mean over the runs that reached the target."""
+        if step(key) or key not in OF_TARGETS:
+            return step(key)
+        gaps = []
+        for run in self.ended(workload, setting).values():
+            value, last, whole, epochs = (
+                run.value(name)
+                for name in (key, "time/evaluation_interval_sec", "time/to_accuracy_sec", "epochs/to_accuracy")
+            )
+            if value is not None and last is not None and whole:
+                gaps.append(value / whole * last)
+            elif value is not None and epochs:
+                gaps.append(value / epochs)
+        return math.fsum(gaps) / len(gaps) if gaps else 0.0
 
     def short(self, workload: str, setting: Labels) -> dict[str, JournalFigures]:
         return {run_id: run for run_id, run in self.all_of(workload, setting).items() if run.stopped_short}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tracking.compare import axis_values, confounding, diff, estimates, gate, given_up, grouping, kernel_diff
 from tracking.compare.best import Best, BestStack, best, best_of, best_stacks
-from tracking.compare.comparisons import ALPHA, Comparison, compare, runs_that_would_tell
+from tracking.compare.comparisons import ALPHA, Comparison, Factor, Factors, compare, factors, runs_that_would_tell
 from tracking.compare.estimates import Estimate, estimate, speed_up
 from tracking.compare.given_up import UNTIL_GIVEN_UP
 from tracking.compare.grouping import DEVICES, Setting, Task, is_stack
@@ -24,6 +24,8 @@ __all__ = [
     "BestStack",
     "Comparison",
     "Estimate",
+    "Factor",
+    "Factors",
     "Quantity",
     "Setting",
     "Task",
@@ -36,6 +38,7 @@ __all__ = [
     "diff",
     "estimate",
     "estimates",
+    "factors",
     "gate",
     "given_up",
     "grouping",

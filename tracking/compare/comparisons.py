@@ -28,6 +28,7 @@ from tracking.statistics import (
 )
 
 ALPHA = 0.05
+TIME = "time/to_accuracy_sec"
 
 
 @dataclass(frozen=True)
@@ -142,3 +143,68 @@ def runs_that_would_tell(pair: Comparison, key: str, level: float) -> Needed | N
         return None
     first, second = (pilot(side.reached, side.interval) for side in sides)
     return runs_to_tell(first, second, abs(first.mean - second.mean), level)
+
+
+@dataclass(frozen=True)
+class Factor:
+    """By what factor the better setting of a pair has more of something, and the two-sided p-value of no difference."""
+
+    value: float
+    p: float | None
+    adjusted: float | None = None  # by Holm, over all pairs of the workload
+
+    @property
+    def told_apart(self) -> bool:
+        return self.adjusted is not None and self.adjusted < ALPHA
+
+
+@dataclass(frozen=True)
+class Factors:
+    """What a pair's times to accuracy are made of: evaluations to the target x the time of an interval between them.
+
+    The first is a small whole number and holds nearly all of the noise. The second repeats closely, so that settings
+    whose times cannot be told apart may be told apart by their rate. So: how many times the rate the better setting
+    has, and how many times the evaluations it takes.
+    """
+
+    pair: Comparison
+    rate: Factor
+    evaluations: Factor
+
+
+def factors(pairs: Sequence[Comparison]) -> list[Factors]:
+    """The factors of each pair of settings whose runs say after how many evaluations they reached their target."""
+    there = [(pair, parts) for pair in pairs if (parts := _of(pair)) is not None]
+    rates, numbers = (adjusted([parts[place].p for _, parts in there]) for place in (0, 1))
+    return [
+        Factors(pair, replace(parts[0], adjusted=of_rate), replace(parts[1], adjusted=of_number))
+        for (pair, parts), of_rate, of_number in zip(there, rates, numbers, strict=True)
+    ]
+
+
+def _of(pair: Comparison) -> tuple[Factor, Factor] | None:
+    sides = [_parts(setting) for setting in (pair.better, pair.worse)]
+    if not all(side and fmean(side[0].reached) > 0 for side in sides):
+        return None
+    (better, evaluations), (worse, others) = (side for side in sides if side)
+    rate = fmean(worse.reached) / fmean(better.reached)
+    number = fmean(evaluations.reached) / fmean(others.reached)
+    whole = (evaluations.interval, others.interval)
+    return (
+        Factor(rate, t_test(better.reached, worse.reached)),
+        Factor(number, t_test(evaluations.reached, others.reached, intervals=whole)),
+    )
+
+
+def _parts(setting: Setting) -> tuple[Times, Times] | None:
+    """The times of an interval and the numbers of evaluations, of the runs that reached the target; None of no such.
+
+    An interval of a run is its time over the evaluations; of older runs, over the epochs.
+    """
+    intervals, numbers = [], []
+    for run in setting.trained:
+        number = run.metrics.get("evaluations/to_accuracy", run.metrics.get("epochs/to_accuracy"))
+        if number and TIME in run.metrics:
+            numbers.append(number)
+            intervals.append(run.metrics[TIME] / number)
+    return (Times(intervals), Times(numbers, interval=1.0)) if numbers else None

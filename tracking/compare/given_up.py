@@ -32,6 +32,24 @@ def given_up_at(key: str, metrics: Mapping[str, float]) -> float | None:
     return sum(there) if UNTIL_GIVEN_UP[key][0] in metrics else None
 
 
+def interval_of(key: str, metrics: Mapping[str, float]) -> float | None:
+    """How far apart the evaluations are on which a figure of a run that reached its target can fall, in its unit.
+
+    Epochs and evaluations are counted one by one. Any other figure to accuracy (time, cost, energy) has the share of it
+    that the last interval has of the time to accuracy; of older runs, of an epoch. None where nothing says it, and of
+    figures that are not to accuracy.
+    """
+    if key.startswith(("epochs/", "evaluations/")):
+        return 1.0
+    if key not in UNTIL_GIVEN_UP or key not in metrics:
+        return None
+    interval, time = metrics.get("time/evaluation_interval_sec"), metrics.get("time/to_accuracy_sec")
+    if interval is not None and time:
+        return metrics[key] * interval / time
+    epochs = metrics.get("epochs/to_accuracy")
+    return metrics[key] / epochs if epochs else None
+
+
 def stopped_words(runs: Sequence[Run]) -> str:
     """What stopped runs from outside, and when: `1 stopped by a time limit at 120 s`; "" of no runs."""
     by_kind: dict[str, list[Run]] = {}

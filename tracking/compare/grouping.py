@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tracking.compare.given_up import UNTIL_GIVEN_UP, given_up_at
+from tracking.compare.given_up import UNTIL_GIVEN_UP, given_up_at, interval_of
 from tracking.results import TASK, End, Run
 from tracking.statistics import Share, Times, finite, share
 
@@ -76,13 +76,19 @@ class Setting:
         """
         reached = finite(self.values(key))
         if key not in UNTIL_GIVEN_UP:
-            return Times(reached, interval=step(key))
+            return Times(reached, interval=self.interval(key))
         missed, stopped = (
             [given_up_at(key, run.metrics) or 0.0 for run in runs] for runs in (self.missed, self.stopped)
         )
         if not reached and not any(missed):
             missed = []
-        return Times(reached, missed, list(filter(None, stopped)), len(self.diverged), step(key))
+        return Times(reached, missed, list(filter(None, stopped)), len(self.diverged), self.interval(key))
+
+    def interval(self, key: str) -> float:
+        """The mean distance of the evaluations on which values of a metric can fall; 0 of continuous ones."""
+        known = [interval_of(key, run.metrics) for run in self.trained if key in run.metrics]
+        there = finite([interval for interval in known if interval is not None])
+        return sum(there) / len(there) if there else 0.0
 
     def usual_n(self, key: str) -> int:
         """How many runs a figure of this metric is of where it does not say it."""
@@ -112,11 +118,6 @@ class Task:
     @property
     def runs(self) -> list[Run]:
         return [run for setting in self.settings for run in setting.runs]
-
-
-def step(key: str) -> float:
-    """The step in which a metric is measured, 0 for none: epochs and evaluations are whole numbers."""
-    return 1.0 if key.startswith(("epochs/", "evaluations/")) else 0.0
 
 
 def why_excluded(run: Run, with_missed: bool = False) -> str | None:

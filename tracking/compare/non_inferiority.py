@@ -37,6 +37,7 @@ from tracking.statistics import (
 )
 
 NOT_SLOWER, SLOWER, CANNOT_TELL = 0, 1, 2
+ON_EVALUATIONS = "Times fall on evaluations: evaluate more often, or ask of a rate or of time/train_sec. "
 MORE_TIME = "Give runs more room to reach the target (max_epochs, timeout_sec), or run more seeds"
 WORDS = {NOT_SLOWER: "not slower", SLOWER: "slower", CANNOT_TELL: "cannot tell"}
 
@@ -206,7 +207,11 @@ def advised(
         return (
             "By this spread no number of repeats would tell: allow more (--max-slowdown), or measure with less spread"
         )
-    return f"Runs a side that would tell, with a probability of {POWER:.0%}, by the spread of these: {', '.join(parts)}"
+    coarse = any(side.interval / 2 > statistics.stdev(side.reached) for side in (slow, fast))
+    words = (
+        f"Runs a side that would tell, with a probability of {POWER:.0%}, by the spread of these: {', '.join(parts)}"
+    )
+    return ON_EVALUATIONS + words if coarse else words
 
 
 def runs_needed(needed: Needed, there: tuple[int, int], names: tuple[str, str]) -> str:

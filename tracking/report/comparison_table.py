@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tracking.compare import ALPHA, UNTIL_GIVEN_UP, Comparison, Task, best, runs_that_would_tell
+from tracking.compare import ALPHA, UNTIL_GIVEN_UP, Comparison, Task, best, factors, runs_that_would_tell
 from tracking.report import sentences
 from tracking.report.sentences import Sentence
 from tracking.report.tables import REACHED, shown_share
@@ -14,6 +14,7 @@ from tracking.statistics import POWER, counted
 
 MOST_PAIRS = 15  # shown; every pair is in the CSV and JSON
 SHARES_TOO = "How often settings reach the target is compared by Fisher's exact test, corrected alike. "
+RATE_TOO = " A time is evaluations x the time of one: both are tested, each with Holm's correction over the pairs."
 WOULD_TELL = (
     f" Runs that would tell: a difference as large as this one, in {POWER:.0%} of cases; in brackets, where the spread "
     "is as large as these runs allow."
@@ -35,8 +36,11 @@ def comparison_table(task: Task, metric: str, pairs: Sequence[Comparison]) -> tu
     said = [[sentences.verdict(task.title, metric, pair) for pair in pairs]]
     said.append([words for pair in pairs if (words := sentences.more_often(task.title, metric, pair))])
     rows, repeats = [], []
+    of_times = factors(pairs) if metric == "time/to_accuracy_sec" else []
+    parts = {(each.pair.better.name, each.pair.worse.name): sentences.factors(task.title, each) for each in of_times}
+    note += RATE_TOO if parts else ""
     for pair in sorted(shown, key=lambda pair: pair.factor):
-        cells, would_tell = _row(task, metric, pair, level)
+        cells, would_tell = _row(task, metric, pair, level, parts.get((pair.better.name, pair.worse.name)))
         rows.append(cells)
         repeats += would_tell
     shares = ["reached"] if metric in UNTIL_GIVEN_UP else []
@@ -44,15 +48,17 @@ def comparison_table(task: Task, metric: str, pairs: Sequence[Comparison]) -> tu
     columns |= {"factor": "{:.3g}", "p": "{:.2g}", "p, corrected": "{:.2g}", "so": ""}
     note += WOULD_TELL if repeats else ""
     table = Table(f"{task.title}: which differ", columns, rows, note, "pairs", task.title)
-    return table, [*said[0], *said[1], *repeats]
+    return table, [*said[0], *said[1], *parts.values(), *repeats]
 
 
-def _row(task: Task, metric: str, pair: Comparison, level: float) -> tuple[list[Any], list[Sentence]]:
+def _row(
+    task: Task, metric: str, pair: Comparison, level: float, parts: Sentence | None
+) -> tuple[list[Any], list[Sentence]]:
     """The cells of a pair, and how many runs would tell it, where these do not."""
     words = [sentences.verdict(task.title, metric, pair), sentences.more_often(task.title, metric, pair)]
     needed = None if pair.told_apart else runs_that_would_tell(pair, metric, level)
     repeats = [sentences.runs_that_would_tell(task.title, metric, pair, needed)] if needed else []
-    so = "".join(sentence.text for sentence in (*words, *repeats) if sentence)
+    so = "".join(sentence.text for sentence in (*words, parts, *repeats) if sentence)
     shares = [f"{shown_share(pair.better)} against {shown_share(pair.worse)}"] if metric in UNTIL_GIVEN_UP else []
     factor = None if pair.won is not None else pair.factor
     return [pair.better.name, pair.worse.name, *shares, factor, pair.p, pair.adjusted, so], repeats

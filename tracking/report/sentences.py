@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tracking.compare import ALPHA, UNTIL_GIVEN_UP, Best, Comparison, Setting, estimate, unit
+from tracking.compare import ALPHA, UNTIL_GIVEN_UP, Best, Comparison, Factors, Setting, estimate, unit
 from tracking.statistics import Needed, counted
 
 MOST_NAMED = 3  # settings of which a sentence says the names
@@ -41,6 +41,8 @@ TEMPLATES = {
     "told apart by pairs": "{better} is better: its run is the sooner one in {won:.0%} of pairs",
     "not told apart": "cannot be told apart",
     "one run": "cannot be told apart: one run of {few}; repeat it with other seeds",
+    "factors": "; {better} has {rate:.3g} times the rate ({of_rate}) and takes {evaluations:.3g} times the evaluations "
+    "({of_evaluations})",
     "runs that would tell": "; {runs} would tell",
     "more often": "; {often} reaches the target more often{by}: {reached} of {n} runs, and {other_reached} of {m} of "
     "{seldom}",
@@ -177,6 +179,15 @@ def best_more_often(task: str, setting: Setting, pairs: Sequence[Comparison]) ->
     ]
     values = {"setting": setting.name, "than": others, "named": ", ".join(others)}
     return Sentence("best more often", task, values) if others else None
+
+
+def factors(task: str, parts: Factors) -> Sentence:
+    """By what factors the two parts of a time differ, and which of them is more than the noise."""
+    values: dict[str, Any] = {"better": parts.pair.better.name, "worse": parts.pair.worse.name}
+    for name, factor in (("rate", parts.rate), ("evaluations", parts.evaluations)):
+        words = "one run a side" if factor.adjusted is None else f"p = {factor.adjusted:.2g}"
+        values |= {name: factor.value, f"p_{name}": factor.adjusted, f"of_{name}": words}
+    return Sentence("factors", task, values)
 
 
 def runs_that_would_tell(task: str, metric: str, pair: Comparison, needed: Needed) -> Sentence:

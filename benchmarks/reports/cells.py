@@ -1,0 +1,112 @@
+"""What is simulated: settings whose truth is known, and how often a report or a gate says what is not so.
+
+Times that fall on evaluations are whole numbers of intervals, 5 or 6 of 10 s as a coin falls, with a noise on the time
+of an interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.reports.vectorised import Rows, Side, apart, before
+
+MEAN, SPREAD, LEVEL = 100.0, 10.0, 0.05
+Draw = Callable[[np.random.Generator, int, int, float], Side]  # random, trials, n, spread over SPREAD
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A row of the table: `error` says, for each trial, what is wrong, and `power` what is right to be told."""
+
+    family: str
+    case: str
+    nominal: float
+    error: Callable[[np.random.Generator, int], Rows]
+    was: Callable[[np.random.Generator, int], Rows] | None = None  # the same by the test of before
+    power: Callable[[np.random.Generator, int], Rows] | None = None
+
+
+def normal(random: np.random.Generator, trials: int, n: int, spread: float) -> Side:
+    return Side(random.normal(MEAN, SPREAD * spread, (trials, n)))
+
+
+def lognormal(random: np.random.Generator, trials: int, n: int, spread: float) -> Side:
+    sigma = math.sqrt(math.log1p((SPREAD * spread / MEAN) ** 2))
+    return Side(MEAN * random.lognormal(-(sigma**2) / 2, sigma, (trials, n)))
+
+
+def heavy(random: np.random.Generator, trials: int, n: int, spread: float) -> Side:
+    """Student's t with three degrees of freedom."""
+    return Side(MEAN + SPREAD * spread * random.standard_t(3, (trials, n)) / math.sqrt(3))
+
+
+def coin(random: np.random.Generator, trials: int, n: int, noise: float, first: int = 5) -> Side:
+    """Five or six evaluations, 10 s apart with this noise of a run's own."""
+    length = 10.0 * (1 + noise * random.normal(size=(trials, n)))
+    return Side(random.integers(first, first + 2, (trials, n)) * length, interval=length.mean(axis=1))
+
+
+def later(side: Side, by: float) -> Side:
+    return Side(side.times + by, side.end, side.interval)
+
+
+def pair(
+    family: str, draw: Draw, n: int, m: int, spread: float, shift: float, alter: Callable[..., tuple[Side, Side]],
+    case: str = "",
+) -> Cell:  # fmt: skip
+    """Two settings, equal but for the spread; the power is that for the second one being later by `shift`."""
+
+    def sides(random: np.random.Generator, trials: int, by: float) -> tuple[Side, Side]:
+        own = 1.0 if draw is not coin else spread
+        return alter(random, draw(random, trials, n, spread), later(draw(random, trials, m, own), by))
+
+    def error(random: np.random.Generator, trials: int) -> Rows:
+        return apart(*sides(random, trials, 0.0), LEVEL)
+
+    def was(random: np.random.Generator, trials: int) -> Rows:
+        return before(*sides(random, trials, 0.0), LEVEL)
+
+    def power(random: np.random.Generator, trials: int) -> Rows:
+        return apart(*sides(random, trials, shift), LEVEL)
+
+    return Cell(family, f"{n} and {m} runs, {case or f'spread {spread:g}'}", LEVEL, error, was, power)
+
+
+def as_drawn(random: np.random.Generator, first: Side, second: Side) -> tuple[Side, Side]:
+    return first, second
+
+
+def missing(share: float, where: str) -> Callable[..., tuple[Side, Side]]:
+    """The first side, or both, are cut off where this share of the first is beyond; or this share of both diverges."""
+
+    def alter(random: np.random.Generator, first: Side, second: Side) -> tuple[Side, Side]:
+        if where == "diverged":
+            gone = [np.where(random.random(side.times.shape) < share, math.inf, side.times) for side in (first, second)]
+            return Side(gone[0]), Side(gone[1])
+        end = float(np.quantile(first.times, 1 - share))
+        return Side(first.times, end), Side(second.times, end if where == "both" else math.inf)
+
+    return alter
+
+
+SIZES = [(2, 2), (3, 3), (5, 5), (10, 10), (20, 20), (2, 5), (2, 20), (3, 20), (5, 20)]
+
+
+def pairs() -> Iterator[Cell]:
+    for n, m in SIZES:
+        for spread in (0.2, 1.0, 5.0):
+            yield pair("normal", normal, n, m, spread, 3 * SPREAD, as_drawn)
+        yield pair("lognormal", lognormal, n, m, 1.0, 3 * SPREAD, as_drawn)
+        yield pair("heavy-tailed", heavy, n, m, 1.0, 3 * SPREAD, as_drawn)
+        for noise in (0.001, 0.01, 0.05):
+            yield pair("evaluations", coin, n, m, noise, 15.0, as_drawn, f"noise {noise:.1%}")
+        for share in (0.2, 0.5):
+            for where in ("first", "both", "diverged"):
+                case = f"{share:.0%} {'diverge' if where == 'diverged' else f'cut, {where}'}"
+                for spread in (1.0,) if where == "diverged" else (0.2, 1.0, 5.0):
+                    words = f"{case}, spread {spread:g}"
+                    yield pair("misses", normal, n, m, spread, 4 * SPREAD, missing(share, where), words)
