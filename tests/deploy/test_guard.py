@@ -23,16 +23,21 @@ MARK = "only-for-those-who-may-read"  # in everything that is written to the exp
 TEAM = "a-team-of-others"  # with a permission on the experiment, and a member
 
 
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
-    """Method and rule of each route of the installed MLflow, listed by MLflow itself."""
-    folder = tmp_path_factory.mktemp("routes")
+def alone(folder: Path) -> dict[str, str]:
+    """The environment of MLflow's application without a server, its databases in the folder."""
     (folder / "auth.ini").write_text(AUTH_INI.format(default_permission="READ", uri=f"sqlite:///{folder}/auth.db"))
-    environ = environment(
+    return environment(
         MLFLOW_AUTH_CONFIG_PATH=str(folder / "auth.ini"), MLFLOW_AUTH_ADMIN_PASSWORD="only to list routes",
         MLFLOW_FLASK_SERVER_SECRET_KEY="x" * 40, MLFLOW_BACKEND_STORE_URI=f"sqlite:///{folder}/runs.db",
         _MLFLOW_SGI_NAME="uvicorn", PYTHONWARNINGS="ignore",
     )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
+    """Method and rule of each route of the installed MLflow, listed by MLflow itself."""
+    folder = tmp_path_factory.mktemp("routes")
+    environ = alone(folder)
     command = [sys.executable, "-m", "tests.deploy.installed_routes"]
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -208,6 +213,41 @@ def test_what_is_open_to_all_users_shows_nothing_of_an_experiment(shared: Shared
                 assert TEAM not in answer.text
 
 
+def test_graphql_answers_no_field_to_who_is_denied(shared: Shared) -> None:
+    """Every field of the schema, so that a new one fails here until its question stands below."""
+    from mlflow.server.graphql.graphql_schema_extensions import schema
+
+    run, experiment = f'runId: "{shared.run}"', f'"{shared.experiment}"'
+    runs = f"mlflowSearchRuns(input: {{experimentIds: [{experiment}]}}) {{runs {{info {{runId}}}}}}"
+    metrics = f'runIds: ["{shared.run}"], metricKey: "{MARK}"'
+    asked = {
+        "query": {
+            "mlflowGetRun": f"mlflowGetRun(input: {{{run}}}) {{run {{info {{runName}}}}}}",
+            "mlflowGetExperiment": "mlflowGetExperiment"
+            f"(input: {{experimentId: {experiment}}}) {{experiment {{name}}}}",
+            "mlflowListArtifacts": f"mlflowListArtifacts(input: {{{run}}}) {{files {{path}}}}",
+            "mlflowGetMetricHistoryBulkInterval": "mlflowGetMetricHistoryBulkInterval"
+            f"(input: {{{metrics}}}) {{metrics {{key}}}}",
+            "mlflowSearchRuns": runs,
+        },
+        "mutation": {
+            "mlflowSearchRuns": runs,
+            "mlflowSearchDatasets": f"mlflowSearchDatasets(input: {{experimentIds: [{experiment}]}}) "
+            "{datasetSummaries {name}}",
+        },
+    }
+    # What has no experiment behind it: echoes, and the model registry, in which nothing can be made here.
+    nobodys = {"test", "testMutation", "mlflowSearchModelVersions"}
+    for kind, root in (("query", schema.graphql_schema.query_type), ("mutation", schema.graphql_schema.mutation_type)):
+        assert set(root.fields) - nobodys == set(asked[kind])
+        for field, question in asked[kind].items():
+            for text in (question, question.replace(field, f"other: {field}", 1)):
+                said = {"query": f"{kind} {{{text}}}"}
+                seen = [shared.users[who]("POST", "/graphql", json=said).text for who in ("READ", "DENY")]
+                known = [MARK in words or shared.run in words or '"guarded"' in words for words in seen]
+                assert known == [True, False], f"{field}: {seen}"
+
+
 def test_closed_routes_are_closed_to_everybody(shared: Shared, installed: list[tuple[str, str]]) -> None:
     closed = [(method, rule) for method, rule in installed if routes.needed(method, rule) is None]
     assert len(closed) > 200
@@ -218,6 +258,39 @@ def test_closed_routes_are_closed_to_everybody(shared: Shared, installed: list[t
             answer = shared.ask(who, method, rule, path)
             assert answer.status_code == 403, f"{method} {path}: {answer.status_code} {answer.text[:300]}"
             assert "switched off" in answer.text, f"{method} {path}: {answer.text[:300]}"
+
+
+@pytest.mark.parametrize("ending", ["/health?", "?", "#", "/static-files/?", "@localhost/", "\\health?"])
+def test_no_host_header_names_another_path(shared: Shared, ending: str) -> None:
+    """MLflow puts a URL together of that header and the path, and asks the guard about it."""
+    host = {"Host": f"localhost:{shared.server.port}{ending}"}
+    path = f"/api/2.0/mlflow-artifacts/artifacts/{shared.experiment}/{shared.run}/artifacts/{MARK}.txt"
+    for who in (shared.stranger, shared.users["DENY"], shared.users["READ"]):
+        for method, target in (("GET", path), ("PUT", "/api/2.0/mlflow-artifacts/artifacts/x"), ("GET", "/v1/traces")):
+            answer = who(method, target, headers=host)
+            assert answer.status_code >= 400, f"{method} {target}: {answer.text}"
+            assert answer.text != MARK  # the artifact
+
+
+def test_a_route_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    """As a new version of MLflow would bring it: one of Flask's, and one of FastAPI's that goes past Flask."""
+    program = """
+import base64, mlflow.server, mlflow.server.auth as auth
+from mlflow.server.artifact_router import artifact_router
+from starlette.testclient import TestClient
+
+mlflow.server.app.add_url_rule("/api/9.0/mlflow/new", endpoint="new", view_func=lambda: "shown", methods=["GET"])
+artifact_router.add_api_route("/api/9.0/mlflow/native", lambda: "shown", methods=["GET"])
+client = TestClient(auth.create_app(), base_url="http://localhost:5000")
+password = {"Authorization": "Basic " + base64.b64encode(b"admin:only to list routes").decode()}
+for path in ("new", "native"):
+    for headers in ({}, password):
+        print(path, client.get(f"/api/9.0/mlflow/{path}", headers=headers).status_code)
+print("known", client.get("/version", headers=password).status_code)
+"""
+    environ = alone(tmp_path)
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environ, capture_output=True, text=True)
+    assert done.stdout.split("\n")[:-1] == ["new 401", "new 403", "native 403", "native 403", "known 200"], done.stderr
 
 
 # ------------------------------------------------------------------------------------------ where artifacts are written
