@@ -118,7 +118,7 @@ class Evidence:
             if value is not None and last is not None and whole:
                 gaps.append(value / whole * last)
             elif value is not None and epochs:
-                gaps.append(value / epochs)
+                gaps.append(value / math.ceil(epochs))
         return math.fsum(gaps) / len(gaps) if gaps else 0.0
 
     def short(self, workload: str, setting: Labels) -> dict[str, JournalFigures]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from tracking.results import Run
@@ -47,7 +48,7 @@ def interval_of(key: str, metrics: Mapping[str, float]) -> float | None:
     if interval is not None and time:
         return metrics[key] * interval / time
     epochs = metrics.get("epochs/to_accuracy")
-    return metrics[key] / epochs if epochs else None
+    return metrics[key] / math.ceil(epochs) if epochs else None
 
 
 def stopped_words(runs: Sequence[Run]) -> str:

@@ -54,7 +54,8 @@ class Setting:
     @property
     def trained(self) -> list[Run]:
         """The runs that trained to their end, whether or not they reached their target."""
-        return [*self.runs, *(run for run in self.missed if run not in self.runs)]
+        averaged = {run.id for run in self.runs}
+        return [*self.runs, *(run for run in self.missed if run.id not in averaged)]
 
     def runs_of(self, key: str) -> list[Run]:
         """The runs that a figure of this metric is of, in every table and comparison.

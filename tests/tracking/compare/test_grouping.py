@@ -121,3 +121,22 @@ def test_of_a_stop_at_a_time_that_nobody_knows_nothing_is_known() -> None:
     lost = setting(reached(50.0), run("timeout"))
     assert lost.measured(TIME) == Times([50.0], [], [])
     assert stopped_words(lost.stopped) == "1 stopped by a time limit"
+
+
+def test_the_interval_of_a_figure_is_that_of_the_evaluations_on_which_it_can_fall() -> None:
+    """In its own unit, as a mean over the runs that reached their target; of what is measured it is 0."""
+    said = {"time__evaluation_interval_sec": 2.5, "cost__to_accuracy_usd": 0.4, "epochs__to_accuracy": 4.0}
+    both = setting(
+        reached(10.0, time__to_accuracy_train_sec=8.0, evaluations__to_accuracy=4.0, **said),
+        reached(20.0, time__to_accuracy_train_sec=12.0, evaluations__to_accuracy=8.0, **said),
+        missed(60.0, time__evaluation_interval_sec=9.0),
+    )
+    widths = {TIME: 2.5, "time/to_accuracy_train_sec": (2.0 + 1.5) / 2, "cost/to_accuracy_usd": (0.1 + 0.05) / 2}
+    widths |= {"epochs/to_accuracy": 1.0, "evaluations/to_accuracy": 1.0, RATE: 0.0}
+    assert {key: both.measured(key).interval for key in widths} == pytest.approx(widths)
+
+
+def test_the_interval_of_a_run_of_an_older_version_is_an_epoch() -> None:
+    old = setting(reached(10.0, epochs__to_accuracy=4.0), reached(9.0, epochs__to_accuracy=2.5), reached(7.0))
+    assert old.measured(TIME).interval == pytest.approx((2.5 + 3.0) / 2)
+    assert setting(reached(7.0)).measured(TIME).interval == 0.0
