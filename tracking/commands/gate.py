@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--where", nargs="+", default=[], type=pair, metavar="PARAM=VALUE", help="only the runs with these params"
     )
     parser.add_argument("--with-neighbours", action="store_true", help="take runs that shared their machine, too")
+    parser.add_argument("--paired", action="store_true", help="compare runs of the same seed, which both sides have")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the verdict as Markdown")
     store_options.add_arguments(parser)
@@ -74,7 +75,7 @@ def judge(arguments: argparse.Namespace) -> gate.GateVerdict:
     question = gate.Question(
         {"baseline": arguments.baseline, "candidate": arguments.candidate},
         arguments.metric, arguments.max_slowdown, arguments.confidence, arguments.where,
-        arguments.with_neighbours,
+        arguments.with_neighbours, arguments.paired,
     )  # fmt: skip
     try:
         question.check()

@@ -23,7 +23,8 @@ class Question:
     """Is the candidate slower in `metric` than the baseline by more than `max_slowdown`, a share of one?
 
     `selectors` name the runs of the baseline and of the candidate, in this order; `where` keeps those with all these
-    params. `with_neighbours` takes runs that shared their machine for as good as others.
+    params. `with_neighbours` takes runs that shared their machine for as good as others. `paired` compares runs of the
+    same seed.
     """
 
     selectors: Mapping[str, Sequence[str]]
@@ -32,6 +33,7 @@ class Question:
     confidence: float = 0.95
     where: Sequence[tuple[str, str]] = ()
     with_neighbours: bool = False
+    paired: bool = False
 
     def check(self) -> None:
         """Raise ValueError for what cannot be answered of any runs."""
@@ -54,8 +56,11 @@ def judge(store: Runs, question: Question) -> GateVerdict:
     check_sides(sides, question.metric)
     if not question.with_neighbours:
         confounding.check_shared(*sides.values())
+    if question.paired:
+        sides = in_pairs(sides, question.metric)
     baseline, candidate = (side_of(runs, question.metric) for runs in sides.values())
-    verdict = decide(baseline, candidate, question.metric, question.max_slowdown, question.confidence)
+    asked = (question.metric, question.max_slowdown, question.confidence, question.paired)
+    verdict = decide(baseline, candidate, *asked)
     notes = [*verdict.notes, *confounds(store, sides)]
     return replace(verdict, notes=notes)
 
@@ -94,6 +99,21 @@ def check_sides(sides: Mapping[str, Sequence[Run]], metric: str) -> None:
     ):
         there = sorted({key for run in everything for key in run.metrics if has_slowdown(key)})
         raise ValueError(f"--metric {metric}: no run has it; there are: {', '.join(there) or '(none)'}")
+
+
+def in_pairs(sides: Mapping[str, Sequence[Run]], metric: str) -> dict[str, list[Run]]:
+    """Both sides in order of their seeds. Raises ValueError where these are not the same, each once."""
+    ordered = {name: sorted(runs, key=lambda run: run.params.get("seed", "")) for name, runs in sides.items()}
+    seeds = {
+        name: [run.params.get("seed", NONE) for run in runs if metric in run.metrics] for name, runs in ordered.items()
+    }
+    baseline, candidate = seeds.values()
+    if baseline != candidate or len(set(baseline)) < len(baseline):
+        words = "; ".join(f"{name}: {', '.join(of_side) or '(none)'}" for name, of_side in seeds.items())
+        raise ValueError(
+            f"--paired: the seeds of runs with {metric} are not the same, each once, on both sides ({words})"
+        )
+    return ordered
 
 
 def by_likelihood(row: tuple[str, Any]) -> int:

@@ -116,6 +116,16 @@ def test_times_to_accuracy_fall_on_evaluations(gate: Gate) -> None:
     assert "Times fall on evaluations" in words
 
 
+def test_runs_of_the_same_seed_are_compared_in_pairs_where_that_is_asked(gate: Gate) -> None:
+    assert gate("base", "same", "--paired")[0] == 0
+    code, words = gate("base", "oom", "--paired")  # the seed that failed has no value
+    assert code == 0 or "failed" in words
+    code, words = gate("base", "single", "--paired")
+    assert code == 2
+    assert "--paired: the seeds of runs with time/train_sec are not the same" in words
+    assert "baseline: 1, 2, 3; candidate: 1" in words
+
+
 def test_a_rate_is_better_when_it_is_higher(gate: Gate) -> None:
     rate = ("--metric", "throughput/samples_per_sec")
     assert gate("base", "slow", *rate)[0] == 1
