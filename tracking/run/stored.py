@@ -7,6 +7,7 @@ is known, and not later where a value is used.
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 import types
 import typing
@@ -63,8 +64,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, list) and all(_fits(inner, parts[0]) for inner in value)
     if dataclasses.is_dataclass(hint):
         return isinstance(value, dict)
-    if hint is float:
-        return is_number(value)
+    if hint is float:  # What we write has neither infinity nor NaN; a longer integer is read as infinite.
+        return is_number(value) and math.isfinite(value)
     if hint is int:
         return type(value) is int and abs(value) <= MAX_INT
     return isinstance(value, hint)

@@ -17,8 +17,10 @@ def test_the_folder_of_a_run_and_its_kernels_are_shown_from_where_the_user_is(
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "runs" / "a"
     folder.mkdir(parents=True)
-    classes = [{"class": name, "share": share} for name, share in (("copy", 0.5), ("attention", 0.3), ("other", 0.2))]
-    summary = {"classes": classes, "kernels": [], "step_ms": 4.0, "busy_ms": 3.0}
+    shares = {"copy": 0.5, "attention": 0.3, "other": 0.2}
+    classes = [{"class": name, "share": share, "ms": 3 * share, "calls": 1.0} for name, share in shares.items()]
+    times = {"step_ms": 4.0, "busy_ms": 3.0, "collective_ms": 0.0}
+    summary = {"on_gpu": True, "classes": classes, "kernels": [], **times}
     kernels.write(folder, kernels.Profile(asked_steps=2, num_steps=2, summaries={"0": summary}))
     table = run_table("a", folder, Result(status="finished"))
     assert list(table.columns[1].cells)[-3:] == [

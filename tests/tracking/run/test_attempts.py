@@ -106,6 +106,7 @@ def test_every_epoch_counts_once_and_what_was_lost_is_told(run: Simulation) -> N
     summary = clock.summarize(run.events, {"accuracy": 1.0})
     num_checkpoints = len([epoch for epoch in range(1, run.num_epochs) if epoch % run.every_epochs == 0])
     kept_sec = run.num_epochs * (TRAIN + EVAL) + num_checkpoints * CHECKPOINT
+    assert summary.pop("time/evaluation_interval_sec") >= TRAIN + EVAL  # with what stood still or was lost between
     assert summary == {
         "time/init_sec": pytest.approx(INIT),
         "time/train_sec": pytest.approx(run.num_epochs * TRAIN),
@@ -115,6 +116,7 @@ def test_every_epoch_counts_once_and_what_was_lost_is_told(run: Simulation) -> N
         "checkpoint/num_failed": 0.0,
         "target_reached": 1.0,
         "epochs/to_accuracy": run.num_epochs,
+        "evaluations/to_accuracy": run.num_epochs,
         "epochs/trained": run.num_epochs,
         "resume/count": sum(event.key == "resume" for event in run.events),
         "resume/lost_sec": pytest.approx(run.worked_sec - kept_sec, abs=1e-6),
