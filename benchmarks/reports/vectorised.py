@@ -13,6 +13,8 @@ from functools import lru_cache
 import numpy as np
 from scipy import stats
 
+from tracking.statistics import CUT_OFF
+
 Rows = np.ndarray
 
 
@@ -71,7 +73,7 @@ def sooner(first: Side, second: Side, level: float) -> Rows:
     told = below(values, bounds, variances, level)
     if other_short.any():
         wider = variances[0], np.maximum(*variances)
-        of_bounds = below(values, bounds, wider, level / 2) & (0.5 ** (first.n + second.n) < level)
+        of_bounds = below(values, bounds, wider, level / CUT_OFF) & (0.5 ** (first.n + second.n) < level)
         told = np.where(other_short, of_bounds, told)
     if short.any():
         told[short] = by_ranks(Side(first.times[short], first.end), Side(second.times[short], second.end), level)

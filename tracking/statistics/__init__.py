@@ -12,11 +12,12 @@ from tracking.statistics.more_often import Counts, Often, counts, often
 from tracking.statistics.power import POWER, Needed, Pilot, pilot, runs_to_tell
 from tracking.statistics.ratios import exceeds, falls_below, ratio_bounds
 from tracking.statistics.repeats import finite, holm, mean_and_standard_error, olympic_mean
-from tracking.statistics.sooner import p_sooner, wins
+from tracking.statistics.sooner import CUT_OFF, p_sooner, wins
 from tracking.statistics.t_tests import paired_t_test, t_test
 from tracking.statistics.time_to_event import Share, Times, reached_by, share
 
 __all__ = [
+    "CUT_OFF",
     "POWER",
     "Counts",
     "Needed",

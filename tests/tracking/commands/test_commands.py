@@ -215,6 +215,14 @@ def test_gate_as_json(ask: CommandLine, runs: Path, margin: str, code: int) -> N
     assert slowdown["observed"] > 0.3
 
 
+def test_a_gate_that_passes_as_json(ask: CommandLine, runs: Path) -> None:
+    sides = ("--baseline=slow", "--candidate=base")
+    answer = ask("gate", *sides, "--max-slowdown=3%", *of(runs), "--metric=time/epoch_sec", "--json")
+    content = document(answer)
+    assert answer[0] == content["exit_code"] == 0, content["sentence"]
+    assert content["slowdown"]["high"] < 0.03
+
+
 def test_mlperf_as_json(ask: CommandLine, runs: Path, tmp_path: Path) -> None:
     code, _, words = ask("mlperf", "base", *of(runs))
     assert (code, "none of these runs has a mlperf.log" in words) == (2, True)

@@ -79,6 +79,13 @@ def test_an_early_stop_says_nothing_of_the_setting_that_is_later() -> None:
     assert (p_sooner(Times(fast[:4], stopped=[1.0]), Times(slow)) or 0) > 0.025
 
 
+def test_times_that_were_cut_off_need_three_times_the_evidence() -> None:
+    """As the spread is as large on both sides, the t-test of what the times are at least is that of whole times."""
+    first, second = [50.0, 60.0, 70.0, 80.0], [90.0, 110.0, 130.0, 150.0]
+    whole = p_sooner(Times(first), Times(second))
+    assert p_sooner(Times(first), Times(second[:3], missed=second[3:])) == pytest.approx(3 * (whole or 0))
+
+
 def test_nothing_is_told_of_one_run() -> None:
     assert p_sooner(Times([1.0]), Times([2.0, 3.0])) is None
     assert p_sooner(Times([1.0, 2.0]), Times([], [9.0])) is None

@@ -118,7 +118,7 @@ def sooner_p(sooner: Observations, later: Observations) -> float | None:
         return p_by_ranks(sooner, there)
     bounds = there.at_least(max(sooner.largest, there.largest))
     tail = p_below_bounds(sooner.numbers, bounds, (sooner.interval, there.interval))
-    return min(1.0, max(2 * tail, 0.5 ** (len(sooner) + len(there))))
+    return min(1.0, max(3 * tail, 0.5 ** (len(sooner) + len(there))))
 
 
 def _with_shares(pair: PairTest, name: str, first: Observations, other: str, second: Observations) -> PairTest:
