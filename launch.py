@@ -124,6 +124,7 @@ def launch() -> int:
             config.tracking.uri = resume.own_server(folder)
     else:
         sweep.check_profiled(jobs)
+        sweep.check_paired(jobs)
         jobs = sweep.with_warm_ups(sweep.shuffled(jobs), multirun)
     configs = [job.config for job in jobs if not job.finished]
     for each in configs:

@@ -71,6 +71,7 @@ class SweepConfig:
     jobs_at_once: int = 1  # so many jobs side by side on this machine, each with its share of cores and GPUs
     # Shuffle the jobs of each seed by this number, so that a machine's drift does not look like a setting's effect
     shuffle: int | None = None
+    paired: bool = False  # reports compare runs of the same seed in pairs; decided before there are runs
     warm_up: bool = False  # run each stack once before all others with warm_up=true
     run_others: bool = False  # a stack that cannot run here fails its own jobs; else it refuses the sweep
 

@@ -94,7 +94,7 @@ def make_run(
     params = run_setup.params(asked) | {"max_epochs": max_epochs, "optimizer/learning_rate": asked.learning_rate()}
     log.add("params", 0.0, values=params)
     env = {"env.gpu": "NVIDIA H200", "env.gpu_count": str(asked.gpus), "env.driver": "580.1", "env.cuda": "13.0"}
-    about = {"config_hash": asked.config_hash(), **parent, **run_setup.uncounted(asked)}
+    about = {"config_hash": asked.config_hash(), **parent, **run_setup.compared(asked)}
     about |= {"git.dirty": "false", "git.commit": "c1"}
     all_tags = {**about, **env, **(tags or {})}
     log.add("tags", 0.0, values={key: value for key, value in all_tags.items() if value is not None})

@@ -75,6 +75,7 @@ def _record(verdicts: Verdicts, names: frozenset[str]) -> dict[str, Any]:
         "better": dict(settings[sides[0]]),
         "worse": dict(settings[sides[1]]),
         "factor": Near(None if math.isinf(pair.factor) else pair.factor, max(near, 1e-6)),
+        "paired": pair.paired,
         "p": p_value(pair.p, near),
         "p_corrected": p_value(pair.corrected, near),
         "told_apart": pair.told_apart,

@@ -95,15 +95,20 @@ class Evidence:
 
     def sample(self, workload: str, setting: Labels, key: str) -> Observations:
         """A figure of a setting, with what its runs say that stopped short of the target."""
-        numbers, interval = [*self.values(workload, setting, key).values()], self.spacing(workload, setting, key)
+        values, interval = self.values(workload, setting, key), self.spacing(workload, setting, key)
+        seeds = {run_id: self.runs[run_id].paired_by for run_id in values}
+        numbers = [values[run_id] for run_id in sorted(values, key=seeds.__getitem__)]
+        ordered = tuple(sorted(seeds.values())) if all(seeds.values()) and len({*seeds.values()}) == len(seeds) else ()
         if key not in OF_TARGETS:
-            return Observations(numbers, interval=interval)
+            return Observations(numbers, interval=interval, seeds=ordered)
         short = self.short(workload, setting).values()
         bounds = [run.at_least(key) or 0.0 for run in short if not run.diverged]
         if not numbers and not any(bounds):
             bounds = []
         stopped = [*filter(None, (run.at_least(key) for run in self.stopped(workload, setting).values()))]
-        return Observations(numbers, bounds, stopped, sum(run.diverged for run in short), interval)
+        if short or self.stopped(workload, setting):
+            ordered = ()
+        return Observations(numbers, bounds, stopped, sum(run.diverged for run in short), interval, ordered)
 
     def spacing(self, workload: str, setting: Labels, key: str) -> float:
         """How far apart the evaluations are on which a figure falls: the mean over the runs that reached the target."""

@@ -37,6 +37,7 @@ class Best:
     next: Comparison | None
     p: float | None
     bounds: tuple[float, float] | None
+    paired: bool = False  # the leader's runs with those of each other one
 
     @property
     def tied(self) -> list[Setting]:
@@ -72,6 +73,7 @@ def best_of(settings: Sequence[Setting], pairs: Sequence[Comparison], key: str) 
         min(own, key=lambda pair: _distance(pair, leader), default=None),
         corrected(max(tested), num_tested) if tested and len(tested) == len(own) else None,
         _bounds(leader, own, key, one_sided_level(num_tested)),
+        bool(own) and all(pair.paired for pair in own),
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import fmean
 
-from tracking.compare.grouping import Setting, Task
+from tracking.compare.grouping import Setting, Task, seed_of
 from tracking.compare.metric_direction import higher_is_better
 from tracking.statistics import (
     Needed,
@@ -20,7 +20,9 @@ from tracking.statistics import (
     holm,
     often,
     p_sooner,
+    paired_t_test,
     pilot,
+    pilot_of_pairs,
     ratio_bounds,
     runs_to_tell,
     t_test,
@@ -38,7 +40,8 @@ class Comparison:
     `factor` is how many times better the mean is, 1 at least. Where runs of `worse` did not reach the target, it is
     that at least; where runs of `better` did not, or a mean is not above 0, it is infinite: nothing is known of it.
     `won` is then the share of pairs of runs in which that of `better` is known to be the sooner one. `p` is two-sided;
-    None where a side has one run. `often` says whether one of them reaches the target more often.
+    None where a side has one run. `often` says whether one of them reaches the target more often. `paired`: runs of the
+    same seed were compared, since both settings were made for that and have the same seeds (`Setting.seeds`).
     """
 
     better: Setting
@@ -48,6 +51,7 @@ class Comparison:
     adjusted: float | None = None  # by Holm, over all pairs of the workload
     often: Often | None = None  # its first side is `better`
     won: float | None = None
+    paired: bool = False
 
     @property
     def told_apart(self) -> bool:
@@ -105,8 +109,10 @@ def _by_means(first: Setting, second: Setting, values: Times, others: Times, hig
     means = fmean(values.reached), fmean(others.reached)
     leads = means[0] >= means[1] if higher else means[0] <= means[1]
     factor = max(max(means) / min(means), 1.0) if min(means) > 0 else math.inf
-    p = t_test(values.reached, others.reached, intervals=(values.interval, others.interval))
-    return Comparison(*((first, second) if leads else (second, first)), factor, p)
+    paired = values.pairs_with(others)
+    test = paired_t_test if paired else t_test
+    p = test(values.reached, others.reached, intervals=(values.interval, others.interval))
+    return Comparison(*((first, second) if leads else (second, first)), factor, p, paired=paired)
 
 
 def _leads(first: Times, second: Times) -> bool:
@@ -129,7 +135,7 @@ def factor_bounds(better: Setting, worse: Setting, key: str, level: float) -> tu
     latest = max(top.latest, bottom.latest)
     if min(top.n, bottom.n) < 2 or min(fmean(times.at_least(latest)) for times in (top, bottom)) <= 0:
         return None
-    return ratio_bounds(top, bottom, 1 - level)
+    return ratio_bounds(top, bottom, 1 - level, top.pairs_with(bottom))
 
 
 def runs_that_would_tell(pair: Comparison, key: str, level: float) -> Needed | None:
@@ -142,6 +148,8 @@ def runs_that_would_tell(pair: Comparison, key: str, level: float) -> Needed | N
     if pair.p is None or any(side.num_short for side in sides):
         return None
     first, second = (pilot(side.reached, side.interval) for side in sides)
+    if pair.paired:  # The test is that of the differences, against a side that does not scatter.
+        first, second = pilot_of_pairs(sides[0].reached, sides[1].reached, (first.interval, second.interval))
     return runs_to_tell(first, second, abs(first.mean - second.mean), level)
 
 
@@ -190,9 +198,11 @@ def _of(pair: Comparison) -> tuple[Factor, Factor] | None:
     rate = fmean(worse.reached) / fmean(better.reached)
     number = fmean(evaluations.reached) / fmean(others.reached)
     whole = (evaluations.interval, others.interval)
+    in_pairs = pair.paired and better.n == worse.n == pair.better.measured(TIME).n  # every run has its parts
+    test = paired_t_test if in_pairs else t_test
     return (
-        Factor(rate, t_test(better.reached, worse.reached)),
-        Factor(number, t_test(evaluations.reached, others.reached, intervals=whole)),
+        Factor(rate, test(better.reached, worse.reached)),
+        Factor(number, test(evaluations.reached, others.reached, intervals=whole)),
     )
 
 
@@ -202,7 +212,7 @@ def _parts(setting: Setting) -> tuple[Times, Times] | None:
     An interval of a run is its time over the evaluations; of older runs, over the epochs.
     """
     intervals, numbers = [], []
-    for run in setting.trained:
+    for run in sorted(setting.trained, key=seed_of):
         number = run.metrics.get("evaluations/to_accuracy", run.metrics.get("epochs/to_accuracy"))
         if number and TIME in run.metrics:
             numbers.append(number)

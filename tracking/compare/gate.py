@@ -62,6 +62,8 @@ def judge(store: Runs, question: Question) -> GateVerdict:
     asked = (question.metric, question.max_slowdown, question.confidence, question.paired)
     verdict = decide(baseline, candidate, *asked)
     notes = [*verdict.notes, *confounds(store, sides)]
+    if question.paired and baseline.times.num_short + candidate.times.num_short:
+        notes.insert(0, "--paired: runs without a value are in no pair, so the sides are compared unpaired")
     return replace(verdict, notes=notes)
 
 

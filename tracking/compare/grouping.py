@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -67,7 +68,18 @@ class Setting:
         return [*there, *self.missed, *self.diverged, *self.stopped] if key in UNTIL_GIVEN_UP else there
 
     def values(self, key: str) -> list[float]:
-        return [run.metrics[key] for run in self.trained if key in run.metrics]
+        """In order of their seeds, as words."""
+        return [run.metrics[key] for run in sorted(self.trained, key=seed_of) if key in run.metrics]
+
+    def seeds(self, key: str) -> tuple[str, ...]:
+        """The seeds of the runs that a figure is of, in order, where they are to be paired by them; else empty.
+
+        Every run was made for that, has a finite value, and a seed that no other has.
+        """
+        runs = sorted(self.runs_of(key), key=seed_of)
+        seeds = tuple(map(seed_of, runs))
+        good = all(run.paired and seed_of(run) and math.isfinite(run.metrics.get(key, math.nan)) for run in runs)
+        return seeds if good and len({*seeds}) == len(seeds) else ()
 
     def measured(self, key: str) -> Times:
         """The values of a metric; of one to accuracy, also what is known of the runs that did not reach their target.
@@ -77,13 +89,14 @@ class Setting:
         """
         reached = finite(self.values(key))
         if key not in UNTIL_GIVEN_UP:
-            return Times(reached, interval=self.interval(key))
+            return Times(reached, interval=self.interval(key), seeds=self.seeds(key))
         missed, stopped = (
             [given_up_at(key, run.metrics) or 0.0 for run in runs] for runs in (self.missed, self.stopped)
         )
         if not reached and not any(missed):
             missed = []
-        return Times(reached, missed, list(filter(None, stopped)), len(self.diverged), self.interval(key))
+        stopped = list(filter(None, stopped))
+        return Times(reached, missed, stopped, len(self.diverged), self.interval(key), self.seeds(key))
 
     def interval(self, key: str) -> float:
         """The mean distance of the evaluations on which values of a metric can fall; 0 of continuous ones."""
@@ -166,6 +179,10 @@ def _task(name: str, axes: Sequence[str], members: Mapping[tuple[str, ...], list
         reasons = [(run, why_excluded(run, with_missed)) for run in runs]
         excluded += [(run, settings[-1].name, reason) for run, reason in reasons if reason]
     return Task(name, settings, excluded)
+
+
+def seed_of(run: Run) -> str:
+    return run.params.get("seed", "")
 
 
 def title(run: Run) -> str:

@@ -14,7 +14,7 @@ from conf.program import used
 from conf.schema import RunConfig
 from conf.target import text
 from tracking.jobs.trust import ownership
-from tracking.results import UNCOUNTED_TAG
+from tracking.results import PAIRED_TAG, UNCOUNTED_TAG
 from tracking.run import Journal, RunInfo, documents, journal, run_folder, run_lock
 
 # The keys of a config whose values are in a run's name.
@@ -63,15 +63,16 @@ def prepare(
     documents.write_text(folder / run_folder.OVERRIDES, yaml.safe_dump(list(overrides)))
     log = Journal(folder / run_folder.JOURNAL)
     log.params(params(config) if values is None else values)
-    log.tags({"config_hash": config.config_hash()} | ({"sweep": sweep.name} if sweep else {}) | uncounted(config))
+    log.tags({"config_hash": config.config_hash()} | ({"sweep": sweep.name} if sweep else {}) | compared(config))
     log.close()
     run_folder.write_config(folder, config)
     ownership.sign(folder, [config])
 
 
-def uncounted(config: RunConfig) -> dict[str, str]:
-    """The tag of a run that no mean counts; none of another."""
-    return {UNCOUNTED_TAG: "warm-up"} if config.warm_up else {}
+def compared(config: RunConfig) -> dict[str, str]:
+    """The tags of a run that no mean counts, and of one that is compared with those of its seed."""
+    counted = {UNCOUNTED_TAG: "warm-up"} if config.warm_up else {}
+    return counted | ({PAIRED_TAG: "seed"} if config.sweep.paired else {})
 
 
 def params(config: RunConfig) -> dict[str, journal.Scalar]:

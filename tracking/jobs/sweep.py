@@ -37,6 +37,15 @@ def check_profiled(jobs: Sequence[Job]) -> None:
         )
 
 
+def check_paired(jobs: Sequence[Job]) -> None:
+    """Raise ConfigError where runs are to be compared in pairs by seed, and all have the same one."""
+    seeds = {job.config.seed for job in jobs}
+    if any(job.config.sweep.paired for job in jobs) and len(seeds) < 2:
+        raise ConfigError(
+            f"sweep.paired=true: pairs take two seeds, and all jobs have seed={min(seeds)}; give seed=1,2,3"
+        )
+
+
 def shuffled(jobs: Sequence[Job]) -> list[Job]:
     """The jobs in the order that `sweep.shuffle` asks for: seed after seed, each with its jobs shuffled.
 

@@ -14,6 +14,7 @@ from tracking.statistics import POWER, counted
 
 MOST_PAIRS = 15  # shown; every pair is in the CSV and JSON
 SHARES_TOO = "How often settings reach the target is compared by Fisher's exact test, corrected alike. "
+BY_SEED = " Paired by seed: of the differences between runs of the same seed."
 RATE_TOO = " A time is evaluations x the time of one: both are tested, each with Holm's correction over the pairs."
 WOULD_TELL = (
     f" Runs that would tell: a difference as large as this one, in {POWER:.0%} of cases; in brackets, where the spread "
@@ -25,6 +26,7 @@ def comparison_table(task: Task, metric: str, pairs: Sequence[Comparison]) -> tu
     """Every pair of settings, or each with the best where those are too many to read; and a verdict on every pair."""
     shown = list(pairs)
     note = f"A t-test of {metric} (docs/report.md); Holm's correction over {counted(len(pairs), 'pair')}."
+    note += BY_SEED if any(pair.paired for pair in pairs) else ""
     if metric in UNTIL_GIVEN_UP:
         missed = any(setting.num_missed or setting.stopped for setting in task.settings)
         note += f" {SHARES_TOO if missed else ''}{REACHED}"

@@ -24,7 +24,7 @@ from tracking.compare import (
 from tracking.mirror import UID_TAG
 from tracking.report import stack_tables, tables, verdicts
 from tracking.report.answer import answer, spent
-from tracking.report.caveats import caveats
+from tracking.report.caveats import caveats, unpaired
 from tracking.report.comparison_table import comparison_table
 from tracking.report.limit_tables import limits_table
 from tracking.report.pictures import Plot, Plotter, roofline_chart
@@ -148,6 +148,7 @@ def _add_workload(report: Report, task: Task, store: Runs) -> None:
             report.figures += made[1]
     pairs = compare(task, report.metric)
     report.comparisons += [(task.title, pair) for pair in pairs]
+    report.warnings += unpaired(task, pairs, report.metric)
     if pairs:
         table, said = comparison_table(task, report.metric, pairs)
         report.tables.append(table)

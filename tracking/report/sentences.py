@@ -17,7 +17,8 @@ from tracking.statistics import Needed, counted
 MOST_NAMED = 3  # settings of which a sentence says the names
 CONFIDENCE = 1 - ALPHA
 LEADER = "{workload}: {metric} is {figure} (n = {n}{reached}) with {setting}, "
-LEAD = "more than the noise (p = {p_corrected:.2g}, corrected for the choice among {num_stacks} stacks)"
+PAIRED = ", paired by seed"
+LEAD = "more than the noise (p = {p_corrected:.2g}, corrected for the choice among {num_stacks} stacks{paired})"
 NO_CONCLUSION = "{workload}{among}: no conclusion is possible about the best stack. The best mean is of {better}"
 # Right for one run, too.
 OTHERS = (
@@ -36,10 +37,10 @@ TEMPLATES = {
     "cost": "The lowest mean cost to accuracy is {figure} (n = {n}{reached}), with {setting}. "
     "Runs in every mean: {num_averaged} of {num_runs}, for {spent_usd:,.4g} USD together on the clock. " + OTHERS,
     "without cost": "Runs in every mean: {num_averaged} of {num_runs}. " + OTHERS,
-    "told apart": "{better} is better by a factor of {factor:.3g}",
-    "told apart without a factor": "{better} is better",
+    "told apart": "{better} is better by a factor of {factor:.3g}{paired}",
+    "told apart without a factor": "{better} is better{paired}",
     "told apart by pairs": "{better} is better: its run is the sooner one in {won:.0%} of pairs",
-    "not told apart": "cannot be told apart",
+    "not told apart": "cannot be told apart{paired}",
     "one run": "cannot be told apart: one run of {few}; repeat it with other seeds",
     "factors": "; {better} has {rate:.3g} times the rate ({of_rate}) and takes {evaluations:.3g} times the evaluations "
     "({of_evaluations})",
@@ -147,6 +148,7 @@ def numbers(setting: Setting, metric: str) -> dict[str, Any]:
 def verdict(task: str, metric: str, pair: Comparison) -> Sentence:
     """Whether two settings can be told apart, and if so by what factor."""
     values: dict[str, Any] = {"better": pair.better.name, "worse": pair.worse.name}
+    values |= {"paired": PAIRED if pair.paired else ""}
     if pair.adjusted is None:
         few = [setting.name for setting in (pair.better, pair.worse) if setting.measured(metric).n < 2]
         return Sentence("one run", task, values | {"few": " and of ".join(few)})
@@ -217,7 +219,7 @@ def lead(task: str, best: Best) -> Sentence:
     values: dict[str, Any] = {"better": best.next.better.name, "worse": best.next.worse.name}
     if best.p is None:
         return Sentence("lead of one run", task, values)
-    values |= {"p_corrected": best.p, "num_stacks": best.num_tested}
+    values |= {"p_corrected": best.p, "num_stacks": best.num_tested, "paired": PAIRED if best.paired else ""}
     return Sentence("lead not told apart" if best.tied else "lead told apart", task, values)
 
 

@@ -52,6 +52,7 @@ def comparison(task: str, metric: str, pair: Comparison, num_tests: int) -> dict
         "better": dict(pair.better.labels),
         "worse": dict(pair.worse.labels),
         "factor": None if math.isinf(pair.factor) else pair.factor,
+        "paired": pair.paired,
         "p": pair.p,
         "p_corrected": pair.adjusted,
         "told_apart": pair.told_apart,

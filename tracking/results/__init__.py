@@ -9,11 +9,22 @@ from __future__ import annotations
 from tracking.results.flat_keys import NONE, differing, flat, relative_change, words
 from tracking.results.folder_runs import FolderRuns
 from tracking.results.mlflow_runs import MlflowRuns
-from tracking.results.runs import REPEATS, TASK, UNCOUNTED_TAG, End, Run, Runs, need_finished, newest_attempts
+from tracking.results.runs import (
+    PAIRED_TAG,
+    REPEATS,
+    TASK,
+    UNCOUNTED_TAG,
+    End,
+    Run,
+    Runs,
+    need_finished,
+    newest_attempts,
+)
 from tracking.results.table import Cell, Table
 
 __all__ = [
     "NONE",
+    "PAIRED_TAG",
     "REPEATS",
     "TASK",
     "UNCOUNTED_TAG",

@@ -22,6 +22,7 @@ from tracking.run import failures
 # What makes runs comparable at all: the same task to the same target.
 TASK = ("model", "dataset", "target_metric", "target_value")
 UNCOUNTED_TAG = "timetrial.uncounted"  # why no mean counts a run, though it may have gone well
+PAIRED_TAG = "timetrial.paired"  # "seed": decided before the run to be compared in pairs (sweep.paired)
 REPEATS = ("seed",)  # a setting is repeated with these
 MAX_LISTED = 10  # sweeps that are named where something unknown was asked for
 History = dict[str, list[tuple[int, int, float]]]  # by key: (step, time in ms, value), in order of step and time
@@ -87,6 +88,11 @@ class Run:
     def resumed(self) -> bool:
         """Whether it was interrupted and continued: then it has no time to accuracy."""
         return "resumed" in self.tags
+
+    @property
+    def paired(self) -> bool:
+        """Whether it was made to be compared with runs of the same seed."""
+        return self.tags.get(PAIRED_TAG) == "seed"
 
     @property
     def uncounted(self) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tracking.statistics.best_of import candidates, corrected, lead_bounds, one_sided_level
 from tracking.statistics.counts import counted, verb
 from tracking.statistics.more_often import Counts, Often, counts, often
-from tracking.statistics.power import POWER, Needed, Pilot, pilot, runs_to_tell
+from tracking.statistics.power import POWER, Needed, Pilot, pilot, pilot_of_pairs, runs_to_tell
 from tracking.statistics.ratios import exceeds, falls_below, ratio_bounds
 from tracking.statistics.repeats import finite, holm, mean_and_standard_error, olympic_mean
 from tracking.statistics.sooner import CUT_OFF, p_sooner, wins
@@ -41,6 +41,7 @@ __all__ = [
     "p_sooner",
     "paired_t_test",
     "pilot",
+    "pilot_of_pairs",
     "ratio_bounds",
     "reached_by",
     "runs_to_tell",

@@ -34,6 +34,14 @@ def pilot(values: Sequence[float], interval: float = 0.0) -> Pilot:
     return Pilot(len(values), fmean(values), variance(values), interval)
 
 
+def pilot_of_pairs(
+    first: Sequence[float], second: Sequence[float], intervals: tuple[float, float]
+) -> tuple[Pilot, Pilot]:
+    """Two sides whose test is that of the pairs: all of the spread of the differences is the first one's."""
+    differences = [value - other for value, other in zip(first, second, strict=True)]
+    return pilot(differences, math.hypot(*intervals)), Pilot(len(differences), 0.0, 0.0)
+
+
 @dataclass(frozen=True)
 class Needed:
     """So many runs of the first and of the second side would tell, `most` of them where the spread is at the upper end

@@ -14,6 +14,7 @@ class Times:
     a run had spent its own budget without reaching it. `stopped`: by when a run was stopped from outside (a time limit,
     a preemption, a search), beyond which nothing is known of it. `num_diverged` runs never reach the target.
     `interval`: how far apart the evaluations are on which the values can fall; 0 where values are continuous.
+    `seeds`: those of `reached`, in its order, where the runs are to be paired by them; else empty.
     """
 
     reached: Sequence[float]
@@ -21,6 +22,7 @@ class Times:
     stopped: Sequence[float] = ()
     num_diverged: int = 0
     interval: float = 0.0
+    seeds: Sequence[str] = ()
 
     @property
     def censored(self) -> list[float]:
@@ -40,6 +42,10 @@ class Times:
     def latest(self) -> float:
         """The latest time that is known; 0 where none is."""
         return max((*self.reached, *self.censored), default=0.0)
+
+    def pairs_with(self, other: Times) -> bool:
+        """Whether values of the same place are pairs: of two seeds or more, which both sides have."""
+        return len(self.seeds) > 1 and self.seeds == other.seeds
 
     def scaled(self, factor: float) -> Times:
         reached, missed, stopped = (

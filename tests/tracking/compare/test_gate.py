@@ -42,9 +42,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed, step_sec in enumerate(FAST, 1):
         make_run(sweep, config(seed=seed), uri, step_sec)
     make_run(sweep, config(seed=4), uri, failure="oom")
-    sweep = make_sweep(root / "runs", "missing", uri, 3)
-    for seed in (1, 2, 3):
-        make_run(sweep, config(seed=seed), uri, 0.05, accuracies=(0.5, 0.8, 0.89 if seed == 3 else 0.95))
+    for name in ("missing", "missing-too"):
+        sweep = make_sweep(root / "runs", name, uri, 3)
+        for seed in (1, 2, 3):
+            make_run(sweep, config(seed=seed), uri, 0.05, accuracies=(0.5, 0.8, 0.89 if seed == 3 else 0.95))
     sweep = make_sweep(root / "runs", "counts", uri, 4)
     for gpus, seed in ((1, 1), (1, 2), (2, 1), (2, 2)):
         make_run(sweep, config(seed=seed, gpus=gpus), uri, 0.1 + seed / 1000)
@@ -124,6 +125,14 @@ def test_runs_of_the_same_seed_are_compared_in_pairs_where_that_is_asked(gate: G
     assert code == 2
     assert "--paired: the seeds of runs with time/train_sec are not the same" in words
     assert "baseline: 1, 2, 3; candidate: 1" in words
+
+
+def test_sides_that_miss_alike_are_not_paired_and_it_says_so(gate: Gate, tmp_path: Path) -> None:
+    note, to_accuracy = "so the sides are compared unpaired", ("--metric", "time/to_accuracy_sec")
+    written = tmp_path / "gate.md"
+    for metric, paired, is_said in ((to_accuracy, True, True), (to_accuracy, False, False), ((), True, False)):
+        gate("missing", "missing-too", *metric, *(["--paired"] if paired else []), "--markdown", str(written))
+        assert (note in written.read_text()) == is_said
 
 
 def test_a_rate_is_better_when_it_is_higher(gate: Gate) -> None:

@@ -63,6 +63,8 @@ def would_tell(better: Observations, worse: Observations, at: float) -> Wanted |
     sides = (better, worse)
     if better.num_short + worse.num_short or min(map(len, sides)) < 2:
         return None
+    if better.in_pairs(worse):  # The test is of what pairs differ by, beside nothing that scatters.
+        sides = (better.gaps(worse), Observations([0.0] * len(worse)))
     fewest = min(map(len, sides))
     from scipy.special import chdtri
 

@@ -12,7 +12,7 @@ from tracking.audit.arithmetic import shares
 from tracking.audit.arithmetic.figure_keys import more_is_better
 from tracking.audit.arithmetic.ranks import p_by_ranks, won
 from tracking.audit.arithmetic.samples import Observations
-from tracking.audit.arithmetic.t_tests import p_below, p_below_bounds
+from tracking.audit.arithmetic.t_tests import p_below, p_below_bounds, p_below_in_pairs
 
 NEAR = 1e-9  # p-values and means that are closer may be in either order
 
@@ -36,6 +36,7 @@ class PairTest:
     often_p: float | None = None
     corrected: float | None = None
     often_corrected: float | None = None
+    paired: bool = False  # of runs of the same seed
 
     @property
     def told_apart(self) -> bool:
@@ -74,11 +75,12 @@ def _by_means(sides: dict[str, Observations], better: str, worse: str) -> PairTe
     if min(len(first), len(second)) < 2:
         return PairTest(better, factor, None)
     tails = (_p_of_means(*pair) for pair in ((first, second), (second, first)))
-    return PairTest(better, factor, min(1.0, 2 * min(tails)))
+    return PairTest(better, factor, min(1.0, 2 * min(tails)), paired=first.in_pairs(second))
 
 
 def _p_of_means(low: Observations, high: Observations) -> float:
-    return p_below(low.numbers, high.numbers, (low.interval, high.interval))
+    test = p_below_in_pairs if low.in_pairs(high) else p_below
+    return test(low.numbers, high.numbers, (low.interval, high.interval))
 
 
 def _by_arrival(sides: dict[str, Observations]) -> list[str]:

@@ -18,7 +18,7 @@ class Observations:
     """A figure's numbers; of runs that stopped short what it is at least, and how many of them never get there.
 
     `missed` had spent their own budget, `stopped` were ended from outside. `interval` is how far apart numbers are that
-    fall on evaluations.
+    fall on evaluations. `seeds` are of the numbers, in their order, where they are to be paired by them.
     """
 
     numbers: Sequence[float]
@@ -26,6 +26,7 @@ class Observations:
     stopped: Sequence[float] = ()
     never: int = 0
     interval: float = 0.0
+    seeds: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.numbers) + self.num_short
@@ -50,11 +51,19 @@ class Observations:
         """Without the runs that were stopped before."""
         return replace(self, stopped=[when for when in self.stopped if when >= time])
 
+    def in_pairs(self, other: Observations) -> bool:
+        return len(self.seeds) >= 2 and self.seeds == other.seeds
+
+    def gaps(self, other: Observations) -> Observations:
+        """What each pair differs by."""
+        between = [number - its for number, its in zip(self.numbers, other.numbers, strict=True)]
+        return Observations(between, interval=math.hypot(self.interval, other.interval))
+
     def scaled(self, factor: float) -> Observations:
         numbers, missed, stopped = (
             [factor * value for value in values] for values in (self.numbers, self.missed, self.stopped)
         )
-        return Observations(numbers, missed, stopped, self.never, factor * self.interval)
+        return Observations(numbers, missed, stopped, self.never, factor * self.interval, self.seeds)
 
 
 def moments_of(sample: Observations, scale: float = 1.0) -> Moments | None:

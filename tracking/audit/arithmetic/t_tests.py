@@ -43,6 +43,19 @@ def p_below(low: Sequence[float], high: Sequence[float], intervals: tuple[float,
     return _one_sided(low, high, (variances[0], variances[1]))
 
 
+def p_below_in_pairs(low: Sequence[float], high: Sequence[float], intervals: tuple[float, float]) -> float:
+    """The same of numbers of the same place: Student's t of what each pair differs by."""
+    from scipy.special import stdtr
+
+    gaps = [number - its for number, its in zip(low, high, strict=True)]
+    distance = float(numpy.mean(gaps))
+    error = math.sqrt(variance(gaps, math.sqrt(intervals[0] ** 2 + intervals[1] ** 2)) / len(gaps))
+    nothing = NOTHING * abs(float(numpy.mean(low)))
+    if error <= nothing:
+        return 0.0 if distance < -nothing else 1.0
+    return float(stdtr(len(gaps) - 1, distance / error))
+
+
 def p_below_bounds(low: Sequence[float], bounds: Sequence[float], intervals: tuple[float, float]) -> float:
     """The same where the other's values are only bounds, which may scatter less than the values do."""
     own, other = (variance(side, interval) for side, interval in zip((low, bounds), intervals, strict=True))

@@ -82,6 +82,14 @@ class JournalRun:
         loaded: dict[str, Any] = stored_config.loaded((self.folder / "config.yaml").read_text(encoding="utf-8"))
         return loaded
 
+    @property
+    def paired_by(self) -> str:
+        """Its seed, by its config, where that says that it is to be paired by it; else ""."""
+        if not (self.folder / "config.yaml").exists():
+            return ""
+        decided = (self.config.get("sweep") or {}).get("paired") is True
+        return str(self.config.get("seed", "")) if decided else ""
+
     def times(self, key: str) -> list[float]:
         return [row["clock_sec"] for row in self.rows if row["kind"] == "event" and row["key"] == key]
 

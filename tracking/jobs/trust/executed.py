@@ -47,7 +47,7 @@ HARMLESS = (
     "stack.expect", "instance.name", "instance.price_per_hour", "instance.currency", "instance.region",
     "instance.date", "instance.source", "tracking.experiment", "tracking.offline", "tracking.upload_model",
     "tracking.upload_wait_sec", "tracking.system_metrics_interval_sec", "sweep.resume", "sweep.jobs_at_once",
-    "sweep.shuffle", "sweep.warm_up", "sweep.run_others", "study.name", "study.by", "study.reference",
+    "sweep.shuffle", "sweep.paired", "sweep.warm_up", "sweep.run_others", "study.name", "study.by", "study.reference",
     "study.smaller", "program.launch", "program.metrics", "program.samples", "program.epoch", "program.step",
     "program.start", "program.unit", "cluster.name", "cluster.kind", "cluster.partition", "cluster.account",
     "cluster.qos", "cluster.constraint", "cluster.time", "cluster.mem", "cluster.cpus_per_node",
