@@ -75,7 +75,7 @@ def test_newest_values_history_and_state_are_those_of_the_run(stores: tuple[Mlfl
         assert second.metrics["throughput/samples_per_sec"] == pytest.approx(64 / 0.05)
         assert [step for step, _, _ in store.history(first, ["eval/accuracy"])["eval/accuracy"]] == [8, 16, 24]
         assert (failed.finished, failed.failure, failed.status) == (False, "oom", "FAILED")
-        assert (first.finished, first.failure, first.resumed, first.missed) == (True, None, False, False)
+        assert (first.finished, first.failure, first.resumed) == (True, None, False)
         assert store.text(first, "fingerprint.json")
         with pytest.raises(FileNotFoundError, match=r"has no file fingerprint\.json"):
             store.text(second, "fingerprint.json")
