@@ -294,7 +294,9 @@ def test_fingerprint_as_json_is_what_a_run_keeps(ask: CommandLine, monkeypatch: 
 @pytest.mark.slow
 def test_a_reader_that_goes_away_changes_nothing(words: str, runs: Path, tmp_path: Path) -> None:
     """`| head -0` closes the pipe before anything is written to it; the exit code is the command's own."""
-    gate = f"--baseline base --candidate slow --max-slowdown 3% --from-folders --runs-dir {runs}"
+    gate = (
+        f"--baseline base --candidate slow --max-slowdown 3% --metric time/epoch_sec --from-folders --runs-dir {runs}"
+    )
     done = shell(f"python -m tracking {words.format(gate=gate)} | true", tmp_path)
     assert (done.returncode, done.stderr) == (int(words.startswith("gate")), "")
 
