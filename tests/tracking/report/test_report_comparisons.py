@@ -134,8 +134,8 @@ def test_where_no_run_reached_its_target_the_report_says_so_and_shows_what_has_n
 def test_a_setting_of_which_no_run_got_there_is_worse_than_one_that_did(
     make: Callable[..., Report], tmp_path: Path
 ) -> None:
-    runs = repeated(config={"gpus": 1}, steps=(0.1, 0.101, 0.102))
-    made = make(runs + repeated(config={"gpus": 2}, steps=(0.2, 0.21, 0.22), accuracies=(0.1, 0.2, 0.3, 0.4)))
+    runs = repeated(config={"gpus": 1}, steps=(0.1, 0.101, 0.102, 0.103))
+    made = make(runs + repeated(config={"gpus": 2}, steps=(0.2, 0.21, 0.22, 0.23), accuracies=(0.1, 0.2, 0.3, 0.4)))
     (pair,) = [pair for _, pair in made.comparisons]
     assert (pair.better.name, pair.worse.name) == ("gpus=1", "gpus=2")
     assert pair.told_apart

@@ -80,7 +80,7 @@ def test_speed_up_time_to_accuracy_and_utilisation_stand_beside_each_other(conte
 
 
 def placed(metrics: dict[str, float], gpu: str = "NVIDIA H100") -> Run:
-    return Run("id", "run", "studies", "FINISHED", 0, 1, tags={"env.gpu": gpu}, metrics=metrics)
+    return Run(f"id of {gpu} {metrics}", "run", "studies", "FINISHED", 0, 1, tags={"env.gpu": gpu}, metrics=metrics)
 
 
 def test_a_report_says_why_a_run_has_no_point_under_a_roofline(content: dict[str, Any]) -> None:
