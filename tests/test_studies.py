@@ -137,7 +137,7 @@ def test_commands_share_a_machine_go_on_where_a_call_ended_and_one_that_fails_st
     def codes() -> dict[str, str]:
         return {path.stem: path.read_text().strip() for path in tmp_path.glob("*.done")}
 
-    assert call(5) == 1  # Waiting is cut short; for the long one there is too little time, and no report without it.
+    assert call(12) == 1  # Waiting is cut short; for the long one there is too little time, and no report without it.
     assert codes() == {"fails": "3", "left": "0", "right": "0", "visible": "0"}
     assert (tmp_path / "visible.txt").read_text() == "6\n"
     (tmp_path / "waits.py").write_text("print('through')")

@@ -51,9 +51,9 @@ def test_a_warm_up_of_each_stack_comes_before_all_others_and_is_another_job() ->
 
 def test_a_warm_up_has_a_name_and_a_tag_of_its_own_and_other_jobs_are_called_what_they_were() -> None:
     config = studied.config()
-    same = run_setup.run_name(config), run_setup.uncounted(config), config.config_hash()
+    same = run_setup.run_name(config), run_setup.compared(config), config.config_hash()
     config.sweep.warm_up = True
-    assert (run_setup.run_name(config), run_setup.uncounted(config), config.config_hash()) == same
+    assert (run_setup.run_name(config), run_setup.compared(config), config.config_hash()) == same
     config.warm_up = True
     assert run_setup.run_name(config) == f"{same[0]}-warm-up"
-    assert run_setup.uncounted(config) == {"timetrial.uncounted": "warm-up"}
+    assert run_setup.compared(config) == {"timetrial.uncounted": "warm-up"}
