@@ -39,7 +39,7 @@ def write_package(root: Path, target: Path) -> None:
     """Make of the clone at `root` the package's content in the folder `target`."""
     sources = [path for part in PARTS for path in (root / part).rglob("*")] + [root / "launch.py"]
     pairs = [(path, path.relative_to(root)) for path in sources]
-    # conf/installation.py reads the version beside conf, here as in a clone.
+    # tracking/base/installation.py reads the version beside conf, here as in a clone.
     pairs += [(path, path.relative_to(root / PACKAGE)) for path in (root / PACKAGE).rglob("*")]
     pairs.append((root / "pyproject.toml", Path("pyproject.toml")))
     for path, relative in pairs:

@@ -21,10 +21,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from conf import checks, installation, launch_options, nodes, program, refusal, schema, secrets
-from conf.installation import LAUNCH, PREFIX
+from conf import launch_options, schema
 from conf.schema import ConfigError, RunConfig
-from tracking.terminal import LastingStream
+from tracking.base import installation, secrets
+from tracking.base.console import LastingStream
+from tracking.base.installation import LAUNCH, PREFIX
+from tracking.request import checks, nodes, program, refusal
 
 asked: list[tuple[RunConfig, list[str], list[str]]] = []  # config and overrides of each job; the keys of its study
 refused: list[str] = []  # why a choice is none: Hydra would put words of its own before an error
@@ -101,11 +103,12 @@ def collect() -> None:
 
 def launch() -> int:
     """Check every job before any is run, then run them: one after the other, side by side, or on a cluster."""
-    from tracking import server
-    from tracking.environment import check_cache, nvml, processes
-    from tracking.jobs import ClusterLauncher, Job, Launcher, resume, sweep
-    from tracking.stacks import judge_all
-    from trainers.stack import check_workload, worker_command
+    from tracking.jobs.plan import Job, resume, sweep
+    from tracking.jobs.queues import ClusterLauncher, Launcher
+    from tracking.jobs.worker_command import check_workload, worker_command
+    from tracking.machine.environment import check_cache, nvml, processes
+    from tracking.machine.stacks import judge_all
+    from tracking.store import server
 
     check_cache()
     gpus = nvml.visible_gpus()

@@ -16,7 +16,8 @@ from typing import Any
 
 import yaml
 
-from conf import schema, stored_config
+from conf import schema
+from tracking.request import stored_config
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "configuration.md"

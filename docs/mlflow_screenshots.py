@@ -19,13 +19,13 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import FloatRect, Page
 
-from tests.tracking import browser
-from tests.tracking.mlflow_server import MlflowServer
-from tests.tracking.team_ui import TeamUi
-from tracking.commands import main as command
-from tracking.jobs import sweep as sweeps
-from tracking.jobs import sync
-from tracking.run import documents, run_folder
+from tests.support import browser
+from tests.support.mlflow_server import MlflowServer
+from tests.support.team_ui import TeamUi
+from tracking.cli import main as command
+from tracking.jobs.follow import sync
+from tracking.jobs.plan import sweep as sweeps
+from tracking.record import documents, run_folder
 
 IMAGES = Path(__file__).resolve().parent / "images"
 DRAWN_MS = 1500  # after the words of a page are there, until its plots have come to rest

@@ -13,9 +13,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests import slurm_cluster
-from tests.slurm_cluster import Cluster
-from tests.team_server import TeamServer
+from tests.support import slurm_cluster
+from tests.support.slurm_cluster import Cluster
+from tests.support.team_server import TeamServer
 
 # Tests start some hundred processes, and a machine may keep no bytecode (PYTHONDONTWRITEBYTECODE, an installer that
 # compiles nothing): then each would compile torch's and MLflow's sources anew, which is half of the time of its start.
@@ -53,7 +53,7 @@ def cluster() -> Iterator[Cluster]:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
     if config.getvalue("dist") != "loadfile":
         return None
-    from tests.scheduling import TogetherByServer
+    from tests.support.scheduling import TogetherByServer
 
     return TogetherByServer(config, log)
 

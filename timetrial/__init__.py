@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from conf.installation import PREFIX
 from timetrial.names import __getattr__ as __getattr__
+from tracking.base.installation import PREFIX
 
 if TYPE_CHECKING:
     from tracking.lightning import TimeTrial as TimeTrial

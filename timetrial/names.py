@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from conf import installation
+from tracking.base import installation
 
 MODULES = {
     "TimeTrial": "tracking.lightning",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from conf.installation import PREFIX
-from tracking import commands
+from tracking import cli as commands
+from tracking.base.installation import PREFIX
 
 RUN = ("run", "train and measure: `run model=vgg seed=1`, a sweep with `run -m`; `run --help` lists the options")
 NAME = "timetrial" if PREFIX else "python -m timetrial"

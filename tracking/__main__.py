@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tracking.commands import main
+from tracking.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -9,6 +9,6 @@ with time_trial(target={"accuracy": 0.9}) as trial:  # in a loop of one's own
 
 from __future__ import annotations
 
-from tracking.trial import TimeTrial, time_trial
+from tracking.api import TimeTrial, time_trial
 
 __all__ = ["TimeTrial", "time_trial"]

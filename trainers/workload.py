@@ -16,9 +16,9 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
-from conf import installation
 from conf.schema import ConfigError, RunConfig
-from trainers.data.types import (
+from tracking.base import installation
+from trainers.data.loading.types import (
     Batch,
     ClassificationData,
     Data,
@@ -48,7 +48,9 @@ class TrialModule(pl.LightningModule):
 
     max_epochs: int  # the length of the schedule
     logged: Any = None  # what takes the values of `log`; the measuring callback sets it
-    view: Any = None  # how the images are to be cut, where the data leave that open (trainers.data.types.Viewable)
+    view: Any = (
+        None  # how the images are to be cut, where the data leave that open (trainers.data.loading.types.Viewable)
+    )
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Lightning notes the running hook here some 40 times a step, and nn.Module takes 2 us each to look whether

@@ -31,7 +31,7 @@ import torchvision
 
 from trainers.data import image_folder
 from trainers.data.jpeg import JpegReader, decode_file, read_file, threads_per_process
-from trainers.data.prefetch import prefetch
+from trainers.data.loading.prefetch import prefetch
 
 Decode = Callable[[list[str]], object]
 NUM_LAUNCHES = 400  # about a training step's

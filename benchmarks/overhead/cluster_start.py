@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.overhead import plain_training
-from tests.slurm_cluster import Cluster, free_ports
-from tracking.run import journal, run_folder
+from tests.support.slurm_cluster import Cluster, free_ports
+from tracking.record import journal, run_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 

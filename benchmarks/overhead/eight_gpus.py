@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.tracking.environment.fake_nvml import HopperNvml
+from tests.tracking.machine.environment.fake_nvml import HopperNvml
 
 NUM_GPUS, NUM_ROUNDS, NUM_SAMPLES = 8, 8, 25
 
@@ -32,7 +32,7 @@ class EightGpus(HopperNvml):
 def main() -> None:
     from mlflow.system_metrics.metrics import gpu_monitor
 
-    from tracking.usage import Neighbours, SystemMetrics
+    from tracking.machine.usage import Neighbours, SystemMetrics
 
     sys.modules["pynvml"] = EightGpus()
     gpu_monitor.pynvml = sys.modules["pynvml"]

@@ -24,7 +24,7 @@ from typing import Any
 
 import psutil
 
-from tracking.run import Journal, Result, run_folder
+from tracking.record import Journal, Result, run_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 NUM_ROWS = 48  # of each job
@@ -33,7 +33,7 @@ LENGTH = "JOB_SEC"  # the variable that tells a stand-in how long to take
 
 def stand_in(folder: Path) -> None:
     """Be a run's supervisor and worker: write a journal, and a result."""
-    from tracking.node import ticket
+    from tracking.jobs.node import ticket
 
     log = Journal(folder / run_folder.JOURNAL)
     for key in ("init_start", "init_stop", "run_start"):
@@ -50,7 +50,7 @@ def stand_in(folder: Path) -> None:
 def launch(arguments: list[str]) -> int:
     """Be launch.py, whose jobs are stand-ins."""
     import launch as launcher
-    from tracking.jobs import batch_script
+    from tracking.jobs.queues import batch_script
 
     batch_script.SUPERVISOR = "benchmarks.overhead.followed_jobs"
     sys.argv = ["launch.py", *arguments]
@@ -88,7 +88,7 @@ def rows(cwd: Path) -> tuple[int, int]:
     """Rows of the journals, and of them in the database."""
     from mlflow import MlflowClient
 
-    from tracking.mirror import Mirror
+    from tracking.store.mirror import Mirror
 
     client = MlflowClient(f"sqlite:///{cwd / 'mlflow.db'}")
     written = sent = 0
@@ -139,7 +139,7 @@ def measure(cwd: Path, num_jobs: int, job_sec: float, env: dict[str, str]) -> di
 
 
 def main() -> None:
-    from tests.slurm_cluster import Cluster
+    from tests.support.slurm_cluster import Cluster
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=200)

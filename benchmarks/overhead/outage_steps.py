@@ -5,7 +5,8 @@
 
 A phase in which the server hangs, refuses connections, answers 500 or 429, or loses its answers is compared with the
 phases before and after it, so that what else the machine does hits both alike. A step that waited for an answer would
-take as long as the server hangs. tests/tracking/mirror/test_outage.py holds that training goes on and no row is lost.
+take as long as the server hangs. tests/tracking/store/mirror/test_outage.py holds that training goes on and that no row
+is lost.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.commands import TINY, collect, events, start
-from tests.tracking.faulty_proxy import FaultyProxy
-from tests.tracking.folders import wait_for
-from tests.tracking.mlflow_server import MlflowServer
-from tracking.run import run_folder
+from tests.support.commands import TINY, collect, events, start
+from tests.support.faulty_proxy import FaultyProxy
+from tests.support.folders import wait_for
+from tests.support.mlflow_server import MlflowServer
+from tracking.record import run_folder
 
 FAULTS = ("hang", "refuse", "status 500", "drop answer", "status 429")
 PHASES = [phase for fault in FAULTS for phase in (None, fault)]  # in turn, so that drift hits both alike

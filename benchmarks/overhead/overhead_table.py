@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tracking.statistics import mean_and_standard_error
+from tracking.analysis.statistics import mean_and_standard_error
 
 VARIANTS = ("bare PyTorch", "bare Lightning", "ours")
 

@@ -27,8 +27,8 @@ from torch import nn
 SAMPLER = """
 import json, sys, time
 from pathlib import Path
-from tracking.usage import Neighbours, SystemMetricsThread
-from tracking.run import Journal
+from tracking.machine.usage import Neighbours, SystemMetricsThread
+from tracking.record import Journal
 
 folder, uuid = Path(sys.argv[1]), sys.argv[2]
 journal = Journal(folder / "journal.jsonl")

@@ -38,9 +38,9 @@ from torch._dynamo.utils import counters
 
 from benchmarks.overhead.overhead_table import VARIANTS, table
 from conf.schema import DatasetConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
-from conf.stored_config import from_dict
-from tracking.environment import fingerprint
-from tracking.run import documents, run_folder
+from tracking.machine.environment import fingerprint
+from tracking.record import documents, run_folder
+from tracking.request.stored_config import from_dict
 from trainers.data.images import ImageData, Source
 from trainers.loop import precision
 from trainers.loop.train import train

@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))
 import torch
 
 from benchmarks.steps.device_kernels import wait
-from tracking.environment import nvml
+from tracking.machine.environment import nvml
 
 Step = Callable[[], Any]
 Row = dict[str, Any]

@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.data import fashion_mnist_sized
-from tracking.run import journal, run_folder
+from tracking.record import journal, run_folder
 from trainers.data.digits import digits
 from trainers.data.fashion_mnist import fashion_mnist
 

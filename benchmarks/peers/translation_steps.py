@@ -38,10 +38,10 @@ from torch import nn
 from benchmarks.peers import beside
 from benchmarks.steps.device_kernels import release, wait
 from benchmarks.steps.run_alone import AUTOCAST, composed
+from trainers.data.loading.types import Shard
 from trainers.data.text import PAD, TextData, synthetic
 from trainers.data.text.loader import Step, TrainLoader, batch
 from trainers.data.text.shapes import ROWS
-from trainers.data.types import Shard
 from trainers.loop import precision as precisions
 from trainers.loop.build import make_module
 from trainers.ops.compiling import raise_recompile_limit

@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 import numpy as np
 from scipy import stats
 
-from tracking.statistics import Times, often
+from tracking.analysis.statistics import Times, often
 
 SIZES = [(2, 2), (2, 20), (3, 3), (3, 20), (4, 4), (5, 5), (5, 20), (10, 10), (20, 20)]
 MISSING = (0.2, 0.4, 0.6)

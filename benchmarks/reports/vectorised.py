@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import stats
 
-from tracking.statistics import CUT_OFF
+from tracking.analysis.statistics import CUT_OFF
 
 Rows = np.ndarray
 

@@ -35,9 +35,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.server.senders import FORK, NUM_KEYS, call_run, forked, mirror_run, row_values, write_journals
 from benchmarks.server.watch import Database, Watch
-from tests.team_server import TeamServer
-from tracking.run import Journal, documents, run_folder
-from tracking.server import ENVIRONMENT
+from tests.support.team_server import TeamServer
+from tracking.record import Journal, documents, run_folder
+from tracking.store.server import ENVIRONMENT
 
 EXPERIMENT = "server_load"
 
@@ -91,7 +91,7 @@ def measure(
 
 def make_folders(root: Path, uri: str, number: int) -> tuple[list[Path], list[str]]:
     """Run folders, and the ids of their runs, which are made before the clock starts."""
-    from tracking.mirror import Mirror
+    from tracking.store.mirror import Mirror
 
     folders, run_ids = [], []
     for index in range(number):

@@ -20,10 +20,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.tracking.mlflow_server import MlflowServer
-from tracking.mirror import Mirror
-from tracking.run import Journal, documents, run_folder
-from tracking.server import ENVIRONMENT
+from tests.support.mlflow_server import MlflowServer
+from tracking.record import Journal, documents, run_folder
+from tracking.store.mirror import Mirror
+from tracking.store.server import ENVIRONMENT
 
 NUM_KEYS = 10
 

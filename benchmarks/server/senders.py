@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tracking.jobs import MirrorThread
-from tracking.run import Journal, documents, run_folder
-from tracking.server import ENVIRONMENT
+from tracking.jobs.follow import MirrorThread
+from tracking.record import Journal, documents, run_folder
+from tracking.store.server import ENVIRONMENT
 
 NUM_KEYS = 10
 FORK = multiprocessing.get_context("fork")

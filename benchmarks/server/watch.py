@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import psycopg
 
-from tests.team_server import TeamServer
+from tests.support.team_server import TeamServer
 
 
 class Database:

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from tracking.environment import nvml
+from tracking.machine.environment import nvml
 
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCH = f"{ROOT / 'launch.py'}"

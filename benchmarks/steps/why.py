@@ -22,7 +22,7 @@ from benchmarks.steps.in_calls import ROOT, Command, main, sweep
 COMMON = "tracking.system_metrics_interval_sec=0.5"
 # Generated images, and so few steps that compiling takes most of the time.
 SHORT = "model=resnet50 dataset=synthetic max_epochs=2 limit_train_batches=60 log_every_n_steps=10"
-TESTS = ("tests/trainers/loop/test_kernel_profile.py", "tests/tracking/environment/test_gpm.py")
+TESTS = ("tests/trainers/loop/test_kernel_profile.py", "tests/tracking/machine/environment/test_gpm.py")
 
 
 def commands(indices: list[int]) -> Iterator[Command]:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
-from tracking.report import COLOURS, LINES, MARKERS, png  # noqa: E402
+from tracking.analysis.report import COLOURS, LINES, MARKERS, png  # noqa: E402
 
 MODELS = {
     "resnet50": ("ResNet-50", "accuracy", 0.8),

@@ -33,10 +33,10 @@ from tests.chaos import (
     side_by_side,
 )
 from tests.chaos.case import Case, Finding, Kind, Skipped
-from tests.commands import ROOT
-from tests.tracking.faulty_proxy import FaultyProxy
-from tests.tracking.mlflow_server import MlflowServer
-from tracking.server import ENVIRONMENT
+from tests.support.commands import ROOT
+from tests.support.faulty_proxy import FaultyProxy
+from tests.support.mlflow_server import MlflowServer
+from tracking.store.server import ENVIRONMENT
 
 KINDS = (
     kills.LAUNCHER_KILLS, kills.ALL_KILLS, kills.WORKER_KILLS, kills.SYNC_KILLS, new_databases.FIRST_SECONDS,

@@ -15,13 +15,12 @@ from pathlib import Path
 
 import psutil
 
-from tests import commands
 from tests.chaos import count
-from tests.commands import TINY, environment, processes_of
-from tests.tracking import quick_launch
-from tests.tracking.faulty_proxy import FaultyProxy
-from tests.tracking.mlflow_server import MlflowServer
-from tests.tracking.rows import Store
+from tests.support import commands, quick_launch
+from tests.support.commands import TINY, environment, processes_of
+from tests.support.faulty_proxy import FaultyProxy
+from tests.support.mlflow_server import MlflowServer
+from tests.support.rows import Store
 
 LIMIT_SEC = 300.0  # for each process: on a busy machine, the slowest launch takes a fifth of it
 GONE_SEC = 30.0  # after a launcher's end, what it started must be gone

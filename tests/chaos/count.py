@@ -9,8 +9,8 @@ import hashlib
 import json
 from pathlib import Path
 
-from tests.tracking.rows import Store, expected_rows, query, records, runs_with_uid, stored_rows
-from tracking.run import run_folder
+from tests.support.rows import Store, expected_rows, query, records, runs_with_uid, stored_rows
+from tracking.record import run_folder
 
 STATUS = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
 NO_ARTIFACTS = {run_folder.JOURNAL, run_folder.RUN, run_folder.MIRROR, run_folder.VIEW, run_folder.MODEL}

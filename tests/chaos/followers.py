@@ -6,12 +6,12 @@ import itertools
 import signal
 import time
 
-from tests import slurm_cluster
 from tests.chaos.case import Case, Kind, Skipped, Started
 from tests.chaos.kills import SIGNALS
 from tests.chaos.side_by_side import check_once
-from tests.slurm_cluster import Cluster, Unavailable
-from tracking.run import run_folder
+from tests.support import slurm_cluster
+from tests.support.slurm_cluster import Cluster, Unavailable
+from tracking.record import run_folder
 
 ON = (
     "cpu_processes=1", "max_epochs=2", "cluster=slurm", "cluster.exclusive=false", "cluster.poll_sec=1",

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tests.chaos import count
 from tests.chaos.case import Case, Kind
-from tests.tracking.damage import DAMAGE
-from tracking.run import run_folder
+from tests.support.damage import DAMAGE
+from tracking.record import run_folder
 
 CANARY = "the-canary-outside-of-every-run"
 # Each link leads outside. One in the place of a file that must be read or written makes a folder a bad one.

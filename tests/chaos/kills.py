@@ -14,8 +14,8 @@ import psutil
 
 from tests.chaos import count
 from tests.chaos.case import Case, Kind, Started
-from tests.commands import events, processes_of
-from tracking.run import run_folder
+from tests.support.commands import events, processes_of
+from tracking.record import run_folder
 
 WORKERS = ("agent", "rank 0", "rank 1")
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")

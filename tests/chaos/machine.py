@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tests.chaos import count
 from tests.chaos.case import Case, Kind, Skipped, Started
-from tests.tracking.quick_worker import fill
-from tracking.run import run_folder
+from tests.support.quick_worker import fill
+from tracking.record import run_folder
 
 DISK = "5m"
 SOURCE = Path(__file__).with_name("wall_clock.c")

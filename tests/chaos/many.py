@@ -7,7 +7,7 @@ import time
 from tests.chaos import count
 from tests.chaos.case import LIMIT_SEC, Case, Kind
 from tests.chaos.writers import Chaos
-from tests.tracking.faulty_proxy import FAULTS
+from tests.support.faulty_proxy import FAULTS
 
 WRITERS_SEC = 10.0
 

@@ -14,7 +14,7 @@ import psutil
 from tests.chaos import count
 from tests.chaos.case import Case, Kind
 from tests.chaos.kills import SIGNALS
-from tests.commands import processes_of
+from tests.support.commands import processes_of
 
 FIRST_SEC = 10.0
 FINISH = {"then": "finish", "rows": 20}

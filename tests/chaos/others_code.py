@@ -15,8 +15,8 @@ import psutil
 from tests.chaos import count
 from tests.chaos.case import Case, Kind, Started
 from tests.chaos.kills import SIGNALS
-from tests.commands import events, processes_of
-from tracking.run import run_folder
+from tests.support.commands import events, processes_of
+from tracking.record import run_folder
 
 PROGRAM = """
 import json, sys, time
@@ -50,8 +50,8 @@ with time_trial({"accuracy": 0.9}, uri=sys.argv[1], device="cpu", batch_size=8, 
             trial.evaluate({"accuracy": epoch / 40}, epoch=epoch)
 """
 PHASES = {"imports": "", "warm-up": "init_start", "training": "epoch_start", "ending": "run_stop"}
-OF_PROGRAM = {"launcher": "launch.py", "worker": "trainers.program.worker", "program": "program.py"}
-OF_SCRIPT = {"script": "script.py", "companion": "tracking.companion"}
+OF_PROGRAM = {"launcher": "launch.py", "worker": "tracking.jobs.program.worker", "program": "program.py"}
+OF_SCRIPT = {"script": "script.py", "companion": "tracking.jobs.follow.companion"}
 
 
 def play_program(case: Case) -> None:

@@ -8,8 +8,8 @@ import requests
 
 from tests.chaos import count
 from tests.chaos.case import Case, Kind
-from tests.tracking.faulty_proxy import FaultyProxy
-from tests.tracking.mlflow_server import MlflowServer
+from tests.support.faulty_proxy import FaultyProxy
+from tests.support.mlflow_server import MlflowServer
 
 OLD, NEW = "the-old-password", "the-new-password"
 ASK_SEC = 60.0

@@ -7,9 +7,9 @@ import time
 
 from tests.chaos import count
 from tests.chaos.case import Case, Finding, Kind, Started
-from tests.tracking.faulty_proxy import FAULTS
-from tests.tracking.mlflow_server import MlflowServer
-from tracking.run import run_folder
+from tests.support.faulty_proxy import FAULTS
+from tests.support.mlflow_server import MlflowServer
+from tracking.record import run_folder
 
 ALL_FAULTS = (*FAULTS, "false acknowledgement", "status 413", "status 401", "slow")
 SCOPES = {"rows": b"/api/2.0/mlflow/", "files": b"/mlflow-artifacts/", "all": b""}

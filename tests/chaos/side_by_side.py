@@ -19,12 +19,12 @@ import psutil
 from tests.chaos import count
 from tests.chaos.case import REAL, Case, Kind, Skipped, Started
 from tests.chaos.kills import PHASES, SIGNALS, in_phase
-from tests.commands import processes_of
-from tests.tracking import dying_launch
-from tracking.run import journal, run_folder
+from tests.support import dying_launch
+from tests.support.commands import processes_of
+from tracking.record import journal, run_folder
 
 AT_ONCE = ("cpu_processes=1", "sweep.jobs_at_once=2", "max_epochs=2")
-VICTIMS = {"supervisor": "trainers.supervisor", "agent": "trainers.loop.worker"}
+VICTIMS = {"supervisor": "tracking.jobs.node.__main__", "agent": "trainers.loop.worker"}
 
 
 def play_start(case: Case) -> None:

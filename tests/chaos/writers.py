@@ -22,15 +22,15 @@ from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from tests.tracking.faulty_proxy import FAULTS, FaultyProxy
-from tests.tracking.folders import end, make_folder, wait_for
-from tests.tracking.mlflow_server import MlflowServer
-from tests.tracking.rows import Row, as_stored, expected_rows, runs_with_uid, stored_rows
-from tracking.jobs.mirror_thread import MirrorThread
-from tracking.jobs.sync import sync
-from tracking.mirror.mirror import Mirror
-from tracking.run import run_folder
-from tracking.run.journal import Journal
+from tests.support.faulty_proxy import FAULTS, FaultyProxy
+from tests.support.folders import end, make_folder, wait_for
+from tests.support.mlflow_server import MlflowServer
+from tests.support.rows import Row, as_stored, expected_rows, runs_with_uid, stored_rows
+from tracking.jobs.follow.mirror_thread import MirrorThread
+from tracking.jobs.follow.sync import sync
+from tracking.record import run_folder
+from tracking.record.journal import Journal
+from tracking.store.mirror.mirror import Mirror
 
 NUM_FOLDERS = 3
 NUM_WRITERS = 2  # a folder
@@ -111,7 +111,9 @@ class Chaos:
         self._server, self._proxy = server, proxy
         self._folders = [make_folder(root, proxy.uri, f"run{number}") for number in range(NUM_FOLDERS)]
         self._context = multiprocessing.get_context("forkserver")  # what is imported once is forked in no time
-        self._context.set_forkserver_preload(["mlflow", "mlflow.tracking.client", "tracking.jobs.sync", __name__])
+        self._context.set_forkserver_preload(
+            ["mlflow", "mlflow.tracking.client", "tracking.jobs.follow.sync", __name__]
+        )
         self._writers: dict[tuple[Path, int], BaseProcess] = {}
         self._mirrors: list[BaseProcess] = []
         self._restart: threading.Thread | None = None

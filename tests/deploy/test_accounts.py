@@ -16,7 +16,7 @@ from deploy.native import settings
 from deploy.native.__main__ import parser
 from deploy.native.accounts import Accounts
 from deploy.native.settings import ServerError
-from tests.commands import ROOT
+from tests.support.commands import ROOT
 
 # As MLflow 3.17 answers it: the message of its database, with what was to be inserted.
 DUPLICATE = (

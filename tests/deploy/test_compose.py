@@ -22,8 +22,8 @@ from deploy import compose_init
 from deploy.native.postgresql import PostgreSQL
 from deploy.native.services import AUTH_INI, TEMPLATE, MLflow
 from deploy.native.settings import Settings
-from tests.commands import ROOT
-from tests.team_server import install
+from tests.support.commands import ROOT
+from tests.support.team_server import install
 
 DEPLOY = ROOT / "deploy"
 TEXT = (DEPLOY / "compose.yaml").read_text()

@@ -10,8 +10,8 @@ import ssl
 import pytest
 
 from deploy.guard import gate
-from tests.commands import HANGS_SEC
-from tests.team_server import Asker, TeamServer
+from tests.support.commands import HANGS_SEC
+from tests.support.team_server import Asker, TeamServer
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 HUGE = 300 * 1024**2

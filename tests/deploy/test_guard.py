@@ -15,8 +15,8 @@ import requests
 
 from deploy.guard import routes
 from deploy.native.services import AUTH_INI
-from tests.commands import ROOT, environment
-from tests.team_server import Asker, TeamServer
+from tests.support.commands import ROOT, environment
+from tests.support.team_server import Asker, TeamServer
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 MARK = "only-for-those-who-may-read"  # in everything that is written to the experiment

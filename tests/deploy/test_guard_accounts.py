@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from deploy.guard import routes
-from tests.team_server import Asker, TeamServer
+from tests.support.team_server import Asker, TeamServer
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 TEAM, MEMBER, PASSWORD = "team-that-is-not-yours", "member-of-that-team", "a password of theirs"

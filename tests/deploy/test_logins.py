@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from deploy.guard import failures
-from tests.team_server import Asker, TeamServer
+from tests.support.team_server import Asker, TeamServer
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 SEARCH = "/api/2.0/mlflow/experiments/search"

@@ -23,9 +23,9 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
-from tests.commands import HANGS_SEC, ROOT, environment
-from tests.team_server import TeamServer
-from tests.tracking.folders import wait_for
+from tests.support.commands import HANGS_SEC, ROOT, environment
+from tests.support.folders import wait_for
+from tests.support.team_server import TeamServer
 
 pytestmark = [
     pytest.mark.service,

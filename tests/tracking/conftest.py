@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.tracking.faulty_proxy import FaultyProxy
-from tests.tracking.mlflow_server import MlflowServer
-from tracking.mirror import mirror
+from tests.support.faulty_proxy import FaultyProxy
+from tests.support.mlflow_server import MlflowServer
+from tracking.store.mirror import mirror
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +33,7 @@ def mlflow_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in [name for name in os.environ if name.startswith("MLFLOW_TRACKING")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))  # no ~/.mlflow/credentials
-    monkeypatch.setattr("tracking.server.recipients._named", set())
+    monkeypatch.setattr("tracking.store.server.recipients._named", set())
     for name, value in mirror.ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
 
@@ -41,8 +41,8 @@ def mlflow_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.fixture(autouse=True)
 def no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports are made without drawing, which takes most of their time, but where a test says that it looks at them."""
-    if "tracking.report.pictures.plot" in sys.modules and not request.node.get_closest_marker("pictures"):
-        monkeypatch.setattr("tracking.report.pictures.plot.png", lambda figure: b"\x89PNG, not drawn")
+    if "tracking.analysis.report.pictures.plot" in sys.modules and not request.node.get_closest_marker("pictures"):
+        monkeypatch.setattr("tracking.analysis.report.pictures.plot.png", lambda figure: b"\x89PNG, not drawn")
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from trainers.data.types import Shard
+from trainers.data.loading.types import Shard
 
 CPU = torch.device("cpu")
 ALONE = Shard(0, 1, CPU)

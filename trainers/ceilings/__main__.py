@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from tracking.environment import gpu_counters, nvml
+from tracking.machine.environment import gpu_counters, nvml
 from trainers.ceilings import compute, links
 
 

@@ -15,7 +15,7 @@ FIRST_SEC = 0.1  # The clock of an idle GPU takes so long to rise.
 
 
 class Counters(Protocol):
-    """NVML's counters, as tracking.environment reads them: means since the reading before."""
+    """NVML's counters, as tracking.machine.environment reads them: means since the reading before."""
 
     def read(self) -> dict[str, float]: ...
 

@@ -14,15 +14,15 @@ import numpy as np
 import torch
 
 from trainers.data.crop import NUM_DRAWS, SquareView, centre_crops, crop_resize, random_crops
-from trainers.data.folder_index import FolderIndex, load_index
-from trainers.data.image_limit import MAX_IMAGE_PIXELS
 from trainers.data.jpeg import Decoded, JpegReader, generated, threads_per_process
-from trainers.data.order import EvalOrder, TrainOrder
-from trainers.data.prefetch import all_to_device, prefetch, to_device
-from trainers.data.version import digest, manifest
+from trainers.data.loading.order import EvalOrder, TrainOrder
+from trainers.data.loading.prefetch import all_to_device, prefetch, to_device
+from trainers.data.loading.version import digest, manifest
+from trainers.data.reading.folder_index import FolderIndex, load_index
+from trainers.data.reading.image_limit import MAX_IMAGE_PIXELS
 
 if TYPE_CHECKING:
-    from trainers.data.types import Batch, Shard
+    from trainers.data.loading.types import Batch, Shard
 
 # Crops float32 [n, 4] and flips bool [n], for a step's images of these sizes, int64 [n, 2].
 Cutter = Callable[[int, np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -48,7 +48,7 @@ def shapes(
 
 
 class ImageFolderData:
-    """Implements trainers.data.types.ClassificationData and Viewable: images are cut as a SquareView says.
+    """Implements trainers.data.loading.types.ClassificationData and Viewable: images are cut as a SquareView says.
 
     Batches hold images uint8 [n, 3, height, width] with channels_last strides, and labels int64 [n].
     """

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 
 from conf.schema import ConfigError
-from trainers.data.order import EvalOrder, TrainOrder
-from trainers.data.version import digest
+from trainers.data.loading.order import EvalOrder, TrainOrder
+from trainers.data.loading.version import digest
 
 if TYPE_CHECKING:
-    from trainers.data.types import Batch, Shard
+    from trainers.data.loading.types import Batch, Shard
 
 Source = Literal["train", "test"]  # what a dataset's files hold
 Part = Literal["train", "eval", "test"]  # eval is split off the train source
@@ -36,7 +36,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class ImageData:
-    """Grey-scale images in memory; implements trainers.data.types.ClassificationData.
+    """Grey-scale images in memory; implements trainers.data.loading.types.ClassificationData.
 
     The sizes are declared, so that lengths are known without reading; `read("train")` returns `num_train + num_eval`
     samples and `read("test")` returns `num_test` (0: there is no test set). Reading checks what was declared and

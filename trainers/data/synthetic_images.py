@@ -10,10 +10,10 @@ import torch
 
 from conf.schema import ConfigError
 from trainers.data.crop import SquareView
-from trainers.data.synthetic_loader import SyntheticLoader
+from trainers.data.loading.synthetic_loader import SyntheticLoader
 
 if TYPE_CHECKING:
-    from trainers.data.types import Batch, Shard
+    from trainers.data.loading.types import Batch, Shard
 
 NUM_CLASSES = 1000  # ImageNet's
 
@@ -27,7 +27,7 @@ def synthetic(size: int = 51_200, num_classes: int = NUM_CLASSES) -> SyntheticIm
 
 
 class SyntheticImages:
-    """Implements trainers.data.types.ClassificationData and Viewable: images are squares of a SquareView's size."""
+    """Implements ClassificationData and Viewable of trainers.data.loading.types: squares of a SquareView's size."""
 
     name = "synthetic"
     view = SquareView()

@@ -18,7 +18,7 @@ from lightning_fabric.plugins import TorchCheckpointIO
 from pytorch_lightning.callbacks import Checkpoint
 
 from conf.schema import ConfigError
-from tracking.run import Journal, checkpoints, documents
+from tracking.record import Journal, checkpoints, documents
 from trainers.workload import Shard
 
 

@@ -12,11 +12,11 @@ from pytorch_lightning.strategies import DDPStrategy
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from tracking.measure import ExchangeTimer
+from tracking.measure.training import ExchangeTimer
 
 
 def overlaps(asked: bool | None, topology: str, num_nodes: int) -> bool:
-    """Whether gradients are exchanged during the backward pass, on GPUs of this class (see tracking.environment).
+    """Whether gradients are exchanged during the backward pass, on GPUs of this class (tracking.machine.environment).
 
     The class is that of one node's GPUs, and each node knows its own alone: between nodes it says nothing, and all
     processes have to decide alike.

@@ -25,10 +25,10 @@ from torch import profiler
 from torch.profiler import record_function
 
 from conf.schema import RunConfig
-from tracking import kernels
-from tracking.kernels import MARK
-from tracking.measure import Ranks
-from tracking.run import Journal, documents
+from tracking.measure import kernels
+from tracking.measure.kernels import MARK
+from tracking.measure.training import Ranks
+from tracking.record import Journal, documents
 from trainers.loop.warmup import untouched
 from trainers.workload import Batch, Loader, TrialModule
 

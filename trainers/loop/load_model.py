@@ -1,4 +1,4 @@
-"""Makes a trained model again from the file that `save_model` left (see trainers.loop.kept.trained_model)."""
+"""Makes a trained model again from the file that `save_model` left (see trainers.loop.trained_model)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import torch
 
-from conf import schema, stored_config
+from conf import schema
+from tracking.request import stored_config
 from trainers.loop.build import make_data, make_module
 from trainers.workload import Data, TrialModule, load_workload
 

@@ -12,12 +12,12 @@ import pytorch_lightning as pl
 import torch
 
 from conf.schema import RunConfig
-from tracking.measure import Ranks
-from tracking.run import Journal
+from tracking.measure.training import Ranks
+from tracking.record import Journal
 from trainers.loop import precision
 from trainers.loop.ddp import AfterTheStep
-from trainers.loop.kept.trained_model import BestWeights
 from trainers.loop.memory import naming_the_batch_that_fits
+from trainers.loop.trained_model import BestWeights
 from trainers.loop.warmup import evaluating, flops_per_sample, warm_up
 from trainers.workload import Data, Loader, Shard, TrialModule, Versioned
 

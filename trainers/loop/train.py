@@ -16,16 +16,15 @@ from pytorch_lightning.profilers import PassThroughProfiler
 from pytorch_lightning.strategies import SingleDeviceStrategy, Strategy
 
 from conf.schema import DatasetConfig, RunConfig
-from tracking.measure import TrialCallback, node_spread, summary, throughput
-from tracking.run import Journal, attempts, checkpoints, journal, nodes, run_folder
-from trainers.loop import ddp, precision
+from tracking.measure.training import TrialCallback, node_spread, summary, throughput
+from tracking.record import Journal, attempts, checkpoints, journal, nodes, run_folder
+from trainers.loop import ddp, export_model, precision
 from trainers.loop.batch_size import checked_train_samples, num_eval_samples
 from trainers.loop.build import make_data, make_module
 from trainers.loop.checkpoint import CheckpointCallback
-from trainers.loop.kept import export_model
-from trainers.loop.kept.trained_model import BestWeights, best_weights, save
 from trainers.loop.kernel_profile import profile_at_the_end
 from trainers.loop.off_the_clock import OffTheClock, dispensable
+from trainers.loop.trained_model import BestWeights, best_weights, save
 from trainers.workload import Data, Loader, Shard, TrialModule, Workload, load_workload, viewed
 
 logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)

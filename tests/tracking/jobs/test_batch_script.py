@@ -10,8 +10,8 @@ import pytest
 
 from conf.launch_options import ClusterConfig
 from conf.schema import ConfigError
-from tests.tracking.studied import config
-from tracking.jobs.cluster import batch_script
+from tests.support.studied import config
+from tracking.jobs.queues import batch_script
 
 ODD = ["all --wrap=id", "it's", 'a "b"', "#1", "$(id) `id` $HOME", "a\\b", "é ü", "", "a;b&c|d"]
 
@@ -73,7 +73,7 @@ def test_no_line_can_be_added_to_the_script() -> None:
 
 @pytest.mark.slow
 def test_bash_reads_the_words_that_were_given() -> None:
-    """sbatch does, too: tests/test_cluster.py asks a real one."""
+    """sbatch does, too: tests/launch/test_cluster.py asks a real one."""
     words = ["it's", 'it\'s a \\ $(id) `id` $HOME "x" #1; & !é', *ODD]
     command = f"printf '%s\\n' {batch_script.quoted(words)}"
     assert (

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
-from tracking.jobs.console import RunProgress, job_line
-from tracking.run.journal import Record
+from tracking.jobs.follow.console import RunProgress, job_line
+from tracking.record.journal import Record
 
 
 def event(clock_sec: float, key: str, **values: Any) -> Record:

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from conf.schema import ConfigError, TrackingConfig
-from tests.tracking.mlflow_server import answering
-from tracking.jobs.uploads import Uploads
+from tests.support.mlflow_server import answering
+from tracking.jobs.follow.uploads import Uploads
 
 pytestmark = pytest.mark.usefixtures("mlflow_environment")
 

@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from conf.refusal import options
 from conf.schema import RunConfig
 from tracking.jobs.trust.executed import EXECUTED, HARMLESS, would_run
+from tracking.request.refusal import options
 
 VALUES = {"list": ["--first x", "second"], "dict": {"name": "first", "other": "second"}}
 

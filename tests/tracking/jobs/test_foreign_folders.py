@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import HANGS_SEC, environment
-from tests.tracking.damage import DAMAGE, rewrite
-from tests.tracking.folders import end, make_folder, write_rows
-from tracking.jobs import unfinished
-from tracking.jobs.repair import repair
-from tracking.jobs.sync import sync
-from tracking.results import FolderRuns
-from tracking.run import documents, journal, run_folder, run_lock
+from tests.support.commands import HANGS_SEC, environment
+from tests.support.damage import DAMAGE, rewrite
+from tests.support.folders import end, make_folder, write_rows
+from tracking.analysis.results import FolderRuns
+from tracking.jobs.follow import unfinished
+from tracking.jobs.follow.sync import sync
+from tracking.jobs.plan.repair import repair
+from tracking.record import documents, journal, run_folder, run_lock
 
 RESULT = {"status": "finished", "metrics": {}}
 RECORD = {"kind": "metrics", "time_ms": 1, "clock_sec": 1.0, "values": {"train/loss": 1.0}}

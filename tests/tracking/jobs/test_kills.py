@@ -15,16 +15,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.commands import HANGS_SEC, TINY, begin, collect, environment, events, processes_of
-from tests.forked import Forked
-from tests.tracking import quick_launch
-from tests.tracking.faulty_proxy import FaultyProxy
-from tests.tracking.folders import wait_for
-from tests.tracking.mlflow_server import MlflowServer
-from tests.tracking.rows import expected_rows, query, status_of, stored_rows, tags_of
-from tracking.jobs.sync import Outcome, sync
-from tracking.mirror.mirror import Mirror
-from tracking.run import run_folder
+from tests.support import quick_launch
+from tests.support.commands import HANGS_SEC, TINY, begin, collect, environment, events, processes_of
+from tests.support.faulty_proxy import FaultyProxy
+from tests.support.folders import wait_for
+from tests.support.forked import Forked
+from tests.support.mlflow_server import MlflowServer
+from tests.support.rows import expected_rows, query, status_of, stored_rows, tags_of
+from tracking.jobs.follow.sync import Outcome, sync
+from tracking.record import run_folder
+from tracking.store.mirror.mirror import Mirror
 
 pytestmark = [
     pytest.mark.usefixtures("mlflow_environment"),
@@ -166,7 +166,7 @@ def test_killed_ranks_and_workers_fail_their_job_alone_and_take_all_of_it_with_t
 
     Killed, or told to stop by a signal that Python, Lightning and torchrun each make an exception of.
 
-    tests/test_sweeps.py kills rank 1.
+    tests/launch/test_sweeps.py kills rank 1.
     """
     told = [
         ("rank 0", signal.SIGKILL),
@@ -245,7 +245,7 @@ def test_a_worker_whose_launcher_is_gone_before_it_looks_ends(tmp_path: Path) ->
     gone = subprocess.Popen(["true"])
     gone.wait()
     worker = subprocess.run(
-        [sys.executable, "-m", "tests.tracking.quick_worker", str(tmp_path)],
+        [sys.executable, "-m", "tests.support.quick_worker", str(tmp_path)],
         env=environment(TIMETRIAL_LAUNCHER=str(gone.pid)), timeout=HANGS_SEC, check=False,
     )  # fmt: skip
     assert worker.returncode == -signal.SIGKILL

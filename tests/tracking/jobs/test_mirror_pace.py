@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tracking.studied import config, make_run
-from tracking.jobs.mirror_thread import MirrorThread
+from tests.support.studied import config, make_run
+from tracking.jobs.follow.mirror_thread import MirrorThread
 
 
 @pytest.mark.parametrize(("num_mirrors", "pause_sec"), [(1, 1), (5, 1), (50, 10), (200, 40)])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from conf.schema import ConfigError, RunConfig, StackConfig, SweepConfig
-from tests.tracking import studied
-from tracking.jobs import run_setup, sweep
-from tracking.jobs.job import Job
+from tests.support import studied
+from tracking.jobs.plan import run_setup, sweep
+from tracking.jobs.plan.job import Job
 
 
 def jobs(shuffle: int | None) -> list[Job]:

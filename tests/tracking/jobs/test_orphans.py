@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests import forked
-from tests.commands import TINY, collect, environment, processes_of, start
-from tests.tracking import dying_launch
-from tests.tracking.folders import wait_for
-from tracking.commands import main as tracking
-from tracking.jobs import unfinished
-from tracking.run import run_folder, run_lock
+from tests.support import dying_launch, forked
+from tests.support.commands import TINY, collect, environment, processes_of, start
+from tests.support.folders import wait_for
+from tracking.cli import main as tracking
+from tracking.jobs.follow import unfinished
+from tracking.record import run_folder, run_lock
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not forked.possible(), reason="it dies in a fork")]
 

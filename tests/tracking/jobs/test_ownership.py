@@ -14,19 +14,19 @@ import pytest
 import yaml
 
 from conf.schema import ConfigError
-from tests.commands import launch
-from tests.composing import composed
+from tests.support.commands import launch
+from tests.support.composing import composed
 from tests.tracking.jobs.test_resume_request import GIVEN, asked, interrupted, refused
-from tracking.jobs import run_setup, sweep
-from tracking.jobs.cluster import cluster_launcher
-from tracking.jobs.cluster.following import Following
-from tracking.jobs.cluster.queue import BatchQueue
-from tracking.jobs.job import Job
-from tracking.node import endings, signals, slurm, ticket
-from tracking.node.slurm import JobState
-from tracking.node.ticket import Ticket
-from tracking.run import journal, run_folder
-from tracking.terminal import make_console
+from tracking.base.console import make_console
+from tracking.jobs.node import endings, signals, slurm, ticket
+from tracking.jobs.node.slurm import JobState
+from tracking.jobs.node.ticket import Ticket
+from tracking.jobs.plan import run_setup, sweep
+from tracking.jobs.plan.job import Job
+from tracking.jobs.queues import cluster_launcher
+from tracking.jobs.queues.following import Following
+from tracking.jobs.queues.queue import BatchQueue
+from tracking.record import journal, run_folder
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tracking import kernels
-from tracking.jobs.result_table import run_rows, run_table
-from tracking.run import Result
+from tracking.jobs.follow.result_table import run_rows, run_table
+from tracking.measure import kernels
+from tracking.record import Result
 
 
 def test_the_folder_of_a_run_and_its_kernels_are_shown_from_where_the_user_is(

@@ -13,17 +13,17 @@ import pytest
 import yaml
 
 from conf.schema import ConfigError, RunConfig
-from tests.composing import composed
-from tracking.jobs import resume, run_setup, sweep
-from tracking.jobs.cluster import cluster_launcher
-from tracking.jobs.cluster.cluster_launcher import ClusterLauncher
-from tracking.jobs.job import Job
-from tracking.measure import throughput
-from tracking.node import reopen, signals
-from tracking.run import checkpoints, journal, run_folder, run_lock
-from tracking.run.journal import Journal
-from tracking.run.run_folder import Failure, Result
-from tracking.terminal import make_console
+from tests.support.composing import composed
+from tracking.base.console import make_console
+from tracking.jobs.node import reopen, signals
+from tracking.jobs.plan import resume, run_setup, sweep
+from tracking.jobs.plan.job import Job
+from tracking.jobs.queues import cluster_launcher
+from tracking.jobs.queues.cluster_launcher import ClusterLauncher
+from tracking.measure.training import throughput
+from tracking.record import checkpoints, journal, run_folder, run_lock
+from tracking.record.journal import Journal
+from tracking.record.run_folder import Failure, Result
 
 GIVEN = ["gpus=0", "max_epochs=9", "checkpoint_every_epochs=2", "tracking.offline=true", "timeout_sec=5"]
 
@@ -288,7 +288,7 @@ def test_a_sweeps_job_goes_on_in_the_newest_folder_with_a_checkpoint(tmp_path: P
 
 
 def test_an_environment_that_changed_between_attempts_is_named() -> None:
-    from tracking.environment import fingerprint
+    from tracking.machine.environment import fingerprint
 
     def taken(torch: str, node: str) -> fingerprint.Fingerprint:
         return {"software": {"torch": torch, "python": "3.11"}, "host": {"cpu": "x", "kernel": "6", "node": node}}

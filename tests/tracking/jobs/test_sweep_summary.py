@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.tracking import studied
-from tracking.jobs import sweep_summary
-from tracking.jobs.job import Job
-from tracking.run import Failure, Result
+from tests.support import studied
+from tracking.jobs.plan import sweep_summary
+from tracking.jobs.plan.job import Job
+from tracking.record import Failure, Result
 
 REACHED = {
     "time/to_accuracy_sec": 10.0, "epochs/to_accuracy": 2.0, "epochs/trained": 2.0, "target_reached": 1.0,

@@ -10,15 +10,16 @@ import pytest
 from rich.console import Console
 
 from conf.schema import RunConfig, TrackingConfig
-from tests.tracking import studied
-from tests.tracking.mlflow_server import MlflowServer
-from tracking.jobs import sweep, sweep_summary, sweep_view, sync
-from tracking.jobs.job import Job
-from tracking.jobs.uploads import Uploads
-from tracking.mirror.mirror import Mirror
-from tracking.mirror.mlflow_run import VIEW_TAG
-from tracking.run import documents, run_folder
-from tracking.run.run_folder import Result
+from tests.support import studied
+from tests.support.mlflow_server import MlflowServer
+from tracking.jobs.follow import sync
+from tracking.jobs.follow.uploads import Uploads
+from tracking.jobs.plan import sweep, sweep_summary, sweep_view
+from tracking.jobs.plan.job import Job
+from tracking.record import documents, run_folder
+from tracking.record.run_folder import Result
+from tracking.store.mirror.mirror import Mirror
+from tracking.store.mirror.mlflow_run import VIEW_TAG
 
 pytestmark = [
     pytest.mark.usefixtures("mlflow_environment"),

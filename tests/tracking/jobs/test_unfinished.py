@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.tracking.folders import end, make_folder, write_rows
-from tracking.jobs import unfinished
-from tracking.jobs.repair import repair
-from tracking.mirror.state import MirrorState, save, signatures
-from tracking.run import documents, run_folder, run_lock
+from tests.support.folders import end, make_folder, write_rows
+from tracking.jobs.follow import unfinished
+from tracking.jobs.plan.repair import repair
+from tracking.record import documents, run_folder, run_lock
+from tracking.store.mirror.state import MirrorState, save, signatures
 
 
 def left(root: Path, name: str, *, result: bool = True) -> Path:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tracking import quick_launch
-from tests.tracking.faulty_proxy import FaultyProxy
+from tests.support import quick_launch
+from tests.support.faulty_proxy import FaultyProxy
 
 pytestmark = pytest.mark.slow
 

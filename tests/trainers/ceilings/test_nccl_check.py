@@ -1,4 +1,4 @@
-"""The check of the GPUs' links, as far as it goes without GPUs; tests/test_gpu_memory.py has the rest."""
+"""The check of the GPUs' links, as far as it goes without GPUs; tests/launch/test_gpu_memory.py has the rest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 
-from tests.commands import HANGS_SEC, ROOT, environment
+from tests.support.commands import HANGS_SEC, ROOT, environment
 from trainers.ceilings import nccl_check
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pycocotools import mask as coco_mask
 
 from conf.schema import ConfigError
-from tests.commands import HANGS_SEC, ROOT
+from tests.support.commands import HANGS_SEC, ROOT
 from tests.trainers.coco_files import Content, content, polygon, write
 from trainers.data.cached import arrays
 from trainers.data.coco import index

@@ -26,7 +26,7 @@ from tests.trainers.detection_folders import (
 )
 from tests.trainers.processes import ALONE, CPU
 from trainers.data.detection.view import Cut, ShortEdge
-from trainers.data.types import Shard
+from trainers.data.loading.types import Shard
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

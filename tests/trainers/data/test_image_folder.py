@@ -17,11 +17,11 @@ from conf.schema import ConfigError
 from tests.trainers.jpegs import picture, write
 from tests.trainers.processes import ALONE, CPU
 from trainers.data.crop import ASPECT, NUM_DRAWS, SquareView, centre_crops, random_crops
-from trainers.data.folder_index import load_index
 from trainers.data.image_folder import ImageFolderData, imagenet
 from trainers.data.jpeg import reader
+from trainers.data.loading.types import Shard
+from trainers.data.reading.folder_index import load_index
 from trainers.data.synthetic_images import synthetic
-from trainers.data.types import Shard
 
 COUNTS = {"train": {"ant": 4, "Bee": 1, "cat": 6}, "val": {"ant": 2, "cat": 3}}
 

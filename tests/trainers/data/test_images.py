@@ -12,7 +12,7 @@ from tests.trainers.processes import ALONE, CPU
 from trainers.data import digits as digits_module
 from trainers.data.digits import digits, digits_file, read_digits
 from trainers.data.images import ImageData, split
-from trainers.data.types import Shard
+from trainers.data.loading.types import Shard
 
 
 def numbered(num_train: int = 50, num_eval: int = 20, num_test: int = 10, reads: list | None = None) -> ImageData:

@@ -20,7 +20,7 @@ from trainers.data.jpeg import file
 from trainers.data.jpeg import reader as jpeg_reader
 from trainers.data.jpeg.nvjpeg import Failed
 from trainers.data.jpeg.reader import Decoded, JpegReader
-from trainers.data.types import Shard
+from trainers.data.loading.types import Shard
 
 CPU = torch.device("cpu")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")

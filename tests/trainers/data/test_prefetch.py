@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.commands import HANGS_SEC
-from trainers.data.prefetch import all_to_device, prefetch
+from tests.support.commands import HANGS_SEC
+from trainers.data.loading.prefetch import all_to_device, prefetch
 
 CPU = torch.device("cpu")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
@@ -143,7 +143,7 @@ def test_the_consumer_s_stream_waits_for_the_batch_and_memory_is_not_used_again_
 ON_THE_SECOND_GPU = """
 import faulthandler
 import torch
-from trainers.data.prefetch import prefetch
+from trainers.data.loading.prefetch import prefetch
 faulthandler.dump_traceback_later(100, exit=True)
 device = torch.device("cuda", 1)
 torch.cuda.set_device(device)

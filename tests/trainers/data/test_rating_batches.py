@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from conf.schema import ConfigError
-from tests.composing import composed
+from tests.support.composing import composed
 from tests.trainers.processes import ALONE, CPU
+from trainers.data.loading.types import Shard
 from trainers.data.ratings.data import RatingsData
 from trainers.data.ratings.draws import key_of, random_bits, rated_items, shuffled
 from trainers.data.ratings.interactions import Interactions, leave_last_out
 from trainers.data.ratings.loader import GROUP, NUM_CANDIDATES, NUM_NEGATIVES
 from trainers.data.ratings.synthetic import SyntheticRatings
-from trainers.data.types import Shard
 from trainers.loop.batch_size import checked_train_samples
 
 USERS, ITEMS = 13, 60

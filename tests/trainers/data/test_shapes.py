@@ -19,7 +19,7 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 from conf.schema import ConfigError
-from tests.commands import ROOT
+from tests.support.commands import ROOT
 from trainers.data.shapes import files
 from trainers.data.shapes.coco_files import CATEGORY_IDS, annotate
 from trainers.data.shapes.drawing import CLASS_NAMES

@@ -21,8 +21,8 @@ from trainers.data.detection.synthetic import (
     generated_batch,
 )
 from trainers.data.detection.view import ShortEdge
-from trainers.data.synthetic_loader import NUM_BATCHES
-from trainers.data.types import Shard
+from trainers.data.loading.synthetic_loader import NUM_BATCHES
+from trainers.data.loading.types import Shard
 from trainers.models.maskrcnn.masks import rasterise
 
 CANVAS = (32, 64)

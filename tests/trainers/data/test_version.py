@@ -16,7 +16,7 @@ from trainers.data.coco.index import load_index
 from trainers.data.detection.files import CocoData
 from trainers.data.image_folder import imagenet
 from trainers.data.images import ImageData
-from trainers.data.version import MANIFEST, digest
+from trainers.data.loading.version import MANIFEST, digest
 
 
 def test_a_digest_follows_from_values_kinds_shapes_and_order() -> None:

@@ -16,8 +16,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from conf.schema import ConfigError
-from tracking.run import checkpoints, journal
-from tracking.run.journal import Journal
+from tracking.record import checkpoints, journal
+from tracking.record.journal import Journal
 from trainers.loop.checkpoint import CheckpointCallback, random_states, set_random_states
 from trainers.workload import Shard
 

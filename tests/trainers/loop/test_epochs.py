@@ -20,7 +20,7 @@ from trainers.data.crop import SquareView
 from trainers.data.detection.synthetic import SyntheticDetection
 from trainers.data.detection.view import ShortEdge
 from trainers.data.digits import digits
-from trainers.data.types import Shard
+from trainers.data.loading.types import Shard
 from trainers.models.ssd.default_boxes import SsdView
 
 

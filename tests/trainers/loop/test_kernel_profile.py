@@ -16,7 +16,7 @@ import torch.distributed as dist
 from conf.launch_options import ProfileConfig
 from conf.schema import RunConfig
 from tests.trainers.processes import ALONE
-from tracking import kernels
+from tracking.measure import kernels
 from trainers.data.digits import digits
 from trainers.data.images import ImageData
 from trainers.loop.kernel_profile import StepProfiler

@@ -40,10 +40,10 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from conf.schema import RunConfig
-from tests.composing import composed
+from tests.support.composing import composed
 from tests.trainers.loop.test_epochs import KINDS
-from tracking.measure import TrialCallback
-from trainers.data.types import Shard
+from tracking.measure.training import TrialCallback
+from trainers.data.loading.types import Shard
 from trainers.loop import ddp, train
 from trainers.loop.worker import agent
 from trainers.ops.compiling import compiled

@@ -17,7 +17,7 @@ from torch._dynamo.utils import counters
 from torch.utils.data import DataLoader
 
 from conf.schema import PrecisionConfig
-from conf.stored_config import from_dict
+from tracking.request.stored_config import from_dict
 from trainers.loop import precision
 
 CONF = Path(__file__).resolve().parents[3] / "conf/precision"
@@ -118,7 +118,7 @@ def test_the_compilers_processes_keep_their_measurements_under_the_precisions_na
     script = """
 import yaml, torch
 from conf.schema import PrecisionConfig
-from conf.stored_config import from_dict
+from tracking.request.stored_config import from_dict
 from trainers.loop import precision
 precision.apply(from_dict(PrecisionConfig, yaml.safe_load(open("conf/precision/bf16.yaml"))))
 from torch._inductor.async_compile import AsyncCompile

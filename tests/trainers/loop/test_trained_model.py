@@ -1,4 +1,4 @@
-"""The weights of the best evaluation are held on the host; tests/test_trained_model.py trains for them."""
+"""The weights of the best evaluation are held on the host; tests/launch/test_trained_model.py trains for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from conf.schema import RunConfig
-from trainers.loop.kept.trained_model import BestWeights
+from trainers.loop.trained_model import BestWeights
 from trainers.workload import TrialModule
 
 NEEDS_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.composing import composed
+from tests.support.composing import composed
 from tests.trainers import synchronization
 from trainers.data.detection.synthetic import generated_batch
 from trainers.loop.build import make_data, make_module

@@ -1,4 +1,4 @@
-"""Detectors as programs of torch.export detect what they do in an evaluation; tests/tracking/mirror has classifiers."""
+"""Detectors as programs of torch.export detect as in an evaluation; tests/tracking/store/mirror has classifiers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.commands import HANGS_SEC
+from tests.support.commands import HANGS_SEC
 from tests.trainers.models.test_maskrcnn import CLASSES, OPTIONS
 from trainers.data.detection.synthetic import SyntheticDetection
 from trainers.models.maskrcnn.module import MaskRcnn

@@ -10,8 +10,8 @@ import torch
 from tests.trainers import synchronization, triton_on_cpu
 from tests.trainers.neumf import Sampled, sampled, with_large_sums
 from tests.trainers.processes import ALONE
+from trainers.data.loading.types import Shard
 from trainers.data.ratings import ratings
-from trainers.data.types import Shard
 from trainers.models.ncf import fused
 from trainers.models.ncf.module import Ncf, fused_training_loss, training_loss
 from trainers.models.ncf.network import NeuMF

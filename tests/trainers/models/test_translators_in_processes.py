@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tests.trainers.models.test_transformer import module, text
 from tests.trainers.processes import CPU
-from trainers.data.types import Shard
+from trainers.data.loading.types import Shard
 
 LEARNING_RATE, SENTENCES = 0.5, 3
 

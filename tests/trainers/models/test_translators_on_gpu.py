@@ -13,7 +13,7 @@ from torch import nn
 
 from tests.trainers import synchronization
 from tests.trainers.models import test_gnmt, test_transformer
-from trainers.data.types import Shard
+from trainers.data.loading.types import Shard
 
 pytestmark = [
     pytest.mark.gpu,

@@ -16,7 +16,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from conf.schema import ConfigError
-from tests.commands import HANGS_SEC
+from tests.support.commands import HANGS_SEC
 from tests.trainers import synchronization
 from trainers.data.images import ImageData
 from trainers.models.vgg.module import WORKLOAD, Vgg, build_network, forward_loss

@@ -1,7 +1,7 @@
 """The installed package, for a Python that must not see what is installed beside it.
 
 A worker may run on another Python, with another torch. Its search path then names the folder that this package lies in
-(conf/installation.py), and modules are found where they are, two folders up.
+(tracking/base/installation.py), and modules are found where they are, two folders up.
 """
 
 from __future__ import annotations

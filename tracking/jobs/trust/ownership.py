@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from conf.names import check_text
 from conf.schema import ConfigError, RunConfig
 from tracking.jobs.trust.executed import would_run
-from tracking.run import files, signature
+from tracking.record import files, signature
+from tracking.request.names import check_text
 
 SIGNATURE = ".signature"
 

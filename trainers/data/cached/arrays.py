@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock
 
-from tracking.environment import cache, is_trusted, private_folder
+from tracking.machine.environment import cache, is_trusted, private_folder
 
 Arrays = dict[str, np.ndarray]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from trainers.data.coco.fields import Items, is_number, read_json
 from trainers.data.coco.outlines import FARTHEST, OutlineError, outline_edges
-from trainers.data.image_limit import above_limit
+from trainers.data.reading.image_limit import above_limit
 
 PARTS = ("images", "annotations", "categories")
 MAX_SIDE = 65_535  # pixels, what a JPEG file can have; the pixels of an image are then below 2**32, as its masks need

@@ -18,8 +18,8 @@ import numpy as np
 from conf.schema import ConfigError
 from trainers.data.cached import cached_arrays
 from trainers.data.coco.annotations import read_annotations
-from trainers.data.folder_index import resolved
-from trainers.data.image_limit import MAX_IMAGE_PIXELS
+from trainers.data.reading.folder_index import resolved
+from trainers.data.reading.image_limit import MAX_IMAGE_PIXELS
 
 Split = Literal["train", "val"]
 

@@ -15,13 +15,13 @@ from trainers.data.crop import crop_resize
 from trainers.data.detection.loader import DetectionLoader, TrainLoader
 from trainers.data.detection.synthetic import generated_batch
 from trainers.data.detection.view import ShortEdge, View
-from trainers.data.image_limit import MAX_IMAGE_PIXELS
 from trainers.data.jpeg import JpegReader, generated, threads_per_process
+from trainers.data.loading.version import digest, manifest
+from trainers.data.reading.image_limit import MAX_IMAGE_PIXELS
 from trainers.data.shapes import ensure
-from trainers.data.version import digest, manifest
 
 if TYPE_CHECKING:
-    from trainers.data.types import Batch, Shard
+    from trainers.data.loading.types import Batch, Shard
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def shapes(size: int = 4000, path: str | None = None, decode: str = "auto", num_
 
 
 class CocoData:
-    """Implements trainers.data.types.DetectionData and Viewable: images are cut as a View says."""
+    """Implements trainers.data.loading.types.DetectionData and Viewable: images are cut as a View says."""
 
     view: View = ShortEdge()
 

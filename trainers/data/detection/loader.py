@@ -12,13 +12,13 @@ from conf.schema import ConfigError
 from trainers.data.crop import crop_resize
 from trainers.data.detection.batch import gather_edges, gather_objects, move, move_edges, pad_edges, shown
 from trainers.data.jpeg import Decoded
-from trainers.data.prefetch import all_to_device, prefetch
+from trainers.data.loading.prefetch import all_to_device, prefetch
 
 if TYPE_CHECKING:
     from trainers.data.coco import CocoIndex
     from trainers.data.detection.view import View
     from trainers.data.jpeg import JpegReader
-    from trainers.data.types import Batch, Shard
+    from trainers.data.loading.types import Batch, Shard
 
 
 class Source(Protocol):

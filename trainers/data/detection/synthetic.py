@@ -12,12 +12,12 @@ import torch
 from conf.schema import ConfigError
 from trainers.data.detection.batch import pad_edges
 from trainers.data.detection.view import ShortEdge, View
-from trainers.data.prefetch import all_to_device
-from trainers.data.synthetic_loader import SyntheticLoader
+from trainers.data.loading.prefetch import all_to_device
+from trainers.data.loading.synthetic_loader import SyntheticLoader
 
 if TYPE_CHECKING:
     from trainers.data.coco import IouType
-    from trainers.data.types import Batch, Shard
+    from trainers.data.loading.types import Batch, Shard
 
 OBJECTS = 7  # an image, about as many as COCO's have
 CLASSES = 80
@@ -77,7 +77,7 @@ class SyntheticDetection:
     """Random images on the device, `size` an epoch; no accuracy, and so no evaluation.
 
     Batches have room for `num_objects` an image, of which up to 7 are there; their images fill `canvas`, or else the
-    view's first one. Implements trainers.data.types.DetectionData and Viewable.
+    view's first one. Implements trainers.data.loading.types.DetectionData and Viewable.
     """
 
     name = "synthetic"

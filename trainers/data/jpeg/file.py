@@ -24,7 +24,7 @@ import torchvision  # noqa: F401  (registers the operators)
 from PIL import Image
 
 from conf.schema import ConfigError
-from trainers.data.image_limit import MAX_IMAGE_PIXELS, above_limit
+from trainers.data.reading.image_limit import MAX_IMAGE_PIXELS, above_limit
 
 # What is met under a JPEG's name. Pillow would open fifty formats, one of them by a program beside it (EPS).
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")

@@ -19,10 +19,10 @@ import numpy as np
 import torch
 
 from conf.schema import ConfigError
-from trainers.data.image_limit import MAX_IMAGE_PIXELS, above_limit
 from trainers.data.jpeg.file import Images, PathLike, decode_files, is_whole_jpeg, read_file
 from trainers.data.jpeg.nvjpeg import Decoder, Failed, Size, Unavailable
-from trainers.data.prefetch import prefetch
+from trainers.data.loading.prefetch import prefetch
+from trainers.data.reading.image_limit import MAX_IMAGE_PIXELS, above_limit
 
 log = logging.getLogger(__name__)
 

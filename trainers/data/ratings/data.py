@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from trainers.data.loading.version import digest
 from trainers.data.ratings import files, generated
 from trainers.data.ratings.draws import RatedItems, key_of, rated_items
 from trainers.data.ratings.interactions import Interactions
 from trainers.data.ratings.loader import GROUP, NEGATIVES, EvalLoader, TrainLoader, groups
 from trainers.data.ratings.synthetic import example_batch
-from trainers.data.version import digest
 
 if TYPE_CHECKING:
-    from trainers.data.types import Batch, Shard
+    from trainers.data.loading.types import Batch, Shard
 
 
 def movielens(path: str) -> RatingsData:
@@ -30,7 +30,7 @@ def ratings(size: int = generated.ML_20M) -> RatingsData:
 
 
 class RatingsData:
-    """Implements trainers.data.types.Data and Grouped. Arrays come to a device when its first batch is asked for."""
+    """Implements Data and Grouped of trainers.data.loading.types. Arrays go to a device with its first batch."""
 
     group_size = GROUP
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from conf.schema import ConfigError
 from trainers.data.cached import Arrays, cached_arrays
-from trainers.data.folder_index import resolved
 from trainers.data.ratings.interactions import Interactions, leave_last_out
+from trainers.data.reading.folder_index import resolved
 
 MIN_RATINGS = 20  # a user's, at least
 MAX_ID = 2**31 - 1

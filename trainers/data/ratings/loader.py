@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from conf.schema import ConfigError
-from trainers.data.order import EvalOrder, TrainOrder
+from trainers.data.loading.order import EvalOrder, TrainOrder
 from trainers.data.ratings.draws import RatedItems, key_of, random_bits, shuffled
 
 if TYPE_CHECKING:
-    from trainers.data.types import Batch, Shard
+    from trainers.data.loading.types import Batch, Shard
 
 NUM_NEGATIVES = 4  # drawn for a positive, every epoch anew
 GROUP = 1 + NUM_NEGATIVES  # samples that share a user

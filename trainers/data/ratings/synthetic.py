@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from conf.schema import ConfigError
+from trainers.data.loading.synthetic_loader import SyntheticLoader
 from trainers.data.ratings.loader import GROUP, NUM_CANDIDATES, NUM_NEGATIVES, groups_in
-from trainers.data.synthetic_loader import SyntheticLoader
 
 if TYPE_CHECKING:
-    from trainers.data.types import Batch, Shard
+    from trainers.data.loading.types import Batch, Shard
 
 USERS, ITEMS = 138_493, 26_744  # MovieLens 20M's
 # A positive's place among U users or I items is U or I times a uniform number to this power.
@@ -48,7 +48,7 @@ def example_batch(batch_size: int, num_users: int, num_items: int, device: torch
 class SyntheticRatings:
     """Random pairs of MovieLens 20M's users and items, `size` samples an epoch; nothing to learn, and no evaluation.
 
-    Implements trainers.data.types.Data and Grouped. Raises ConfigError for a size that makes no group.
+    Implements trainers.data.loading.types.Data and Grouped. Raises ConfigError for a size that makes no group.
     """
 
     name = "synthetic"

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from conf import installation
 from conf.schema import ConfigError
+from tracking.base import installation
 from trainers.data.shapes.files import CANNOT_WRITE, Kind, draw_share, ensure
 
 

@@ -25,13 +25,13 @@ from typing import Any, Literal, get_args
 
 from PIL import Image
 
-from conf import installation
 from conf.schema import ConfigError
-from tracking.environment import cache, distrust, private_folder
+from tracking.base import installation
+from tracking.machine.environment import cache, distrust, private_folder
+from trainers.data.loading.version import MANIFEST
 from trainers.data.shapes.coco_files import annotate, coco_file
 from trainers.data.shapes.drawing import CLASS_NAMES
 from trainers.data.shapes.scenes import SPLITS, VERSION, classification_scene, detection_scene
-from trainers.data.version import MANIFEST
 
 Kind = Literal["detection", "classification"]
 QUALITY = 90  # the JPEG files'

@@ -13,14 +13,14 @@ import torch
 import torch.distributed as dist
 
 from conf.schema import ConfigError
+from trainers.data.loading.version import digest
 from trainers.data.text.corpus import MOST_TOKENS, Corpus
 from trainers.data.text.loader import EvalLoader, Step, TrainLoader, batch, training_cells
 from trainers.data.text.packing import PackedLoader, packed, row_lengths
 from trainers.data.text.vocabulary import NUM_MARKS, Vocabulary
-from trainers.data.version import digest
 
 if TYPE_CHECKING:
-    from trainers.data.types import Batch, Shard
+    from trainers.data.loading.types import Batch, Shard
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Held:
 
 
 class TextData:
-    """Implements trainers.data.types.Data, Viewable and InTokens. Raises ConfigError where nothing is left to train on.
+    """Implements Data, Viewable and InTokens of trainers.data.loading.types. Raises ConfigError where no data is left.
 
     A batch is in tokens: it has room for `batch_size` of either language.
     """

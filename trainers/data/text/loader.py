@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from conf.schema import ConfigError
-from trainers.data.prefetch import all_to_device, prefetch
+from trainers.data.loading.prefetch import all_to_device, prefetch
 from trainers.data.text.corpus import Corpus
 from trainers.data.text.shapes import Cell, cell_of, cells
 from trainers.data.text.vocabulary import BEGIN, END, PAD
@@ -17,7 +17,7 @@ from trainers.data.text.vocabulary import BEGIN, END, PAD
 if TYPE_CHECKING:
     import torch
 
-    from trainers.data.types import Batch, Shard
+    from trainers.data.loading.types import Batch, Shard
 
 
 @dataclass(frozen=True)

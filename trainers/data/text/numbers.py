@@ -22,10 +22,10 @@ from pathlib import Path
 from filelock import FileLock
 
 from conf.schema import ConfigError
-from tracking.environment import cache, distrust, private_folder
+from tracking.machine.environment import cache, distrust, private_folder
+from trainers.data.loading.version import MANIFEST
 from trainers.data.text.data import TextData
 from trainers.data.text.wmt import SOURCE, TARGET, plain_text
-from trainers.data.version import MANIFEST
 
 VERSION = 1  # The version of the text. Raise it when that changes.
 SIZE = 20_000

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trainers.data.prefetch import all_to_device, prefetch
+from trainers.data.loading.prefetch import all_to_device, prefetch
 from trainers.data.text.corpus import Corpus
 from trainers.data.text.loader import check_room
 from trainers.data.text.vocabulary import BEGIN, END, PAD
@@ -18,7 +18,7 @@ from trainers.data.text.vocabulary import BEGIN, END, PAD
 if TYPE_CHECKING:
     import torch
 
-    from trainers.data.types import Batch, Shard
+    from trainers.data.loading.types import Batch, Shard
 
 MULTIPLE = 8  # A row has a multiple of this many tokens, which tensor cores want.
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from conf.schema import ConfigError
-from trainers.data.folder_index import resolved
+from trainers.data.reading.folder_index import resolved
 from trainers.data.text.corpus import Corpus, plain_lines, read_corpus
 from trainers.data.text.data import Held, TextData
 from trainers.data.text.lines import read_lines

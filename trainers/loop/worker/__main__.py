@@ -6,8 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+from tracking.jobs.worker_command import LAUNCHER
 from trainers.loop.worker import die_with, main
-from trainers.stack import LAUNCHER
 
 if __name__ == "__main__":
     die_with(int(os.environ.get(LAUNCHER, os.getppid())))

@@ -11,10 +11,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf import installation, schema
-from tracking.environment import fingerprint
-from tracking.run import Failure, Journal, Result, documents, nodes, run_folder
-from tracking.stacks import check_promise
+from conf import schema
+from tracking.base import installation
+from tracking.machine.environment import fingerprint
+from tracking.machine.stacks import check_promise
+from tracking.record import Failure, Journal, Result, documents, nodes, run_folder
 from trainers.loop.worker import of_nodes
 from trainers.loop.worker.rank import first_failure, run_rank
 from trainers.loop.worker.signals import die_of_signals, signal_of

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracking.run import Failure, documents, run_folder
+from tracking.record import Failure, documents, run_folder
 from trainers.loop.worker.signals import die_with
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def run_rank(run_dir: Path, environment: dict[str, str]) -> None:
         if os.getpid() != pid:  # A process that the workload forked has failed, and the rank itself goes on.
             traceback.print_exc()
             os._exit(1)
-        from tracking.measure import classify
+        from tracking.measure.training import classify
 
         kind = classify(error)
         message = str(error) if kind == "bad_input" else f"{type(error).__name__}: {error}"
@@ -55,7 +55,7 @@ def run_rank(run_dir: Path, environment: dict[str, str]) -> None:
 def first_failure(run_dir: Path, error: ChildFailedError) -> Failure:
     """What ended the first rank to fail; its peers then fail for want of it.
 
-    Who follows the worker adds what it printed last (tracking.run.failures.with_last_words).
+    Who follows the worker adds what it printed last (tracking.record.failures.with_last_words).
     """
     rank, failure = error.get_first_failure()
     if failure.exitcode < 0:

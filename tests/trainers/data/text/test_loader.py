@@ -13,13 +13,13 @@ import torch.distributed as dist
 from conf.schema import ConfigError
 from tests.trainers.data.text.files import corpus, random_corpus
 from tests.trainers.processes import ALONE, CPU
+from trainers.data.loading.types import Shard
 from trainers.data.text import BEGIN, END, PAD, TextView
 from trainers.data.text.data import Held, TextData
 from trainers.data.text.loader import TrainLoader
 from trainers.data.text.shapes import cell_of, cells
 from trainers.data.text.synthetic import lengths, synthetic
 from trainers.data.text.vocabulary import Numbered
-from trainers.data.types import Shard
 
 VIEWS = [TextView(64), TextView(64, pack_length=64)]
 

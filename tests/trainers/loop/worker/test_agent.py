@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torch.distributed.elastic.rendezvous import RendezvousParameters, dynamic_rendezvous, registry
 
-from tracking.run import Failure, Result, run_folder
+from tracking.record import Failure, Result, run_folder
 from trainers.loop.worker import agent
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from conf import checks
-from tests.commands import HANGS_SEC
-from tests.composing import composed
-from tracking.jobs import run_setup
-from tracking.run import run_folder
-from trainers.stack import command
+from tests.support.commands import HANGS_SEC
+from tests.support.composing import composed
+from tracking.jobs.plan import run_setup
+from tracking.jobs.worker_command import command
+from tracking.record import run_folder
+from tracking.request import checks
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,324 @@
+"""The studies of conf/study: their grids, and each cut down to two cores, from its command to its report."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import json
+import re
+import shlex
+import time
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from benchmarks.steps import in_calls, scaling, why
+from conf.launch_options import spelled_out
+from conf.schema import ConfigError, RunConfig
+from tests.support.commands import Launched, launch
+from tests.support.composing import EIGHT_GPUS, ROOT, composed, jobs
+from tracking.__main__ import main
+from tracking.analysis.published import studies
+from tracking.jobs.plan.job import Job
+from tracking.jobs.plan.sweep import with_warm_ups
+from tracking.jobs.plan.sweep_summary import flat, job_usd
+from tracking.record import run_folder
+from tracking.request import checks
+
+STUDIES = sorted(path.stem for path in (ROOT / "conf/study").glob("*.yaml"))
+MODELS = len(list((ROOT / "conf/model").glob("*.yaml"))) - 1  # a program is none before one is named
+STACKS = len(list((ROOT / "conf/stack").glob("*.yaml")))
+
+
+def study(name: str) -> dict[str, Any]:
+    return yaml.safe_load((ROOT / f"conf/study/{name}.yaml").read_text())["study"]
+
+
+def test_there_is_one_for_each_question() -> None:
+    assert STUDIES == ["fashion_mnist", "nodes", "precision", "scaling", "stacks", "topology"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("fashion_mnist", 3 * 2),  # augmented epochs, repeats
+        ("nodes", 4 * 3),
+        ("precision", 4 * MODELS * 3),
+        ("scaling", 3 * MODELS * 3),
+        ("stacks", STACKS * 3),
+        ("topology", 2 * 2 * 3 * 3),  # models, links, GPUs, repeats
+    ],
+)
+def test_the_whole_grid_composes_and_passes_the_checks_on_eight_gpus(name: str, number: int) -> None:
+    asked = jobs([f"+study={name}"])
+    assert len(asked) == number
+    configs = [checks.check_run(composed(overrides), EIGHT_GPUS) for overrides in asked]
+    assert len({config.config_hash() for config in configs}) == number  # The sweep would be refused otherwise.
+    assert {config.study.name for config in configs} == {name}
+    # The repeats are the slowest to change: what drifts while the sweep runs falls on all settings alike.
+    seeds = [config.seed for config in configs]
+    assert seeds == sorted(seeds)
+    assert len(set(seeds)) >= 2
+
+
+def asked_by(commands: Iterable[in_calls.Command]) -> dict[str, list[RunConfig]]:
+    """Of each command that launches runs, these, as composed and checked on a machine of eight GPUs."""
+    words = {command.name: shlex.split(command.words)[2:] for command in commands if "launch.py" in command.words}
+    return {
+        name: [checks.check_run(composed(job), EIGHT_GPUS) for job in jobs([*map(spelled_out, every)])]
+        for name, every in words.items()
+    }
+
+
+def test_what_measures_it_on_gpus_composes_and_passes_the_checks() -> None:
+    """benchmarks/steps/why.py, on a machine of eight; all sweeps are what they say."""
+    num_settings = {}
+    for name, runs in asked_by(why.commands(in_calls.EIGHT)).items():
+        num_settings[name] = len({(run.precision.name, str(run.gpus), str(run.stack.env)) for run in runs})
+        assert len({run.config_hash() for run in runs}) == len(runs)
+    assert num_settings == {"precision": 4, "profiles": 2, "topology": 4}
+
+
+@pytest.mark.slow
+def test_what_measures_scaling_composes_and_passes_the_checks() -> None:
+    """benchmarks/steps/scaling.py, on a machine of eight: each workload on each number of GPUs, three times."""
+    asked = asked_by(scaling.commands(in_calls.EIGHT))
+    models = {path.stem for path in (ROOT / "conf/model").glob("*.yaml")} - {"program"}
+    settings = [(run.model.name, int(run.gpus)) for name, runs in asked.items() if "accuracy" in name for run in runs]
+    assert Counter(settings) == dict.fromkeys(itertools.product(models, (1, 2, 4, 8)), 3)
+    for name, model in scaling.MODELS.items():  # The batches are the recipes', and smaller ones for more GPUs.
+        assert {run.device_batch_size() for run in asked[f"accuracy-{name}-1gpu-seed1"]} == {model.batch_size}
+        smaller = [runs[0] for label, runs in asked.items() if label.startswith(f"batch-{name}-8gpu")]
+        assert {round(8 * run.device_batch_size() / model.batch_size) for run in smaller} == {1, 2, 4}
+    in_rates = {run.model.name for name, runs in asked.items() if name.startswith("rate") for run in runs}
+    assert in_rates == models - {"vgg"}
+    hashes = [run.config_hash() for runs in asked.values() for run in runs]
+    assert len(set(hashes)) == len(hashes)
+
+
+def test_where_a_call_was_cut_short_the_next_one_resumes_the_sweep(tmp_path: Path) -> None:
+    printed, words = tmp_path / "links.txt", in_calls.sweep("gpus=1", "links")
+    assert in_calls.continued(words, printed) == words
+    printed.write_text("stopped by SIGTERM; continue with: launch.py sweep.resume=20261125-a\n")
+    resumed = in_calls.continued(words, printed).split()[1:]
+    assert resumed == ["sweep.resume=20261125-a", "tracking.offline=true", "runs_dir=links"]
+
+
+@pytest.mark.slow
+def test_commands_share_a_machine_go_on_where_a_call_ended_and_one_that_fails_stops_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    visible = "-c 'import os; print(os.environ[\"CUDA_VISIBLE_DEVICES\"])'"
+    commands = [
+        in_calls.Command("fails", "-c 'raise SystemExit(3)'", 2, least_sec=0),
+        in_calls.Command("left", "meets.py left right", 1, least_sec=0),  # each waits for the other
+        in_calls.Command("right", "meets.py right left", 1, least_sec=0),
+        in_calls.Command("waits", "waits.py", 1, least_sec=0),
+        in_calls.Command("visible", visible, 1, least_sec=0),
+        in_calls.Command("long", "-c 'print(1)'", 1, least_sec=1000),
+        in_calls.Command("report", "-c 'print(1)'", least_sec=0),
+    ]
+    (tmp_path / "waits.py").write_text("import time; time.sleep(600)")
+    (tmp_path / "meets.py").write_text(
+        "import pathlib, sys, time\n"
+        "own, other = map(pathlib.Path, sys.argv[1:])\n"
+        "own.touch()\n"
+        "while not other.exists(): time.sleep(0.01)\n"
+    )
+
+    def call(sec: float) -> int:
+        return in_calls.measure(commands, [4, 6], tmp_path, time.monotonic() + in_calls.STOP_SEC + sec)
+
+    def codes() -> dict[str, str]:
+        return {path.stem: path.read_text().strip() for path in tmp_path.glob("*.done")}
+
+    assert call(12) == 1  # Waiting is cut short; for the long one there is too little time, and no report without it.
+    assert codes() == {"fails": "3", "left": "0", "right": "0", "visible": "0"}
+    assert (tmp_path / "visible.txt").read_text() == "6\n"
+    (tmp_path / "waits.py").write_text("print('through')")
+    assert call(2000) == 0
+    assert codes() == dict.fromkeys([command.name for command in commands], "0") | {"fails": "3"}
+    assert (tmp_path / "waits.txt").read_text() == "through\n"
+    assert call(2000) == 0  # and nothing is run again
+    assert (tmp_path / "report.txt").read_text() == "1\n"
+    printed = capsys.readouterr().out
+    assert "fails: exit code 3" in printed
+    assert "report: to be gone on with" in printed
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_what_a_study_says_of_its_report_and_of_being_cut_down_holds(name: str) -> None:
+    about = study(name)
+    assert about["name"] == name
+    if about.get("reference"):
+        assert studies.known_studies(about["reference"])
+    small = shlex.split(about["smaller"])
+    configs = [checks.check_run(composed(overrides), []) for overrides in jobs([f"+study={name}", *small])]
+    assert 1 <= len(configs) <= 4
+    for axis in about["by"]:
+        assert axis.startswith("env.") or axis in flat(configs[0]) or f"{axis}.name" in flat(configs[0]), axis
+    assert f"launch.py -m +study={name} {about['smaller']}" in (ROOT / "docs/studies.md").read_text()
+
+
+def test_the_command_line_goes_before_the_grid() -> None:
+    asked = jobs(["+study=precision", "model=vgg", "precision=fp32,bf16", "seed=7", "gpus=0"])
+    assert [[config.precision.name, config.seed, config.gpus] for config in map(composed, asked)] == [
+        ["fp32", 7, 0],
+        ["bf16", 7, 0],
+    ]
+
+
+def test_a_study_changes_nothing_of_what_a_run_is() -> None:
+    (overrides,) = jobs(["+study=precision", "model=vgg", "precision=fp32", "gpus=0", "seed=1"])
+    assert composed(overrides).config_hash() == composed(["gpus=0"]).config_hash()  # It resumes and compares only then.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["+study=precision", "gpus=0"], "launch.py -m +study=precision"),
+        (["-m", "+study=precision,scaling", "gpus=0"], "one at a time"),
+        (["-m", "+study=scaling", "model=vgg"], "gpus=1: 0 visible on this machine"),
+        (
+            ["-m", "+study=scaling", "model=vgg", "seed=1"],
+            "launch.py -m +study=scaling gpus=0 cpu_processes=1,2 model=vgg",
+        ),
+        (["-m", "+study=scalings"], "fashion_mnist, nodes, precision, scaling, stacks, topology"),
+    ],
+)
+def test_a_study_that_cannot_run_as_asked_is_refused(tmp_path: Path, arguments: list[str], words: str) -> None:
+    refused = launch(tmp_path, *arguments, CUDA_VISIBLE_DEVICES="")
+    assert refused.code == 2
+    assert words in refused.output
+    assert "Error executing job" not in refused.output
+    assert not refused.folders
+
+
+def test_a_price_given_goes_before_that_of_the_instance() -> None:
+    config = checks.check_run(composed(["instance=p3_2xlarge", "price_per_hour=2.5"]), [])
+    assert (config.instance.name, config.instance.price_per_hour) == ("p3_2xlarge", 2.5)
+    assert config.instance.source == "price_per_hour"  # It is no longer the study that the other price was read in.
+    assert checks.check_run(composed(["instance=p3_2xlarge"]), []).instance.price_per_hour == 3.06
+    with pytest.raises(ConfigError, match="price_per_hour=-1"):
+        checks.check_run(composed(["price_per_hour=-1"]), [])
+    with pytest.raises(ConfigError, match=r"instance\.currency=EUR.*convert"):
+        checks.check_run(composed(["instance.currency=EUR"]), [])
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "conf/instance").glob("*.yaml")), ids=lambda path: path.stem)
+def test_an_instances_price_has_a_source(path: Path) -> None:
+    instance = composed([f"instance={path.stem}"]).instance
+    assert (instance.price_per_hour is None) == (not instance.source)
+
+
+def study_of(launched: Launched) -> str:
+    return run_folder.read_config(launched.folders[0]).study.name
+
+
+@pytest.fixture(scope="module")
+def cut_down() -> dict[str, list[str]]:
+    """The commands of docs/studies.md that go on two CPU cores, by study: what comes behind `launch.py`.
+
+    Where only the report is of another kind, the training is as short as that of the precisions.
+    """
+    section = (ROOT / "docs/studies.md").read_text().split("On two CPU cores")[1]
+    block = re.search(r"```bash\n(.*?)```", section, re.DOTALL)
+    assert block
+    commands = [shlex.split(line)[2:] for line in block[1].splitlines()]
+    by_study = {command[1].removeprefix("+study="): command for command in commands}
+    for name in ("scaling", "stacks"):
+        by_study[name] += ["limit_train_batches=4", "target=0.1"]
+    return by_study
+
+
+# One trains on a cluster (test_cluster.py), and one on two processes; their reports are of no kind of their own.
+TRAINED = [name for name in STUDIES if name not in ("nodes", "topology")]
+
+
+@pytest.fixture(scope="module", params=TRAINED)
+def trained(request: pytest.FixtureRequest, cut_down: dict[str, list[str]], tmp_path_factory: Any) -> Launched:
+    """A study as docs/studies.md cuts it down, from its command to its end; without a server, to save time."""
+    launched = launch(tmp_path_factory.mktemp(request.param), *cut_down[request.param], "tracking.offline=true")
+    assert launched.code == 0, launched.output
+    return launched
+
+
+@pytest.mark.slow
+def test_a_study_trains_its_jobs_and_costs_what_they_took(trained: Launched, cut_down: dict[str, list[str]]) -> None:
+    name = study_of(trained)
+    asked = [checks.check_run(composed(overrides), []) for overrides in jobs(cut_down[name][1:])]
+    expected = sorted(job.config.config_hash() for job in with_warm_ups([Job(config, []) for config in asked], True))
+    assert sorted(run_folder.read_config(folder).config_hash() for folder in trained.folders) == expected
+    results = [json.loads((folder / "result.json").read_text()) for folder in trained.folders]
+    assert {result["status"] for result in results} == {"finished"}
+    assert all(result["metrics"]["target_reached"] for result in results)  # Otherwise there are no times to compare.
+    costs = [job_usd(folder) for folder in trained.folders]
+    if name == "fashion_mnist":
+        total = sum(cost or 0.0 for cost in costs)
+        assert f"cost of the sweep: {total:,.2f} USD" in trained.output
+        summary = json.loads((trained.folders[0].parent / "result.json").read_text())
+        assert summary["metrics"]["cost/sweep_usd"] == pytest.approx(total)
+        assert total > 0
+    else:
+        assert costs == [None] * len(costs)
+        assert "cost of the sweep" not in trained.output
+
+
+@pytest.mark.slow
+def test_a_study_ends_with_its_report_by_its_axes(trained: Launched) -> None:
+    about, folder = study(study_of(trained)), trained.folders[0].parent
+    content = json.loads((folder / "report.json").read_text())
+    assert content["by"] == about["by"]
+    settings = {tuple(run["setting"].items()) for run in content["runs"]}
+    assert len(settings) == (1 if about["name"] == "stacks" else 2)  # there is one stack
+    assert len(content["runs"]) == 2
+    assert [run["why"] for run in content["excluded"]] == ["not counted: warm-up"] * (about["name"] == "stacks")
+    names = {path.name for path in folder.iterdir()}
+    assert {"report.html", "report.md", "report.csv", "report-1-accuracy.png", "summary.csv"} <= names
+    assert ("report-1-scaling.png" in names) == (about["name"] == "scaling")
+    assert ("report-1-cost.png" in names) == (about["name"] == "fashion_mnist")
+    for name in ("report.md", "report.html"):
+        text = html.unescape((folder / name).read_text())
+        assert content["answer"] in text
+        assert ("p3.2xlarge (V100)" in text) == (about["name"] == "fashion_mnist")  # what is published of VGG
+
+
+@pytest.mark.slow
+def test_the_command_that_a_study_ends_with_makes_its_report_again_and_checks_it(
+    trained: Launched, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    about = study(study_of(trained))
+    line = next(line for line in trained.output.splitlines() if line.startswith("report again: "))
+    command = shlex.split(line.partition("-m tracking ")[2])
+    reference = ["--reference", ",".join(about["reference"])] if "reference" in about else []
+    by = ["--by", ",".join(about["by"])]
+    assert command[2:] == [*by, *reference, "--from-folders", "--runs-dir", "runs"]
+    monkeypatch.chdir(trained.cwd)
+    assert main([*command, "--check"]) == 0
+    printed = capsys.readouterr().out
+    number = 3 if about["name"] == "stacks" else 2  # with a warm-up
+    assert f"from {number} journals below runs: all agree" in printed
+    before = json.loads((trained.folders[0].parent / "report.json").read_text())
+    (again,) = trained.cwd.glob("reports/*/report.json")
+    assert json.loads(again.read_text())["tables"] == before["tables"]
+
+
+@pytest.mark.slow
+def test_a_job_without_a_result_costs_what_it_took_until_its_last_words(trained: Launched) -> None:
+    if study_of(trained) != "fashion_mnist":
+        return  # the others have no price
+    folder = trained.folders[0]
+    before, journal = job_usd(folder), folder / "journal.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[: len(lines) // 2]))
+    after = job_usd(folder)
+    journal.write_bytes(b"".join(lines))
+    assert before is not None
+    assert after is not None
+    assert 0 < after < before

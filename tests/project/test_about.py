@@ -1,0 +1,90 @@
+"""What the program says of itself, where it runs, and readers of it that go away."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+
+import launch
+from tests.support.commands import HANGS_SEC, ROOT, environment
+from tests.support.composing import composed
+from tracking.__main__ import main
+from tracking.base import installation
+from tracking.request import refusal
+
+VERSION = f"timetrial {tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']['version']}\n"
+
+
+def test_both_programs_say_their_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["launch.py", "--version"])
+    assert launch.main() == 0
+    assert capsys.readouterr().out == VERSION
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == VERSION
+
+
+def test_each_job_of_a_sweep_is_composed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs, load = [], ConfigLoaderImpl.load_sweep_config
+
+    def counted(loader: ConfigLoaderImpl, config: DictConfig, overrides: list[str]) -> DictConfig:
+        jobs.append(overrides)
+        return load(loader, config, overrides)
+
+    monkeypatch.setattr(ConfigLoaderImpl, "load_sweep_config", counted)
+    monkeypatch.setattr(launch, "asked", [])
+    monkeypatch.setattr(launch, "launch", lambda: 0)
+    monkeypatch.setattr(sys, "argv", ["launch.py", "-m", "seed=1,2"])
+    assert launch.main() == 0
+    assert [config.seed for config, _, _ in launch.asked] == [1, 2]
+    assert jobs == [["seed=1"], ["seed=2"]]
+
+
+def test_another_operating_system_is_refused_in_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert installation.wrong_system("linux") is None
+    assert "WSL" in str(installation.wrong_system("win32"))
+    words = str(installation.wrong_system("darwin"))
+    assert "this is macOS, and timetrial trains on Linux alone" in words
+    monkeypatch.setattr(installation, "wrong_system", lambda: words)
+    assert launch.main() == 2
+    assert capsys.readouterr().err == f"refused: {words}\n"
+
+
+def test_the_readme_says_the_operating_system_at_its_start() -> None:
+    assert "Linux" in (ROOT / "README.md").read_text().partition("\n## ")[0]
+
+
+MODELS = ", ".join(sorted(path.stem for path in (ROOT / "conf/model").glob("*.yaml")))
+
+
+@pytest.mark.parametrize(("override", "meant"), [
+    ("model=vg", f"did you mean vgg? (allowed: {MODELS})"),
+    ("dataset=digit", "did you mean digits?"),
+    ("precision=xyz", "there is no such choice; allowed: bf16, fp16, fp32, tf32."),
+    ("+study=scalig", "did you mean scaling?"),
+])  # fmt: skip
+def test_a_choice_that_is_not_there_is_told_with_the_nearest(override: str, meant: str) -> None:
+    with pytest.raises(HydraException) as raised:
+        composed([override])
+    words = refusal.explain(raised.value)
+    assert words.startswith(f"refused: {override.removeprefix('+')}: there is no such choice; ")
+    assert meant in words
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flag", ["--help", "--cfg job", "--version"])
+def test_a_reader_that_goes_away_is_no_error(flag: str, tmp_path: Path) -> None:
+    line = f"set -o pipefail; {sys.executable} {ROOT / 'launch.py'} {flag} | true"
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=HANGS_SEC
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,125 @@
+"""What pyproject.toml declares is what the code imports, and a plain installation brings no more than a run needs."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.commands import ROOT
+
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+GROUPS: dict[str, list[Any]] = PROJECT["dependency-groups"]
+RUNTIME = ("conf", "tracking", "trainers", "timetrial", "launch.py")
+OWN = {"benchmarks", "conf", "deploy", "docs", "hatch_build", "launch", "tests", "timetrial", "tracking", "trainers"}
+READ = {"scikit-learn"}  # A file of its is read, and it is not imported, because that takes seconds.
+BROUGHT = {"triton": "torch"}  # Its version is the one that this PyTorch was made with, on machines that have it.
+WITH_MLFLOW = {"click", "cryptography", "packaging"}  # The tests of a server import these parts of one.
+APART = {"nvidia"}  # NVIDIA DALI's module; the benchmark that compares with it says how it is installed.
+TOOLS = {
+    "flask-wtf",
+    "mypy",
+    "pytest-xdist",
+    "ruff",
+    "twine",
+    "types-psutil",
+    "types-pyyaml",
+}  # These run, or are run by, others.
+
+
+def normalized(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def distribution(requirement: str) -> str:
+    match = re.match(r"[\w.-]+", requirement)
+    assert match
+    return normalized(match[0])
+
+
+def declared(group: str) -> set[str]:
+    """The distributions of a group and of those that it includes."""
+    names: set[str] = set()
+    for entry in GROUPS[group]:
+        names |= {distribution(entry)} if isinstance(entry, str) else declared(entry["include-group"])
+    return names
+
+
+def imported(*parts: str) -> dict[str, str]:
+    """The modules of others that files in these folders import anywhere, by top-level name; a file that does."""
+    modules: dict[str, str] = {}
+    for part in parts:
+        path = ROOT / part
+        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Import):
+                    modules |= {alias.name.partition(".")[0]: str(file) for alias in node.names}
+                elif isinstance(node, ast.ImportFrom) and node.module:
+                    modules[node.module.partition(".")[0]] = str(file)
+    return {name: file for name, file in modules.items() if name not in sys.stdlib_module_names | OWN}
+
+
+def undeclared(modules: dict[str, str], names: set[str]) -> dict[str, str]:
+    """Of the modules, those that no declared distribution provides."""
+    providers = packages_distributions()
+    return {
+        module: file
+        for module, file in modules.items()
+        if not {normalized(name) for name in providers.get(module, [BROUGHT.get(module, module)])} & names
+        and BROUGHT.get(module) not in names
+    }
+
+
+def provided(names: set[str]) -> dict[str, set[str]]:
+    """The modules of each declared distribution."""
+    modules: dict[str, set[str]] = {name: set() for name in names}
+    for module, providers in packages_distributions().items():
+        for provider in {normalized(name) for name in providers} & names:
+            modules[provider].add(module)
+    return modules
+
+
+NEEDED = {distribution(requirement) for requirement in PROJECT["project"]["dependencies"]}
+
+
+def test_a_run_imports_only_what_is_declared() -> None:
+    assert undeclared(imported(*RUNTIME), NEEDED) == {}
+
+
+@pytest.mark.slow
+def test_a_plain_installation_brings_nothing_that_no_run_imports() -> None:
+    modules = imported(*RUNTIME)
+    unused = {name for name, parts in provided(NEEDED).items() if not parts & modules.keys()}
+    assert unused == READ
+    assert 'find_spec("sklearn")' in Path(ROOT / "trainers/data/digits.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_tests_benchmarks_and_pages_import_only_what_is_declared() -> None:
+    assert undeclared(imported("tests"), NEEDED | declared("dev") | declared("frameworks") | WITH_MLFLOW) == {}
+    assert undeclared(imported("benchmarks"), NEEDED | declared("bench")).keys() == APART
+    assert undeclared(imported("docs"), NEEDED | declared("dev") | declared("docs")) == {}
+    assert undeclared(imported("hatch_build.py"), set(map(distribution, PROJECT["build-system"]["requires"]))) == {}
+    # It runs where neither this list nor a virtual environment may be; the guard runs inside of MLflow's server.
+    assert {name for name, path in imported("deploy").items() if "/deploy/guard/" not in str(path)} == set()
+
+
+@pytest.mark.slow
+def test_a_group_holds_only_what_its_folders_import() -> None:
+    modules = imported("tests", "benchmarks", "docs", "hatch_build.py")
+    unused = {name for name, parts in provided(declared("dev")).items() if not parts & modules.keys()}
+    assert unused <= TOOLS
+
+
+def test_nothing_is_declared_twice_and_uv_installs_what_tests_need() -> None:
+    names = [distribution(entry) for group in GROUPS.values() for entry in group if isinstance(entry, str)]
+    assert len(names) == len(set(names))
+    assert not NEEDED & set(names)
+    assert declared("bench") <= declared("dev")  # uv installs this group by default.
+    assert "default-groups" not in PROJECT["tool"]["uv"]

@@ -1,0 +1,55 @@
+"""What tests hear of a fork's end, from whichever of their threads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import forked
+from tests.support.composing import ROOT
+
+# Whoever reads a fork's exit code first waits for a second reader, of which there is none where one asks at a time.
+# The process forks from a server of its own, which imports nothing.
+TWO_THREADS = """
+import sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import connection, popen_forkserver
+from pathlib import Path
+from tests.support import forked
+
+forked.IMPORTS = []
+both, read = threading.Barrier(2), popen_forkserver.forkserver.read_signed
+
+
+def read_signed(descriptor):
+    try:
+        both.wait(0.5)
+    except threading.BrokenBarrierError:
+        pass
+    return read(descriptor)
+
+
+def start(): return forked.Forked([], Path.cwd(), {}, script="ends.py")
+
+
+first = start()
+connection.wait([first._process.sentinel])
+popen_forkserver.forkserver.read_signed = read_signed
+with ThreadPoolExecutor(2) as pool:
+    code, second = pool.submit(first.wait), pool.submit(start)
+print(code.result(), first.returncode, second.result().wait())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not forked.possible(), reason="no test forks where a GPU is")
+def test_a_start_in_another_thread_does_not_take_a_forks_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "ends.py").write_text("import sys\nsys.exit(7)\n")
+    command = [sys.executable, "-c", TWO_THREADS]
+    told = subprocess.run(
+        command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    )
+    assert told.stdout.split() == ["7", "7", "7"], told.stderr

@@ -1,0 +1,72 @@
+"""The arithmetic of the check and that of the report, written apart, come to the same for samples made by chance."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from tracking.analysis.audit.arithmetic import Observations, factor_bounds, level, pair_of, would_tell
+from tracking.analysis.audit.arithmetic.pair_tests import sooner_p
+from tracking.analysis.audit.arithmetic.ranks import at_least
+from tracking.analysis.statistics import Times, counts, p_sooner, pilot, ratio_bounds, runs_to_tell, t_test
+from tracking.analysis.statistics.sooner import p_of_wins
+
+TIME = "time/to_accuracy_sec"
+
+
+def samples(seed: int) -> list[tuple[Times, Observations]]:
+    """Two sides of two to six runs, some of which missed their target, were stopped or diverged."""
+    chance = random.Random(seed)
+    interval = chance.choice([0.0, 0.0, 2.0])
+    sides = []
+    for mean in (10.0, chance.choice([10.0, 12.0, 18.0])):
+        numbers = [chance.gauss(mean, chance.choice([0.3, 2.0])) for _ in range(chance.randint(2, 6))]
+        short = [[chance.uniform(8, 25) for _ in range(chance.choice([0, 0, 0, 1, 2]))] for _ in range(2)]
+        never = chance.choice([0, 0, 0, 1])
+        if seed % 3 == 0:
+            short, never = [[], []], 0
+        sides.append(
+            (Times(numbers, *short, never, interval), Observations(numbers, short[0], short[1], never, interval))
+        )
+    return sides
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_p_values_counts_and_bounds_are_the_same(seed: int) -> None:
+    (first, own), (second, other) = samples(seed)
+    for sides, ours in (((first, second), (own, other)), ((second, first), (other, own))):
+        assert sooner_p(*ours) == pytest.approx(p_sooner(*sides), rel=1e-6, abs=1e-12)
+    pair = pair_of(TIME, "first", own, "second", other)
+    if not first.num_short + second.num_short:
+        intervals = first.interval, second.interval
+        assert pair.p == pytest.approx(t_test(first.reached, second.reached, intervals=intervals), rel=1e-6)
+    if pair.counts is not None:
+        expected = counts(first, second)
+        both = {tuple(vars(expected).values()), tuple(vars(expected.turned).values())}
+        assert pair.counts in both
+    latest = max(first.latest, second.latest)
+    bounds = factor_bounds(TIME, own, other, level(3))
+    expected_bounds = ratio_bounds(second, first, 1 - level(3))
+    assert latest > 0
+    assert expected_bounds is not None
+    assert bounds == pytest.approx(expected_bounds, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(0, 60, 3))
+def test_the_runs_that_would_tell_are_the_same(seed: int) -> None:
+    (first, own), (second, other) = samples(seed)
+    sides = pilot(first.reached, first.interval), pilot(second.reached, second.interval)
+    expected = runs_to_tell(*sides, abs(sides[0].mean - sides[1].mean), 0.025)
+    wanted = would_tell(own, other, 0.025)
+    assert (wanted is None) == (expected is None)
+    if wanted and expected:
+        assert (wanted.better, wanted.worse, wanted.most) == (expected.first, expected.second, expected.most)
+
+
+@pytest.mark.parametrize(("n", "m"), [(2, 3), (5, 4), (7, 7)])
+def test_the_distribution_of_wins_is_mann_and_whitneys(n: int, m: int) -> None:
+    for wins in range(n * m // 2, n * m + 1):
+        assert at_least(wins, n, m) == pytest.approx(p_of_wins(wins, n, m), rel=1e-9)
+    assert math.isclose(at_least(0, n, m), 1.0)

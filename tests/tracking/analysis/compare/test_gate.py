@@ -1,0 +1,263 @@
+"""python -m tracking gate, as a CI job calls it: exit codes, words and files, on run folders and on a real database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.support.studied import CLOCKS, config, make_run, make_sweep
+from tracking.__main__ import main
+from tracking.jobs.follow.sync import sync
+
+FAST, SLOW = (0.100, 0.101, 0.102), (0.110, 0.111, 0.112)  # seconds a step: 10 % apart, with a spread of 1 %
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sweeps: base and same are equally fast, slow is slower, noisy scatters, bad fails and misses."""
+    root = tmp_path_factory.mktemp("store")
+    uri = f"sqlite:///{root / 'mlflow.db'}"
+    steps = {"base": FAST, "same": (0.1005, 0.101, 0.1015), "slow": SLOW, "noisy": (0.08, 0.10, 0.13), "single": (0.1,)}
+    for name, times in steps.items():
+        sweep = make_sweep(root / "runs", name, uri, len(times))
+        for seed, step_sec in enumerate(times, 1):
+            tags = {"env.driver": "580.2", "git.dirty": "true"} if name == "slow" else {}
+            clocks = CLOCKS | {"gpus": [{"uuid": "a", "application_sm_clock_mhz": 1200}]} if name == "slow" else CLOCKS
+            make_run(sweep, config(seed=seed), uri, step_sec, tags=tags, fingerprint=clocks)
+        if name == "same":  # its warm-up was slow, and is on no side
+            make_run(sweep, config(seed=1, warm_up=True), uri, 9.0)
+    sweep = make_sweep(root / "runs", "shared", uri, 3)
+    for seed, step_sec in enumerate(FAST, 1):
+        tags = {"neighbours": "sweep.jobs_at_once=2; cpu: 30 % of 1 core"}
+        make_run(sweep, config(seed=seed), uri, step_sec, tags=tags)
+    sweep = make_sweep(root / "runs", "cold", uri, 1)
+    make_run(sweep, config(seed=1, warm_up=True), uri, 0.1)
+    sweep = make_sweep(root / "runs", "bare", uri, 3)
+    for seed, step_sec in enumerate(FAST, 1):
+        none = {"env.gpu": None, "env.gpu_count": None, "env.driver": None, "env.cuda": None} if seed == 3 else {}
+        make_run(sweep, config(seed=seed), uri, step_sec, tags=none, fingerprint=None if seed == 3 else CLOCKS)
+    sweep = make_sweep(root / "runs", "oom", uri, 4)
+    for seed, step_sec in enumerate(FAST, 1):
+        make_run(sweep, config(seed=seed), uri, step_sec)
+    make_run(sweep, config(seed=4), uri, failure="oom")
+    for name in ("missing", "missing-too"):
+        sweep = make_sweep(root / "runs", name, uri, 3)
+        for seed in (1, 2, 3):
+            make_run(sweep, config(seed=seed), uri, 0.05, accuracies=(0.5, 0.8, 0.89 if seed == 3 else 0.95))
+    sweep = make_sweep(root / "runs", "counts", uri, 4)
+    for gpus, seed in ((1, 1), (1, 2), (2, 1), (2, 2)):
+        make_run(sweep, config(seed=seed, gpus=gpus), uri, 0.1 + seed / 1000)
+    other = make_sweep(root / "runs", "resnet50", uri, 2)
+    for seed in (1, 2):
+        make_run(other, config(seed=seed, model="resnet50"), uri, 0.1)
+    failed = make_sweep(root / "runs", "failed", uri, 1)
+    make_run(failed, config(seed=9), uri, failure="nan")
+    return root
+
+
+class Gate:
+    def __init__(self, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.where, self._capsys = ["--from-folders", "--runs-dir", str(store / "runs")], capsys
+
+    def __call__(self, baseline: str, candidate: str, *more: str, margin: str = "3%") -> tuple[int, str]:
+        """The exit code and all that was printed."""
+        sides = ["--baseline", *baseline.split(), "--candidate", *candidate.split()]
+        metric = () if "--metric" in more else ("--metric", "time/train_sec")  # does not fall on evaluations
+        return self.run("gate", *sides, "--max-slowdown", margin, *metric, *more, *self.where)
+
+    def run(self, *command: str) -> tuple[int, str]:
+        self._capsys.readouterr()  # what the test itself caused, such as MLflow's notes on a new database
+        try:
+            code = main(list(command))
+        except SystemExit as ended:
+            code = int(str(ended.code))
+        printed = self._capsys.readouterr()
+        return code, printed.out + printed.err
+
+
+@pytest.fixture
+def gate(store: Path, capsys: pytest.CaptureFixture[str]) -> Gate:
+    return Gate(store, capsys)
+
+
+def test_the_three_answers(gate: Gate) -> None:
+    code, words = gate("base", "same")
+    assert code == 0, words
+    assert "time/train_sec: not slower: slowdown +0.0%, allowed +3%; at most +" in words
+    code, words = gate("base", "slow")
+    assert code == 1, words
+    assert "slower: slowdown +" in words
+    code, words = gate("base", "noisy")
+    assert code == 2, words
+    assert "cannot tell" in words
+    assert "Runs a side that would tell, with a probability of 80%" in words
+    assert gate("base", "slow", margin="15%")[0] == 0
+    assert gate("slow", "base")[0] == 0
+
+
+def test_runs_that_shared_a_machine_compare_with_none_that_did_not_unless_asked(gate: Gate, tmp_path: Path) -> None:
+    code, words = gate("base", "shared")
+    assert code == 2
+    assert "3 of 6 runs shared their machine" in words
+    assert "sweep.jobs_at_once=2" in words
+    assert gate("base", "shared", "--with-neighbours")[0] == 0
+    assert gate("shared", "shared")[1].count("are on both sides") == 1  # which is another refusal
+    for asked, said in ((), "left out: 3 of 6 runs, which shared"), (("--with-neighbours",), "had neighbours"):
+        code, words = gate.run("report", "base", "shared", "--out", str(tmp_path), *asked, *gate.where)
+        assert code == 0, words
+        assert said in words
+
+
+def test_times_to_accuracy_fall_on_evaluations(gate: Gate) -> None:
+    """All of three seeds reach the target at the third one. The next may need a fourth, which takes a third longer."""
+    code, words = gate("base", "slow", "--metric", "time/to_accuracy_sec")
+    assert code == 2
+    assert "Times fall on evaluations" in words
+
+
+def test_runs_of_the_same_seed_are_compared_in_pairs_where_that_is_asked(gate: Gate) -> None:
+    assert gate("base", "same", "--paired")[0] == 0
+    code, words = gate("base", "oom", "--paired")  # the seed that failed has no value
+    assert code == 0 or "failed" in words
+    code, words = gate("base", "single", "--paired")
+    assert code == 2
+    assert "--paired: the seeds of runs with time/train_sec are not the same" in words
+    assert "baseline: 1, 2, 3; candidate: 1" in words
+
+
+def test_sides_that_miss_alike_are_not_paired_and_it_says_so(gate: Gate, tmp_path: Path) -> None:
+    note, to_accuracy = "so the sides are compared unpaired", ("--metric", "time/to_accuracy_sec")
+    written = tmp_path / "gate.md"
+    for metric, paired, is_said in ((to_accuracy, True, True), (to_accuracy, False, False), ((), True, False)):
+        gate("missing", "missing-too", *metric, *(["--paired"] if paired else []), "--markdown", str(written))
+        assert (note in written.read_text()) == is_said
+
+
+def test_a_rate_is_better_when_it_is_higher(gate: Gate) -> None:
+    rate = ("--metric", "throughput/samples_per_sec")
+    assert gate("base", "slow", *rate)[0] == 1
+    assert gate("slow", "base", *rate)[0] == 0
+
+
+def test_a_lower_confidence_tells_sooner(gate: Gate) -> None:
+    assert gate("base", "noisy", "--confidence", "0.95", margin="20%")[0] == 2
+    assert gate("base", "noisy", "--confidence", "0.7", margin="20%")[0] == 0
+    assert gate("base", "same", "--confidence", "95")[1].count("above 0.5 and below 1") == 1
+
+
+def test_runs_that_failed_or_missed_keep_it_from_passing(gate: Gate) -> None:
+    code, words = gate("base", "oom")
+    assert code == 2
+    assert "1 of 4 runs of the candidate failed (oom (1)), of the baseline 0 of 3" in words
+    code, words = gate("base", "missing", "--metric", "time/to_accuracy_sec")
+    assert code == 2
+    assert "note: candidate: 1 of 3 runs did not reach the target, and counts against it" in words
+    assert "reached the target: baseline 3 of 3, 44-100 %, candidate 2 of 3, 21-94 %" in words
+    assert gate("oom", "base")[0] == 0
+
+
+def test_what_else_differs_is_told(gate: Gate) -> None:
+    _, words = gate("base", "slow")
+    assert "note: the runs differ in env.driver too: 580.1 in 3 (baseline), 580.2 in 3 (candidate)" in words
+    assert "note: 3 of 6 runs are of code with uncommitted changes" in words
+    assert "note: the runs differ in application_sm_clock_mhz too: 1980 in 3 (baseline), 1200 in 3 (candidate)" in words
+    assert "note: " not in gate("base", "same")[1]
+
+
+def test_runs_without_a_fingerprint_are_named_with_what_to_do(gate: Gate) -> None:
+    code, words = gate("base", "bare")
+    assert code == 0  # the times tell; whether they were measured on the same machine does not stand there
+    assert "note: 1 of 6 runs (vgg-digits-fp32-1gpu-seed3) has no env.* tags: nothing says on what GPU" in words
+    assert "leave out what has none, or repeat it" in words
+    assert "note: 1 of 6 runs (vgg-digits-fp32-1gpu-seed3) has no fingerprint.json: clock limits" in words
+    assert "`python -m tracking sync --again FOLDER` uploads it" in words
+    assert "differ in env." not in words  # Nothing is said of what is not known.
+
+
+def test_a_server_that_does_not_answer_is_exit_code_2(gate: Gate, mlflow_environment: None) -> None:
+    gate.where = ["--uri", "http://127.0.0.1:9"]  # nothing listens on the port of RFC 863
+    for command in (gate("base", "same"), gate.run("diff", "base", *gate.where)):
+        code, words = command
+        assert code == 2
+        assert "refused: http://127.0.0.1:9" in words
+
+
+def test_a_side_is_of_one_setting(gate: Gate) -> None:
+    code, words = gate("base", "counts")
+    assert code == 2
+    assert "--candidate: holds runs of several settings (gpus: 1, 2" in words
+    assert "--where gpus=1" in words
+    assert "refused" not in gate("base", "counts", "--where", "gpus=1")[1]
+    assert "none of its runs (3) has gpus=4" in gate("base", "counts", "--where", "gpus=4")[1]
+    assert "PARAM=VALUE" in gate("base", "counts", "--where", "gpus")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("base", "nowhere"), "nowhere: no sweep, experiment or run"),
+        (("base", "base"), "on both sides"),
+        (("base", "resnet50"), "different workloads (model: vgg and resnet50)"),
+        (("base", "single"), "3 of the baseline and 1 of the candidate, and a spread takes two"),
+        (("base", "failed", "--metric", "time/to_accuracy_sec"), "1 of the candidate"),
+        (("base", "same", "--metric", "time/to_acuracy_sec"), "no run has it; there are: epochs/to_accuracy, "),
+        (("base", "same", "--metric", "eval/accuracy"), "neither a time or cost"),
+        (("base", "same", "--metric", "energy/joules"), "no run has it"),
+    ],
+)
+def test_what_cannot_be_answered_is_exit_code_2_and_says_why(
+    gate: Gate, arguments: tuple[str, ...], words: str
+) -> None:
+    code, printed = gate(*arguments)
+    assert code == 2
+    assert words in printed
+
+
+@pytest.mark.parametrize("margin", ["3", "-1%", "much", "100%"])
+def test_a_margin_is_a_share(gate: Gate, margin: str) -> None:
+    code, words = gate("base", "same", f"--max-slowdown={margin}")
+    assert code == 2
+    assert "such as 3% or 0.03" in words
+
+
+def test_the_files_for_ci(gate: Gate, tmp_path: Path) -> None:
+    junit, markdown = tmp_path / "gate.xml", tmp_path / "gate.md"
+    kinds = {}
+    for candidate in ("same", "slow", "noisy", "nowhere"):
+        gate("base", candidate, "--junit", str(junit), "--markdown", str(markdown))
+        suite = ElementTree.parse(junit).getroot()
+        (case,) = suite.findall("testcase")
+        assert case.get("name") == "time/train_sec"
+        kinds[candidate] = ([part.tag for part in case], suite.get("failures"), suite.get("errors"))
+        text = markdown.read_text()
+        assert ("| baseline | 3 |" in text) == (candidate != "nowhere")
+        assert text == case.findtext("system-out")
+    assert kinds == {
+        "same": (["system-out"], "0", "0"),
+        "slow": (["failure", "system-out"], "1", "0"),
+        "noisy": (["error", "system-out"], "0", "1"),
+        "nowhere": (["error", "system-out"], "0", "1"),
+    }
+    assert gate("base", "same", "--junit", str(tmp_path / "no" / "gate.xml"))[0] == 2
+
+
+@pytest.mark.slow
+def test_mlflow_gives_the_same_answers(store: Path, gate: Gate, mlflow_environment: None) -> None:
+    """The gate's, and those of `diff`."""
+
+    folders = [folder for sweep in ("base", "slow") for folder in sorted((store / "runs" / sweep).glob("*/"))]
+    assert {outcome.state for outcome in sync(folders)} == {"complete"}
+    answers = []
+    for where in (gate.where, ["--uri", f"sqlite:///{store / 'mlflow.db'}"]):
+        gate.where = where
+        answers.append((gate("base", "slow"), gate.run("diff", "base", "slow", *where)))
+    assert answers[0] == answers[1]
+    assert answers[0][1][0] == 0
+
+
+def test_a_side_of_warm_ups_alone_is_refused(gate: Gate) -> None:
+    code, words = gate("base", "cold")
+    assert code == 2
+    assert "--candidate cold: none of its runs (1) is one that a mean counts: each is a warm-up; name others" in words

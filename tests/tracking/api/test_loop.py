@@ -1,0 +1,112 @@
+"""A training loop of one's own, tracked by a context manager."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tracking.lightning import time_trial
+from tracking.measure.training import clock
+from tracking.record import documents, journal, run_folder
+
+pytestmark = pytest.mark.slow
+LOSSES = [4.0, 3.5, 3.2, 3.1]
+
+
+def only_run(runs: Path) -> Path:
+    (folder,) = runs.glob("2*")
+    return folder
+
+
+def test_a_loop_becomes_a_run(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    with time_trial(
+        {"val_loss": "<=3.28"}, name="mine", dataset="text", batch_size=4, runs_dir=str(runs), offline=True,
+        device="cpu", log_every_n_steps=3, system_metrics_interval_sec=0, params={"width": 8},
+    ) as trial:  # fmt: skip
+        for epoch, loss in enumerate(LOSSES, 1):
+            for _ in range(7):
+                trial.step(4, loss)
+            with trial.evaluation():
+                reached = trial.evaluate({"val_loss": loss}, epoch=epoch)
+            if reached:
+                break
+    folder = only_run(runs)
+    result, events = documents.read_json(folder / run_folder.RESULT), journal.events(folder / run_folder.JOURNAL)
+    assert result["status"] == "finished"
+    metrics = result["metrics"]
+    assert (metrics["epochs/to_accuracy"], metrics["epochs/trained"], metrics["eval/best_val_loss"]) == (3, 3, 3.2)
+    assert [row.values["samples"] for row in events if row.key == "epoch_stop"] == [28] * 3
+    begin, hit = clock.first(events, "run_start"), [row for row in events if row.key == "eval_accuracy"][-1]
+    assert begin
+    assert metrics["time/to_accuracy_sec"] == pytest.approx(hit.clock_sec - begin.clock_sec)
+    assert "throughput/data_wait_fraction" not in metrics  # the loop did not say when its data were there
+    rows = [record for record, _ in journal.read(folder / run_folder.JOURNAL) if record.kind == "params"]
+    values = {key: value for row in rows for key, value in row.values.items()}
+    assert (values["model"], values["dataset"], values["width"], values["target_value"]) == (
+        "mine",
+        "text",
+        8,
+        "<=3.28",
+    )
+
+
+def test_a_loss_is_noted_as_it_was_also_where_later_steps_write_to_it(tmp_path: Path) -> None:
+    loss = torch.zeros(1)
+    with time_trial(
+        {"accuracy": 0.9}, runs_dir=str(tmp_path), offline=True, device="cpu", system_metrics_interval_sec=0,
+        log_every_n_steps=4,
+    ) as trial:  # fmt: skip
+        for value in range(8):
+            trial.step(8, loss.fill_(value))
+        trial.evaluate({"accuracy": 0.95}, epoch=1)
+    rows = [record.values for record, _ in journal.read(only_run(tmp_path) / run_folder.JOURNAL)]
+    assert [row["train/loss"] for row in rows if "train/loss" in row] == [0, 2, 5.5]  # the first step is by itself
+
+
+def test_a_loop_that_counts_no_epochs_has_none(tmp_path: Path) -> None:
+    with time_trial(
+        {"accuracy": 0.9}, runs_dir=str(tmp_path), offline=True, device="cpu", system_metrics_interval_sec=0
+    ) as trial:
+        for value in (0.5, 0.95):
+            trial.step(8)
+            trial.evaluate({"accuracy": value})
+    metrics = documents.read_json(only_run(tmp_path) / run_folder.RESULT)["metrics"]
+    assert metrics["target_reached"] == 1
+    assert not [key for key in metrics if key.startswith("epochs/") or key == "time/epoch_sec"]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "steps_after", "trained"),
+    [([1, 1, 2], 0, None), ([1, 2], 3, None), ([0.5, 1], 0, None), ([2, 4], 0, None), ([], 3, None), ([1, 2], 0, 2)],
+)
+def test_how_many_epochs_were_trained_is_said_only_where_each_ended_with_an_evaluation(
+    tmp_path: Path, epochs: list[float], steps_after: int, trained: int | None
+) -> None:
+    target = {"accuracy": 0.9} if epochs else None
+    with time_trial(
+        target, runs_dir=str(tmp_path), offline=True, device="cpu", system_metrics_interval_sec=0
+    ) as trial:  # fmt: skip
+        for epoch in epochs:
+            trial.step(8)
+            trial.evaluate({"accuracy": 0.95 if epoch == epochs[-1] else 0.5}, epoch=epoch)
+        for _ in range(steps_after):
+            trial.step(8)
+    metrics = documents.read_json(only_run(tmp_path) / run_folder.RESULT)["metrics"]
+    assert metrics.get("epochs/to_accuracy") == (epochs[-1] if epochs else None)
+    assert metrics.get("epochs/trained") == trained
+    assert ("time/epoch_sec" in metrics) == (trained is not None)
+
+
+def test_a_loop_that_raises_is_a_failed_run(tmp_path: Path) -> None:
+    def train() -> None:
+        with time_trial(runs_dir=str(tmp_path), offline=True, device="cpu", system_metrics_interval_sec=0) as trial:
+            trial.step(8)
+            raise ZeroDivisionError("division by zero")
+
+    with pytest.raises(ZeroDivisionError):
+        train()
+    failure = documents.read_json(only_run(tmp_path) / run_folder.RESULT)["failure"]
+    assert (failure["kind"], failure["message"]) == ("error", "ZeroDivisionError: division by zero")

@@ -1,0 +1,81 @@
+"""The command and environment of the worker."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from conf.schema import PROGRAM, ModelConfig, RunConfig, StackConfig
+from tests.support.commands import ROOT
+from tracking.jobs.worker_command.command import worker_command
+from tracking.machine.environment import cache, nvml
+from tracking.machine.stacks import Interpreter
+
+
+def test_the_worker_inherits_all_but_mlflows_variables(tmp_path: Path) -> None:
+    environ = {
+        "HOME": "/home/me",
+        "PYTHONPATH": "/mine",
+        "MLFLOW_TRACKING_URI": "http://me:hunter2@localhost",
+        "MLFLOW_TRACKING_PASSWORD": "hunter2",
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # The mirror sets it.
+    }
+    command = worker_command(RunConfig(), tmp_path, environ)
+    assert command.argv == [sys.executable, "-P", "-m", "trainers.loop.worker", str(tmp_path)]
+    assert command.env == {
+        "HOME": "/home/me",
+        "PYTHONPATH": f"{ROOT}{os.pathsep}/mine",
+        "PYTHONUNBUFFERED": "1",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "TIMETRIAL_LAUNCHER": str(os.getpid()),
+        "TIMETRIAL_CACHE": str(cache()),
+    }
+
+
+def test_the_worker_of_a_program_runs_here_and_is_told_the_stacks_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(stack: StackConfig, needed: Sequence[str]) -> Interpreter:
+        assert list(needed) == []
+        return Interpreter("/opt/jax/bin/python", "3.8.1", None, None, None)
+
+    monkeypatch.setattr("tracking.jobs.worker_command.command.python_of", asked)
+    config = RunConfig(model=ModelConfig("mine", PROGRAM, 1), stack=StackConfig(kind="python"))
+    command = worker_command(config, tmp_path, {"VIRTUAL_ENV": "/mine"})
+    own = [sys.executable, "-P", "-m", "tracking.jobs.program.worker", str(tmp_path)]
+    assert command.argv == [*own, "/opt/jax/bin/python"]
+    assert "VIRTUAL_ENV" not in command.env
+
+
+@pytest.mark.slow
+def test_a_process_with_the_workers_environment_sees_no_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "hunter2")  # the environment is read when the command is built
+    env = worker_command(RunConfig(), tmp_path).env
+    code = "import os; print(*(f'{name}={value}' for name, value in os.environ.items()), sep='\\n')"
+    printed = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
+    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in printed.splitlines()
+    assert "MLFLOW_" not in printed
+    assert "hunter2" not in printed
+
+
+def test_what_the_user_sets_for_the_worker_reaches_it(tmp_path: Path) -> None:
+    config = RunConfig(stack=StackConfig(env={"OMP_NUM_THREADS": "3", "PYTHONUNBUFFERED": "", "MLFLOW_MINE": "yes"}))
+    env = worker_command(config, tmp_path, {"OMP_NUM_THREADS": "8", "MLFLOW_MINE": "no"}).env
+    assert (env["OMP_NUM_THREADS"], env["PYTHONUNBUFFERED"], env["MLFLOW_MINE"]) == ("3", "", "yes")
+
+
+def test_gpus_that_were_chosen_are_all_that_the_worker_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By UUID, in the order of the ranks, whatever numbers they have among those that are visible here."""
+    visible = [nvml.Gpu(index, "NVIDIA H100", f"GPU-{index}") for index in (2, 4, 6)]
+    monkeypatch.setattr(nvml, "visible_gpus", lambda environ: visible)
+    environ = {"CUDA_VISIBLE_DEVICES": "2,4,6"}
+    command = worker_command(RunConfig(gpus=[6, 2]), tmp_path, environ)
+    assert command.env["CUDA_VISIBLE_DEVICES"] == "GPU-6,GPU-2"
+    assert worker_command(RunConfig(gpus=2), tmp_path, environ).env["CUDA_VISIBLE_DEVICES"] == "2,4,6"

@@ -1,0 +1,92 @@
+"""The shares of a run's time: they add up, come in their order, and name a limit only where one is large enough."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracking.measure.bottleneck import shares
+from tracking.measure.bottleneck.shares import Clock, divide, limit, words
+
+percent = st.floats(0, 100)
+SENSORS = (
+    "gpu_engine_activity_percentage", "gpu_dram_bandwidth_percentage", "gpu_tensor_activity_percentage",
+    "gpu_fp32_activity_percentage", "gpu_sm_clock_percentage", "gpu_power_throttled_percentage",
+    "gpu_thermal_throttled_percentage", "run_cpu_percentage",
+)  # fmt: skip
+CLOCK = Clock(total=100.0, evaluation=10.0, checkpoint=0.0, training=90.0, data=9.0, exchange=None)
+
+
+@st.composite
+def clocks(draw: st.DrawFn) -> Clock:
+    evaluation, checkpoint, training = (draw(st.floats(0, 30)) for _ in range(3))
+    total = evaluation + checkpoint + training + draw(st.floats(0.001, 10))
+    data, exchange = (draw(st.none() | st.floats(0, 40)) for _ in range(2))
+    return Clock(total, evaluation, checkpoint, training, data, exchange)
+
+
+@given(
+    clocks(), st.dictionaries(st.sampled_from(SENSORS), percent),
+    st.dictionaries(st.sampled_from(list(shares.COUNTERS)), st.floats(10, 100)),
+)  # fmt: skip
+def test_the_shares_add_up_whatever_was_measured(
+    clock: Clock, means: dict[str, float], ceilings: dict[str, float]
+) -> None:
+    divided = divide(clock, means, ceilings)
+    assert sum(divided.values()) == pytest.approx(1.0)
+    assert all(0.0 <= share <= 1.0 for share in divided.values())
+    assert ("exchange" in divided) == (clock.exchange is not None)
+    assert ("host" in divided) == ("gpu_engine_activity_percentage" in means)
+    assert limit(divided) in divided
+    assert words(divided)
+
+
+def test_a_step_that_the_memory_holds_up() -> None:
+    means = {
+        "gpu_engine_activity_percentage": 90.0, "gpu_dram_bandwidth_percentage": 60.0,
+        "gpu_tensor_activity_percentage": 22.5, "gpu_sm_clock_percentage": 80.0,
+        "gpu_power_throttled_percentage": 50.0, "gpu_thermal_throttled_percentage": 0.0,
+    }  # fmt: skip
+    divided = divide(CLOCK, means, {"dram": 90.0, "tensor": 90.0})
+    # The GPU is idle for 9 % of the time on the clock, while it waits for data.
+    assert divided == pytest.approx(
+        {"evaluation": 0.1, "checkpoint": 0.0, "data": 0.09, "host": 0.0, "dram": 0.6, "tensor": 0.21, "power": 0.0,
+         "unknown": 0.0}
+    )  # fmt: skip
+    assert limit(divided) == "dram"
+    assert words(divided) == (
+        "traffic of the GPU's memory (60 % of the time), then tensor cores (21 %), evaluation (10 %), waiting for data"
+        " (9 %)"
+    )
+
+
+def test_a_gpu_without_work_waits_for_the_host_but_for_what_waits_for_data() -> None:
+    divided = divide(CLOCK, {"gpu_engine_activity_percentage": 20.0}, {})
+    assert divided["host"] == pytest.approx(0.9 * 0.8 - 0.09)
+    assert limit(divided) == "host"
+
+
+def test_cycles_that_power_took_count_by_how_far_the_clock_was_down() -> None:
+    means = {
+        "gpu_engine_activity_percentage": 100.0, "gpu_sm_clock_percentage": 75.0, "gpu_power_throttled_percentage": 80.0
+    }  # fmt: skip
+    assert divide(CLOCK, means, {})["power"] == pytest.approx(0.9 * 0.8 * 0.25)
+
+
+@pytest.mark.parametrize(
+    ("divided", "named"),
+    [
+        ({"data": 0.24, "unknown": 0.1}, "unknown"),  # below a quarter
+        ({"data": 0.3, "unknown": 0.4}, "unknown"),  # less than what is not known
+        ({"data": 0.3, "dram": 0.4, "unknown": 0.3}, "dram"),
+        ({"unknown": 1.0}, "unknown"),
+    ],
+)
+def test_a_limit_is_named_where_it_is_large_enough(divided: dict[str, float], named: str) -> None:
+    assert limit(divided) == named
+
+
+def test_every_cause_has_a_name() -> None:
+    everything = divide(CLOCK, dict.fromkeys(SENSORS, 1.0), dict.fromkeys(shares.COUNTERS, 100.0))
+    assert everything.keys() | {"exchange", "processor"} == shares.NAMES.keys()

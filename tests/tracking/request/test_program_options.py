@@ -1,0 +1,96 @@
+"""model=program: what is filled into a command, and what is refused before anything is started."""
+
+from __future__ import annotations
+
+import pytest
+
+from conf.launch_options import ProgramConfig
+from conf.schema import ConfigError, RunConfig
+from tests.support.composing import EIGHT_GPUS, composed
+from tracking.jobs.plan.run_setup import params
+from tracking.request import checks
+from tracking.request.program import quoted, words
+
+RUN = ["model=program", "program.command='python train.py'"]
+
+
+def checked(*more: str) -> RunConfig:
+    return checks.check_run(composed(["model=program", *more]), EIGHT_GPUS)
+
+
+def command(text: str) -> RunConfig:
+    return checks.check_run(composed(["model=program", f"program.command='{text}'"]), EIGHT_GPUS)
+
+
+def test_a_value_stays_one_word_and_doubled_braces_are_braces() -> None:
+    program = ProgramConfig(command="python t.py --seed={seed} '{run_dir}/a b' '{{\"x\": {{}}}}' $HOME")
+    argv = words(program, {"seed": 3, "run_dir": "/r u; n"})
+    assert argv == ["python", "t.py", "--seed=3", "/r u; n/a b", '{"x": {}}', "$HOME"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["python t.py --seed {seed} --gpus 0,1", "sh -c 'a; b'", r"it\'s \\", 'a "b" {{}} [c] =d', r"end\\'"],
+)
+def test_a_command_needs_no_quotes_of_hydras(text: str) -> None:
+    assert composed(["model=program", quoted(f"program.command={text}")]).program.command == text
+    assert quoted(f"program.command='{text}'") == f"program.command='{text}'"
+    assert composed(["model=program", quoted("program.epoch='epoch': '(.*)")]).program.epoch == "'epoch': '(.*)"
+    assert quoted("seed=1,2") == "seed=1,2"
+
+
+def test_a_program_is_refused_nothing_that_it_needs_and_its_params_are_what_is_known() -> None:
+    config = checked(
+        'program.command="t --seed {seed} -b {batch_size}"', "batch_size=4", "gpus=2", "seed=3", "target=0.9",
+        '+program.metrics={eval/acc: "acc (.*)"}', "precision=bf16",
+    )  # fmt: skip
+    assert config.targets() == {"acc": 0.9}
+    known = params(config)
+    assert known["program"] == "t --seed {seed} -b {batch_size}"
+    assert (known["batch_size"], known["target_metric"], known["precision"]) == (4, "acc", "bf16")
+    assert not {"compile", "optimizer/lr", "global_batch_size"} & known.keys()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], r"program\.command=: is empty; give"),
+        (["program.command='python {sede}'"], r"\{sede\} is no value of a run; allowed: .*\{seed\}"),
+        (["program.command='python {'"], r"program\.command.*braces"),
+        (['program.command="python \'x"'], r"program\.command.*close its quotes"),
+        ([RUN[1], "program.launch=mpirun"], r"program\.launch=mpirun: allowed: none, torchrun"),
+        ([RUN[1], "program.cwd=nowhere"], r"program\.cwd=nowhere: is no folder"),
+        ([RUN[1], '+program.metrics={eval/a: "("}'], r"program\.metrics\.eval/a=\(: is no regular expression"),
+        ([RUN[1], '+program.metrics={eval/a: "a"}'], r"has 0 groups; give it one group"),
+        ([RUN[1], 'program.samples="(a)(b)"'], r"program\.samples=.*has 2 groups; give it one"),
+        ([RUN[1], 'program.start="(a)"'], r"program\.start=.*has 1 groups; give it no group"),
+        ([RUN[1], '+program.metrics={time/a: "(a)"}'], r"program\.metrics\.time/a: .*taken"),
+        ([RUN[1], '+program.metrics={eval/a@b: "(a)"}'], r"program\.metrics\.eval/a@b: is no name"),
+        ([RUN[1], "log_model=true"], "log_model=true: has no effect on a program.*mlflow.pytorch.log_model"),
+        ([RUN[1], "compile=true"], "compile=True: has no effect on a program"),
+        ([RUN[1], "batch_size=4"], r"batch_size=4: has no effect.*\{batch_size\}"),
+        (["program.command='t {max_epochs}'"], "give max_epochs="),
+        ([RUN[1], "gpus=9"], "gpus=9: 8 visible"),
+        ([RUN[1], "gpus=0", "cpu_processes=2"], r"cpu_processes=2: has no effect.*torchrun"),
+        (
+            [RUN[1], '+program.metrics={eval/a: "(a)"}', "+model.targets.external.b=1"],
+            "b is no eval/ of program.metrics",
+        ),
+    ],
+)
+def test_a_refusal_says_what_to_do(options: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        checked(*options)
+
+
+def test_program_options_have_no_effect_on_a_model_of_ours() -> None:
+    with pytest.raises(ConfigError, match="program: has no effect with model=vgg"):
+        checks.check_run(composed(["program.command=x"]), [])
+
+
+def test_the_configurations_of_other_runs_keep_their_hash() -> None:
+    config = composed([])
+    before = config.config_hash()
+    config.program.command, config.log_model = "x", True
+    assert config.config_hash() == before
+    assert command("a").config_hash() != command("b").config_hash()

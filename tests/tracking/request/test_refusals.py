@@ -1,0 +1,185 @@
+"""A request that cannot be run is refused before anything trains: exit code 2, and words that say what to do."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from tests.support.commands import TINY, Launched, launch
+
+pytestmark = pytest.mark.slow
+
+REFUSED = {
+    "modle=vgg": ["modle", "did you mean model"],
+    "model=vg": ["model=vg", "did you mean vgg?", "allowed: gnmt, maskrcnn, ncf, program, resnet50, ssd, transformer"],
+    "-m study=scaling": ["study: it is added with a plus", "-m +study=NAME"],
+    "+max_epoch=1": ["max_epoch: there is no such option; did you mean max_epochs?"],
+    "++tracking.url=sqlite:///a.db": ["tracking.url: there is no such option", "tracking.uri"],
+    "seed=1,2": ["seed=1,2: several values are a sweep, -m seed=1,2; a list stands in brackets."],
+    "gpus": ["gpus: an option is NAME=VALUE"],
+    "--config-dir nowhere": ["--config-dir", "nowhere: there is no such folder"],
+    "recipe=bla": ["recipe=bla: there is no such choice", "allowed: none, gnmt_cpu"],
+    "recipe=resnet50_cpu dry_run=true": [
+        "recipe=resnet50_cpu",
+        "the model is model=vgg; allowed with it: none;",
+        "model=resnet50 recipe=resnet50_cpu",
+    ],
+    "recipe=[ncf_cpu] model=ssd dry_run=true": [
+        "recipe=ncf_cpu",
+        "model=ssd; allowed with it: none, ssd_cpu, ssd_shapes",
+    ],
+    "-m model=resnet50,vgg recipe=resnet50_cpu max_epochs=1 limit_train_batches=1": [
+        "recipe=resnet50_cpu",
+        "the model is model=vgg",
+    ],
+    "closed=mlperf_v07_ssd dry_run=true": [
+        "closed=mlperf_v07_ssd: is of model=ssd, and the model is model=vgg; allowed with it: none;",
+        "model=ssd closed=mlperf_v07_ssd",
+    ],
+    "-m closed=none,mlperf": ["closed=mlperf: there is no such choice", "mlperf_v07_ssd"],
+    "model.hparams.augment_epoch=1": ["model.hparams.augment_epoch", "no such option"],
+    "stack.env.OMP_NUM_THREADS=1": ["is added with a plus: +stack.env.OMP_NUM_THREADS=VALUE"],
+    "model.optimizer.lrr=1": ["model.optimizer.lrr", "model.optimizer.lr"],
+    "seed=abc": ["seed", "'abc'", "allowed: int"],
+    "seed=-1": ["seed=-1", "from 0"],
+    "precision=fp31": ["precision=fp31", "did you mean fp32", "allowed: bf16, fp16, fp32, tf32"],
+    "gpus=8": ["gpus=8", "visible on this machine", "give auto"],
+    "gpus=-1": ["gpus=-1", "give auto"],
+    "gpus=some": ["gpus=some", "give auto"],
+    "gpus=0 precision=fp16": ["precision=fp16", "fp32 or bf16"],
+    "gpus=0 precision=tf32": ["precision=tf32", "fp32 or bf16"],
+    "nodes=2": ["nodes=2", "rendezvous=HOST:PORT", "node_rank"],
+    "nodes=0": ["nodes=0", "above 0"],
+    "node_rank=1": ["node_rank=1", "nodes=1", "0 to 0"],
+    "rendezvous=host:29500": ["rendezvous=host:29500", "nodes=2"],
+    "nodes=2 rendezvous=host": ["rendezvous=host", "HOST:PORT", "1024"],
+    "cpu_processes=0": ["cpu_processes=0", "above 0"],
+    "target=nan": ["target=nan", "finite"],
+    "batch_size=0": ["batch_size=0", "above 0"],
+    "batch_size=100000000": ["batch_size=100000000", "training set of dataset=digits", "give up to batch_size=1"],
+    "model=ncf batch_size=1001 dry_run=true": ["batch_size=1001", "groups of 5", "such as batch_size=1000"],
+    "-m model=vgg,ncf batch_size=4": ["batch_size=4", "such as batch_size=5"],
+    "model.group_size=0": ["model.group_size=0", "above 0"],
+    "target=1.5": ["target=1.5", "between 0 and 1"],
+    "dataset=fashion_mnist": ["dataset.path", "train-images-idx3-ubyte"],
+    "+stack.expect.torch=9.9": ["stack=native", "torch", "9.9", "stack.expect"],
+    "+stack.expect.pytorch=2": ["stack.expect", "pytorch", "torch"],
+    "model.optimizer.lr_scaling=linear": ["base_batch_size", "both or neither"],
+    "model.optimizer.lr_scaling=sqrt": ["base_batch_size", "both or neither"],
+    "model.optimizer.lr_scaling=cubic": ["cubic", "none, linear, sqrt"],
+    "tracking.uri=/tmp/mlruns": ["tracking.uri=/tmp/mlruns", "sqlite:///"],
+    "stack.kind=magic": ["stack.kind=magic", "native"],
+    "runs_dir=/proc/runs": ["runs_dir=/proc/runs", "write to"],
+    "sweep.resume=nothing": ["sweep.resume=nothing", "no such sweep"],
+    "-m seed=1,2 profile=true profile.seed=7 dry_run=true": [
+        "profile.seed=7: no job has this seed",
+        "give one of 1, 2",
+    ],
+    "-m batch_size=4,8 sweep.paired=true dry_run=true": ["sweep.paired=true", "two seeds", "seed=1; give seed=1,2,3"],
+    "resume=nothing": ["resume=nothing", "no run's folder"],
+    "resume=": ["resume=: is empty", "leave resume out"],
+    "sweep.resume=": ["sweep.resume=: is empty", "leave sweep.resume out"],
+    "-m seed=1,2 sweep.resume=": ["sweep.resume=: is empty"],
+    "tracking.uri=sqlite:////tmp": ["tracking.uri=sqlite:////tmp", "/tmp is a folder", "sqlite:////tmp/mlflow.db"],
+    "model.name=a/b": ["model.name=a/b", "letters, digits"],
+    f"model.name={'x' * 60}": ["model.name=xxx", "1 to 40"],
+    f"tracking.experiment={'x' * 600}": ["tracking.experiment=", "has 600 characters", "up to 500"],
+    "dataset.max_image_pixels=0": ["dataset.max_image_pixels=0", "above 0"],
+    "save_model=last": ["save_model=last", "none, final, best"],
+    "register_model=digits": ["register_model=digits", "log_model=true"],
+    "model=gnmt log_model=true dry_run=true": ["model=gnmt cannot be exported", "save_model=final"],
+    "-m model=vgg,transformer log_model=true": ["model=transformer cannot be exported"],
+    "log_model=true register_model=digits/vgg": ["register_model=digits/vgg", "letters, digits"],
+    "tracking.upload_model=true": ["has no effect with save_model=none", "save_model=final"],
+    "checkpoint_every_epochs=0": ["checkpoint_every_epochs=0", "above 0"],
+    "-m seed=1,1": ["twice in this sweep", "other seeds"],
+    "tracking.uri=http://me:secret@localhost": ["tracking.uri", "MLFLOW_TRACKING_PASSWORD"],
+    "tracking.upload_wait_sec=-1": ["tracking.upload_wait_sec=-1", "0 or more"],
+    "model.workload=nothing": ["model.workload=nothing", "package.module:NAME"],
+    "model.workload=nothing:WORKLOAD dry_run=true": [
+        "model.workload=nothing:WORKLOAD",
+        "no module nothing",
+        "PYTHONPATH",
+    ],
+    "model.workload=trainers.models.vg:WORKLOAD": ["there is no module trainers.models.vg", "package.module:NAME"],
+    "-m seed=1,2 model.workload=trainers.models.vgg:WORKLAOD": ["trainers.models.vgg has no WORKLAOD"],
+    "-m seed=1,2 target=7": ["target=7", "between 0 and 1"],
+}
+# Found in the worker, before it trains: by the dataset itself, and by the fingerprint.
+IN_THE_WORKER = {
+    "dataset=fashion_mnist", "batch_size=100000000", "+stack.expect.torch=9.9", "+stack.expect.pytorch=2",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Launched]:
+    def ask(request: str) -> tuple[str, Launched]:
+        # A GPU of this machine must not turn a refusal into a run.
+        return request, launch(tmp_path_factory.mktemp("refused"), *request.split(), CUDA_VISIBLE_DEVICES="")
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(pool.map(ask, REFUSED))
+
+
+@pytest.mark.parametrize("request_", REFUSED)
+def test_is_refused_with_words_that_help(refusals: dict[str, Launched], request_: str) -> None:
+    answer = refusals[request_]
+    assert answer.code == 2, answer.output
+    assert "Traceback" not in answer.output
+    text = " ".join(answer.output.split())
+    for words in REFUSED[request_]:
+        assert words in text
+    if request_ in IN_THE_WORKER:
+        assert answer.result["failure"]["kind"] == "bad_input"
+    else:
+        assert not list(answer.cwd.iterdir()), "nothing may be left behind"
+
+
+def test_a_recipe_of_ones_own_that_is_named_after_no_model_trains_any(tmp_path: Path) -> None:
+    own = tmp_path / "own/recipe"
+    own.mkdir(parents=True)
+    for name in ("small", "ssdlike_cpu", "vgg_small", "ssd_small"):
+        (own / f"{name}.yaml").write_text("# @package _global_\nbatch_size: 16\n", encoding="utf-8")
+    asked = ("--config-dir", str(own.parent), "dry_run=true", "gpus=0", "tracking.offline=true")
+    for recipe in ("recipe=small", "recipe=ssdlike_cpu", "recipe=[small,vgg_small]"):
+        answer = launch(tmp_path, *asked, recipe)
+        assert answer.code == 0, answer.output
+    answer = launch(tmp_path, *asked, "recipe=ssd_small")
+    assert answer.code == 2, answer.output
+    assert "allowed with it: none, small, ssdlike_cpu, vgg_small;" in answer.output
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """A tracking server that knows nobody."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(401)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_GET = do_POST
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+def test_refused_credentials_are_refused_at_the_start_unless_offline(tmp_path: Path) -> None:
+    server = HTTPServer(("127.0.0.1", 0), Refusing)
+    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    uri = f"tracking.uri=http://127.0.0.1:{server.server_port}"
+    try:
+        answer = launch(tmp_path, *TINY, uri)
+        assert answer.code == 2, answer.output
+        assert "tracking.offline=true" in answer.output
+        assert not answer.folders
+        offline = launch(tmp_path, *TINY, uri, "tracking.offline=true", "max_epochs=1")
+        assert offline.code == 0, offline.output
+        assert "python -m tracking sync" in offline.output
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,37 @@
+"""What numbers alone say, once more: means, ratios, tests, and whether a text is these numbers.
+
+It is written apart from tracking.analysis.statistics, which makes a report. The rest of the audit brings the numbers,
+from the journals and from the report.
+"""
+
+from __future__ import annotations
+
+from tracking.analysis.audit.arithmetic.chosen_best import Wanted, factor_bounds, level, would_tell
+from tracking.analysis.audit.arithmetic.figure_keys import EXACT, less_is_better, meets, step, tolerance
+from tracking.analysis.audit.arithmetic.pair_tests import PairTest, corrected, pair_of
+from tracking.analysis.audit.arithmetic.samples import Moments, Observations, moments_of, ratio, wilson
+from tracking.analysis.audit.arithmetic.texts import close, is_invalid, says, text_of
+
+__all__ = [
+    "EXACT",
+    "Moments",
+    "Observations",
+    "PairTest",
+    "Wanted",
+    "close",
+    "corrected",
+    "factor_bounds",
+    "is_invalid",
+    "less_is_better",
+    "level",
+    "meets",
+    "moments_of",
+    "pair_of",
+    "ratio",
+    "says",
+    "step",
+    "text_of",
+    "tolerance",
+    "wilson",
+    "would_tell",
+]

@@ -1,0 +1,113 @@
+"""How surely the best of several settings is the best, by how much it leads, and how many runs would tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy
+
+from tracking.analysis.audit.arithmetic.figure_keys import more_is_better
+from tracking.analysis.audit.arithmetic.pair_tests import sooner_p
+from tracking.analysis.audit.arithmetic.samples import Observations
+
+FAR = 20.0  # of the logarithm of a factor; what is further away is called no bound
+POWER, MOST_RUNS = 0.8, 10_000
+
+
+def level(num_tested: int) -> float:
+    """Of each side of the comparison of a setting with the best of so many: 5 % over all but one of them."""
+    return 0.05 / 2 / max(1, num_tested - 1)
+
+
+def factor_bounds(key: str, better: Observations, worse: Observations, at: float) -> tuple[float, float] | None:
+    """Between which factors the test of one times the other does not reject, each side at a level.
+
+    None where a side has one run, or a mean is not above 0.
+    """
+    top, bottom = (better, worse) if more_is_better(key) else (worse, better)
+    largest = max(top.largest, bottom.largest)
+    means = [float(numpy.mean(side.at_least(largest))) if len(side) else 0.0 for side in (top, bottom)]
+    if min(len(top), len(bottom)) < 2 or min(means) <= 0:
+        return None
+    middle = means[0] / means[1]
+    low = _turn(lambda factor: sooner_p(bottom.scaled(factor), top) or 0.0, middle, -FAR, at)
+    high = _turn(lambda factor: sooner_p(top, bottom.scaled(factor)) or 0.0, middle, FAR, at)
+    return low or 0.0, math.inf if high is None else high
+
+
+def _turn(p_value: Callable[[float], float], middle: float, far: float, at: float) -> float | None:
+    """Where the p-value passes its level, between the factors far below and far above the middle one."""
+    rejects, accepts = far, -far  # logarithms: far away on its side the test rejects
+    if p_value(middle * math.exp(rejects)) >= at or p_value(middle * math.exp(accepts)) <= at:
+        return None
+    for _ in range(80):
+        half = (rejects + accepts) / 2
+        rejects, accepts = (half, accepts) if p_value(middle * math.exp(half)) < at else (rejects, half)
+    return middle * math.exp((rejects + accepts) / 2)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The runs of the better and of the worse side that would tell; `most` of them where the spread is at its upper
+    end."""
+
+    better: int
+    worse: int
+    most: tuple[int, int] | None
+
+
+def would_tell(better: Observations, worse: Observations, at: float) -> Wanted | None:
+    """None where a run stopped short, where a side has one run, where means are equal, and where it takes too many."""
+    sides = (better, worse)
+    if better.num_short + worse.num_short or min(map(len, sides)) < 2:
+        return None
+    if better.in_pairs(worse):  # The test is of what pairs differ by, beside nothing that scatters.
+        sides = (better.gaps(worse), Observations([0.0] * len(worse)))
+    fewest = min(map(len, sides))
+    from scipy.special import chdtri
+
+    # The upper end of the 80 % interval of a variance.
+    wider = (fewest - 1) / float(chdtri(fewest - 1, 0.9))
+    numbers = _fewest(sides, 1.0, at)
+    return None if numbers is None else Wanted(*numbers, _fewest(sides, wider, at))
+
+
+def _fewest(sides: tuple[Observations, Observations], wider: float, at: float) -> tuple[int, int] | None:
+    distance = abs(float(numpy.mean(sides[0].numbers) - numpy.mean(sides[1].numbers)))
+    if not distance > 0:
+        return None
+    n, step = min(map(len, sides)), 1
+
+    def sizes(number: int) -> tuple[int, int]:
+        return max(number, len(sides[0])), max(number, len(sides[1]))
+
+    while power(sides, sizes(min(n + step, MOST_RUNS)), distance, wider, at) < POWER:
+        if n + step >= MOST_RUNS:
+            return None
+        n, step = n + step, 2 * step
+    high = min(n + step, MOST_RUNS)
+    while high - n > 1:
+        half = (n + high) // 2
+        n, high = (n, half) if power(sides, sizes(half), distance, wider, at) >= POWER else (half, high)
+    return sizes(high)
+
+
+def power(
+    sides: tuple[Observations, Observations], sizes: tuple[int, int], distance: float, wider: float, at: float
+) -> float:
+    """How often so many runs would tell means that are so far apart, if their variances are `wider` times the
+    observed ones."""
+    from scipy.special import nctdtr, stdtrit
+
+    parts = [
+        max(wider * float(numpy.var(side.numbers, ddof=1)), (side.interval / 2) ** 2 * n / (n - 1)) / n
+        for side, n in zip(sides, sizes, strict=True)
+    ]
+    total = sum(parts)
+    if not total:
+        return 1.0
+    needed = sum(part / total * float(stdtrit(n - 1, at)) ** 2 for part, n in zip(parts, sizes, strict=True)) ** 0.5
+    freedom = total**2 / sum(part**2 / (n - 1) for part, n in zip(parts, sizes, strict=True))
+    return 1.0 - float(nctdtr(freedom, distance / math.sqrt(total), needed))

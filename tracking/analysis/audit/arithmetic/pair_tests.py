@@ -1,0 +1,140 @@
+"""Which of two settings is the better, by what factor, and how surely."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy
+
+from tracking.analysis.audit.arithmetic import shares
+from tracking.analysis.audit.arithmetic.figure_keys import more_is_better
+from tracking.analysis.audit.arithmetic.ranks import p_by_ranks, won
+from tracking.analysis.audit.arithmetic.samples import Observations
+from tracking.analysis.audit.arithmetic.t_tests import p_below, p_below_bounds, p_below_in_pairs
+
+NEAR = 1e-9  # p-values and means that are closer may be in either order
+
+
+@dataclass(frozen=True)
+class PairTest:
+    """`factor` is infinite where none is known; `turned` is the same pair the other way round, where the two are equal.
+
+    `counts` are of the one that seems to reach the target more often, `often`; `ways` are they, and those of the other
+    where they say as much.
+    """
+
+    better: str
+    factor: float
+    p: float | None
+    by_pairs: bool = False  # how surely says the number of pairs of runs that the better one wins
+    turned: PairTest | None = None
+    often: str = ""
+    counts: shares.Table | None = None
+    ways: tuple[shares.Table, ...] = ()
+    often_p: float | None = None
+    corrected: float | None = None
+    often_corrected: float | None = None
+    paired: bool = False  # of runs of the same seed
+
+    @property
+    def told_apart(self) -> bool:
+        return self.corrected is not None and self.corrected < 0.05
+
+    @property
+    def more_often(self) -> str:
+        return self.often if self.often_corrected is not None and self.often_corrected < 0.05 else ""
+
+
+def pair_of(key: str, first_name: str, first: Observations, second_name: str, second: Observations) -> PairTest:
+    """The better is the one with the better mean; where runs stopped short, the one that is more surely the sooner."""
+    sides = {first_name: first, second_name: second}
+    if first.num_short + second.num_short:
+        order = _by_arrival(sides)
+        pair, turned = (_where_some_stopped(sides, *names) for names in (order, order[::-1]))
+        equal = _equal(sooner_p(*(sides[name] for name in order)), sooner_p(*(sides[name] for name in order[::-1])))
+    else:
+        means = {name: float(numpy.mean(side.numbers)) for name, side in sides.items()}
+        order = sorted(sides, key=lambda name: means[name], reverse=more_is_better(key))
+        pair, turned = (_by_means(sides, names[0], names[1]) for names in (order, order[::-1]))
+        equal = _equal(*means.values())
+    return replace(pair, turned=turned) if equal else pair
+
+
+def _equal(first: float | None, second: float | None) -> bool:
+    if first is None or second is None:
+        return True
+    return math.isclose(first, second, rel_tol=NEAR, abs_tol=NEAR * NEAR)
+
+
+def _by_means(sides: dict[str, Observations], better: str, worse: str) -> PairTest:
+    first, second = sides[better], sides[worse]
+    means = sorted(float(numpy.mean(side.numbers)) for side in (first, second))
+    factor = means[1] / means[0] if means[0] > 0 else math.inf
+    if min(len(first), len(second)) < 2:
+        return PairTest(better, factor, None)
+    tails = (_p_of_means(*pair) for pair in ((first, second), (second, first)))
+    return PairTest(better, factor, min(1.0, 2 * min(tails)), paired=first.in_pairs(second))
+
+
+def _p_of_means(low: Observations, high: Observations) -> float:
+    test = p_below_in_pairs if low.in_pairs(high) else p_below
+    return test(low.numbers, high.numbers, (low.interval, high.interval))
+
+
+def _by_arrival(sides: dict[str, Observations]) -> list[str]:
+    """The sooner one first: by p-values, else by how many arrived, else by pairs that are won."""
+    (name, first), (other, second) = sides.items()
+    tails = sooner_p(first, second), sooner_p(second, first)
+    if not _equal(*tails):
+        assert tails[0] is not None
+        assert tails[1] is not None
+        return [name, other] if tails[0] < tails[1] else [other, name]
+    ranks = [
+        (len(side.numbers) / len(side), int(won(side, rest).sum())) for side, rest in ((first, second), (second, first))
+    ]
+    return [name, other] if ranks[0] >= ranks[1] else [other, name]
+
+
+def _where_some_stopped(sides: dict[str, Observations], better: str, worse: str) -> PairTest:
+    sooner, later = sides[better], sides[worse]
+    tail = sooner_p(sooner, later)
+    factor, mean = math.inf, float(numpy.mean(sooner.numbers)) if sooner.numbers else 0.0
+    if not sooner.num_short and mean > 0:
+        factor = max(1.0, float(numpy.mean(later.at_least(max(sooner.largest, later.largest)))) / mean)
+    p = None if tail is None else min(1.0, 2 * tail)
+    return _with_shares(PairTest(better, factor, p, by_pairs=bool(sooner.num_short)), better, sooner, worse, later)
+
+
+def sooner_p(sooner: Observations, later: Observations) -> float | None:
+    """One-sided: for one setting being the sooner one. A run that did not arrive only counts against its setting."""
+    if min(len(sooner), len(later)) < 2:
+        return None
+    if not sooner.num_short + later.num_short:
+        return _p_of_means(sooner, later)
+    there = later.stopped_behind(max(sooner.numbers, default=0.0))
+    if len(there) < 2:
+        return 1.0
+    if sooner.num_short:
+        return p_by_ranks(sooner, there)
+    bounds = there.at_least(max(sooner.largest, there.largest))
+    tail = p_below_bounds(sooner.numbers, bounds, (sooner.interval, there.interval))
+    return min(1.0, max(3 * tail, 0.5 ** (len(sooner) + len(there))))
+
+
+def _with_shares(pair: PairTest, name: str, first: Observations, other: str, second: Observations) -> PairTest:
+    tables = shares.tables(first, second)
+    if min(tables[0][1], tables[0][3]) < 2:
+        return pair
+    p_values = [shares.p_value(table) for table in tables]
+    ahead = p_values[0] <= p_values[1]
+    ways = tuple(table for table, p in zip(tables, p_values, strict=True) if _equal(p, min(p_values)))
+    return replace(
+        pair, often=name if ahead else other, counts=tables[not ahead], ways=ways, often_p=min(1.0, 2 * min(p_values))
+    )
+
+
+def corrected(ranked: Sequence[float], p: float) -> float:
+    """Holm: the largest of (number of tests not yet rejected) x p over this and all smaller p-values."""
+    return min(1.0, max((len(ranked) - place) * value for place, value in enumerate(ranked) if value <= p))

@@ -1,0 +1,119 @@
+"""Samples of a figure, some of which are only known to be at least so large: their means, and the ratio of two."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy
+
+from tracking.analysis.audit.arithmetic.figure_keys import more_is_better
+
+Moments = tuple[int, float, float | None, float | None]  # n, mean, standard error, olympic mean
+
+
+@dataclass(frozen=True)
+class Observations:
+    """A figure's numbers; of runs that stopped short what it is at least, and how many of them never get there.
+
+    `missed` had spent their own budget, `stopped` were ended from outside. `interval` is how far apart numbers are that
+    fall on evaluations. `seeds` are of the numbers, in their order, where they are to be paired by them.
+    """
+
+    numbers: Sequence[float]
+    missed: Sequence[float] = ()
+    stopped: Sequence[float] = ()
+    never: int = 0
+    interval: float = 0.0
+    seeds: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.numbers) + self.num_short
+
+    @property
+    def num_short(self) -> int:
+        return len(self.censored) + self.never
+
+    @property
+    def censored(self) -> list[float]:
+        return [*self.missed, *self.stopped]
+
+    @property
+    def largest(self) -> float:
+        return float(max([*self.numbers, *self.censored], default=0.0))
+
+    def at_least(self, largest: float) -> list[float]:
+        """A number a run, which the true one is not below."""
+        return [*self.numbers, *self.censored] + self.never * [largest]
+
+    def stopped_behind(self, time: float) -> Observations:
+        """Without the runs that were stopped before."""
+        return replace(self, stopped=[when for when in self.stopped if when >= time])
+
+    def in_pairs(self, other: Observations) -> bool:
+        return len(self.seeds) >= 2 and self.seeds == other.seeds
+
+    def gaps(self, other: Observations) -> Observations:
+        """What each pair differs by."""
+        between = [number - its for number, its in zip(self.numbers, other.numbers, strict=True)]
+        return Observations(between, interval=math.hypot(self.interval, other.interval))
+
+    def scaled(self, factor: float) -> Observations:
+        numbers, missed, stopped = (
+            [factor * value for value in values] for values in (self.numbers, self.missed, self.stopped)
+        )
+        return Observations(numbers, missed, stopped, self.never, factor * self.interval, self.seeds)
+
+
+def moments_of(sample: Observations, scale: float = 1.0) -> Moments | None:
+    """Those of a sample that has a number: the mean is at least so large where runs stopped short.
+
+    The olympic mean drops the best and a run that stopped short, or the worst; there is none where more stopped short.
+    """
+    numbers = [scale * number for number in sample.at_least(sample.largest)]
+    if not sample.numbers and not sample.censored:
+        return None
+    n, middle, error, olympic = moments(numbers)
+    if sample.num_short == 1 and n >= 5:
+        olympic = float(numpy.mean(numpy.sort([scale * number for number in sample.numbers])[1:]))
+    return n, middle, error, None if sample.num_short > 1 else olympic
+
+
+def moments(values: Sequence[float]) -> Moments:
+    n = len(values)
+    middle = float(numpy.mean(values))
+    error = float(numpy.std(values, ddof=1) / numpy.sqrt(n)) if n > 1 else None
+    return n, middle, error, float(numpy.mean(numpy.sort(values)[1:-1])) if n >= 5 else None
+
+
+def ratio(key: str, own: Observations, base: Observations, growth: float, same: bool) -> tuple[Moments, str] | None:
+    """Speed-up over the base, divided by the growth (1, or of an efficiency that of the devices); relative variances
+    of two independent means add. With the sign of a bound. `same`: it is the base itself, of which it is 1.
+
+    None where a mean is not known or both are only known to be at least so large.
+    """
+    mine, others = moments_of(own), moments_of(base)
+    if mine is None or others is None:
+        return None
+    (n, top, top_error, _), (m, bottom, bottom_error, _) = mine, others
+    if same:
+        return (n, 1.0, None, None), ""
+    if own.num_short and base.num_short:
+        return None
+    sign = "≤" if own.num_short else "≥" if base.num_short else ""
+    factor = (top / bottom if more_is_better(key) else bottom / top) / growth
+    if top_error is None or bottom_error is None:
+        return (min(n, m), factor, None, None), sign
+    error = factor * math.sqrt((top_error / top) ** 2 + (bottom_error / bottom) ** 2)
+    return (min(n, m), factor, error, None), sign
+
+
+def wilson(hits: int, n: int) -> tuple[float, float]:
+    """The 95 % interval of a share by Wilson's formula."""
+    from scipy.special import ndtri
+
+    z = float(ndtri(0.975))
+    centre = (hits + z * z / 2) / (n + z * z)
+    half = z / (n + z * z) * math.sqrt(hits * (n - hits) / n + z * z / 4)
+    return max(0.0, centre - half), min(1.0, centre + half)

@@ -1,0 +1,142 @@
+"""Every number of a report once more, from the run folders' journals, with code that shares nothing with the report's.
+
+It takes from the report which runs were asked for, its axes and its metric. Everything else that the report says in
+numbers and labels is worked out anew and compared, value by value. Sentences are not: `WORDS` names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tracking.analysis.audit import bests, comparisons, figures, tables
+from tracking.analysis.audit.arithmetic import EXACT, wilson
+from tracking.analysis.audit.evidence import Evidence
+from tracking.analysis.audit.trees import UNCHECKED, AuditResult, Near, That, by_identity, compare, name_of
+
+# What a report says in words, which are not checked: they are made of the numbers by one formatter.
+WORDS = ("title", "source", "answer", "warnings", "sentences")
+ASKED = {"selectors": list, "by": list, "metric": str, "with_missed": bool, "with_neighbours": bool}
+SECTIONS = ("runs", "excluded", "left_out", "spent_usd", "reached", "figures", "comparisons", "best", "tables")
+
+
+def audit(report: Mapping[str, Any], roots: Sequence[Path]) -> AuditResult:
+    """Compare everything that a report (its JSON) says in numbers with the run folders at or below `roots`."""
+    return audited(report, roots)[0]
+
+
+def audited(report: Mapping[str, Any], roots: Sequence[Path]) -> tuple[AuditResult, Evidence | None]:
+    """The same, with the journals of its runs; None where it is no whole report, or lacks a run's folder."""
+    tally = AuditResult()
+    _shape(report, tally)
+    if tally.differences:
+        return tally, None
+    evidence = Evidence(report, roots)
+    tally.num_runs = len(evidence.runs)
+    _which_runs(report, evidence, roots, tally)
+    if evidence.unknown:
+        return tally, None
+    _sections(report, evidence, tally)
+    return tally, evidence
+
+
+def _shape(report: Mapping[str, Any], tally: AuditResult) -> None:
+    """Whether the report has the parts that today's reports have, and no others."""
+    for key, kind in ASKED.items():
+        tally.note(isinstance(report.get(key), kind), f"{key}: the report has {report.get(key)!r}; make it again")
+    for key in SECTIONS:
+        kinds = dict if key == "spent_usd" else list
+        tally.note(isinstance(report.get(key), kinds), f"the report has no {key}; make it again")
+    for key in report.keys() - {*WORDS, *ASKED, *SECTIONS}:
+        tally.note(False, f"{key}: a part of this name cannot be recomputed")
+
+
+def _which_runs(report: Mapping[str, Any], evidence: Evidence, roots: Sequence[Path], tally: AuditResult) -> None:
+    """Whether the report is about all runs that were asked for, and no others; and what their configs say."""
+    where = ", ".join(map(str, roots))
+    for selector in evidence.nameless:
+        tally.note(False, f"{selector} names no run folder at or below {where}")
+    names = {str(run.get("uid")): run.get("name") for run in [*report["runs"], *report["excluded"]]}
+    for uid in sorted(evidence.unknown):
+        tally.note(False, f"no run folder at or below {where} is of {names[uid]}")
+    for uid, run in evidence.should.items():
+        tally.note(uid in names, f"{run.name} is not in the report, and {' '.join(report['selectors'])} names it")
+    for uid, run in evidence.runs.items():
+        asked = uid in evidence.should or bool(evidence.nameless)
+        tally.note(asked, f"{run.name} is in the report, and {' '.join(report['selectors'])} does not name it")
+        for key, value in run.asked.items():
+            said = str(run.params.get(key, ""))
+            tally.note(said == value, f"{run.name}: its journal has {key}={said}, its config.yaml {value}")
+    left_out = by_identity(tally, "left out", report["left_out"], lambda run: str(run.get("uid")))
+    due = {
+        uid: {"id": _id_of(evidence, uid), "uid": uid, "name": evidence.folders[uid].name, "why": why}
+        for uid, why in evidence.left_out.items()
+    }
+    compare(tally, "left out", left_out, due)
+
+
+def _sections(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult) -> None:
+    for part, due in (("runs", _runs(evidence)), ("excluded", _excluded(evidence))):
+        claimed = by_identity(tally, part, report[part], lambda run: str(run.get("uid")))
+        named = {uid: record.get("name", uid) for uid, record in [*claimed.items(), *due.items()]}
+        for uid, name in named.items():
+            compare(tally, f"{part}: {name}", claimed.get(uid, "nothing"), due.get(uid, "nothing"))
+    spent = {workload: Near(evidence.spent_usd(workload), EXACT, 1.0) for workload in evidence.workloads()}
+    compare(tally, "spent_usd", report["spent_usd"], spent)
+    compare(tally, "reached", by_identity(tally, "reached", report["reached"], _place), _reached(evidence))
+    printed = by_identity(tally, "figures", report["figures"], figures.identity)
+    due = figures.expected(evidence)
+    due = {name: figures.as_printed(printed.get(name, {}), record) for name, record in due.items()}
+    compare(tally, "figures", printed, due)
+    pairs = by_identity(tally, "comparisons", report["comparisons"], comparisons.identity)
+    compare(tally, "comparisons", pairs, comparisons.expected(evidence, report))
+    best = by_identity(tally, "best", report["best"], bests.identity)
+    compare(tally, "best", best, bests.expected(evidence, report))
+    tables.compare(report, evidence, tally)
+
+
+def _place(record: Mapping[str, Any]) -> str:
+    return f"{record.get('workload')}, {name_of(record.get('setting'))}"
+
+
+def _id_of(evidence: Evidence, uid: str) -> That:
+    return That(lambda run_id: evidence.uid_of(run_id) == uid, " or ".join(sorted(evidence.folders[uid].ids)))
+
+
+def _runs(evidence: Evidence) -> dict[str, dict[str, Any]]:
+    """Those that every mean is of."""
+    return {
+        uid: _known(evidence, uid) | {"setting": {axis: run.label(axis) for axis in evidence.axes}}
+        for uid, run in evidence.runs.items()
+        if evidence.counts(run)
+    }
+
+
+def _excluded(evidence: Evidence) -> dict[str, dict[str, Any]]:
+    return {
+        uid: _known(evidence, uid)
+        | {"setting": name_of({axis: run.label(axis) for axis in evidence.axes}), "why": evidence.why(run)}
+        for uid, run in evidence.runs.items()
+        if not evidence.counts(run)
+    }
+
+
+def _known(evidence: Evidence, uid: str) -> dict[str, Any]:
+    run = evidence.runs[uid]
+    return {"id": _id_of(evidence, uid), "uid": uid, "name": run.name, "workload": run.title}
+
+
+def _reached(evidence: Evidence) -> dict[str, dict[str, Any]]:
+    """How many runs of each setting reached their target, and the interval of the true share."""
+    records = []
+    for workload in evidence.workloads():
+        for setting in evidence.settings(workload):
+            hits, n = evidence.reached(workload, setting)
+            low, high = (Near(bound, 1e-6, 1.0) for bound in wilson(hits, n)) if n else (None, None)
+            numbers = {"num_reached": hits, "n": n, "low": low, "high": high} if n else {}
+            records.append({"workload": workload, "setting": dict(setting), **numbers})
+    return {_place(record): record for record in records}
+
+
+__all__ = ["UNCHECKED", "WORDS", "AuditResult", "audit"]

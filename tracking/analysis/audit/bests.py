@@ -1,0 +1,146 @@
+"""The best setting of a workload and the best stack among settings that are otherwise alike, from the journals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from tracking.analysis.audit import comparisons
+from tracking.analysis.audit.arithmetic import Observations, factor_bounds, level, moments_of, tolerance, would_tell
+from tracking.analysis.audit.comparisons import Verdicts
+from tracking.analysis.audit.evidence import Evidence, Labels
+from tracking.analysis.audit.missing import is_stack
+from tracking.analysis.audit.trees import Near, That, name_of
+
+COST = "cost/to_accuracy_usd"
+
+
+def identity(record: Mapping[str, Any]) -> str:
+    among = record.get("among")
+    return str(record.get("workload")) if among is None else f"{record.get('workload')}, stacks of {name_of(among)}"
+
+
+def expected(evidence: Evidence, report: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """By what tells them apart, the best of all settings of a workload, and of the stacks in each family of them."""
+    claimed = {identity(record): record for record in report["best"] if isinstance(record, Mapping)}
+    due = {}
+    for workload in evidence.workloads():
+        verdicts = comparisons.verdicts(evidence, workload, report)
+        families: dict[str, tuple[Labels | None, list[str]]] = {"": (None, list(verdicts.settings))}
+        for name, setting in verdicts.settings.items() if any(map(is_stack, evidence.axes)) else ():
+            others = {axis: value for axis, value in setting.items() if not is_stack(axis)}
+            families.setdefault(f"stacks {name_of(others)}", (others, []))[1].append(name)
+        for among, names in families.values():
+            about = {"workload": workload, "among": None if among is None else dict(among)}
+            if record := _best(verdicts, names, about, claimed.get(identity(about), {})):
+                due[identity(about)] = about | record
+    return due
+
+
+def _best(
+    verdicts: Verdicts, names: list[str], about: Mapping[str, Any], claimed: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """What is due of the best of these settings; the leader and the next are the claimed ones where they may be."""
+    evidence, key, settings = verdicts.evidence, verdicts.evidence.metric, verdicts.settings
+    samples = {name: evidence.sample(verdicts.workload, settings[name], key) for name in names}
+    there = [name for name in names if len(samples[name])]
+    if not any(samples[name].numbers for name in there) or (about["among"] is not None and len(there) < 2):
+        return None
+    num_tested = sum(len(samples[name]) > 1 for name in there)
+    pairs = {both: pair for both, pair in verdicts.pairs.items() if both <= set(there)}
+    behind = {
+        verdicts.worse(both)
+        for both, pair in pairs.items()
+        if pair.p is not None and pair.p * max(1, num_tested - 1) < 0.05
+    }
+    race = [name for name in there if name not in behind] or there
+    called = {name: sum(pair.better == name for pair in pairs.values()) for name in race}
+    leaders = [name for name in race if called[name] == max(called.values())]
+    leader = _chosen(claimed.get("leader"), leaders)
+    return {
+        "leader": _one_of(leaders, settings),
+        "candidates": That(
+            lambda listed: len(listed) == len(race) and {*map(name_of, listed)} == {*race}, f"{race}"
+        ),
+        "num_tested": num_tested,
+        **_lead(verdicts, leader, [name for name in there if name != leader], samples, num_tested, claimed),
+        **_runner_up(verdicts, leader, samples, num_tested, claimed, bool(len(race) > 1), about["among"] is not None),
+    }  # fmt: skip
+
+
+def _chosen(claimed: Any, names: list[str]) -> str:
+    return name_of(claimed) if name_of(claimed) in names else names[0]
+
+
+def _one_of(names: list[str], settings: Mapping[str, Labels]) -> That:
+    return That(lambda claimed: any(claimed == settings[name] for name in names), " or ".join(names))
+
+
+def _lead(
+    verdicts: Verdicts, leader: str, others: list[str], samples: Mapping[str, Observations], num_tested: int,
+    claimed: Mapping[str, Any],
+) -> dict[str, Any]:  # fmt: skip
+    """How surely it is the best, and between which factors it leads the best of the others."""
+    near = tolerance(verdicts.evidence.metric)
+    own = [verdicts.pairs[frozenset((leader, other))] for other in others]
+    p_values = [pair.p if pair.better == leader else 1.0 for pair in own]
+    tested = [p for p in p_values if p is not None]
+    p = min(1.0, max(tested) * max(1, num_tested - 1)) if tested and len(tested) == len(own) else None
+    bounds = [
+        factor_bounds(verdicts.evidence.metric, samples[leader], samples[other], level(num_tested)) for other in others
+    ]
+    known = [bound for bound in bounds if bound is not None]
+    low, high = (
+        (min(ends) for ends in zip(*known, strict=True)) if known and len(known) == len(bounds) else (None, None)
+    )
+    off = 1e-2 if near > 1e-6 else 1e-6  # Rates are journaled rounded, and their spread is of what they differ in.
+    return {
+        "p_corrected": comparisons.p_value(p, near),
+        "low": Near(low, off),
+        "high": Near(None if high is None or math.isinf(high) else high, off),
+    }
+
+
+def _runner_up(
+    verdicts: Verdicts, leader: str, samples: Mapping[str, Observations], num_tested: int, claimed: Mapping[str, Any],
+    is_tied: bool, of_stacks: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """Which one the leader is least ahead of, by how much, what that saves, and how many runs would tell."""
+    settings, near = verdicts.settings, tolerance(verdicts.evidence.metric)
+    own = {both: pair for both, pair in verdicts.pairs.items() if leader in both and both <= samples.keys()}
+    if not own:
+        return {"next": None, "factor": None, "saved_usd": None, "runs_that_would_tell": None}
+    order = {both: (pair.better == leader, pair.factor, -(pair.p or 0.0)) for both, pair in own.items()}
+    least = min(order.values())
+    nearest = [both for both, place in order.items() if place[0] == least[0] and _close(place[1:], least[1:], near)]
+    names = {both: next(iter(both - {leader})) for both in nearest}
+    other = _chosen(claimed.get("next"), list(names.values()))
+    pair = own[frozenset((leader, other))]
+    sides = (pair.better, verdicts.worse(frozenset((leader, other))))
+    wanted = None
+    if of_stacks and is_tied and pair.p is not None:
+        wanted = would_tell(samples[sides[0]], samples[sides[1]], level(num_tested))
+    return {
+        "next": _one_of(list(names.values()), settings),
+        "factor": Near(None if math.isinf(pair.factor) else pair.factor, max(near, 1e-6)),
+        "saved_usd": _saved(verdicts, leader, other) if of_stacks else None,
+        "runs_that_would_tell": comparisons.runs(wanted, near),
+    }
+
+
+def _close(place: tuple[float, float], least: tuple[float, float], near: float) -> bool:
+    return all(a == b or math.isclose(a, b, rel_tol=max(near, 1e-9)) for a, b in zip(place, least, strict=True))
+
+
+def _saved(verdicts: Verdicts, leader: str, other: str) -> dict[str, Any] | None:
+    """By how much the other's mean cost is above the leader's, its error and the sign of a bound."""
+    evidence, settings = verdicts.evidence, verdicts.settings
+    more, less = (evidence.sample(verdicts.workload, settings[name], COST) for name in (other, leader))
+    known = [moments for sample in (more, less) if (moments := moments_of(sample))]
+    if len(known) < 2 or (more.num_short and less.num_short):
+        return None
+    (_, high, high_error, _), (_, low, low_error, _) = known
+    error = None if high_error is None or low_error is None else math.hypot(high_error, low_error)
+    bound = "≥" if more.num_short else "≤" if less.num_short else ""
+    return {"mean": Near(high - low, 1e-6, high), "standard_error": Near(error, 1e-6), "bound": bound}

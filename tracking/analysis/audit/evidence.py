@@ -1,0 +1,204 @@
+"""What the journals say of the runs of a report: which count, in which setting, and their means and tests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tracking.analysis.audit import selection
+from tracking.analysis.audit.arithmetic import Observations, PairTest, corrected, pair_of, step, wilson
+from tracking.analysis.audit.journals import JournalFigures
+from tracking.analysis.audit.trees import name_of
+
+DEVICES = {"gpus", "nodes", "cpu_processes"}
+# A setting's value of each axis.
+Labels = Mapping[str, str]
+OF_TARGETS = {
+    "time/to_accuracy_sec", "time/to_accuracy_train_sec", "epochs/to_accuracy", "evaluations/to_accuracy",
+    "cost/to_accuracy_usd", "energy/to_accuracy_joules",
+}  # fmt: skip
+
+
+class Evidence:
+    """The journals of the runs that a report (its JSON) is about, by uid.
+
+    `folders` are all runs below the roots; `should` those of them that the report's selectors name.
+    """
+
+    def __init__(self, report: Mapping[str, Any], roots: Sequence[Path]) -> None:
+        self.axes: list[str] = list(report["by"])
+        self.metric: str = report["metric"]
+        self._with_missed: bool = report["with_missed"]
+        self.folders, sweeps = selection.read(roots)
+        by_selector = {name: selection.selected(name, self.folders, sweeps) for name in report["selectors"]}
+        self.nameless = [name for name, uids in by_selector.items() if not uids]
+        should = {uid: self.folders[uid] for uids in by_selector.values() for uid in sorted(uids)}
+        self.left_out = selection.left_out(should, report["with_neighbours"])
+        self.should = {uid: run for uid, run in should.items() if uid not in self.left_out}
+        listed = {str(run.get("uid")) for run in [*report["runs"], *report["excluded"]]}
+        self.unknown = listed - self.folders.keys()
+        self.runs: dict[str, JournalFigures] = {uid: self.folders[uid] for uid in sorted(listed - self.unknown)}
+        self._uids = {name: uid for uid, run in self.folders.items() for name in run.ids}
+        self._settings: dict[tuple[Any, ...], dict[str, JournalFigures]] = {}
+        self._pairs: dict[str, dict[frozenset[str], PairTest]] = {}
+
+    def uid_of(self, run_id: str) -> str | None:
+        return self._uids.get(run_id)
+
+    def workloads(self) -> list[str]:
+        return sorted({run.title for run in self.runs.values()})
+
+    def counts(self, run: JournalFigures) -> bool:
+        return run.counts(with_missed=self._with_missed)
+
+    def why(self, run: JournalFigures) -> str:
+        return run.why(with_missed=self._with_missed)
+
+    def members(self, workload: str) -> list[str]:
+        return [uid for uid, run in self.runs.items() if run.title == workload]
+
+    def settings(self, workload: str) -> list[Labels]:
+        """Every setting of which the workload has a run, whether it counts or not."""
+        return self._by_workload.get(workload, [])
+
+    @cached_property
+    def _by_workload(self) -> dict[str, list[Labels]]:
+        labels = sorted({(run.title, *map(run.label, self.axes)) for run in self.runs.values()})
+        return {
+            workload: [dict(zip(self.axes, values, strict=True)) for of, *values in labels if of == workload]
+            for workload in self.workloads()
+        }
+
+    def all_of(self, workload: str, setting: Labels) -> dict[str, JournalFigures]:
+        """By run id, every run of a setting."""
+        key = (workload, *setting.items())
+        if key not in self._settings:
+            members = ((run_id, self.runs[run_id]) for run_id in self.members(workload))
+            self._settings[key] = {run_id: run for run_id, run in members if run.belongs(setting)}
+        return self._settings[key]
+
+    def counting(self, workload: str, setting: Labels) -> dict[str, JournalFigures]:
+        return {run_id: run for run_id, run in self.all_of(workload, setting).items() if self.counts(run)}
+
+    def values(self, workload: str, setting: Labels, key: str) -> dict[str, float]:
+        """By run id, a figure of every run of the setting that trained to its end, whoever the report averaged."""
+        values = {run_id: run.value(key) for run_id, run in self.ended(workload, setting).items()}
+        return {run_id: value for run_id, value in values.items() if value is not None}
+
+    def ended(self, workload: str, setting: Labels) -> dict[str, JournalFigures]:
+        """By run id, every run of a setting that trained to its end, wherever that was."""
+        return {run_id: run for run_id, run in self.all_of(workload, setting).items() if run.counts(with_missed=True)}
+
+    def sample(self, workload: str, setting: Labels, key: str) -> Observations:
+        """A figure of a setting, with what its runs say that stopped short of the target."""
+        values, interval = self.values(workload, setting, key), self.spacing(workload, setting, key)
+        seeds = {run_id: self.runs[run_id].paired_by for run_id in values}
+        numbers = [values[run_id] for run_id in sorted(values, key=seeds.__getitem__)]
+        ordered = tuple(sorted(seeds.values())) if all(seeds.values()) and len({*seeds.values()}) == len(seeds) else ()
+        if key not in OF_TARGETS:
+            return Observations(numbers, interval=interval, seeds=ordered)
+        short = self.short(workload, setting).values()
+        bounds = [run.at_least(key) or 0.0 for run in short if not run.diverged]
+        if not numbers and not any(bounds):
+            bounds = []
+        stopped = [*filter(None, (run.at_least(key) for run in self.stopped(workload, setting).values()))]
+        if short or self.stopped(workload, setting):
+            ordered = ()
+        return Observations(numbers, bounds, stopped, sum(run.diverged for run in short), interval, ordered)
+
+    def spacing(self, workload: str, setting: Labels, key: str) -> float:
+        """How far apart the evaluations are on which a figure falls: the mean over the runs that reached the target."""
+        if step(key) or key not in OF_TARGETS:
+            return step(key)
+        gaps = []
+        for run in self.ended(workload, setting).values():
+            value, last, whole, epochs = (
+                run.value(name)
+                for name in (key, "time/evaluation_interval_sec", "time/to_accuracy_sec", "epochs/to_accuracy")
+            )
+            if value is not None and last is not None and whole:
+                gaps.append(value / whole * last)
+            elif value is not None and epochs:
+                gaps.append(value / math.ceil(epochs))
+        return math.fsum(gaps) / len(gaps) if gaps else 0.0
+
+    def short(self, workload: str, setting: Labels) -> dict[str, JournalFigures]:
+        return {run_id: run for run_id, run in self.all_of(workload, setting).items() if run.stopped_short}
+
+    def stopped(self, workload: str, setting: Labels) -> dict[str, JournalFigures]:
+        return {run_id: run for run_id, run in self.all_of(workload, setting).items() if run.stopped}
+
+    def reached(self, workload: str, setting: Labels) -> tuple[int, int]:
+        """How many runs reached the target, and of how many."""
+        hits = len(self.values(workload, setting, "time/to_accuracy_sec"))
+        return hits, hits + len(self.short(workload, setting))
+
+    def share(self, workload: str, setting: Labels) -> str:
+        """How it is printed how many reached the target, with Wilson's interval."""
+        hits, n = self.reached(workload, setting)
+        if not n:
+            return ""
+        low, high = (f"{100 * bound:.0f}" for bound in wilson(hits, n))
+        return f"{hits} of {n}, {low}-{high} %"
+
+    def ends(self, workload: str, setting: Labels) -> str:
+        """The same, and how many runs were stopped before."""
+        stopped = len(self.stopped(workload, setting))
+        return "; ".join(filter(None, [self.share(workload, setting), f"{stopped} stopped" if stopped else ""]))
+
+    def spent_usd(self, workload: str) -> float:
+        """The cost of the runs that count."""
+        counting = [run for run_id in self.members(workload) if self.counts(run := self.runs[run_id])]
+        return math.fsum(run.value("cost/usd") or 0.0 for run in counting)
+
+    def devices(self, workload: str, setting: Labels) -> float | None:
+        counts = {run.devices() for run in self.ended(workload, setting).values()}
+        return counts.pop() if len(counts) == 1 else None
+
+    def base(self, workload: str, setting: Labels, settings: Sequence[Labels]) -> Labels | None:
+        """Among settings that are otherwise the same, the one of the fewest devices; None where all have as many."""
+        same = [
+            candidate
+            for candidate in settings
+            if self.devices(workload, candidate) and without_devices(candidate) == without_devices(setting)
+        ]
+        counts = {self.devices(workload, candidate) for candidate in same}
+        if len(counts) < 2 or self.devices(workload, setting) is None:
+            return None
+        return min(same, key=lambda candidate: self.devices(workload, candidate) or math.inf)
+
+    def pairs(self, workload: str) -> dict[frozenset[str], PairTest]:
+        """Every pair of settings of which something is known by the report's metric."""
+        if workload not in self._pairs:
+            self._pairs[workload] = self._all_pairs(workload, self.metric)
+        return self._pairs[workload]
+
+    def _all_pairs(self, workload: str, key: str) -> dict[frozenset[str], PairTest]:
+        samples = {name_of(setting): self.sample(workload, setting, key) for setting in self.settings(workload)}
+        names = [name for name, sample in samples.items() if len(sample)]
+        pairs = {}
+        if not any(samples[name].numbers for name in names):
+            return {}
+        for place, name in enumerate(names):
+            for other in names[place + 1 :]:
+                pairs[frozenset((name, other))] = pair_of(key, name, samples[name], other, samples[other])
+        ranked = sorted(pair.p for pair in pairs.values() if pair.p is not None)
+        often = sorted(pair.often_p for pair in pairs.values() if pair.often_p is not None)
+        return {names: _corrected(pair, ranked, often) for names, pair in pairs.items()}
+
+
+def _corrected(pair: PairTest, ranked: Sequence[float], often: Sequence[float]) -> PairTest:
+    return replace(
+        pair,
+        corrected=None if pair.p is None else corrected(ranked, pair.p),
+        often_corrected=None if pair.often_p is None else corrected(often, pair.often_p),
+        turned=None if pair.turned is None else _corrected(pair.turned, ranked, often),
+    )
+
+
+def without_devices(setting: Labels) -> Labels:
+    return {axis: value for axis, value in setting.items() if axis not in DEVICES}

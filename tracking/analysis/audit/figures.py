@@ -1,0 +1,118 @@
+"""Every figure that a report should have, from the journals: of which runs it is, its mean, error and olympic mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tracking.analysis.audit.arithmetic import Moments, is_invalid, moments_of, ratio, text_of, tolerance
+from tracking.analysis.audit.evidence import OF_TARGETS, Evidence, Labels
+from tracking.analysis.audit.headings import BUSY, LEAST_SHARE, LIMITS, OVER_FP32, QUANTITIES, RATIOS
+from tracking.analysis.audit.journals import BEST
+from tracking.analysis.audit.trees import Near, That, name_of
+
+Record = Mapping[str, Any]
+
+
+def identity(figure: Record) -> str:
+    over = f" over {name_of(figure['over'])}" if figure.get("over") is not None else ""
+    return f"{figure.get('workload')}, {name_of(figure.get('setting'))}: {figure.get('figure')}{over}"
+
+
+def expected(evidence: Evidence) -> dict[str, dict[str, Any]]:
+    """By what tells them apart, all of them."""
+    made = (
+        record
+        for workload in evidence.workloads()
+        for setting in evidence.settings(workload)
+        for record in (*_means(evidence, workload, setting), *_ratios(evidence, workload, setting))
+    )
+    return {identity(record): record for record in made}
+
+
+def shown(evidence: Evidence, workload: str) -> dict[str, tuple[str, float]]:
+    """The headings that a workload has figures under: their metrics, and the factors to their units."""
+    ended = [run for setting in evidence.settings(workload) for run in evidence.ended(workload, setting).values()]
+    best = {f"best {name}": (f"{BEST}{name}", 1.0) for run in ended for name in sorted(run.with_best)}
+    busy = {heading: (key, 1.0) for heading, key in BUSY.items()}
+    there = {
+        heading: (key, scale)
+        for heading, (key, scale) in (QUANTITIES | best | busy).items()
+        if any(evidence.values(workload, setting, key) for setting in evidence.settings(workload))
+    }
+    if not any(run.missed for run in ended):
+        there.pop("epochs trained", None)
+    if all(run.value("evaluations/to_accuracy") == run.value("epochs/to_accuracy") for run in ended):
+        there.pop("evaluations", None)
+    limits = {
+        heading: (key, 100.0)
+        for heading, key in LIMITS.items()
+        if any(_mean(evidence, workload, setting, key) >= LEAST_SHARE for setting in evidence.settings(workload))
+    }
+    return there | limits
+
+
+def _mean(evidence: Evidence, workload: str, setting: Labels, key: str) -> float:
+    moments = moments_of(evidence.sample(workload, setting, key))
+    return moments[1] if moments else 0.0
+
+
+def _means(evidence: Evidence, workload: str, setting: Labels) -> Iterator[dict[str, Any]]:
+    for heading, (key, scale) in shown(evidence, workload).items():
+        sample = evidence.sample(workload, setting, key)
+        if moments := moments_of(sample, scale):
+            bound, invalid = "≥" if sample.num_short else "", is_invalid(len(sample), sample.num_short)
+            runs = [*evidence.values(workload, setting, key)]
+            yield _record(evidence, (workload, setting, heading, None), key, moments, bound, runs, invalid)
+
+
+def _ratios(evidence: Evidence, workload: str, setting: Labels) -> Iterator[dict[str, Any]]:
+    settings = evidence.settings(workload)
+    of_devices = evidence.base(workload, setting, settings)
+    full = {**setting, "precision": "fp32"}
+    of_fp32 = full if "precision" in setting and full in settings else None
+    bases = {heading: (key, of_devices, of_growth) for heading, (key, of_growth) in RATIOS.items()}
+    if any(heading in BUSY for heading in shown(evidence, workload)):
+        bases |= {heading: (key, of_fp32, False) for heading, key in OVER_FP32.items()}
+    for heading, (key, base, of_growth) in bases.items():
+        devices = [evidence.devices(workload, side) for side in (setting, base or setting)]
+        if base is None or None in devices:
+            continue
+        own, other = (evidence.sample(workload, side, key) for side in (setting, base))
+        growth = devices[0] / devices[1] if of_growth else 1.0  # type: ignore[operator]
+        if quotient := ratio(key, own, other, growth, setting == base):
+            runs = [*evidence.values(workload, setting, key)]
+            yield _record(evidence, (workload, setting, heading, base), key, *quotient, runs)
+
+
+def _record(
+    evidence: Evidence, which: tuple[str, Labels, str, Labels | None], key: str, moments: Moments, bound: str,
+    runs: Sequence[str], invalid: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    workload, setting, heading, base = which
+    (n, mean, error, olympic), near = moments, tolerance(key)
+    of = {*runs}
+    if key in OF_TARGETS:
+        of |= {*evidence.short(workload, setting), *evidence.stopped(workload, setting)}
+    return {
+        "workload": workload, "setting": dict(setting), "figure": heading, "key": key, "n": n,
+        "mean": Near(mean, near), "bound": bound, "standard_error": Near(error, near, mean),
+        "olympic_mean": Near(olympic, near), "text": "", "invalid": invalid, "runs": _these(evidence, of),
+        "over": None if base is None else dict(base),
+    }  # fmt: skip
+
+
+def _these(evidence: Evidence, uids: set[str]) -> That:
+    """Exactly these runs, in any order."""
+    words = f"{len(uids)}: {', '.join(sorted(evidence.runs[uid].name for uid in uids))}"
+    return That(lambda ids: len(ids) == len(uids) and {evidence.uid_of(run_id) for run_id in ids} == uids, words)
+
+
+def as_printed(claimed: Record, expected: Record) -> dict[str, Any]:
+    """The expected record with the text that the report's own numbers are printed as."""
+    try:
+        mean, error, olympic, bound = (claimed[key] for key in ("mean", "standard_error", "olympic_mean", "bound"))
+        text = text_of(mean, error, olympic, bound, expected["invalid"])
+    except (KeyError, TypeError, ValueError, OverflowError):  # They were altered, which is found by itself.
+        text = ""
+    return {name: value for name, value in expected.items() if name != "invalid"} | {"text": text}

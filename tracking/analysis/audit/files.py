@@ -1,0 +1,109 @@
+"""The files of a report's folder: report.json against the run folders, and the others against report.json."""
+
+from __future__ import annotations
+
+import csv
+import html.parser
+import json
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from tracking.analysis.audit.audit import audited
+from tracking.analysis.audit.pictures import audit_pictures
+from tracking.analysis.audit.trees import AuditResult
+from tracking.base.safe_text import in_csv, in_markdown, visible
+
+NUMBERS = ("n", "mean", "bound", "standard_error", "olympic_mean", "text")
+
+
+def audit_folder(folder: Path, roots: Sequence[Path]) -> AuditResult:
+    """Compare report.json, .csv, .md and .html in `folder` with the run folders at or below `roots`.
+
+    Raises FileNotFoundError where there is no report, and ValueError where its JSON is none.
+    """
+    path = folder / "report.json"
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{folder}: no report.json in it; give the folder that a report was written to"
+        ) from None
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    if not isinstance(report, dict) or "runs" not in report:
+        raise ValueError(f"{path}: it is not about runs; give the folder of a report on runs")
+    tally, evidence = audited(report, roots)
+    if evidence is not None:
+        audit_pictures(folder, report, evidence, tally)
+    for name, compare in (("report.csv", _csv), ("report.md", _markdown), ("report.html", _page)):
+        if not (folder / name).exists():
+            tally.note(False, f"{name}: there is none beside report.json")
+            continue
+        try:
+            compare(report, (folder / name).read_text(encoding="utf-8"), tally)
+        except (LookupError, TypeError, AttributeError):
+            tally.note(False, f"{name}: report.json has not the parts that it is made of")
+    return tally
+
+
+def _csv(report: Mapping[str, Any], text: str, tally: AuditResult) -> None:
+    """A row a figure."""
+    due = [["workload", *report["by"], "figure", "metric", *NUMBERS]]
+    for figure in report["figures"]:
+        labels = [figure["setting"][axis] for axis in report["by"]]
+        numbers = ["" if figure[key] is None else str(figure[key]) for key in NUMBERS]
+        due.append([figure["workload"], *labels, figure["figure"], figure["key"], *numbers])
+    there, expected = (list(csv.reader(content.splitlines())) for content in (text, in_csv(due)))
+    _compare("report.csv", there, expected, tally)
+
+
+def _markdown(report: Mapping[str, Any], text: str, tally: AuditResult) -> None:
+    """The lines of its tables."""
+    due = []
+    for table in _filled(report):
+        rows = [table["columns"], ["---"] * len(table["columns"]), *table["rows"]]
+        due += [f"| {' | '.join(map(in_markdown, row))} |" for row in rows]
+    there = [line for line in text.splitlines() if line.startswith("| ")]
+    _compare("report.md", there, due, tally)
+
+
+def _page(report: Mapping[str, Any], text: str, tally: AuditResult) -> None:
+    rows = [row for table in _filled(report) for row in (table["columns"], *table["rows"])]
+    due = [[visible(cell) for cell in row] for row in rows]
+    page = _Cells()
+    page.feed(text)
+    _compare("report.html", page.rows, due, tally)
+
+
+def _filled(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [table for table in report["tables"] if table["rows"]]
+
+
+def _compare(name: str, there: Sequence[Any], due: Sequence[Any], tally: AuditResult) -> None:
+    for number, (written, expected) in enumerate(zip_longest(there, due), 1):
+        tally.note(written == expected, f"{name}, row {number}: it has {written}, report.json {expected}")
+
+
+class _Cells(html.parser.HTMLParser):
+    """The texts of a page's cells, by rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self._in_cell = False
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("th", "td") and self.rows:
+            self.rows[-1].append("")
+            self._in_cell = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_cell = self._in_cell and tag not in ("th", "td")
+
+    def handle_data(self, data: str) -> None:
+        if self._in_cell:
+            self.rows[-1][-1] += data

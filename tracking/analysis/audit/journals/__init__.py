@@ -1,0 +1,11 @@
+"""A run once more, from its folder alone: what it is, how it ended, its figures, and what limited it.
+
+It takes labels and events from journal.jsonl, what was asked for from config.yaml, and the end from result.json.
+"""
+
+from __future__ import annotations
+
+from tracking.analysis.audit.journals.limits import PREFIX, PREFIXES
+from tracking.analysis.audit.journals.run_figures import BEST, JournalFigures
+
+__all__ = ["BEST", "PREFIX", "PREFIXES", "JournalFigures"]

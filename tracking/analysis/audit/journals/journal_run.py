@@ -1,0 +1,240 @@
+"""A run as its journal, its config and its result have it, to check a report by: labels, targets, how it ended.
+
+Of result.json it takes how the run ended, which no journal can say of one that was killed. It shares nothing with what
+made the report.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tracking.analysis.audit.arithmetic import meets
+from tracking.request import stored_config
+
+EVALUATED = "eval_accuracy"
+STOPPED = {"timeout", "preempted", "cancelled", "search", "signal:1", "signal:2", "signal:15"}
+
+
+class JournalRun:
+    """The run in `folder`. Raises OSError where it has no journal.
+
+    Its config is read when something needs it, and then raises OSError where there is none.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        lines = (folder / "journal.jsonl").read_text(encoding="utf-8").splitlines()
+        self.rows = [row for row in map(_parsed, lines) if row]
+        self._labels: dict[str, str] = {}
+
+    def merged(self, kind: str) -> dict[str, Any]:
+        merged: dict[str, Any] = {}
+        for row in self.rows:
+            if row["kind"] == kind:
+                merged.update(row["values"])
+        return merged
+
+    @cached_property
+    def params(self) -> dict[str, Any]:
+        return self.merged("params")
+
+    @cached_property
+    def tags(self) -> dict[str, Any]:
+        return self.merged("tags")
+
+    @cached_property
+    def info(self) -> dict[str, Any]:
+        return _content(self.folder / "run.json")
+
+    @cached_property
+    def ids(self) -> set[str]:
+        """The names by which a report may know it: its own, and MLflow's where that has it."""
+        return {self.uid, str(_content(self.folder / "mirror.json").get("run_id") or self.uid)}
+
+    @property
+    def uid(self) -> str:
+        return str(self.info.get("uid"))
+
+    @property
+    def name(self) -> str:
+        return str(self.info.get("name"))
+
+    @property
+    def experiment(self) -> str:
+        return str(self.info.get("experiment"))
+
+    @property
+    def created_ms(self) -> int:
+        return int(self.info.get("created_ms", 0))
+
+    @property
+    def job(self) -> tuple[str, str] | None:
+        """Sweep and configuration of the job that it is an attempt of."""
+        said = self.tags.get("sweep"), self.tags.get("config_hash")
+        return (str(said[0]), str(said[1])) if all(said) else None
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        loaded: dict[str, Any] = stored_config.loaded((self.folder / "config.yaml").read_text(encoding="utf-8"))
+        return loaded
+
+    @property
+    def paired_by(self) -> str:
+        """Its seed, by its config, where that says that it is to be paired by it; else ""."""
+        if not (self.folder / "config.yaml").exists():
+            return ""
+        decided = (self.config.get("sweep") or {}).get("paired") is True
+        return str(self.config.get("seed", "")) if decided else ""
+
+    def times(self, key: str) -> list[float]:
+        return [row["clock_sec"] for row in self.rows if row["kind"] == "event" and row["key"] == key]
+
+    @cached_property
+    def targets(self) -> dict[str, str]:
+        """By metric, "0.9" for at least that and "<=3.28" for at most."""
+        names, values = (str(self.params.get(f"target_{what}", "")) for what in ("metric", "value"))
+        return {name: value for name, value in zip(names.split(","), values.split(","), strict=True) if name}
+
+    @property
+    def title(self) -> str:
+        """What it trained to what: the workload of a report."""
+        model, dataset = (self.params.get(key) or "?" for key in ("model", "dataset"))
+        target = " and ".join(f"{name} {value}" for name, value in self.targets.items())
+        return f"{model} on {dataset}" + (f" to {target}" if target else ", no target")
+
+    @cached_property
+    def asked(self) -> dict[str, str]:
+        """What config.yaml says of the workload, by the param that says it, too; empty where there is no config."""
+        if not (self.folder / "config.yaml").exists():
+            return {}
+        model, dataset = (self.config.get(key) or {} for key in ("model", "dataset"))
+        targets = dict((model.get("targets") or {}).get(dataset.get("name")) or {})
+        if (target := self.config.get("target")) is not None:
+            named = str(self.params.get("target_metric", "")).split(",")[0]
+            targets[next(iter(targets or model.get("metrics") or [named]))] = target
+        said = {"model": model.get("name"), "dataset": dataset.get("name")}
+        said |= {"target_metric": ",".join(targets), "target_value": ",".join(map(_written, targets.values()))}
+        return {key: str(value) for key, value in said.items() if value}
+
+    @cached_property
+    def hit_row(self) -> int | None:
+        """The place of the row of the evaluation that reached every target."""
+        for place, row in enumerate(self.rows):
+            if row["kind"] != "event" or row["key"] != EVALUATED or not self.targets:
+                continue
+            if all(meets(row["values"]["metrics"].get(name), target) for name, target in self.targets.items()):
+                return place
+        return None
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        """How it ended; empty where it has not."""
+        return _content(self.folder / "result.json")
+
+    @cached_property
+    def failure(self) -> str | None:
+        """The kind of its failure."""
+        kind: str | None = (self.result.get("failure") or {}).get("kind")
+        return kind
+
+    @property
+    def failed(self) -> bool:
+        return self.result.get("status", "finished") != "finished" or self.failure is not None
+
+    @cached_property
+    def diverged(self) -> bool:
+        return self.failure == "nan" and bool(self.targets)
+
+    @cached_property
+    def uncounted(self) -> bool:
+        """Whether it says of itself that no mean counts it, as one that only fills caches does."""
+        return "timetrial.uncounted" in self.tags
+
+    @cached_property
+    def stopped_short(self) -> bool:
+        """Whether it came to no target before its budget was spent; or diverged, and never will."""
+        if self.uncounted or not self.targets:
+            return False
+        return self.diverged or (self.ended and self.hit_row is None)
+
+    @cached_property
+    def stopped(self) -> bool:
+        """Whether something from outside ended it before its target."""
+        if self.uncounted or not self.targets or "resumed" in self.tags:
+            return False
+        return self.failure in STOPPED
+
+    @cached_property
+    def ended(self) -> bool:
+        """Whether it ended by itself and in one go. It can fail behind its last evaluation: result.json says so."""
+        return self.result.get("status") == "finished" and bool(self.times("run_stop")) and "resumed" not in self.tags
+
+    @property
+    def missed(self) -> bool:
+        """Whether it trained to its end without reaching its target."""
+        return self.ended and not self.uncounted and bool(self.targets) and self.hit_row is None
+
+    def counts(self, with_missed: bool = False) -> bool:
+        """Whether it ended at its target if it has one, or anywhere `with_missed`."""
+        return self.ended and not self.uncounted and (with_missed or self.hit_row is not None or not self.targets)
+
+    def why(self, with_missed: bool = False) -> str:
+        """Why no mean counts it; empty where all do."""
+        if self.uncounted:
+            return f"not counted: {self.tags['timetrial.uncounted']}"
+        if not self.result:
+            return "not ended"
+        if self.failed:
+            kind = "stopped" if self.failure in STOPPED else "failed"
+            return "diverged: nan" if self.failure == "nan" else f"{kind}: {self.failure or 'unknown'}"
+        if "resumed" in self.tags:
+            return "interrupted and resumed"
+        if not self.ended:
+            return "its clock was not stopped"
+        return "" if self.counts(with_missed) else "target missed"
+
+    def belongs(self, setting: Mapping[str, str]) -> bool:
+        return all(self.label(axis) == value for axis, value in setting.items())
+
+    def label(self, axis: str) -> str:
+        """Its value of an axis of the report."""
+        if axis not in self._labels:
+            self._labels[axis] = self._label(axis)
+        return self._labels[axis]
+
+    def _label(self, axis: str) -> str:
+        short = {"topology": "env.topology", "hardware": "env.gpu", "driver": "env.driver", "cuda": "env.cuda"}
+        for name in (axis, short.get(axis, axis), "/".join(axis.replace("model.", "", 1).split("."))):
+            for said in (self.params, self.tags):
+                if said.get(name) not in (None, ""):
+                    return str(said[name])
+        node: Any = self.config
+        for part in axis.split("."):
+            node = node.get(part, "(none)") if isinstance(node, dict) else "(none)"
+        return str(node)
+
+
+def _parsed(line: str) -> dict[str, Any] | None:
+    """A row of a journal; None for a line that was cut off."""
+    try:
+        row: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return None
+    return {**row, "values": row.get("values") or {}}
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """What a JSON file holds; empty where there is no such file."""
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return content
+
+
+def _written(target: Any) -> str:
+    """A target as params have it: 0.9 or <=3.28."""
+    text = str(target).strip()
+    limit = f"{float(text.lstrip('<>=')):g}"
+    return f"<={limit}" if text.startswith("<=") else limit

@@ -1,0 +1,240 @@
+"""A run's figures worked out from its journal and its config alone, to check a report by; shares nothing with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+
+from tracking.analysis.audit.arithmetic import less_is_better
+from tracking.analysis.audit.journals import limits
+from tracking.analysis.audit.journals.journal_run import EVALUATED, JournalRun
+
+BEST = "eval/best_"
+# What runs of older versions say nothing of, though it would follow from their events.
+NEWER = (*limits.PREFIXES, "evaluations/", "time/evaluation_interval_sec")
+
+
+class JournalFigures(JournalRun):
+    """The figures of the run in `folder`, by the metrics' names."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._values: dict[str, float | None] = {}
+
+    def value(self, key: str) -> float | None:
+        """A metric as it follows from the events; None where the run has not got it, or where it cannot be told."""
+        if key not in self._values:
+            self._values[key] = self._computed(key)
+        return self._values[key]
+
+    def _computed(self, key: str) -> float | None:
+        if key.startswith(BEST):
+            return self.best(key.removeprefix(BEST))
+        if key.startswith(NEWER) and self.said(key) is None:
+            return None
+        if key.startswith(limits.PREFIX):
+            return self.shares.get(key.removeprefix(limits.PREFIX).removesuffix("_fraction"))
+        if key.startswith(limits.PREFIXES):
+            return self.busy.get(key)
+        return COMPUTED[key](self) if key in COMPUTED else self.said(key)
+
+    def said(self, key: str) -> float | None:
+        """A metric that no event tells, as the run said it last."""
+        rows = [row for row in self.rows if row["kind"] == "metrics" and key in row["values"]]
+        last = max(rows, key=lambda row: (row.get("step") or 0, row["time_ms"]), default=None)
+        value = None if last is None else float(last["values"][key])
+        return value if value is not None and math.isfinite(value) else None
+
+    @cached_property
+    def with_best(self) -> set[str]:
+        """The metrics that it says a best value of."""
+        keys = {key for row in self.rows if row["kind"] == "metrics" for key in row["values"]}
+        return {key.removeprefix(BEST) for key in keys if key.startswith(BEST)}
+
+    @cached_property
+    def busy(self) -> dict[str, float]:
+        """How busy it kept its hardware, by metric."""
+        return limits.utilization(self.rows, self.folder)
+
+    @cached_property
+    def shares(self) -> dict[str, float]:
+        """Of its time, by what limited it."""
+        return limits.shares(self.rows, self.folder)
+
+    def best(self, metric: str) -> float | None:
+        """The largest value that an evaluation found, or of a loss the smallest."""
+        evaluated = [
+            row["values"]["metrics"] for row in self.rows if row["kind"] == "event" and row["key"] == EVALUATED
+        ]
+        values = sorted(row[metric] for row in evaluated if math.isfinite(row.get(metric, math.nan)))
+        lower = self.targets[metric].startswith("<=") if metric in self.targets else less_is_better(metric)
+        return (values[0] if lower else values[-1]) if values else None
+
+    def epochs_trained(self) -> float | None:
+        """Of an epoch that ended early the part that was trained; None where that is not known."""
+        ends = [row for row in self.rows if row["kind"] == "event" and row["key"] == "epoch_stop"]
+        parts = [row["values"].get("part", 1) for row in ends]
+        whole = min(len(self.times("epoch_start")), len(parts))
+        return None if None in parts else float(whole - len(parts) + sum(parts)) or None
+
+    def flops_utilization(self) -> float | None:
+        """What the run says, corrected by how far its rate is from its windows': FLOPs are counted, not journaled."""
+        said = self.merged("metrics")
+        claimed, rate = said.get("throughput/model_flops_utilization"), self.samples_per_sec()
+        if claimed is None or rate is None:
+            return None
+        return float(claimed * rate / said["throughput/samples_per_sec"])
+
+    def at_least(self, key: str) -> float | None:
+        """What a figure to accuracy is at least, of a run that stopped short; None where that is not known.
+
+        As the run said it: of one that failed, only where a row of its journal has it.
+        """
+        said = {name for row in self.rows if row["kind"] == "metrics" for name in row["values"]}
+        if key == "time/to_accuracy_sec":
+            if "time/censored_sec" in said:
+                return self.timed_sec() if self.ended else self.sec_to_last_event()
+            return self._spans("epoch", "eval", "checkpoint") if self.ended else None
+        if key == "time/to_accuracy_train_sec":
+            return self._spans("epoch") if self.ended or "time/train_sec" in said else None
+        if key == "epochs/to_accuracy":
+            epochs = [row["values"].get("epoch_num") for row in self.rows if row.get("key") == EVALUATED]
+            return float(epochs[-1]) if epochs and epochs[-1] is not None else None
+        if key == "evaluations/to_accuracy":
+            return (self.last_evaluation() or (0.0, 0.0))[0] if "evaluations/censored" in said else None
+        if key == "energy/to_accuracy_joules":
+            return self.said("energy/joules")
+        if key == "cost/to_accuracy_usd" and "cost/usd" in said:
+            return self.usd(self.timed_sec() if self.ended else self.sec_to_last_event())
+        return None
+
+    def sec_to_last_event(self) -> float | None:
+        starts, events = self.times("run_start"), [row for row in self.rows if row["kind"] == "event"]
+        return float(events[-1]["clock_sec"]) - starts[0] if starts else None
+
+    def _spans(self, *names: str) -> float:
+        """The seconds between the starts and the ends of these."""
+        return math.fsum(
+            stop - start
+            for name in names
+            for start, stop in zip(self.times(f"{name}_start"), self.times(f"{name}_stop"), strict=False)
+        )
+
+    def epoch_sec(self) -> float | None:
+        """Without the evaluations that lie within an epoch."""
+        pairs = {
+            name: list(zip(self.times(f"{name}_start"), self.times(f"{name}_stop"), strict=False))
+            for name in ("epoch", "eval")
+        }
+        inner = [end - start for start, end in pairs["eval"] if any(a <= start and end <= b for a, b in pairs["epoch"])]
+        total = math.fsum(stop - start for start, stop in pairs["epoch"]) - math.fsum(inner)
+        trained = self.epochs_trained()
+        return total / trained if trained else None
+
+    def epochs(self) -> float | None:
+        number = None if self.hit_row is None else self.rows[self.hit_row]["values"].get("epoch_num")
+        return None if number is None else float(number)
+
+    def last_evaluation(self) -> tuple[float, float] | None:
+        """Which evaluation the last one is that could have reached the target, or that did; the seconds before it."""
+        known, number, before, interval, last = set(self.targets), 0, None, 0.0, None
+        for row in self.rows[: None if self.hit_row is None else self.hit_row + 1]:
+            if row["kind"] == "event" and row["key"] == "run_start" and before is None:
+                before = row["clock_sec"]
+            evaluated = row["kind"] == "event" and row["key"] == EVALUATED and before is not None
+            again = "epoch_num" in row["values"] and row["values"] == last
+            if evaluated and not again and known and not known.difference(row["values"]["metrics"]):
+                last = row["values"]
+                counted = int(row["values"].get("eval_num", number + 1))
+                interval = (row["clock_sec"] - before) / max(1, counted - number)
+                number, before = counted, row["clock_sec"]
+        return (float(number), interval) if number else None
+
+    def evaluations(self) -> float | None:
+        last = None if self.hit_row is None else self.last_evaluation()
+        return last[0] if last else None
+
+    def evaluation_interval_sec(self) -> float | None:
+        last = self.last_evaluation()
+        return last[1] if last else None
+
+    def to_accuracy_sec(self) -> float | None:
+        return (
+            None if self.hit_row is None else float(self.rows[self.hit_row]["clock_sec"] - self.times("run_start")[0])
+        )
+
+    def to_accuracy_train_sec(self) -> float | None:
+        """The clock runs but where an evaluation or a checkpoint does: added up from event to event.
+
+        None for a program that did not say when it evaluated.
+        """
+        if self.hit_row is None or ("program" in self.params and not self.times("eval_start")):
+            return None
+        running, total, last = False, 0.0, 0.0
+        for row in self.rows[: self.hit_row + 1]:
+            if row["kind"] != "event":
+                continue
+            total += row["clock_sec"] - last if running else 0.0
+            last = row["clock_sec"]
+            if row["key"] in ("run_start", "eval_stop", "checkpoint_stop"):
+                running = True
+            elif row["key"] in ("eval_start", "checkpoint_start"):
+                running = False
+        return total
+
+    def samples_per_sec(self) -> float | None:
+        return self.per_sec("samples")
+
+    def per_sec(self, *counts: str) -> float | None:
+        """What was counted over seconds of all windows but the first two, or where there are no more but the first.
+
+        An epoch took as long as the rank whose windows of it sum up to most.
+        """
+        windows = [row["values"] for row in self.rows if row["kind"] == "event" and row["key"] == "throughput_window"]
+        steady = windows[2:] if len(windows) > 2 else windows[1:]
+        milliseconds = 0.0
+        for epoch in {window["epoch_num"] for window in steady}:
+            own = [window["rank_ms"] for window in steady if window["epoch_num"] == epoch]
+            milliseconds += max(math.fsum(window[rank] for window in own) for rank in range(len(own[0])))
+        if not milliseconds or any(count not in window for window in steady for count in counts):
+            return None
+        return 1e3 * sum(window[count] for window in steady for count in counts) / milliseconds
+
+    def samples_per_sec_per_device(self) -> float | None:
+        rate, devices = self.samples_per_sec(), self.devices()
+        return rate / devices if rate is not None and devices else None
+
+    def timed_sec(self) -> float | None:
+        starts, stops = self.times("run_start"), self.times("run_stop")
+        return stops[0] - starts[0] if starts and stops else None
+
+    def usd(self, seconds: float | None) -> float | None:
+        """What so many seconds of all its nodes cost; None without a price."""
+        price = (self.config.get("instance") or {}).get("price_per_hour")
+        return None if price is None or seconds is None else seconds / 3600 * price * self.config.get("nodes", 1)
+
+    def devices(self) -> float | None:
+        """The number of processes that it measured."""
+        sizes = [row["values"]["world_size"] for row in self.rows if "world_size" in row["values"]]
+        return float(sizes[-1]) if sizes else None
+
+
+COMPUTED: dict[str, Callable[[JournalFigures], float | None]] = {
+    "time/epoch_sec": JournalFigures.epoch_sec,
+    "epochs/to_accuracy": JournalFigures.epochs,
+    "epochs/trained": JournalFigures.epochs_trained,
+    "evaluations/to_accuracy": JournalFigures.evaluations,
+    "time/evaluation_interval_sec": JournalFigures.evaluation_interval_sec,
+    "time/to_accuracy_sec": JournalFigures.to_accuracy_sec,
+    "time/to_accuracy_train_sec": JournalFigures.to_accuracy_train_sec,
+    "throughput/samples_per_sec": JournalFigures.samples_per_sec,
+    "throughput/samples_per_sec_per_device": JournalFigures.samples_per_sec_per_device,
+    "throughput/tokens_per_sec": lambda run: run.per_sec("source_tokens", "target_tokens"),
+    "throughput/source_tokens_per_sec": lambda run: run.per_sec("source_tokens"),
+    "throughput/target_tokens_per_sec": lambda run: run.per_sec("target_tokens"),
+    "throughput/model_flops_utilization": JournalFigures.flops_utilization,
+    "cost/to_accuracy_usd": lambda run: run.usd(run.to_accuracy_sec()),
+    "cost/usd": lambda run: run.usd(run.timed_sec()),
+}

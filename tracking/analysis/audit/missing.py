@@ -1,0 +1,51 @@
+"""Combinations of stacks and machines that no run counts of: whether a report lists each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+from tracking.analysis.audit.evidence import Evidence
+from tracking.analysis.audit.trees import UNCHECKED
+
+SHORT = {"topology": "env.topology", "hardware": "env.gpu", "driver": "env.driver", "cuda": "env.cuda"}
+SOFTWARE = {
+    "stack", "stack.name", "env.stack_id", "env.image", "env.driver", "env.cuda", "env.cudnn", "env.nccl", "env.torch",
+    "env.python",
+}  # fmt: skip
+MACHINE = {"instance", "env.gpu", "env.gpu_count", "env.node", "env.cpu", "env.topology", "env.hardware_id"}
+
+
+def rows(evidence: Evidence, workload: str) -> dict[str, Any]:
+    """All values that go together, but those of which a run counts. Why nothing is known of one is said in words."""
+    if not any(map(is_stack, evidence.axes)):
+        return {}
+    there, parts = evidence.settings(workload), together(evidence.axes)
+    choices = [
+        {tuple(setting[axis] for axis in part) for setting in there if "(none)" not in [setting[axis] for axis in part]}
+        for part in parts
+    ]
+    due = {}
+    for chosen in product(*choices):
+        pairs = (pair for part, values in zip(parts, chosen, strict=True) for pair in zip(part, values, strict=True))
+        by_axis = dict(pairs)
+        labels = {axis: by_axis[axis] for axis in evidence.axes}
+        if not len(evidence.sample(workload, labels, evidence.metric)):
+            due[" ".join(labels.values())] = {**labels, "why": UNCHECKED}
+    return due
+
+
+def together(axes: Sequence[str]) -> list[list[str]]:
+    """Axes whose values come with each other: of the software (but the driver), of the machine, each other alone."""
+    of: dict[str, list[str]] = {}
+    for axis in axes:
+        name = SHORT.get(axis, axis)
+        driver_apart = name == "env.driver" and "env.stack_id" not in axes
+        kind = "software" if name in SOFTWARE and not driver_apart else "machine" if name in MACHINE else name
+        of.setdefault(kind, []).append(axis)
+    return [*of.values()]
+
+
+def is_stack(axis: str) -> bool:
+    return SHORT.get(axis, axis) in SOFTWARE

@@ -1,0 +1,137 @@
+"""The tables with a row a setting: what each was, its figures, what limited it and how busy it kept its hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tracking.analysis.audit.arithmetic import Observations, moments_of, says, tolerance
+from tracking.analysis.audit.evidence import OF_TARGETS, Evidence, Labels, without_devices
+from tracking.analysis.audit.headings import BUSY, CAUSES, FACTS, LIMITS, OVER_FP32, RATIOS, SPEEDS
+from tracking.analysis.audit.journals import PREFIX, JournalFigures
+from tracking.analysis.audit.trees import That, name_of
+
+Rows = dict[str, Any]  # by what tells a row apart, its cells by heading
+
+
+@dataclass(frozen=True)
+class Content:
+    """What tables are made of: the report's own figures, and the journals."""
+
+    report: Mapping[str, Any]
+    evidence: Evidence
+
+    def figure(self, workload: str, setting: Labels, heading: str) -> Mapping[str, Any]:
+        """Empty where there is none."""
+        which = (workload, dict(setting), heading)
+        figures = self.report["figures"]
+        return next((each for each in figures if (each["workload"], each["setting"], each["figure"]) == which), {})
+
+    def cell(self, workload: str, setting: Labels, heading: str) -> str:
+        """How a figure is printed in a table: with its n where that is not the row's."""
+        figure = self.figure(workload, setting, heading)
+        if not figure:
+            return ""
+        usual = len(self.evidence.counting(workload, setting))
+        if figure["key"] in OF_TARGETS and (n := self.evidence.reached(workload, setting)[1]):
+            usual = n + len(self.evidence.stopped(workload, setting))
+        return str(figure["text"]) + (f" (n={figure['n']})" if figure["over"] is None and figure["n"] != usual else "")
+
+    def headings(self, workload: str) -> list[str]:
+        return list(dict.fromkeys(each["figure"] for each in self.report["figures"] if each["workload"] == workload))
+
+
+def settings(content: Content, workload: str) -> Rows:
+    evidence, rows = content.evidence, {}
+    others = {*BUSY, *LIMITS, *OVER_FP32}
+    headings = [heading for heading in content.headings(workload) if heading not in others]
+    shares = any(evidence.ends(workload, setting) for setting in evidence.settings(workload))
+    for setting in evidence.settings(workload):
+        ended = list(evidence.ended(workload, setting).values())
+        counting, every = evidence.counting(workload, setting), evidence.all_of(workload, setting)
+        row: Rows = {**setting, "n": f"{len(counting)} of {len(every)}"}
+        row["devices"] = these({f"{size:g}" for run in ended if (size := run.devices()) is not None})
+        row |= {heading: facts_of(ended, key) for heading, key in FACTS.items() if key not in evidence.axes}
+        row |= {"reached": evidence.ends(workload, setting)} if shares else {}
+        rows[_key(setting)] = row | {heading: content.cell(workload, setting, heading) for heading in headings}
+    return rows
+
+
+def _key(setting: Labels) -> str:
+    return " ".join(setting.values())
+
+
+def these(words: set[str]) -> That:
+    """Exactly these words with commas between them, in any order."""
+    return That(lambda text: set(filter(None, text.split(", "))) == words, ", ".join(sorted(words)))
+
+
+def mean_of(sample: Observations, scale: float, key: str) -> That:
+    """The mean of a sample as a cell prints it."""
+    numbers = moments_of(sample, scale)
+    return That(lambda text: says(sample, scale, text, tolerance(key)), f"n, mean, error, olympic mean {numbers}")
+
+
+def facts_of(runs: Sequence[JournalFigures], key: str, absent: str = "") -> That:
+    return these({str(run.params.get(key, absent)) for run in runs} - {""})
+
+
+def limits(content: Content, workload: str) -> Rows:
+    """The shares of each setting's time, and the largest of them."""
+    headings = [heading for heading in content.headings(workload) if heading in LIMITS]
+    rows = {}
+    for setting in content.evidence.settings(workload):
+        means = {}
+        for words, cause in CAUSES.items():
+            sample = content.evidence.sample(workload, setting, f"{PREFIX}{cause}_fraction")
+            if moments := moments_of(sample):
+                means[words] = moments[1]
+        if means and headings:
+            cells = {heading: content.cell(workload, setting, heading) for heading in headings}
+            rows[_key(setting)] = {**setting, "limited by": largest(means), **cells}
+    return rows
+
+
+def largest(means: Mapping[str, float]) -> str:
+    """The cause that took most, if that is a quarter of the time and no less than what is not known."""
+    unknown = "not known"
+    causes = sorted((share, name) for name, share in means.items() if name != unknown)
+    enough = causes and causes[-1][0] >= max(0.25, means.get(unknown, 0.0))
+    return causes[-1][1] if enough else unknown
+
+
+def utilization(content: Content, workload: str) -> Rows:
+    """The means of each setting, and its speed over that of the same setting in fp32."""
+    there = content.headings(workload)
+    busy = [heading for heading in there if heading in BUSY]
+    if not busy:
+        return {}
+    settings = content.evidence.settings(workload)
+    over = any({**setting, "precision": "fp32"} in settings for setting in settings if "precision" in setting)
+    speeds = [heading for heading in SPEEDS if heading in there]
+    ratios = [ratio for speed, ratio in zip(SPEEDS, OVER_FP32, strict=True) if over and speed in there]
+    headings = [*speeds, *ratios, *busy]
+    return {
+        _key(setting): {**setting, **{heading: content.cell(workload, setting, heading) for heading in headings}}
+        for setting in settings
+    }
+
+
+def speed_ups(content: Content) -> Rows:
+    """A row a workload and what its settings are beside their devices, a column a number of devices."""
+    evidence = content.evidence
+    rows: Rows = {}
+    key = "time/to_accuracy_sec" if evidence.metric.startswith("time/to_accuracy") else "throughput/samples_per_sec"
+    heading = next(heading for heading, (of, of_growth) in RATIOS.items() if of == key and not of_growth)
+    counts: set[str] = set()
+    for workload in evidence.workloads():
+        for setting in evidence.settings(workload):
+            devices = evidence.devices(workload, setting)
+            if devices and (text := content.cell(workload, setting, heading)):
+                rest = without_devices(setting)
+                name = name_of(rest) if rest else ""
+                row = rows.setdefault(f"{workload} {name}", {"workload": workload, "setting": name})
+                row[f"{devices:g} devices"] = text
+                counts.add(f"{devices:g} devices")
+    return {name: dict.fromkeys(sorted(counts), "") | row for name, row in rows.items()}

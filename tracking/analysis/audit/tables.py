@@ -1,0 +1,149 @@
+"""The tables of a report, cell by cell: against its figures, which are checked by themselves, and the journals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tracking.analysis.audit import missing, setting_tables, stacks, trees
+from tracking.analysis.audit.evidence import OF_TARGETS, Evidence
+from tracking.analysis.audit.headings import BESIDE, OWN_FACTS
+from tracking.analysis.audit.setting_tables import Content, Rows, facts_of, mean_of
+from tracking.analysis.audit.trees import UNCHECKED, AuditResult, name_of
+
+MOST_PAIRS = 15  # in the table; of more, those of one setting
+OWN = "yours: "  # how the rows of one's own begin beside published ones
+PUBLISHED = "published"  # the kind of a table that no run is in
+OPTIONAL = {PUBLISHED, "beside"}
+OF_ALL = {"excluded", "speed-ups"}  # one table for all workloads
+KEYS: dict[str, Sequence[str]] = {
+    "pairs": ("better mean", "worse mean"),
+    "speed-ups": ("workload", "setting"),
+    "excluded": ("id",),
+    "beside": ("",),
+    "stacks": ("",),
+}
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A table as it stands in the report."""
+
+    columns: Sequence[str]
+    rows: Rows
+
+
+def compare(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult) -> None:
+    """Whether each table is there that should be, with these rows and cells, and no other."""
+    content = Content(report, evidence)
+    claimed = trees.by_identity(tally, "tables", report["tables"], _identity)
+    due: dict[str, Mapping[str, Any]] = {
+        _identity({"kind": kind, "about": workload}): {"kind": kind, "about": workload}
+        for kind in MADE.keys() - OPTIONAL - {"stacks"}
+        for workload in ([""] if kind in OF_ALL else evidence.workloads())
+    }
+    of_stacks = [
+        {"kind": "stacks", "title": title, "about": record.get("workload")}
+        for title, record in stacks.due(report).items()
+    ]
+    due |= {_identity(table): table for table in of_stacks}
+    for name, table in (due | claimed).items():
+        kind = table.get("kind")
+        about = due.get(name, table).get("about")
+        tally.note(table.get("about") == about, f"tables: {name}: it is about {table.get('about')!r}, not {about!r}")
+        if kind == PUBLISHED:
+            continue
+        if kind not in MADE:
+            tally.note(False, f"tables: {name}: a table of this kind cannot be recomputed")
+            continue
+        shown = _claimed(claimed.get(name), KEYS.get(kind, evidence.axes), tally, name)
+        try:
+            rows = MADE[kind](content, table["title" if kind == "stacks" else "about"], shown)
+        except (LookupError, TypeError, AttributeError, ValueError):  # It rests on what was altered, and found before.
+            tally.note(False, f"tables: {name}: cannot be made of the report's figures")
+            continue
+        there = shown.rows if shown else {}
+        if rows or there or kind == "excluded":
+            tally.note(shown is not None, f"tables: {name}: there is none")
+            trees.compare(tally, f"tables: {name}", there, rows)
+
+
+def _identity(table: Mapping[str, Any]) -> str:
+    kind = table.get("kind")
+    return f"{kind}, {table.get('title') if kind in (PUBLISHED, 'stacks') else table.get('about')}"
+
+
+def _claimed(table: Mapping[str, Any] | None, keys: Sequence[str], tally: AuditResult, name: str) -> Claimed | None:
+    """The rows of a table by what tells them apart."""
+    if table is None:
+        return None
+    columns = table.get("columns", [])
+    cells = [dict(zip(columns, row, strict=False)) for row in table.get("rows", [])]
+    even = all(len(row) == len(columns) for row in table.get("rows", []))
+    tally.note(even and len({*columns}) == len(columns), f"tables: {name}: its rows are not as its columns")
+    if table["kind"] == "beside":  # The published rows come from no journal.
+        cells = [row for row in cells if str(row.get("")).startswith(OWN)]
+    rows = trees.by_identity(tally, f"tables: {name}", cells, lambda row: " ".join(str(row.get(key)) for key in keys))
+    return Claimed(columns, rows)
+
+
+def pairs(content: Content, workload: str, shown: Claimed | None) -> Rows:
+    """All pairs; or, of many, each with one setting."""
+    rows: dict[str, Any] = {}
+    for pair in content.report["comparisons"]:
+        if pair["workload"] != workload:
+            continue
+        names = [name_of(pair[role]) for role in ("better", "worse")]
+        by_pairs = content.evidence.sample(workload, pair["better"], content.evidence.metric).num_short
+        factor = f"{pair['factor']:.3g}" if pair["factor"] is not None else "" if by_pairs else "inf"
+        p, corrected = ("" if pair[key] is None else f"{pair[key]:.2g}" for key in ("p", "p_corrected"))
+        row = {"better mean": names[0], "worse mean": names[1], "factor": factor, "p": p, "p, corrected": corrected}
+        if content.evidence.metric in OF_TARGETS:
+            shares = [content.evidence.ends(workload, pair[role]) for role in ("better", "worse")]
+            row["reached"] = " against ".join(shares)
+        rows[" ".join(names)] = {**row, "so": UNCHECKED}
+    if len(rows) <= MOST_PAIRS or shown is None:
+        return rows
+    sides = [{row["better mean"], row["worse mean"]} for row in shown.rows.values()]
+    leaders = set.intersection(*sides) if sides else set()
+    return {key: row for key, row in rows.items() if leaders & {row["better mean"], row["worse mean"]}}
+
+
+def excluded(content: Content, _: str, shown: Claimed | None) -> Rows:
+    return {
+        str(run["id"]): {key: run[key] for key in ("workload", "setting", "id", "why")} | {"run": run["name"]}
+        for run in content.report["excluded"]
+    }
+
+
+def beside(content: Content, workload: str, shown: Claimed | None) -> Rows:
+    """The rows of one's own."""
+    evidence, rows = content.evidence, {}
+    for setting in evidence.settings(workload):
+        counting = list(evidence.counting(workload, setting).values())
+        if not counting:
+            continue
+        name = f"{OWN}{name_of(setting)} (n={len(counting)})"
+        rows[name] = {"": name, "hardware": UNCHECKED, "reached": evidence.share(workload, setting)}
+        for heading in shown.columns if shown else ():
+            if heading in BESIDE:
+                key, scale = BESIDE[heading]
+                sample = evidence.sample(workload, setting, key)
+                rows[name][heading] = mean_of(sample, scale, key)
+            elif heading in OWN_FACTS:
+                rows[name][heading] = facts_of(counting, OWN_FACTS[heading], "?")
+    return rows
+
+
+MADE: dict[str, Callable[[Content, str, Claimed | None], Rows]] = {
+    "settings": lambda content, workload, _: setting_tables.settings(content, workload),
+    "limits": lambda content, workload, _: setting_tables.limits(content, workload),
+    "utilization": lambda content, workload, _: setting_tables.utilization(content, workload),
+    "speed-ups": lambda content, _, __: setting_tables.speed_ups(content),
+    "missing": lambda content, workload, _: missing.rows(content.evidence, workload),
+    "pairs": pairs,
+    "excluded": excluded,
+    "beside": beside,
+    "stacks": lambda content, title, _: stacks.rows(content, title),
+}

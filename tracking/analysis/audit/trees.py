@@ -1,0 +1,107 @@
+"""A report's values against the recomputed ones, key by key: what is missing, what is too much, and what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tracking.analysis.audit.arithmetic import close
+
+ABSENT = "nothing"
+
+
+@dataclass
+class AuditResult:
+    num_runs: int = 0
+    num_figures: int = 0  # values that were compared
+    differences: list[str] = field(default_factory=list)
+
+    def note(self, good: bool, sentence: str) -> None:
+        """Count a value that was compared, and keep the sentence if it differs."""
+        self.num_figures += 1
+        if not good:
+            self.differences.append(sentence)
+
+
+class Unchecked:
+    """A sentence, a title or a note: whatever stands there is accepted."""
+
+
+UNCHECKED = Unchecked()
+
+
+@dataclass(frozen=True)
+class Near:
+    """A number, to a relative `near`; and to `size` times that near zero."""
+
+    value: float | None
+    near: float
+    size: float = 0.0
+
+    def holds(self, claimed: Any) -> bool:
+        is_number = claimed is None or (isinstance(claimed, int | float) and not isinstance(claimed, bool))
+        return is_number and close(claimed, self.value, self.near, self.size)
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+@dataclass(frozen=True)
+class That:
+    """Whatever `test` accepts; `words` say what that is."""
+
+    test: Callable[[Any], bool]
+    words: str
+
+    def holds(self, claimed: Any) -> bool:
+        try:
+            return self.test(claimed)
+        except (TypeError, ValueError, KeyError, AttributeError):
+            return False
+
+    def __str__(self) -> str:
+        return self.words
+
+
+def compare(tally: AuditResult, name: str, claimed: Any, expected: Any) -> None:
+    """Note each value of `expected`, a tree of dicts: under a key that only one side has there is nothing on the
+    other."""
+    if isinstance(expected, Unchecked):
+        return None
+    if isinstance(expected, Mapping) and isinstance(claimed, Mapping):
+        for key in dict.fromkeys([*expected, *claimed]):
+            compare(tally, f"{name}: {key}", claimed.get(key, ABSENT), expected.get(key, ABSENT))
+        return None
+    if isinstance(expected, Mapping) and claimed is ABSENT:
+        return tally.note(False, f"{name}: it is not in the report")
+    if isinstance(claimed, Mapping) and expected is ABSENT:
+        return tally.note(False, f"{name}: it is in the report, and not in the run folders")
+    good = expected.holds(claimed) if isinstance(expected, Near | That) else _same(claimed, expected)
+    return tally.note(good, f"{name}: the report has {_shown(claimed)}, the run folders {_shown(expected)}")
+
+
+def _same(claimed: Any, expected: Any) -> bool:
+    return isinstance(claimed, bool) == isinstance(expected, bool) and bool(claimed == expected)
+
+
+def _shown(value: Any) -> str:
+    return repr(value) if isinstance(value, str) and value is not ABSENT else str(value)
+
+
+def by_identity(tally: AuditResult, name: str, records: Any, identity: Callable[[Mapping[str, Any]], str]) -> Any:
+    """The records of a list by what tells them apart; notes those that stand there twice."""
+    records_by_key: dict[str, Any] = {}
+    for record in records if isinstance(records, Collection) else ():
+        key = identity(record) if isinstance(record, Mapping) else str(record)
+        if key in records_by_key:
+            tally.note(False, f"{name}: {key}: stands there twice")
+        records_by_key[key] = record
+    return records_by_key
+
+
+def name_of(setting: Any) -> str:
+    """The labels of a setting in words; also of a value that is no setting, since a report may be altered."""
+    if not isinstance(setting, Mapping):
+        return str(setting)
+    return " ".join(f"{axis}={value}" for axis, value in setting.items()) or "all"

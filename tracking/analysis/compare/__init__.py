@@ -1,0 +1,59 @@
+"""What runs say about each other: groups of repeats, estimates, confounding, differences and the gate.
+
+The arithmetic is pure: it draws nothing and prints nothing.
+"""
+
+from __future__ import annotations
+
+from tracking.analysis.compare import axis_values, confounding, diff, estimates, gate, given_up, grouping, kernel_diff
+from tracking.analysis.compare.best import Best, BestStack, best, best_of, best_stacks
+from tracking.analysis.compare.comparisons import (
+    ALPHA,
+    Comparison,
+    Factor,
+    Factors,
+    compare,
+    factors,
+    runs_that_would_tell,
+)
+from tracking.analysis.compare.estimates import Estimate, estimate, speed_up
+from tracking.analysis.compare.given_up import UNTIL_GIVEN_UP
+from tracking.analysis.compare.grouping import DEVICES, Setting, Task, is_stack
+from tracking.analysis.compare.missing import missing
+from tracking.analysis.compare.quantities import QUANTITIES, RATIOS, Quantity, unit
+
+__all__ = [
+    "ALPHA",
+    "DEVICES",
+    "QUANTITIES",
+    "RATIOS",
+    "UNTIL_GIVEN_UP",
+    "Best",
+    "BestStack",
+    "Comparison",
+    "Estimate",
+    "Factor",
+    "Factors",
+    "Quantity",
+    "Setting",
+    "Task",
+    "axis_values",
+    "best",
+    "best_of",
+    "best_stacks",
+    "compare",
+    "confounding",
+    "diff",
+    "estimate",
+    "estimates",
+    "factors",
+    "gate",
+    "given_up",
+    "grouping",
+    "is_stack",
+    "kernel_diff",
+    "missing",
+    "runs_that_would_tell",
+    "speed_up",
+    "unit",
+]

@@ -1,0 +1,166 @@
+"""The best of several settings, or software stacks: which may be it, and by how much the leading one is ahead.
+
+The choice is part of the test: multiple comparisons with the best (statistics.best_of). Settings of one run can be
+neither told to be the best nor to be no candidate. Stacks are compared where all else that a report compares by is the
+same: on one model of GPU, on as many of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tracking.analysis.compare.comparisons import (
+    ALPHA,
+    Comparison,
+    compared,
+    factor_bounds,
+    runs_that_would_tell,
+    with_values,
+)
+from tracking.analysis.compare.estimates import Estimate, estimate
+from tracking.analysis.compare.grouping import Setting, Task, is_stack
+from tracking.analysis.statistics import Needed, candidates, corrected, lead_bounds, one_sided_level
+
+COST = "cost/to_accuracy_usd"
+
+
+@dataclass(frozen=True)
+class Best:
+    """Of `settings`, those that may be the best: `candidates`, in order, with the one that leads, the `leader`.
+
+    `num_tested` of the settings have two runs or more. `next` is the leader's pair with the runner-up; None of one
+    setting. `p` is the largest corrected p-value of the leader against any other, None where one cannot be tested.
+    `bounds` are those of its factor over the best of the others (None: a setting has one run, or a mean is not above
+    0).
+    """
+
+    settings: Sequence[Setting]
+    leader: Setting
+    candidates: Sequence[Setting]
+    num_tested: int
+    next: Comparison | None
+    p: float | None
+    bounds: tuple[float, float] | None
+    paired: bool = False  # the leader's runs with those of each other one
+
+    @property
+    def tied(self) -> list[Setting]:
+        """The other candidates."""
+        return [setting for setting in self.candidates if setting is not self.leader]
+
+    @property
+    def level(self) -> float:
+        """The one-sided level of each comparison with the best."""
+        return one_sided_level(self.num_tested)
+
+
+def best_of(settings: Sequence[Setting], pairs: Sequence[Comparison], key: str) -> Best | None:
+    """The best of settings that have values of this metric; `pairs` are all of theirs. None where there are no such."""
+    there = with_values(settings, key)
+    if not there:
+        return None
+    num_tested = sum(setting.measured(key).n > 1 for setting in there)
+    told = [
+        (pair.better.name, pair.worse.name)
+        for pair in pairs
+        if pair.p is not None and corrected(pair.p, num_tested) < ALPHA
+    ]
+    names = candidates([setting.name for setting in there], told)
+    in_race = [setting for setting in there if setting.name in names] or there
+    called = Counter(pair.better.name for pair in pairs)
+    leader = max(in_race, key=lambda setting: called[setting.name])
+    own = [pair for pair in pairs if leader.name in (pair.better.name, pair.worse.name)]
+    p_values = [pair.p if pair.better.name == leader.name else 1.0 for pair in own]
+    tested = [p for p in p_values if p is not None]
+    return Best(
+        there, leader, in_race, num_tested,
+        min(own, key=lambda pair: _distance(pair, leader), default=None),
+        corrected(max(tested), num_tested) if tested and len(tested) == len(own) else None,
+        _bounds(leader, own, key, one_sided_level(num_tested)),
+        bool(own) and all(pair.paired for pair in own),
+    )  # fmt: skip
+
+
+def _distance(pair: Comparison, leader: Setting) -> tuple[bool, float, float]:
+    """How far the leader is ahead: the runner-up has the least, and one that leads it less still."""
+    return pair.better.name == leader.name, pair.factor, -(pair.p or 0.0)
+
+
+def _bounds(leader: Setting, pairs: Sequence[Comparison], key: str, level: float) -> tuple[float, float] | None:
+    others = [pair.worse if pair.better.name == leader.name else pair.better for pair in pairs]
+    factors = [factor_bounds(leader, other, key, level) for other in others]
+    there = [bounds for bounds in factors if bounds is not None]
+    return lead_bounds(there) if there and len(there) == len(factors) else None
+
+
+def best(task: Task, key: str) -> Setting | None:
+    """The setting that leads by this metric; whether it can be told from the next is another question."""
+    there = with_values(task.settings, key)
+    pairs = [compared(first, second, key) for place, first in enumerate(there) for second in there[place + 1 :]]
+    leading = best_of(there, pairs, key)
+    return leading.leader if leading else None
+
+
+@dataclass(frozen=True)
+class BestStack:
+    """The best of the stacks among settings whose other axes are `among`, two at least.
+
+    The choice is among these, and not among other GPUs: which stack is best is a question of its own on each.
+    `saved_usd` is by how much the runner-up's mean cost to accuracy is above the leader's, None without prices.
+    `needed` runs of both would tell the leader from the runner-up, where it cannot be told from it.
+    """
+
+    among: Mapping[str, str]
+    best: Best
+    saved_usd: Estimate | None
+    needed: Needed | None
+
+    @property
+    def next(self) -> Comparison:
+        assert self.best.next is not None
+        return self.best.next
+
+    @property
+    def runner_up(self) -> Setting:
+        return self.next.worse if self.next.better.name == self.best.leader.name else self.next.better
+
+
+def best_stacks(task: Task, metric: str, pairs: Sequence[Comparison]) -> list[BestStack]:
+    """The best stack for each value of the other axes, in their order; `pairs` are all of the workload."""
+    families: dict[tuple[tuple[str, str], ...], list[Setting]] = {}
+    for setting in task.settings:
+        families.setdefault(tuple(other_axes(setting).items()), []).append(setting)
+    leading = []
+    for among, settings in families.items():
+        names = {setting.name for setting in settings}
+        members = [pair for pair in pairs if {pair.better.name, pair.worse.name} <= names]
+        best = best_of(settings, members, metric)
+        if best and best.next:
+            leading.append(_described(dict(among), best, metric))
+    return leading
+
+
+def _described(among: Mapping[str, str], best: Best, metric: str) -> BestStack:
+    needed = runs_that_would_tell(best.next, metric, best.level) if best.next and best.tied else None
+    stack = BestStack(among, best, None, needed)
+    costs = [estimate(setting.measured(COST)) for setting in (stack.runner_up, best.leader)]
+    saved = difference(*costs) if costs[0] and costs[1] else None  # type: ignore[arg-type]
+    return BestStack(among, best, saved, needed)
+
+
+def other_axes(setting: Setting) -> dict[str, str]:
+    """What a setting is beside its software stack."""
+    return {axis: value for axis, value in setting.labels.items() if not is_stack(axis)}
+
+
+def difference(more: Estimate, less: Estimate) -> Estimate | None:
+    """A difference of two means of independent runs, whose variances add; None where both are only known to be at least
+    so large."""
+    if more.bound and less.bound:
+        return None
+    error = None if more.error is None or less.error is None else math.hypot(more.error, less.error)
+    bound = more.bound or {"≥": "≤"}.get(less.bound, "")
+    return Estimate(more.mean - less.mean, error, min(more.n, less.n), bound=bound)

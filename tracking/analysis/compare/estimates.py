@@ -1,0 +1,122 @@
+"""Means of repeated runs with their uncertainty, their ratios, and speed-ups. Pure arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tracking.analysis.compare.grouping import DEVICES, Setting, Task
+from tracking.analysis.compare.metric_direction import higher_is_better
+from tracking.analysis.statistics import Times, mean_and_standard_error, olympic_mean
+
+OLYMPIC_FROM = 5  # runs, as in MLPerf's vision benchmarks
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean of `n` runs, its standard error (None for one run), and from five runs on MLPerf's olympic mean.
+
+    `bound` is "≥" or "≤" where the true one is at least or at most that, since runs did not get to their target. Of
+    those the olympic mean has room for one (`invalid`: there are more).
+    """
+
+    mean: float
+    error: float | None
+    n: int
+    olympic: float | None = None
+    bound: str = ""
+    invalid: bool = False
+
+    def text(self, row_n: int | None = None, unit: str = "") -> str:
+        """To two digits of the error, with the unit; with n where it is not that of the row."""
+        decimals = self.decimals()
+        shown = f"{self.bound} {self.mean:,.{decimals}f}".lstrip()
+        if self.error is not None:
+            shown += f" ± {self.error:,.{decimals}f}"
+        shown += unit
+        if self.olympic is not None:
+            shown += f" (olympic {self.olympic:,.{decimals}f})"
+        if self.invalid:
+            shown += " (olympic invalid: several missed)"
+        return shown if row_n is None or row_n == self.n else f"{shown} (n={self.n})"
+
+    def decimals(self) -> int:
+        digits = 3 - _magnitude(self.mean)  # four digits of the mean where there is no error to go by
+        if self.error:
+            digits = min(1 - _magnitude(self.error), 5 - _magnitude(self.mean))
+        return max(0, digits)
+
+
+def _magnitude(value: float) -> int:
+    return math.floor(math.log10(abs(value))) if value and math.isfinite(value) else 0
+
+
+def estimate(times: Times, scale: float = 1.0) -> Estimate | None:
+    """The mean; at least that, where runs did not get there. None where no value is known.
+
+    MLPerf's training rules: a run that does not converge is the slowest, and of several the result is invalid.
+    """
+    scaled = times.scaled(scale)
+    known = scaled.at_least(scaled.latest)
+    if not (scaled.reached or scaled.censored):
+        return None
+    enough, missed = len(known) >= OLYMPIC_FROM, scaled.num_short
+    olympic = olympic_mean([*scaled.reached, *[math.inf] * missed]) if enough and missed < 2 else None
+    bound = "≥" if missed else ""
+    return Estimate(*mean_and_standard_error(known), len(known), olympic, bound, enough and missed > 1)
+
+
+def ratio(top: Estimate, bottom: Estimate) -> Estimate | None:
+    """The ratio of two means; its standard error by first-order propagation of theirs, where both have one.
+
+    None where a mean is 0, and where both are at least so large: then nothing is known of their ratio.
+    """
+    if not bottom.mean or not top.mean or (top.bound and bottom.bound):
+        return None
+    bound = top.bound or {"≥": "≤"}.get(bottom.bound, "")
+    value = top.mean / bottom.mean
+    error = None
+    if top.error is not None and bottom.error is not None:
+        error = abs(value) * math.hypot(top.error / top.mean, bottom.error / bottom.mean)
+    return Estimate(value, error, min(top.n, bottom.n), bound=bound)
+
+
+def base_of(setting: Setting, settings: Sequence[Setting]) -> Setting | None:
+    """The setting of the fewest devices that is otherwise the same; None where no other count is there."""
+    others = {key: value for key, value in setting.labels.items() if key not in DEVICES}
+    same = [
+        candidate
+        for candidate in settings
+        if candidate.devices and {key: value for key, value in candidate.labels.items() if key not in DEVICES} == others
+    ]
+    if setting.devices is None or len({candidate.devices for candidate in same}) < 2:
+        return None
+    return min(same, key=lambda candidate: candidate.devices or 0)
+
+
+def speed_up(setting: Setting, base: Setting, key: str) -> tuple[Estimate, Estimate] | None:
+    """Speed-up over the base setting by this metric, and efficiency: the speed-up over the growth of the devices.
+
+    The base is 1 by definition, without an error.
+    """
+    own, of_base = estimate(setting.measured(key)), estimate(base.measured(key))
+    if own is None or of_base is None or not setting.devices or not base.devices:
+        return None
+    if setting is base:
+        return Estimate(1.0, None, own.n), Estimate(1.0, None, own.n)
+    gain = ratio(own, of_base) if higher_is_better(key) else ratio(of_base, own)
+    if gain is None:
+        return None
+    growth = setting.devices / base.devices
+    error = None if gain.error is None else gain.error / growth
+    return gain, Estimate(gain.mean / growth, error, gain.n, bound=gain.bound)
+
+
+def main_metric(tasks: Sequence[Task]) -> str:
+    """What settings are compared by: time to accuracy where a run has a target, else the rate, else training time."""
+    keys = ("time/to_accuracy_sec", "throughput/samples_per_sec", "time/train_sec")
+    there: Mapping[str, bool] = {
+        key: any(setting.runs_of(key) for task in tasks for setting in task.settings) for key in keys
+    }
+    return next((key for key in keys if there[key]), keys[0])

@@ -1,0 +1,154 @@
+"""Whether a candidate's runs are slower than a baseline's: which may be compared, and the verdict as files for CI."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from xml.etree import ElementTree
+
+from tracking.analysis.compare import confounding
+from tracking.analysis.compare.axis_values import LIKELY, Values
+from tracking.analysis.compare.gate_side import side_of
+from tracking.analysis.compare.given_up import UNTIL_GIVEN_UP
+from tracking.analysis.compare.grouping import is_censored
+from tracking.analysis.compare.metric_direction import has_slowdown
+from tracking.analysis.compare.non_inferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, GateVerdict, check_metric, decide
+from tracking.analysis.results import NONE, REPEATS, TASK, Run, Runs, differing, newest_attempts
+from tracking.base.safe_text import in_markdown
+
+
+@dataclass(frozen=True)
+class Question:
+    """Is the candidate slower in `metric` than the baseline by more than `max_slowdown`, a share of one?
+
+    `selectors` name the runs of the baseline and of the candidate, in this order; `where` keeps those with all these
+    params. `with_neighbours` takes runs that shared their machine for as good as others. `paired` compares runs of the
+    same seed.
+    """
+
+    selectors: Mapping[str, Sequence[str]]
+    metric: str
+    max_slowdown: float
+    confidence: float = 0.95
+    where: Sequence[tuple[str, str]] = ()
+    with_neighbours: bool = False
+    paired: bool = False
+
+    def check(self) -> None:
+        """Raise ValueError for what cannot be answered of any runs."""
+        if not 0.5 < self.confidence < 1:
+            raise ValueError(f"--confidence {self.confidence:g}: give a number above 0.5 and below 1, such as 0.95")
+        check_metric(self.metric)
+
+
+def judge(store: Runs, question: Question) -> GateVerdict:
+    """Read the runs of both sides and decide. Raises ValueError for what cannot be compared."""
+    sides = {}
+    for name, selectors in question.selectors.items():
+        runs = newest_attempts(store.find(selectors))
+        sides[name] = [run for run in runs if not run.uncounted and set(question.where) <= run.params.items()]
+        if not sides[name]:
+            wanted = " ".join(f"{key}={value}" for key, value in question.where)
+            counted = [run for run in runs if not run.uncounted]
+            why = f"has {wanted}" if counted else "is one that a mean counts: each is a warm-up; name others"
+            raise ValueError(f"--{name} {' '.join(selectors)}: none of its runs ({len(runs)}) {why}")
+    check_sides(sides, question.metric)
+    if not question.with_neighbours:
+        confounding.check_shared(*sides.values())
+    if question.paired:
+        sides = in_pairs(sides, question.metric)
+    baseline, candidate = (side_of(runs, question.metric) for runs in sides.values())
+    asked = (question.metric, question.max_slowdown, question.confidence, question.paired)
+    verdict = decide(baseline, candidate, *asked)
+    notes = [*verdict.notes, *confounds(store, sides)]
+    if question.paired and baseline.times.num_short + candidate.times.num_short:
+        notes.insert(0, "--paired: runs without a value are in no pair, so the sides are compared unpaired")
+    return replace(verdict, notes=notes)
+
+
+def check_sides(sides: Mapping[str, Sequence[Run]], metric: str) -> None:
+    """Raise ValueError where a run is on both sides, a side mixes settings, the workloads differ or none has the
+    metric."""
+    baseline, candidate = sides.values()
+    both = {run.id for run in baseline} & {run.id for run in candidate}
+    if both:
+        name = next(run.name for run in baseline if run.id in both)
+        raise ValueError(f"{name} and {len(both) - 1} more are on both sides; give each side runs of its own")
+    for name, runs in sides.items():
+        params = [{key: value for key, value in run.params.items() if key not in REPEATS} for run in runs]
+        mixed = {key: list(dict.fromkeys(values)) for key, values in sorted(differing(params), key=by_likelihood)}
+        if mixed:
+            shown = "; ".join(f"{key}: {', '.join(values)}" for key, values in mixed.items())
+            key, values = next(iter(mixed.items()))
+            raise ValueError(
+                f"--{name}: holds runs of several settings ({shown}), whose mean says nothing; name the runs of one, or"
+                f" give --where {key}={values[0]}"
+            )
+    for key in TASK:
+        ours, theirs = (runs[0].params.get(key, NONE) for runs in (baseline, candidate))
+        if ours != theirs:
+            raise ValueError(
+                f"the sides train different workloads ({key}: {ours} and {theirs}); give runs of the same model,"
+                " dataset and target"
+            )
+    everything = [*baseline, *candidate]
+    reachable = metric in UNTIL_GIVEN_UP and any(is_censored(run) for run in everything)
+    if (
+        not reachable
+        and any(run.finished for run in everything)
+        and not any(metric in run.metrics for run in everything)
+    ):
+        there = sorted({key for run in everything for key in run.metrics if has_slowdown(key)})
+        raise ValueError(f"--metric {metric}: no run has it; there are: {', '.join(there) or '(none)'}")
+
+
+def in_pairs(sides: Mapping[str, Sequence[Run]], metric: str) -> dict[str, list[Run]]:
+    """Both sides in order of their seeds. Raises ValueError where these are not the same, each once."""
+    ordered = {name: sorted(runs, key=lambda run: run.params.get("seed", "")) for name, runs in sides.items()}
+    seeds = {
+        name: [run.params.get("seed", NONE) for run in runs if metric in run.metrics] for name, runs in ordered.items()
+    }
+    baseline, candidate = seeds.values()
+    if baseline != candidate or len(set(baseline)) < len(baseline):
+        words = "; ".join(f"{name}: {', '.join(of_side) or '(none)'}" for name, of_side in seeds.items())
+        raise ValueError(
+            f"--paired: the seeds of runs with {metric} are not the same, each once, on both sides ({words})"
+        )
+    return ordered
+
+
+def by_likelihood(row: tuple[str, Any]) -> int:
+    """What was most likely varied on purpose comes first, before what follows from it."""
+    return LIKELY.index(row[0]) if row[0] in LIKELY else len(LIKELY)
+
+
+def confounds(store: Runs, sides: Mapping[str, Sequence[Run]]) -> list[str]:
+    """What differs between the sides, and among the runs of one, besides the metric."""
+    finished = {name: [run for run in runs if run.finished] for name, runs in sides.items()}
+    everything = [run for runs in sides.values() for run in runs]
+    return confounding.differences(finished, (), store, Values(store, everything))
+
+
+def markdown(verdict: GateVerdict) -> str:
+    mark = {NOT_SLOWER: "✅", SLOWER: "❌", CANNOT_TELL: "❔"}[verdict.code]
+    notes = "".join(f"- {in_markdown(note)}\n" for note in verdict.notes)
+    table = verdict.table().markdown() if verdict.sides else ""
+    parts = [f"{mark} {in_markdown(verdict.sentence)}\n", table, notes]
+    return "\n".join(part for part in parts if part)
+
+
+def junit(verdict: GateVerdict) -> bytes:
+    """One test case, which fails where the candidate is slower and has an error where the runs cannot tell."""
+    counts = {
+        "tests": "1",
+        "failures": str(int(verdict.code == SLOWER)),
+        "errors": str(int(verdict.code == CANNOT_TELL)),
+    }
+    suite = ElementTree.Element("testsuite", {"name": "timetrial gate"} | counts)
+    case = ElementTree.SubElement(suite, "testcase", {"classname": "timetrial.gate", "name": verdict.metric})
+    if verdict.code != NOT_SLOWER:
+        kind = "failure" if verdict.code == SLOWER else "error"
+        ElementTree.SubElement(case, kind, {"message": verdict.sentence}).text = "\n".join(verdict.notes)
+    ElementTree.SubElement(case, "system-out").text = markdown(verdict)
+    return ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)

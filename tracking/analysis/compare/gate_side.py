@@ -1,0 +1,119 @@
+"""One side of a gate: what its runs say of a metric, and what is to be told of those that are not averaged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tracking.analysis.compare.estimates import estimate
+from tracking.analysis.compare.given_up import UNTIL_GIVEN_UP
+from tracking.analysis.compare.grouping import Setting
+from tracking.analysis.results import Run
+from tracking.analysis.statistics import Times, counted, share, verb
+
+TIME = "time/to_accuracy_sec"
+
+
+@dataclass(frozen=True)
+class Side:
+    """What the runs of one side say of a metric: its values, and how many runs ended how.
+
+    Of a metric to accuracy, runs that spent their budget without reaching the target are `given_up`, each with the
+    value that it had come to by then; those that something else ended are `stopped`. Of any other metric they are as
+    good as the rest. `reaching` are the times to accuracy, whatever the metric.
+    """
+
+    values: Sequence[float]
+    num_finished: int  # trained to the end, target reached or not; with those that were given up
+    missed: int = 0  # the finished ones that did not reach the target
+    failed: dict[str, int] = field(default_factory=dict)  # The number of each kind of failure.
+    running: int = 0
+    given_up: Sequence[float] = ()
+    num_diverged: int = 0
+    stopped: Sequence[float] = ()
+    interval: float = 0.0
+    reaching: Times = field(default_factory=lambda: Times(()))
+
+    @property
+    def num_failed(self) -> int:
+        return sum(self.failed.values())
+
+    @property
+    def times(self) -> Times:
+        return Times(self.values, self.given_up, self.stopped, self.num_diverged, self.interval)
+
+    @property
+    def num_ended(self) -> int:
+        return self.num_finished + self.num_failed
+
+
+def side_of(runs: Sequence[Run], metric: str) -> Side:
+    """What runs say of a metric. A failed run is counted and never averaged in, whatever it logged before."""
+    finished = [run for run in runs if run.finished]
+    running = [run for run in runs if run.status == "RUNNING"]
+    setting = Setting.of({}, runs, finished)
+    times = setting.measured(metric)
+    to_accuracy = metric in UNTIL_GIVEN_UP
+    short = [*setting.missed, *setting.diverged, *setting.stopped] if to_accuracy else []
+    failed = [run for run in runs if run not in finished and run not in running and run not in short]
+    return Side(
+        times.reached,
+        len(finished) + sum(not run.finished for run in short),
+        setting.num_missed if to_accuracy else len(setting.missed),
+        dict(Counter(run.failure or "unknown" for run in failed)),
+        len(running),
+        times.missed,
+        times.num_diverged,
+        times.stopped,
+        times.interval,
+        setting.measured(TIME),
+    )
+
+
+def reached(side: Side) -> str:
+    """How many runs reached the target, of a metric to accuracy; "" of no run."""
+    proportion = share(len(side.values), len(side.values) + side.missed)
+    return proportion.text if proportion else ""
+
+
+def remarks(baseline: Side, candidate: Side, metric: str) -> list[str]:
+    """What is to be said of runs that are not averaged as they are."""
+    notes = []
+    to_accuracy = metric in UNTIL_GIVEN_UP
+    for name, side in (("baseline", baseline), ("candidate", candidate)):
+        if side.num_failed:
+            failed = f"{side.num_failed} of {counted(side.num_ended, 'run')} failed, and"
+            notes.append(f"{name}: {failed} {verb('count', side.num_failed)} nowhere: {kinds(side.failed)}")
+        if side.missed and to_accuracy:
+            unknown = sum(when == 0.0 for when in side.given_up)
+            when = f", {unknown} of them at a time that is not known" if unknown else ""
+            missed = f"{side.missed} of {counted(side.num_finished, 'run')} did not reach the target"
+            notes.append(f"{name}: {missed}, and {verb('count', side.missed)} against it{when}")
+        elif side.missed:
+            notes.append(f"{name}: {of_finished(side.missed, side)} missed the target")
+        if side.stopped:
+            stopped = f"{len(side.stopped)} of {counted(side.num_finished, 'run')}"
+            notes.append(f"{name}: {stopped} {verb('were', len(side.stopped))} stopped before the target was reached")
+        num_without = side.num_finished - len(side.values) - len(side.stopped) - (side.missed if to_accuracy else 0)
+        if num_without > 0:
+            notes.append(f"{name}: {of_finished(num_without, side)} {verb('have', num_without)} no {metric}")
+        if side.running:
+            notes.append(f"{name}: {side.running} still running, and left out")
+    return notes
+
+
+def of_finished(count: int, side: Side) -> str:
+    return f"{count} of {counted(side.num_finished, 'finished run')}"
+
+
+def kinds(failed: dict[str, int]) -> str:
+    return ", ".join(f"{kind} ({count})" for kind, count in failed.items())
+
+
+def described(times: Times) -> str:
+    mean = estimate(times)
+    if mean is None:
+        return ""
+    shown = f"{mean.bound} {mean.mean:.5g}".lstrip()
+    return shown if mean.error is None else f"{shown} ± {mean.error:.2g}"

@@ -1,0 +1,142 @@
+"""A run's folder as MLPerf's log: `:::MLLOG {json}`, a line an event, with the times of the run's own journal.
+
+mlperf_logging.compliance_checker reads it (--usage training --ruleset 0.7.0). The format is that of
+mlperf_logging.mllog: github.com/mlcommons/logging.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from conf.schema import RunConfig
+from conf.target import Target
+from tracking.analysis.mlperf.benchmarks import Benchmark, benchmark_of
+from tracking.record import Record, attempts, documents, evaluations, journal, run_folder
+
+LOG = "mlperf.log"
+TOKEN = ":::MLLOG "
+POINT = "POINT_IN_TIME"
+COUNTS = ("train_samples", "eval_samples")
+# The journal's events that MLPerf has under the same name, with the type that mllog gives them.
+TYPES = {
+    "init_start": "INTERVAL_START",
+    "init_stop": "INTERVAL_END",
+    "run_start": "INTERVAL_START",
+    "epoch_start": "INTERVAL_START",
+    "epoch_stop": "INTERVAL_END",
+    "eval_start": "INTERVAL_START",
+    "eval_stop": "INTERVAL_END",
+    "eval_accuracy": POINT,
+    "run_stop": "INTERVAL_END",
+} | dict.fromkeys(COUNTS, POINT)
+
+
+def write(folder: Path) -> bool:
+    """Write the log beside a run's other files, where the run is one that has a log; whether it has.
+
+    Raises OSError, and ValueError for a folder of which a file is not what a run leaves.
+    """
+    result = run_folder.read_result(folder)
+    if result is None or result.status != "finished":
+        return False
+    config = run_folder.read_config(folder)
+    if benchmark_of(config) is None:
+        return False
+    tags = {
+        key: str(value)
+        for record, _ in journal.read(folder / run_folder.JOURNAL)
+        if record.kind == "tags"
+        for key, value in record.values.items()
+    }
+    made = lines(config, journal.events(folder / run_folder.JOURNAL), tags)
+    if made:
+        documents.write_text(folder / LOG, "".join(f"{line}\n" for line in made))
+    return bool(made)
+
+
+def lines(config: RunConfig, events: Sequence[Record], tags: Mapping[str, str]) -> list[str]:
+    """The lines of the log; none of a run that is of no benchmark, has no target, or was not of one go.
+
+    `events` are the journal's, `tags` those of the fingerprint. The wall clock is read once, at `run_start`: every
+    other time is that one plus what the monotonic clock says, so that a clock that is set changes no duration.
+    """
+    benchmark = benchmark_of(config)
+    start = next((event for event in events if event.key == "run_start"), None)
+    stop = next((event for event in events if event.key == "run_stop"), None)
+    resumed = attempts.newest_resume(events) is not None
+    if benchmark is None or start is None or stop is None or resumed or not config.targets():
+        return []
+    written = []
+    for key, value, metadata, at in _entries(benchmark, config, events, tags):
+        time_ms = start.time_ms + round((at.clock_sec - start.clock_sec) * 1000)
+        content = {"namespace": "", "time_ms": time_ms, "event_type": TYPES.get(key, POINT), "key": key}
+        written.append(TOKEN + json.dumps(content | {"value": value, "metadata": dict(metadata)}))
+    return written
+
+
+Entry = tuple[str, Any, Mapping[str, Any], Record]  # key, value, metadata, and the event whose time it has
+
+
+def _entries(
+    benchmark: Benchmark, config: RunConfig, events: Sequence[Record], tags: Mapping[str, str]
+) -> Iterator[Entry]:
+    start = next(event for event in events if event.key == "run_start")
+    for key, value in _submission(benchmark, config, tags).items():
+        yield key, value, {}, events[0]
+    yield "cache_clear", False, {}, events[0]  # files may lie in the machine's memory from an earlier run
+    hyperparameters = benchmark.hyperparameters(config, int(start.values["num_batches"]))
+    for key, value in {"global_batch_size": config.global_batch_size(), "seed": config.seed, **hyperparameters}.items():
+        if value is not None:
+            yield key, value, benchmark.metadata.get(key, {}), start
+    for event in until_target(events, config.targets()):
+        if event.key in COUNTS:
+            yield event.key, int(event.value or 0), {}, event
+        elif event.key == "eval_accuracy":
+            metrics = evaluations.finite(event.values["metrics"])
+            if (accuracy := benchmark.accuracy(metrics)) is not None:
+                yield event.key, accuracy, _epoch(event), event
+        elif event.key in TYPES:
+            status = {"status": event.values["status"]} if event.key == "run_stop" else {}
+            yield event.key, None, _epoch(event) | status, event
+
+
+def _submission(benchmark: Benchmark, config: RunConfig, tags: Mapping[str, str]) -> dict[str, Any]:
+    """Whose run it is, and of what; the last ones are no keys of MLPerf's rules, and say what was trained really."""
+    gpu = tags.get("env.gpu", "none")
+    cpu = f"{config.cpu_processes} processes on {tags.get('env.cpu') or 'a CPU'}"
+    return {
+        "submission_org": "timetrial",
+        "submission_platform": cpu if gpu == "none" else f"{tags.get('env.gpu_count', config.num_gpus())}x{gpu}",
+        "submission_division": "closed" if config.target_set else "open",
+        "submission_status": "research",
+        "submission_benchmark": benchmark.name,
+        "dataset": config.dataset.name,
+        "target_accuracy": config.targets(),
+        "precision": config.precision.name,
+        "stack": tags.get("env.stack_id", config.stack.name),
+    }
+
+
+def _epoch(event: Record) -> dict[str, Any]:
+    return {"epoch_num": event.values["epoch_num"]} if "epoch_num" in event.values else {}
+
+
+def until_target(events: Sequence[Record], targets: Mapping[str, Target]) -> list[Record]:
+    """The events up to the end of the run, which MLPerf's clock comes to with the evaluation that reaches the target.
+
+    A run that trains on behind it (`stop_at_target=false`) is over for MLPerf when that evaluation is.
+    """
+    kept: list[Record] = []
+    reached = False
+    for event in events:
+        if reached and event.key == "epoch_start":
+            stop = next(event for event in events if event.key == "run_stop")
+            end = kept[-1]
+            return [*kept, replace(stop, time_ms=end.time_ms, clock_sec=end.clock_sec)]
+        kept.append(event)
+        reached = reached or (event.key == "eval_accuracy" and attempts.reached(event.values["metrics"], targets))
+    return kept

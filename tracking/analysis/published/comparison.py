@@ -1,0 +1,120 @@
+"""A report's settings beside published ones, in the same units: `report --reference mlperf,lambda`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tracking.analysis.compare import QUANTITIES, Quantity, Setting, Task, estimate
+from tracking.analysis.published import nodes
+from tracking.analysis.published.studies import Reference, known_studies, reference_rows
+from tracking.analysis.published.tables import printed_tables, reference_tables
+from tracking.analysis.report import Report
+from tracking.analysis.results import Cell, Table
+
+OF_A_REPORT = {quantity.key: quantity for quantity in QUANTITIES}
+# Studies print times in minutes, and two figures that a report has no column for.
+SHOWN = (
+    replace(OF_A_REPORT["time/to_accuracy_sec"], heading="time to accuracy (min)", scale=1 / 60),
+    OF_A_REPORT["time/epoch_sec"],
+    OF_A_REPORT["epochs/to_accuracy"],
+    OF_A_REPORT["throughput/samples_per_sec"],
+    Quantity("samples/s a device", "throughput/samples_per_sec_per_device"),
+    Quantity("tokens/s", "throughput/tokens_per_sec"),
+    Quantity("tokens/s a device", "throughput/tokens_per_sec_per_device"),
+    Quantity("target tokens/s", "throughput/target_tokens_per_sec"),
+    OF_A_REPORT["cost/to_accuracy_usd"],
+)
+# These studies published ratios alone, of this model, which no row of a run can stand beside: their tables are shown.
+MODEL_OF_RATIOS = {"stacks": "maskrcnn", "c4140": "resnet50"}
+NOTE = (
+    "Published rows are of other hardware, data, targets and software than yours unless they say so, and of as many"
+    " runs as their source says. Your batch is the global one; theirs is what their source calls the batch size. Yours:"
+    " mean ± standard error over n runs."
+)
+
+
+def add_published(report: Report, names: Sequence[str]) -> None:
+    """Put the figures of the studies of these names into a report. Raises ConfigError for an unknown study."""
+    if names:
+        tables, sentences = beside_published(report.tasks, names)
+        report.tables += tables
+        report.warnings += sentences
+    if nodes.STUDY in names:
+        made = [nodes.compared(task) for task in report.tasks if model_of(task) == MODEL_OF_RATIOS[nodes.STUDY]]
+        report.tables += [both[0] for both in made if both]
+        report.plots += [both[1] for both in made if both]
+
+
+def beside_published(tasks: Sequence[Task], names: Sequence[str]) -> tuple[list[Table], list[str]]:
+    """What the studies publish of the workloads, and a sentence for each workload that names those without anything.
+
+    Raises ConfigError for an unknown study.
+    """
+    asked, models = known_studies(names), {model_of(task) for task in tasks}
+    of_ratios = [name for name in asked if MODEL_OF_RATIOS.get(name) in models]
+    tables = reference_tables(of_ratios) if of_ratios else []
+    tables += [
+        table
+        for name in asked
+        if name not in of_ratios
+        for model in sorted(models)
+        if reference_rows([name], model)
+        for table in printed_tables(name, model)
+    ]
+    tables = [replace(table, kind="published") for table in tables]
+    sentences: list[str] = []
+    for task in tasks:
+        model = model_of(task)
+        rows = reference_rows(asked, model)
+        tables += [beside_table(task, rows)] if rows else []
+        there = {row.name for row in rows} | {name for name in of_ratios if MODEL_OF_RATIOS[name] == model}
+        if absent := [name for name in asked if name not in there]:
+            sentences.append(f"{task.title}: nothing is published of {model} in {', '.join(absent)}")
+    return tables, sentences
+
+
+def model_of(task: Task) -> str:
+    """The model that the task's runs trained, as their params name it; "?" where none does."""
+    runs = [*task.runs, *(run for run, _, _ in task.excluded)]
+    return next((run.params["model"] for run in runs if "model" in run.params), "?")
+
+
+def beside_table(task: Task, published: Sequence[Reference]) -> Table:
+    """A row a setting of the task, then the published rows, with every quantity that one of those has."""
+    ours = [setting for setting in task.settings if setting.runs]
+    shown = [
+        quantity
+        for quantity in SHOWN
+        if any(quantity.key in row.metrics for row in published)
+        or (quantity.key.startswith("throughput/samples") and any(setting.values(quantity.key) for setting in ours))
+    ]
+    rows: list[list[Cell]] = [own_row(setting, shown) for setting in ours]
+    for row in published:
+        batch = None if row.batch_size is None else f"{row.batch_size:,}"
+        figures: list[Cell] = [
+            f"{row.metrics[quantity.key] * quantity.scale:,.5g}" if quantity.key in row.metrics else None
+            for quantity in shown
+        ]
+        what = ": ".join(filter(None, [row.source, row.what]))
+        rows.append([what, row.hardware, str(row.gpus or ""), row.precision, batch, None, *figures])
+    headings = ["", "hardware", "GPUs", "precision", "batch", "reached", *(quantity.heading for quantity in shown)]
+    return Table(
+        f"{task.title}, beside published figures", dict.fromkeys(headings, ""), rows, NOTE, "beside", task.title
+    )
+
+
+def own_row(setting: Setting, shown: Sequence[Quantity]) -> list[Cell]:
+    """What the setting's runs were, and the means of the shown quantities over those that have them."""
+    facts: list[Cell] = []
+    for key in ("env.gpu", "gpus", "precision", "global_batch_size"):
+        words = {run.params.get(key) or run.tags.get(key) or "?" for run in setting.runs}
+        if words == {"none"}:  # No GPU is in use.
+            words = {run.tags.get("env.cpu", "CPU") for run in setting.runs}
+        facts.append(", ".join(sorted(words)))
+    cells: list[Cell] = []
+    for quantity in shown:
+        mean = estimate(setting.measured(quantity.key), quantity.scale)
+        cells.append(mean.text(setting.usual_n(quantity.key)) if mean else None)
+    share = setting.reached.text if setting.reached else None
+    return [f"yours: {setting.name} (n={len(setting.runs)})", *facts, share, *cells]

@@ -1,0 +1,99 @@
+"""What more nodes brought here, beside what they brought in the published study of C4140 servers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracking.analysis.compare import Estimate, Setting, Task, estimate, estimates, speed_up
+from tracking.analysis.published.studies import read
+from tracking.analysis.report import Panel, Plot, Point, beside_lines, drawn
+from tracking.analysis.results import Cell, Table
+
+STUDY = "c4140"
+TIME, EPOCHS = "time/to_accuracy_sec", "epochs/to_accuracy"
+PUBLISHED = "published: C4140, 4 V100s a node"
+SPEED_UP, EFFICIENCY, EPOCHS_TO = "speed-up", "efficiency (1 is ideal)", "epochs to the target"
+NODE_COUNT = "nodes (number)"
+NOTE = (
+    "Over the fewest nodes of each side. Published: 4 x V100-SXM2 32 GB a node, MXNet, target top-1 0.749."
+    " Yours: mean ± standard error. The hardware, data and targets are not the same unless yours say so."
+)
+
+
+def published() -> dict[str, dict[float, float]]:
+    """By quantity and number of nodes."""
+    rows = {float(row["nodes"]): row for row in read("resnet50_c4140.csv")}
+    return {
+        SPEED_UP: {nodes: float(row["speedup"]) for nodes, row in rows.items()},
+        EFFICIENCY: {nodes: float(row["speedup"]) / nodes for nodes, row in rows.items()},
+        EPOCHS_TO: {nodes: float(row["epochs_to_accuracy"]) for nodes, row in rows.items()},
+    }
+
+
+def by_nodes(task: Task) -> dict[str, dict[str, dict[float, Estimate]]]:
+    """Of the task's settings, by what they are beside their nodes: each quantity by the number of nodes."""
+    quantities: dict[str, dict[str, dict[float, Estimate]]] = {}
+    for setting in task.settings:
+        nodes = number_of_nodes(setting)
+        base = estimates.base_of(setting, task.settings)
+        if nodes is None or base is None:
+            continue
+        ratios = speed_up(setting, base, TIME)
+        rows = dict(zip((SPEED_UP, EFFICIENCY), ratios, strict=True)) if ratios else {}
+        if epochs := estimate(setting.measured(EPOCHS)):
+            rows[EPOCHS_TO] = epochs
+        name = " ".join(f"{key}={value}" for key, value in setting.labels.items() if key != "nodes")
+        for quantity, value in rows.items():
+            quantities.setdefault(name, {}).setdefault(quantity, {})[nodes] = value
+    return quantities
+
+
+def number_of_nodes(setting: Setting) -> float | None:
+    """Of all its runs; None where they differ, or do not say it."""
+    numbers = {run.params.get("nodes", "") for run in setting.runs}
+    only = numbers.pop() if len(numbers) == 1 else ""
+    return float(only) if only.isdecimal() else None
+
+
+def compared(task: Task) -> tuple[Table, Plot] | None:
+    """The table and the figure of a task that was run on several numbers of nodes; None for another."""
+    ours = {name: rows for name, rows in by_nodes(task).items() if any(len(values) > 1 for values in rows.values())}
+    if not ours:
+        return None
+    theirs = published()
+    quantities = [quantity for quantity in theirs if any(quantity in rows for rows in ours.values())]
+    headings = ["", "nodes", *(f"{quantity}, {whose}" for quantity in quantities for whose in ("yours", "published"))]
+    cells: list[list[Cell]] = []
+    for name, rows in ours.items():
+        for nodes in sorted({nodes for values in rows.values() for nodes in values}):
+            cells.append([name or "yours", f"{nodes:g}", *_row(rows, theirs, quantities, nodes)])
+    title = f"{task.title}: what more nodes bring, beside the published study"
+    table = Table(title, dict.fromkeys(headings, ""), cells, NOTE, "beside", task.title)
+    panels = {
+        quantity: {
+            **{name or "yours": _points(rows.get(quantity, {})) for name, rows in ours.items()},
+            PUBLISHED: [Point(nodes, value) for nodes, value in sorted(theirs[quantity].items())],
+        }
+        for quantity in quantities
+    }
+    caption = f"{title}; error bars are standard errors"
+    data = [Panel(NODE_COUNT, quantity, lines) for quantity, lines in panels.items()]
+    return table, drawn("nodes-beside-published", caption, beside_lines(panels, NODE_COUNT), data)
+
+
+def _row(
+    rows: dict[str, dict[float, Estimate]], theirs: dict[str, dict[float, float]], quantities: Sequence[str],
+    nodes: float,
+) -> list[Cell]:  # fmt: skip
+    cells: list[Cell] = []
+    for quantity in quantities:
+        own, there = rows.get(quantity, {}).get(nodes), theirs[quantity].get(nodes)
+        cells += [own.text() if own else None, f"{there:.3g}" if there is not None else None]
+    return cells
+
+
+def _points(values: dict[float, Estimate]) -> list[Point]:
+    return [
+        Point(nodes, value.mean, value.error or 0.0, at_least=bool(value.bound))
+        for nodes, value in sorted(values.items())
+    ]

@@ -1,0 +1,82 @@
+"""What to be careful about in a report: which of its runs are not in every figure, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from tracking.analysis.compare import Comparison, Setting, Task, given_up, grouping
+from tracking.analysis.report.pictures import TIME
+from tracking.analysis.statistics import counted
+
+
+def caveats(tasks: Sequence[Task], with_missed: bool) -> list[str]:
+    """What is to be known of all of a report, before any single comparison."""
+    warnings = []
+    if len(tasks) > 1:
+        names = "; ".join(task.title for task in tasks)
+        warnings.append(f"{len(tasks)} workloads, compared within each and never with one another: {names}")
+    for task in tasks:
+        for setting in task.settings:
+            if setting.num_missed and setting.reached:
+                warnings.append(
+                    f"{task.title}: {setting.name}: {setting.reached.text} reached the target; the others count "
+                    "against it in figures to accuracy"
+                )
+            if setting.stopped:
+                stopped = given_up.stopped_words(setting.stopped)
+                warnings.append(f"{task.title}: {setting.name}: {stopped}; beyond that nothing is known of it")
+            if unknown := setting.measured(TIME).missed.count(0.0):
+                warnings.append(
+                    f"{task.title}: {setting.name}: of {counted(unknown, 'run')} that did not reach the target nothing "
+                    "says by when: they count as no time at all where another setting is called better"
+                )
+            if not setting.runs:
+                warnings.append(f"{task.title}: {setting.name}: {_not_averaged(task, setting)}")
+    if with_missed:
+        warnings.append("--with-missed: n counts runs that missed the target, too")
+    return warnings
+
+
+def _not_averaged(task: Task, setting: Setting) -> str:
+    """That no run of a setting is in every mean, and why."""
+    whys = Counter(why for _, name, why in task.excluded if name == setting.name)
+    if setting.total == 1:
+        return f"its only run is not in every mean: {next(iter(whys))}"
+    counts = ", ".join(f"{why} ({number})" for why, number in whys.most_common())
+    return f"none of its {setting.total} runs is in every mean: {counts}"
+
+
+def unpaired(task: Task, pairs: Sequence[Comparison], key: str) -> list[str]:
+    """That settings were made to be compared in pairs by seed and are not, with the seeds in the way; else nothing."""
+    left = [pair for pair in pairs if not pair.paired and _decided(pair.better, key) and _decided(pair.worse, key)]
+    sides = [side for pair in left for side in ((pair.better, pair.worse), (pair.worse, pair.better))]
+    reasons = dict.fromkeys(reason for side in sides for reason in _reasons(*side, key))
+    if not reasons:
+        return []
+    compared = counted(len(left), "comparison")
+    return [
+        f"{task.title}: sweep.paired=true decided to compare runs of the same seed, and {compared} could not: "
+        f"{'; '.join(reasons)}"
+    ]
+
+
+def _decided(setting: Setting, key: str) -> bool:
+    return any(run.paired for run in setting.runs_of(key))
+
+
+def _reasons(setting: Setting, other: Setting, key: str) -> Iterator[str]:
+    """What of a setting keeps its runs from being paired with those of another one."""
+    runs = sorted(setting.runs_of(key), key=grouping.seed_of)
+    seeds = [grouping.seed_of(run) for run in runs]
+    for run in runs:
+        of_seed = f"{setting.name}: the run of seed {grouping.seed_of(run)}"
+        if not run.paired:
+            yield f"{of_seed} was made without it"
+        if key not in run.metrics:
+            yield f"{of_seed} has no {key} ({grouping.why_excluded(run)})"
+    for seed in dict.fromkeys(seeds):
+        if seeds.count(seed) > 1:
+            yield f"{setting.name}: {seeds.count(seed)} runs have the seed {seed}"
+    for seed in sorted({grouping.seed_of(run) for run in other.runs_of(key)} - {*seeds}):
+        yield f"{setting.name}: no run counts that has the seed {seed} and {key}"

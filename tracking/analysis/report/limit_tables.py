@@ -1,0 +1,59 @@
+"""What limited the runs: a row a setting, a column a cause that any of them has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracking.analysis.compare import Task, estimate
+from tracking.analysis.report.tables import ReportedFigure, ids_of
+from tracking.analysis.results import Table
+from tracking.measure.bottleneck import NAMES, limit
+
+LEAST_SHOWN = 0.005  # a cause that takes less of every setting's time has no column
+NOTE = (
+    "Shares of the time on the clock, means over runs with their standard errors. Each is measured, and what no "
+    "measurement explains is not known (docs/measurement.md)."
+)
+
+
+def limits_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[ReportedFigure]] | None:
+    """None where no run says what limited it."""
+    means = {name: _shares(task, name) for name in NAMES}
+    columns = [name for name in NAMES if any(share >= LEAST_SHOWN for share in means[name].values())]
+    if not columns:
+        return None
+    figures: list[ReportedFigure] = []
+    rows: list[list[str]] = []
+    for setting in task.settings:
+        own = {name: means[name][setting.name] for name in NAMES if setting.name in means[name]}
+        if not own:
+            continue
+        row = [*setting.labels.values(), NAMES[limit(own)]]
+        for name in columns:
+            key = key_of(name)
+            mean = estimate(setting.measured(key), 100.0)
+            row.append(mean.text(setting.usual_n(key)) if mean else "")
+            if mean:
+                heading = heading_of(name)
+                figures.append(ReportedFigure(task.title, setting.labels, heading, key, mean, ids_of(setting, key)))
+        rows.append(row)
+    headings = dict.fromkeys([*axes, "limited by", *(heading_of(name) for name in columns)], "")
+    return Table(f"{task.title}: what limited it", headings, rows, NOTE, "limits", task.title), figures
+
+
+def key_of(name: str) -> str:
+    return f"bottleneck/{name}_fraction"
+
+
+def heading_of(name: str) -> str:
+    return f"{NAMES[name]} (%)"
+
+
+def _shares(task: Task, name: str) -> dict[str, float]:
+    """The mean share of a cause, by setting."""
+    values: dict[str, float] = {}
+    for setting in task.settings:
+        mean = estimate(setting.measured(key_of(name)))
+        if mean:
+            values[setting.name] = mean.mean
+    return values

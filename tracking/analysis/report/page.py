@@ -1,0 +1,127 @@
+"""A report as files: one page that needs nothing else, Markdown, CSV, JSON and the figures."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tracking.analysis.report.pictures import Plot
+from tracking.analysis.report.report import Report
+from tracking.analysis.results import Table
+from tracking.analysis.statistics import counted
+from tracking.base.safe_text import in_csv, in_markdown, visible
+from tracking.record import documents
+
+UNBROKEN = 28  # A cell of up to so many characters stays on one line, and with it a figure beside its error.
+
+
+def write(report: Report, folder: Path) -> list[Path]:
+    """Write report.html, .md, .csv and .json, and return what was written.
+
+    Each picture is report-<name>.png, and report-<name>.json holds the data that it was drawn of.
+
+    Raises OSError where the folder cannot be written to.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {
+        "report.html": html(report),
+        "report.md": markdown(report),
+        "report.csv": rows(report),
+        "report.json": _json(report.plain()),
+    }
+    texts |= {_file(plot, "json"): _compact(plot.plain()) for plot in report.plots}
+    _write_texts(texts, folder)
+    for plot in report.plots:
+        with documents.replacing(folder / _file(plot)) as file:
+            file.write(plot.png)
+    return [folder / name for name in [*texts, *map(_file, report.plots)]]
+
+
+def write_tables(title: str, tables: Sequence[Table], folder: Path) -> list[Path]:
+    """Write tables that are of no runs as report.html, .md and .json; returns what was written. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    document = {"title": title, "tables": [plain_table(table) for table in tables]}
+    texts = {
+        "report.html": _rendered(Report(title, "", [], "", [], [], tables=list(tables)), ""),
+        "report.md": "\n\n".join([_title(title), *(table.markdown().strip("\n") for table in tables)]) + "\n",
+        "report.json": _json(document),
+    }
+    _write_texts(texts, folder)
+    return [folder / name for name in texts]
+
+
+def plain_table(table: Table) -> dict[str, Any]:
+    """A table as JSON can hold it, with its numbers as they are."""
+    return {"title": table.title, "columns": list(table.columns), "rows": table.rows, "note": table.note}
+
+
+def _json(document: Mapping[str, Any]) -> str:
+    return json.dumps(documents.finite(document), indent=2, allow_nan=False) + "\n"
+
+
+def _compact(document: Mapping[str, Any]) -> str:
+    """As `_json`, in one line: a curve has thousands of points."""
+    return json.dumps(documents.finite(document), separators=(",", ":"), allow_nan=False) + "\n"
+
+
+def _write_texts(texts: Mapping[str, str], folder: Path) -> None:
+    for name, text in texts.items():
+        documents.write_text(folder / name, text)
+
+
+def _title(title: str) -> str:
+    return f"# {in_markdown(title)}"
+
+
+def _file(plot: Plot, ending: str = "png") -> str:
+    return f"report-{plot.name}.{ending}"
+
+
+def html(report: Report) -> str:
+    """One page with its figures in it, from page.html.jinja; whatever comes from runs is escaped and visible."""
+    return _rendered(report, _about(report))
+
+
+def _rendered(report: Report, about: str) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # only where a page is written
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    pictures = [(plot, base64.b64encode(plot.png).decode()) for plot in report.plots]
+    template = environment.get_template("page.html.jinja")
+    return visible(template.render(report=report, about=about, pictures=pictures, unbroken=UNBROKEN))
+
+
+def markdown(report: Report) -> str:
+    """The report as Markdown, with links to the figures that `write` puts beside it."""
+    parts = [_title(report.title), in_markdown(_about(report)), *map(in_markdown, report.answers)]
+    if report.warnings:
+        warnings = "\n".join(f"- {in_markdown(warning)}" for warning in report.warnings)
+        parts.append(f"**To be careful about**\n\n{warnings}")
+    for table in report.tables:
+        parts.append(table.markdown() if table.rows else f"**{in_markdown(table.title)}**\n\n{in_markdown(table.note)}")
+    parts += [f"![{(caption := in_markdown(plot.caption))}]({_file(plot)})\n\n{caption}" for plot in report.plots]
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def rows(report: Report) -> str:
+    """The report's figures as CSV, a row each."""
+    headings = ["figure", "metric", "n", "mean", "bound", "standard_error", "olympic_mean", "text"]
+    lines: list[list[object]] = [["workload", *report.axes, *headings]]
+    for figure in report.figures:
+        estimate = figure.estimate
+        labels = [figure.setting[axis] for axis in report.axes]
+        numbers = [estimate.n, estimate.mean, estimate.bound, estimate.error, estimate.olympic, estimate.text()]
+        lines.append([figure.task, *labels, figure.heading, figure.key, *numbers])
+    return in_csv(lines)
+
+
+def _about(report: Report) -> str:
+    day = time.strftime("%Y-%m-%d", time.gmtime())
+    return f"{counted(len(report.runs), 'run')} from {report.source}, by {', '.join(report.axes)}; {day}"

@@ -1,0 +1,18 @@
+"""The pictures of a report: from settings and runs to data, and from data to figures.
+
+`Plotter` makes them. Every picture keeps the data that it was drawn of, so that they can be written beside it.
+"""
+
+from __future__ import annotations
+
+from tracking.analysis.report.pictures import roofline_chart
+from tracking.analysis.report.pictures.charts import beside_lines
+from tracking.analysis.report.pictures.drawing import COLOURS, LINES, MARKERS, Point, png
+from tracking.analysis.report.pictures.plot import Panel, Plot, drawn
+from tracking.analysis.report.pictures.plot_data import COST, TIME
+from tracking.analysis.report.pictures.plots import Plotter
+
+__all__ = [
+    "COLOURS", "COST", "LINES", "MARKERS", "TIME", "Panel", "Plot", "Plotter", "Point", "beside_lines", "drawn", "png",
+    "roofline_chart",
+]  # fmt: skip

@@ -1,0 +1,221 @@
+"""The figures of a report: plain data in, a matplotlib figure out. How they look is in `drawing`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from conf.target import limit
+from tracking.analysis.report.pictures.drawing import (
+    MOST_BARS,
+    MOST_LINES,
+    NOTHING,
+    Lines,
+    Point,
+    add_legend,
+    draw_bars,
+    draw_lines,
+    new_figure,
+    plain,
+    style_of,
+)
+from tracking.analysis.report.pictures.plot import Panel
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ABREAST = 4  # panels in a row of a figure of many
+NEVER: Mapping[str, Sequence[tuple[float, float]]] = MappingProxyType({})
+
+
+def accuracy(panels: Sequence[Panel]) -> Figure:
+    """A metric over epochs and over time, one line a setting, and the target; a row of two panels a metric."""
+    from matplotlib.ticker import MaxNLocator
+
+    rows = len(panels) // 2
+    figure, places = new_figure(9, 3.6 * rows + 0.4, 2, rows)
+    for place, (axes, panel) in enumerate(zip(places, panels, strict=True)):
+        draw_lines(axes, panel.lines)
+        axes.set_xlabel(panel.x)
+        highest = max((point.y for points in panel.lines.values() for point in points), default=0.0)
+        axes.set_ylabel(plain(f"{panel.y} (0 to 1)" if highest <= 1 else panel.y))
+        if panel.target is not None:
+            _draw_target(axes, limit(panel.target))
+        if place % 2:
+            axes.set_xlim(left=0)
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    add_legend(figure, places[0])
+    return figure
+
+
+def _draw_target(axes: Axes, target: float) -> None:
+    axes.axhline(target, color="#555555", linewidth=1)
+    axes.annotate(
+        f"target {target:g}", (0.01, target), xytext=(0, 2), xycoords=("axes fraction", "data"),
+        textcoords="offset points", size=8, bbox={"color": "white", "pad": 0.5, "alpha": 0.8},
+    )  # fmt: skip
+
+
+def reached(steps: Lines, given_up: Lines) -> Figure:
+    """The share of runs that has reached the target over time, a line of steps a setting; a cross where one of its
+    runs was given up."""
+    figure, (axes,) = new_figure(8, 4)
+    end = max(point.x for lines in (steps, given_up) for points in lines.values() for point in points)
+    for place, (name, points) in enumerate(steps.items()):
+        style = {**style_of(place), "marker": ""}
+        x, y = [0.0, *(point.x for point in points), 1.05 * end], [0.0, *(point.y for point in points)]
+        axes.step(x, [*y, y[-1]], where="post", linewidth=1.5, label=plain(name), **style)
+        crosses = given_up.get(name, [])
+        look = {"marker": "x", "linestyle": "", "color": style["color"]}
+        axes.plot([point.x for point in crosses], [point.y for point in crosses], **look)
+    crossed = "; x: a run was given up" if any(given_up.values()) else ""
+    axes.set_xlabel(f"time since the clock started (s{crossed})")
+    axes.set_ylabel("share that has reached the target (0 to 1)")
+    axes.set_xlim(left=0)
+    axes.set_ylim(-0.02, 1.05)
+    add_legend(figure, axes)
+    return figure
+
+
+def scaling(seconds: Lines, speed_ups: Lines, unit: str) -> Figure:
+    """Time and speed-up over the number of devices, with what ideal scaling would be; both axes logarithmic."""
+    from matplotlib.ticker import LogLocator
+
+    figure, (left, right) = new_figure(9, 4, 2)
+    counts = sorted({point.x for points in seconds.values() for point in points})
+    draw_lines(left, seconds)
+    for points in seconds.values():
+        first = points[0]
+        left.plot(
+            counts, [first.y * first.x / count for count in counts], color="#888888", linewidth=0.8, linestyle=":"
+        )
+    draw_lines(right, speed_ups)
+    right.plot(counts, [count / counts[0] for count in counts], color="#888888", linewidth=0.8, linestyle=":")
+    for axes, label in ((left, unit), (right, "speed-up (times the fewest devices)")):
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log", base=2)
+        axes.set_xticks(counts, [f"{count:g}" for count in counts])
+        axes.yaxis.set_major_locator(LogLocator(base=2, numticks=12))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.set_xlabel("devices (number; dotted: ideal scaling)")
+        axes.set_ylabel(label)
+    add_legend(figure, left)
+    return figure
+
+
+def beside_lines(panels: Mapping[str, Lines], label: str) -> Figure:
+    """A panel a quantity over a count, whose axis is logarithmic, one line a side."""
+    figure, axes = panels_in_rows(len(panels), 3.3, 3.6)
+    for panel, (quantity, lines) in zip(axes, panels.items(), strict=True):
+        draw_lines(panel, lines)
+        counts = sorted({point.x for points in lines.values() for point in points})
+        panel.set_xscale("log", base=2)
+        panel.set_xticks(counts, [f"{count:g}" for count in counts])
+        panel.set_xlabel(label)
+        panel.set_ylabel(quantity)
+        panel.set_ylim(bottom=0)
+    add_legend(figure, axes[0])
+    return figure
+
+
+def bars(values: Mapping[str, Point], label: str) -> Figure:
+    """One horizontal bar a setting, with its error."""
+    shown = list(values.items())[:MOST_BARS]
+    figure, (axes,) = new_figure(8, 1.3 + 0.32 * len(shown))
+    draw_bars(axes, dict(shown), label)
+    return figure
+
+
+def utilisation(panels: Mapping[str, Lines], evaluated: Mapping[str, Sequence[tuple[float, float]]] = NEVER) -> Figure:
+    """A panel for each of GPU, CPU, disk, network and so on, over time, one line a setting.
+
+    `evaluated`: of each setting the seconds at which an epoch and its evaluation ended, which are a stroke and a bar
+    at the lower edge.
+    """
+    names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
+    figure, axes = panels_in_rows(len(panels), 3.1, 3.3)
+    for panel, (label, lines) in zip(axes, panels.items(), strict=True):
+        draw_lines(panel, {name: lines.get(name, []) for name in names}, markers=False)  # one look in all panels
+        for place, name in enumerate(names):
+            spans = [span for span in evaluated.get(name, ()) if name in lines]
+            look = {"color": style_of(place)["color"], "transform": panel.get_xaxis_transform()}
+            panel.plot([begin for begin, _ in spans], [0.015] * len(spans), "|", markersize=6, **look)
+            panel.hlines([0.015] * len(spans), *zip(*spans, strict=True), linewidth=3, **look) if spans else None
+        panel.axvline(0, color="#555555", linewidth=1)
+        panel.set_xlabel("time since the clock started (s)")
+        panel.set_ylabel(label)
+        panel.yaxis.set_major_formatter("{x:,g}")
+        panel.set_ylim(0, 105 if "%" in label else None)
+        if any(point.x > 0 for points in lines.values() for point in points):
+            left, right = panel.get_xlim()  # a cold start takes many times a short training, which has to be seen
+            panel.set_xlim(left=max(left, -right))
+    add_legend(figure, axes[0])
+    return figure
+
+
+def mean_utilisation(panels: Mapping[str, Mapping[str, Point]]) -> Figure:
+    """A panel for each of GPU, CPU, disk and network: the mean of each workload, with its error over settings."""
+    names = list(dict.fromkeys(name for values in panels.values() for name in values))
+    beside = 0.5 + 0.07 * max(map(len, names))  # the workloads' names stand left of the first panel
+    figure, axes = panels_in_rows(len(panels), 2.8, 1.4 + 0.35 * len(names), beside)
+    for place, (panel, (label, values)) in enumerate(zip(axes, panels.items(), strict=True)):
+        draw_bars(panel, {name: values.get(name, NOTHING) for name in names}, label)  # a row is one workload in all
+        if place % ABREAST:
+            panel.set_yticklabels([])
+    return figure
+
+
+def panels_in_rows(number: int, width: float, height: float, beside: float = 0.5) -> tuple[Figure, list[Axes]]:
+    """A figure of so many panels of so many inches, a few abreast, with so many inches beside them."""
+    columns = min(number, ABREAST)
+    rows = -(-number // columns)
+    figure, places = new_figure(width * columns + beside, height * rows + 0.3, columns, rows)
+    for spare in places[number:]:
+        spare.remove()
+    return figure, list(places[:number])
+
+
+def pareto(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Places of the points (time, cost) that no other beats or equals in one and beats in the other, by time."""
+    places = sorted(range(len(points)), key=lambda place: points[place])
+    front: list[int] = []
+    for place in places:
+        if not front or points[place][1] < points[front[-1]][1]:
+            front.append(place)
+    return front
+
+
+def cost(settings: Mapping[str, Point]) -> Figure:
+    """Cost against time, a mark a setting, and the front of those that no other beats in both.
+
+    Of many settings those on the front are named, then the soonest; the others are grey.
+    """
+    figure, (axes,) = new_figure(7, 4.5)
+    names, points = list(settings), list(settings.values())
+    front = pareto([(point.x, point.y) for point in points])
+    order = dict.fromkeys([*front, *sorted(range(len(points)), key=lambda place: points[place].x)])
+    named = sorted(list(order)[:MOST_LINES])
+    for place in (place for place in range(len(points)) if place not in named):
+        axes.plot(points[place].x, points[place].y, "o", color="#bbbbbb", markersize=4, zorder=1)
+    for number, place in enumerate(named):
+        point, style = points[place], style_of(number) | {"linestyle": "", "markersize": 7}
+        axes.errorbar(
+            point.x, point.y, point.error or None, point.x_error or None, capsize=3, elinewidth=1,
+            label=plain(names[place]), **style,
+        )  # fmt: skip
+    for sooner, later in pairwise(points[place] for place in front):  # a step: nothing better is known between two
+        axes.plot([sooner.x, later.x, later.x], [sooner.y, sooner.y, later.y], color="#888888", linewidth=1, zorder=0)
+    if len(front) > 1:
+        axes.plot([], [], color="#888888", linewidth=1, label="Pareto front")
+    if len(named) < len(points):
+        axes.plot([], [], "o", color="#bbbbbb", markersize=4, label=f"{len(points) - len(named)} other settings")
+    axes.set_xlabel("time to accuracy (s)")
+    axes.set_ylabel("cost to accuracy (USD)")
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    add_legend(figure, axes)
+    return figure

@@ -1,0 +1,98 @@
+"""How every figure of a report looks: points, lines and bars. Colours of Okabe and Ito (jfly.uni-koeln.de/color), which
+colour-blind people can tell apart; for print without colour, markers, lines and hatches differ as well."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tracking.base.safe_text import visible
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F")
+MARKERS = "osD^vPX*"
+LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (7, 2, 1, 2)))
+HATCHES = ("", "//", "..", "xx", "\\\\", "--", "++", "oo")
+MOST_LINES = len(COLOURS)
+MOST_BARS = 24
+
+
+@dataclass(frozen=True)
+class Point:
+    """A mean with its standard error (0 where it is not known); `at_least`: some runs did not get to their target."""
+
+    x: float
+    y: float
+    error: float = 0.0
+    x_error: float = 0.0
+    at_least: bool = False
+
+
+Lines = Mapping[str, Sequence[Point]]
+NOTHING = Point(0.0, float("nan"))
+
+
+def png(figure: Figure) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=130)
+    return file.getvalue()
+
+
+def new_figure(width: float, height: float, columns: int = 1, rows: int = 1) -> tuple[Figure, Any]:
+    """An empty figure of so many inches, and its panels, row by row."""
+    from matplotlib.figure import Figure  # not pyplot: no window, no state
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in panels:
+        axes.grid(True, color="#dddddd", linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure, panels
+
+
+def plain(name: str) -> str:
+    """A name that runs gave, without control characters and as no formula."""
+    return visible(name).replace("$", r"\$")
+
+
+def style_of(place: int) -> dict[str, Any]:
+    place %= MOST_LINES
+    return {"color": COLOURS[place], "marker": MARKERS[place], "linestyle": LINES[place], "markersize": 5}
+
+
+def draw_lines(axes: Axes, lines: Lines, markers: bool = True) -> None:
+    uncertain = any(point.error for points in lines.values() for point in points)  # a legend lists both kinds apart
+    for place, (name, points) in enumerate(lines.items()):
+        x, y, errors = ([getattr(point, what) for point in points] for what in ("x", "y", "error"))
+        style = style_of(place) if markers else {**style_of(place), "marker": ""}
+        if uncertain:
+            axes.errorbar(x, y, errors, capsize=3, linewidth=1.5, label=plain(name), **style)
+        else:
+            axes.plot(x, y, linewidth=1.5, label=plain(name), **style)
+
+
+def add_legend(figure: Figure, axes: Axes) -> None:
+    handles, names = axes.get_legend_handles_labels()
+    if names:
+        fitting = int(figure.get_figwidth() * 15 / (max(map(len, names)) + 8))
+        columns = max(1, min(4, len(names), fitting))
+        figure.legend(handles, names, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
+
+
+def draw_bars(axes: Axes, values: Mapping[str, Point], label: str) -> None:
+    for place, (name, point) in enumerate(values.items()):
+        error = point.error or None
+        place = place if len(values) <= MOST_LINES else 0  # no look twice: many bars are told apart by their names
+        look: dict[str, Any] = {"color": COLOURS[place], "hatch": HATCHES[place]}
+        axes.barh(plain(name), point.y, xerr=error, capsize=3, ecolor="black", edgecolor="white", height=0.7, **look)
+    axes.set_ylim(len(values) - 0.4, -0.6)
+    axes.set_xlim(left=0)
+    axes.set_xlabel(label)
+    axes.xaxis.set_major_formatter("{x:,g}")
+    axes.tick_params(axis="y", labelsize=8)

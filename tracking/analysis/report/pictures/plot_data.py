@@ -1,0 +1,190 @@
+"""What a report's figures are drawn of: which run stands for a setting, its curves, and means as points."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+
+from conf.target import Target, is_met, parse
+from tracking.analysis.compare import Estimate, Setting, Task, estimate, grouping, is_stack
+from tracking.analysis.report.pictures.drawing import MOST_BARS, MOST_LINES, Point
+from tracking.analysis.results import NONE, Run, Runs
+from tracking.analysis.statistics import Times
+from tracking.record import evaluations
+from tracking.store.mirror import RUN_START_TAG
+
+EVALUATION = "eval/"  # begins the keys of evaluated metrics
+TIME, RATE, COST = "time/to_accuracy_sec", "throughput/samples_per_sec", "cost/to_accuracy_usd"
+# A stack's axes in the words of its field.
+NAMES = {"env.cuda": "CUDA", "env.torch": "PyTorch", "env.cudnn": "cuDNN", "env.nccl": "NCCL", "env.python": "Python"}
+NODE = r"system/(?:[^/]+/)?"  # the prefix of any node of a run
+PANELS = {
+    "GPU utilisation (%)": rf"{NODE}gpu_\d+_utilization_percentage",
+    "SM activity (%)": rf"{NODE}gpu_\d+_sm_activity_percentage",
+    "tensor cores active (%)": rf"{NODE}gpu_\d+_tensor_activity_percentage",
+    "DRAM bandwidth (%)": rf"{NODE}gpu_\d+_dram_bandwidth_percentage",
+    "CPU utilisation (%)": rf"{NODE}cpu_utilization_percentage",
+    "busiest core (%)": rf"{NODE}cpu_busiest_core_percentage",
+    "busiest process (cores)": rf"{NODE}run_busiest_process_cores",
+    "CPU memory traffic (MB/s)": rf"{NODE}cpu_memory_megabytes_per_sec",
+    "page cache (MB)": rf"{NODE}page_cache_megabytes",
+    "disk, read and written (MB/s)": rf"{NODE}disk_(read|write)_megabytes_per_sec",
+    "network files, read and written (MB/s)": rf"{NODE}network_files_(read|write)_megabytes_per_sec",
+    "network, in and out (MB/s)": rf"{NODE}network_(receive|transmit)_megabytes_per_sec",
+    "InfiniBand, in and out (MB/s)": rf"{NODE}infiniband_(receive|transmit)_megabytes_per_sec",
+    "NVLink, in and out (MB/s)": rf"{NODE}gpu_\d+_nvlink_(receive|transmit)_megabytes_per_sec",
+    "PCIe, in and out (MB/s)": rf"{NODE}gpu_\d+_pcie_(receive|transmit)_megabytes_per_sec",
+}
+
+
+def by_stack(task: Task, key: str) -> dict[str, dict[str, dict[str, Times]]]:
+    """By model of GPU, by the rest of the stack and what else a setting is, and by driver: the times of the runs."""
+    at: dict[tuple[str, str, str], list[Run]] = {}
+    for setting in task.settings:
+        for run in setting.runs_of(key):
+            driver, curve = run.tags.get("env.driver"), curve_of(setting, run)
+            if driver and curve:
+                at.setdefault((run.tags.get("env.gpu", "unknown GPU"), curve, driver), []).append(run)
+    by_gpu: dict[str, dict[str, dict[str, Times]]] = {}
+    for (gpu, curve, driver), runs in at.items():
+        times = Setting.of({}, runs, [run for run in runs if key in run.metrics]).measured(key)
+        by_gpu.setdefault(gpu, {}).setdefault(curve, {})[driver] = times
+    return by_gpu
+
+
+def curve_of(setting: Setting, run: Run) -> str:
+    """What stands for a run in a legend: the stack's other axes, CUDA where there are none, and what else there is."""
+    named = {grouping.SHORT.get(axis, axis): value for axis, value in setting.labels.items() if value != NONE}
+    stack = [f"{NAMES.get(axis, axis)} {value}" for axis, value in named.items()
+             if is_stack(axis) and axis != "env.driver"]  # fmt: skip
+    if not stack and "env.cuda" in run.tags:
+        stack = [f"CUDA {run.tags['env.cuda']}"]
+    others = [f"{axis}={value}" for axis, value in named.items() if not is_stack(axis) and axis != "env.gpu"]
+    return " ".join([*stack, *others]) if stack else ""
+
+
+def share_of(setting: Setting) -> str:
+    return setting.reached.text if setting.reached else ""
+
+
+def shares_of(task: Task) -> str:
+    """Of each setting how many runs reached the target, and that a mean is a bound where some did not."""
+    there = [setting for setting in task.settings if setting.reached]
+    words = "; ".join(f"{setting.name} {share_of(setting)}" for setting in there[:MOST_BARS])
+    bound = (
+        ", where the mean is at least what is drawn"
+        if any(setting.num_missed or setting.stopped for setting in there)
+        else ""
+    )
+    return f". Reached the target{bound}: {words}" if there else ""
+
+
+def bounds_of(task: Task) -> str:
+    """The settings of which not every run reached the target; "" where there are none."""
+    there = [setting for setting in task.settings if setting.num_missed or setting.stopped]
+    words = "; ".join(f"{setting.name} {share_of(setting)}" for setting in there[:MOST_BARS])
+    return f". ≥: the mean is at least what is drawn, since not every run reached the target: {words}" if words else ""
+
+
+def middle(runs: Sequence[Run]) -> Run:
+    """The run with the median time to accuracy (the faster of two in the middle), else the median rate."""
+    key = TIME if any(TIME in run.metrics for run in runs) else RATE
+    ordered = sorted((run for run in runs if key in run.metrics), key=lambda run: run.metrics[key]) or list(runs)
+    return ordered[(len(ordered) - 1) // 2]
+
+
+def targets_of(task: Task) -> dict[str, Target | None]:
+    """The metrics that curves are drawn of, with their targets: the target metrics, else the first evaluated one."""
+    params = next((run.params for run in task.runs), {})
+    names, values = (params.get(f"target_{what}", "").split(",") for what in ("metric", "value"))
+    if any(names):
+        pairs = zip_longest(names, values[: len(names)], fillvalue="")
+        return {name: parse(value) if value else None for name, value in pairs}
+    keys = sorted(
+        key
+        for run in task.runs[:1]
+        for key in run.metrics
+        if key.startswith(EVALUATION) and not key.startswith(evaluations.BEST)
+    )
+    return {keys[0].removeprefix(EVALUATION) if keys else "accuracy": None}
+
+
+def clock_start_ms(run: Run, targets: Mapping[str, Target | None], store: Runs) -> float:
+    """When the clock started, as the run says it.
+
+    A run that older versions recorded in MLflow does not: there the first evaluation that met all targets tells, which
+    ended the time to accuracy, else what came before the clock.
+    """
+    if (said := run.tags.get(RUN_START_TAG, "")).isdecimal():
+        return float(said)
+    wanted = {f"{EVALUATION}{name}": target for name, target in targets.items() if target is not None}
+    if wanted and TIME in run.metrics:
+        history = store.history(run, wanted)
+        met = [
+            {(step, time_ms) for step, time_ms, value in history.get(key, []) if is_met(value, target)}
+            for key, target in wanted.items()
+        ]
+        if hits := set.intersection(*met):
+            return min(time_ms for _, time_ms in hits) - 1e3 * run.metrics[TIME]
+    return run.start_ms + 1e3 * run.metrics.get("time/init_sec", 0.0)
+
+
+def clock_sec(run: Run) -> float:
+    """How long the clock ran; without end where that is not known."""
+    parts = [run.metrics.get(f"time/{name}_sec") for name in ("train", "eval", "checkpoint")]
+    return sum(part for part in parts if part is not None) if parts[0] is not None else math.inf
+
+
+def evaluation_spans(trained: Sequence[float], evaluated: Sequence[float]) -> list[tuple[float, float]]:
+    """Each evaluation from the end of its epoch, which is the last window of steps before it, to its own end."""
+    return [(max((time for time in trained if time <= end), default=end), end) for end in evaluated]
+
+
+def panels_of(run: Run, store: Runs, start_ms: float) -> Mapping[str, list[Point]]:
+    """For each panel the sum of its metrics at each sample, over seconds since `start_ms`; of shares the mean."""
+    panels: dict[str, list[Point]] = {}
+    for label, pattern in PANELS.items():
+        keys = [key for key in run.metrics if re.fullmatch(pattern, key)]
+        at: dict[int, list[float]] = {}
+        times: dict[int, int] = {}
+        for rows in store.history(run, keys).values():
+            for step, time_ms, value in rows:
+                at.setdefault(step, []).append(value)
+                times[step] = time_ms
+        combine = statistics.fmean if "%" in label else sum
+        points = [Point((times[step] - start_ms) / 1e3, float(combine(at[step]))) for step in sorted(at)]
+        if points:
+            panels[label] = points
+    return panels
+
+
+def moved(label: str, values: Iterable[float]) -> bool:
+    """Whether a panel says something: not one of a link that nothing went over. A share of 0 % says much."""
+    return "%" in label or any(values)
+
+
+def points_of(task: Task, key: str) -> dict[str, Point]:
+    return {setting.name: as_point(0.0, mean) for setting in task.settings if (mean := estimate(setting.measured(key)))}
+
+
+def as_point(x: float, average: Estimate) -> Point:
+    return Point(x, average.mean, average.error or 0.0, at_least=bool(average.bound))
+
+
+def as_version(name: str) -> list[tuple[int, float, str]]:
+    """Puts the names of drivers and of curves into the order of the versions in them."""
+    return grouping.in_order(name, version=True)
+
+
+def means_of(times: Mapping[str, Times]) -> dict[str, Point]:
+    """The mean of each driver's runs."""
+    return {driver: as_point(0.0, mean) for driver, values in times.items() if (mean := estimate(values))}
+
+
+def longest(lines: Mapping[str, list[Point]]) -> dict[str, list[Point]]:
+    """As many lines as can be told apart, by the number of devices, those with most points first."""
+    chosen = sorted(lines.items(), key=lambda item: -len(item[1]))[:MOST_LINES]
+    return {name: sorted(points, key=lambda point: point.x) for name, points in chosen if len(points) > 1}

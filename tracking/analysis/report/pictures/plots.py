@@ -1,0 +1,167 @@
+"""The pictures of a report: here those of settings' means; `curve_plots` has those of single runs' histories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from tracking.analysis.compare import DEVICES, Task, estimate, estimates, is_stack, speed_up
+from tracking.analysis.report.pictures import charts, roofline_chart, stack_chart
+from tracking.analysis.report.pictures.curve_plots import ON_THE_CLOCK, CurvePlotter
+from tracking.analysis.report.pictures.drawing import MOST_BARS, MOST_LINES, Point
+from tracking.analysis.report.pictures.plot import Panel, Plot, drawn
+from tracking.analysis.report.pictures.plot_data import (
+    COST,
+    RATE,
+    TIME,
+    as_point,
+    as_version,
+    bounds_of,
+    by_stack,
+    longest,
+    means_of,
+    points_of,
+    share_of,
+    shares_of,
+)
+from tracking.analysis.results import Runs
+from tracking.analysis.statistics import reached_by
+
+DEVICE_COUNT = "devices (number)"
+
+
+class Plotter:
+    """Draws the pictures of a report's workloads.
+
+    `about_stacks` is what the report says of each workload's stacks, by its title.
+    """
+
+    def __init__(
+        self, store: Runs, tasks: Sequence[Task], progress: Callable[[], None],
+        about_stacks: Mapping[str, Sequence[str]],
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._about_stacks = about_stacks
+        self._workloads = tasks
+        self._progress = progress
+        self._curves = CurvePlotter(store)
+
+    def plots(self) -> Iterator[Plot]:
+        """Every picture that the runs have the data for."""
+        for number, task in enumerate(self._workloads, 1):
+            of_a_workload = (
+                self._curves.accuracy,
+                self.reached,
+                self.scaling,
+                self.throughput,
+                self.stacks,
+                self._curves.utilisation,
+                self.cost,
+            )
+            for draw in of_a_workload:
+                plot = draw(task)
+                self._progress()
+                if plot:
+                    name, caption = f"{number}-{plot.name}", f"{task.title}: {plot.caption}"
+                    yield replace(plot, name=name, caption=caption, about=task.title)
+        if plot := self._curves.mean_utilisation():
+            yield plot
+        if plot := self.roofline():
+            yield plot
+
+    def reached(self, task: Task) -> Plot | None:
+        there = [setting for setting in task.settings if setting.measured(TIME).n][:MOST_LINES]
+        if not any(setting.measured(TIME).reached for setting in there):
+            return None
+        steps: dict[str, list[Point]] = {}
+        crosses: dict[str, list[Point]] = {}
+        for setting in there:
+            times, name = setting.measured(TIME), f"{setting.name}: {share_of(setting)}"
+            steps[name] = [Point(*step) for step in reached_by(times)]
+            crosses[name] = [
+                Point(sec, max((point.y for point in steps[name] if point.x <= sec), default=0.0))
+                for sec in times.censored
+            ]
+        caption = "share of runs that has reached the target over time (Kaplan and Meier), with the share of all runs"
+        share = "share that has reached the target (0 to 1)"
+        panels = [Panel(ON_THE_CLOCK, share, steps, TIME), Panel(ON_THE_CLOCK, share, crosses, TIME, "given up")]
+        return drawn("reached", f"{caption} and its 95 % interval", charts.reached(steps, crosses), panels)
+
+    def scaling(self, task: Task) -> Plot | None:
+        key, unit = (TIME, "time to accuracy (s)")
+        if not any(setting.values(TIME) for setting in task.settings):
+            key, unit = ("time/epoch_sec", "time of an epoch (s)")
+        seconds: dict[str, list[Point]] = {}
+        speeds: dict[str, list[Point]] = {}
+        for setting in task.settings:
+            base, mean = estimates.base_of(setting, task.settings), estimate(setting.measured(key))
+            if base is None or mean is None or setting.devices is None:
+                continue
+            name = " ".join(f"{key}={value}" for key, value in setting.labels.items() if key not in DEVICES)
+            seconds.setdefault(name or task.title, []).append(as_point(setting.devices, mean))
+            if ratio := speed_up(setting, base, key):
+                speeds.setdefault(name or task.title, []).append(as_point(setting.devices, ratio[0]))
+        lines, ups = (longest(points) for points in (seconds, speeds))
+        if not lines:
+            return None
+        caption = f"{unit.rpartition(' (')[0]} and speed-up over devices; error bars are standard errors"
+        caption += shares_of(task) if key == TIME else ""
+        panels = [Panel(DEVICE_COUNT, unit, lines, key), Panel(DEVICE_COUNT, "speed-up", ups, key)]
+        return drawn("scaling", caption, charts.scaling(lines, ups, unit), panels)
+
+    def throughput(self, task: Task) -> Plot | None:
+        values = points_of(task, RATE)
+        if not values:
+            return None
+        some = f" of the first {MOST_BARS} settings" if len(values) > MOST_BARS else ""
+        caption, label = f"steady-state rate{some}; error bars are standard errors", "throughput (samples/s)"
+        panel = Panel("", label, {name: [point] for name, point in list(values.items())[:MOST_BARS]}, RATE)
+        return drawn("throughput", caption, charts.bars(values, label), [panel])
+
+    def stacks(self, task: Task) -> Plot | None:
+        """Drawn where runs of several drivers or other stacks are there; below it stands what is said of them."""
+        key = TIME if any(setting.values(TIME) for setting in task.settings) else "time/train_sec"
+        times = by_stack(task, key)
+        curves = {name for panel in times.values() for name in panel}
+        by_driver = [drivers for panel in times.values() for drivers in panel.values()]
+        drivers = sorted({driver for points in by_driver for driver in points}, key=as_version)
+        asked = any(is_stack(axis) for setting in task.settings for axis in setting.labels)
+        along = any(len(points) > 1 for points in by_driver)  # a curve, and not single points
+        if max(len(drivers), len(curves)) < 2 or not (asked or along) or len(curves) > MOST_LINES:
+            return None
+        panels = {
+            gpu: {name: means_of(panel[name]) for name in sorted(panel, key=as_version)}
+            for gpu, panel in sorted(times.items())
+        }
+        label = "time to accuracy (s)" if key == TIME else "training time (s)"
+        caption = f"{label.rpartition(' (')[0]} over drivers, on axes that need not begin at 0; error bars are standard"
+        caption += " errors"
+        caption += bounds_of(task) if key == TIME else ""
+        words = " ".join(self._about_stacks.get(task.title, []))
+        data = [
+            Panel(stack_chart.DRIVERS, label, stack_chart.over_drivers(curves, drivers), key, gpu, ticks=drivers)
+            for gpu, curves in panels.items()
+        ]
+        return drawn("stacks", f"{caption}. {words}".strip(), stack_chart.stacks(panels, drivers, label), data)
+
+    def cost(self, task: Task) -> Plot | None:
+        seconds, dollars = points_of(task, TIME), points_of(task, COST)
+        points = {
+            name: Point(seconds[name].y, dollars[name].y, dollars[name].error, seconds[name].error)
+            for name in dollars
+            if name in seconds
+        }
+        if not points:
+            return None
+        caption = f"cost against time; error bars are standard errors{shares_of(task)}"
+        panel = Panel("time to accuracy (s)", "cost to accuracy (USD)", {name: [at] for name, at in points.items()})
+        return drawn("cost", caption, charts.cost(points), [panel])
+
+    def roofline(self) -> Plot | None:
+        by_gpu = roofline_chart.rooflines(self._store, self._workloads)
+        if not by_gpu:
+            return None
+        caption = "Rooflines: ceilings measured on the same hardware; error bars are standard errors, dots are runs"
+        caption = ". ".join([caption, *roofline_chart.absent(self._workloads)])
+        panels = [panel for gpu, roofline in by_gpu.items() for panel in roofline_chart.data(gpu, roofline)]
+        return drawn(roofline_chart.NAME, caption, roofline_chart.draw(by_gpu), panels)

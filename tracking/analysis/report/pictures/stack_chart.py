@@ -1,0 +1,93 @@
+"""The figure of a study of stacks: time over drivers, a curve a CUDA (or torch, ...) version, a panel a GPU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tracking.analysis.report.pictures.drawing import Point, add_legend, draw_lines, new_figure, plain, style_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# By curve, the point of each driver.
+Curves = Mapping[str, Mapping[str, Point]]
+COLUMNS = 3  # panels in a row
+ROOM = 36  # characters of drivers' names that fit below a panel side by side
+DRIVERS = "NVIDIA driver (version)"
+APART = 0.07  # between the points of curves at one driver, of the distance of two drivers
+
+
+def stacks(panels: Mapping[str, Curves], drivers: Sequence[str], label: str) -> Figure:
+    """A panel a GPU, with the drivers in the order given on x. Where a curve has no point it has a gap."""
+    names = list(dict.fromkeys(name for curves in panels.values() for name in curves))
+    columns = min(len(panels), COLUMNS)
+    rows = math.ceil(len(panels) / COLUMNS)
+    turned = max(map(len, drivers)) * len(drivers) > ROOM
+    width, height = max(7.0, 4.4 * columns), (3.4 + 0.4 * turned) * rows + 0.8
+    figure, every = new_figure(width, height, columns, rows)
+    for axes in every[len(panels) :]:
+        axes.set_visible(False)
+    for axes, (gpu, curves) in zip(every, panels.items(), strict=False):
+        _draw(axes, {name: curves.get(name, {}) for name in names}, drivers)  # one look in all panels
+        axes.set_title(plain(gpu), fontsize=10)
+        axes.set_xlabel(DRIVERS)
+        axes.set_ylabel(label)
+        turn = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if turned else {}
+        axes.set_xticks(range(len(drivers)), list(map(plain, drivers)), **turn)
+    add_legend(figure, every[0])
+    return figure
+
+
+def over_drivers(curves: Curves, drivers: Sequence[str]) -> dict[str, list[Point]]:
+    """The points of each curve, at the places of their drivers in the order given."""
+    return {
+        name: [replace(points[driver], x=float(place)) for place, driver in enumerate(drivers) if driver in points]
+        for name, points in curves.items()
+    }
+
+
+def _draw(axes: Axes, curves: Curves, drivers: Sequence[str]) -> None:
+    apart = min(APART, 0.7 / len(curves))
+    moved = {name: apart * (number - (len(curves) - 1) / 2) for number, name in enumerate(curves)}
+    lines = {
+        name: [
+            Point(place + moved[name], points[driver].y, points[driver].error)
+            if driver in points
+            else Point(place + moved[name], math.nan)  # A line breaks off at NaN.
+            for place, driver in enumerate(drivers)
+        ]
+        for name, points in curves.items()
+    }
+    draw_lines(axes, lines)
+    axes.set_xlim(-0.5, len(drivers) - 0.5)
+    _mark_bounds(axes, lines, {name: [driver in points and points[driver].at_least for driver in drivers]
+                               for name, points in curves.items()})  # fmt: skip
+    _mark_gaps(axes, lines)
+
+
+def _mark_bounds(axes: Axes, lines: Mapping[str, Sequence[Point]], at_least: Mapping[str, Sequence[bool]]) -> None:
+    """A sign beside each mean that is only known to be at least so large."""
+    for name, points in lines.items():
+        for point, bound in zip(points, at_least[name], strict=True):
+            if bound:
+                axes.annotate(
+                    "≥", (point.x, point.y), xytext=(6, 0), textcoords="offset points", ha="left", va="center", size=12
+                )
+
+
+def _mark_gaps(axes: Axes, lines: Mapping[str, Sequence[Point]]) -> None:
+    """A hollow mark at the foot, where there is room for it, for each point that is missing."""
+    gaps = {name: [point.x for point in points if math.isnan(point.y)] for name, points in lines.items()}
+    if not any(gaps.values()):
+        return
+    low, high = axes.get_ylim()
+    axes.set_ylim(low - 0.12 * (high - low), high)
+    for number, places in enumerate(gaps.values()):
+        style = style_of(number) | {"linestyle": "", "markerfacecolor": "none", "markersize": 5}
+        axes.plot(places, [0.04] * len(places), transform=axes.get_xaxis_transform(), **style)
+    hollow: dict[str, Any] = {"fmt": "o", "color": "#555555", "markerfacecolor": "none", "markersize": 5}
+    axes.errorbar([], [], label="hollow, at the foot: missing", **hollow)

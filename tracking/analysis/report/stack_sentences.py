@@ -1,0 +1,86 @@
+"""What a report says of the best stack: by what factor it leads, what that is worth, or what would decide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tracking.analysis.compare import BestStack, Setting, estimate
+from tracking.analysis.report import sentences
+from tracking.analysis.report.pictures import COST
+from tracking.analysis.report.sentences import Sentence
+from tracking.analysis.statistics import POWER
+
+OF_MISSES = "runs that did not reach the target have no spread"
+OF_EQUALS = "the means are equal, or nobody makes so many"
+
+
+def verdict(task: str, metric: str, stack: BestStack) -> list[Sentence]:
+    """The sentences on the best stack: whether there is one, and what it saves; or else what would decide."""
+    best, factor = stack.best, stack.next.factor
+    values: dict[str, Any] = {"workload": task, "among": among(stack.among), **_names(stack)}
+    if best.p is None:
+        few = [_own_name(setting, stack) for setting in best.settings if setting.measured(metric).n < 2]
+        return [Sentence("stack of one run", task, values | {"few": " and of ".join(few)})]
+    without = math.isinf(factor) or stack.next.better is not best.leader
+    ending = " without a factor" if without else ""
+    if not without:
+        values |= {"factor": factor, **sentences.interval(best, "stacks")}
+    if not best.tied:
+        return [Sentence(f"best stack{ending}", task, values), *_worth(task, stack)]
+    tied = sentences.names_of([_renamed(setting, stack) for setting in best.tied])
+    return [Sentence(f"no best stack{ending}", task, values | tied), _what_decides(task, metric, stack)]
+
+
+def among(labels: Mapping[str, str]) -> str:
+    """Among which settings stacks are compared; "" where they differ in nothing else."""
+    return "".join(f", {axis}={value}" for axis, value in labels.items())
+
+
+def _renamed(setting: Setting, stack: BestStack) -> Setting:
+    """With the labels of the stack alone."""
+    labels = {axis: value for axis, value in setting.labels.items() if axis not in stack.among}
+    return replace(setting, labels=labels)
+
+
+def _own_name(setting: Setting, stack: BestStack) -> str:
+    return _renamed(setting, stack).name
+
+
+def _names(stack: BestStack) -> dict[str, Any]:
+    """The best and the next, by their own axes; and `pair`, the names of the whole settings."""
+    sides: Sequence[Setting] = (stack.best.leader, stack.runner_up)
+    better, worse = (_own_name(setting, stack) for setting in sides)
+    return {"better": better, "worse": worse, "pair": [setting.name for setting in sides]}
+
+
+def _worth(task: str, stack: BestStack) -> list[Sentence]:
+    """What the best stack saves over the next; nothing without prices."""
+    saved = stack.saved_usd
+    if saved is None:
+        return []
+    usd = [_usd(setting) for setting in (stack.best.leader, stack.runner_up)]
+    cheaper = saved.mean >= 0
+    shown = saved if cheaper else replace(saved, mean=-saved.mean, bound={"≥": "≤", "≤": "≥"}.get(saved.bound, ""))
+    values = {
+        **_names(stack), "mean": shown.mean, "standard_error": shown.error, "difference": shown.text(),
+        "better_usd": usd[0], "worse_usd": usd[1],
+    }  # fmt: skip
+    return [Sentence("best stack saves" if cheaper else "best stack costs", task, values)]
+
+
+def _usd(setting: Setting) -> str:
+    cost = estimate(setting.measured(COST))
+    assert cost is not None
+    return replace(cost, olympic=None, invalid=False).text()
+
+
+def _what_decides(task: str, metric: str, stack: BestStack) -> Sentence:
+    names = _names(stack)
+    if stack.needed is not None:
+        values = sentences.runs_needed(metric, stack.next, stack.needed)
+        return Sentence("runs that would decide", task, names | values | {"power": POWER})
+    missed = any(setting.measured(metric).num_short for setting in (stack.best.leader, stack.runner_up))
+    return Sentence("decides when", task, names | {"why": OF_MISSES if missed else OF_EQUALS})

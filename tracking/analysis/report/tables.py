@@ -1,0 +1,157 @@
+"""The tables of a report: settings with their means, which differ, speed-ups, and what is not counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tracking.analysis.compare import (
+    DEVICES,
+    QUANTITIES,
+    RATIOS,
+    Estimate,
+    Quantity,
+    Setting,
+    Task,
+    estimate,
+    estimates,
+    grouping,
+)
+from tracking.analysis.report import sentences
+from tracking.analysis.report.sentences import Sentence
+from tracking.analysis.results import Table
+from tracking.record import evaluations
+
+MISSED_TOO = "Figures that are not to accuracy are also of runs that missed the target. "
+STOPPED = "Stopped: from outside, as by a time limit; nothing is known of such a run beyond that. "
+REACHED = "Reached: the runs that reached the target, with the 95 % interval of the true share."
+OLYMPIC = "olympic: without the best and the worst run, from 5 runs on. "
+OLYMPIC_INVALID = "It leaves out one run that did not reach the target, and is invalid where more did not. "
+WHY_GIVEN_UP = "Runs that missed the target, diverged or were stopped count in figures to accuracy."
+FACTS = {"world_size": "devices", "global_batch_size": "global batch", "precision": "precision"}  # beside the axes
+
+
+@dataclass(frozen=True)
+class ReportedFigure:
+    """A figure that is printed: what of which setting, from which runs; `base` is what a ratio is taken over."""
+
+    task: str
+    setting: Mapping[str, str]
+    heading: str
+    key: str
+    estimate: Estimate
+    runs: Sequence[str]
+    base: Mapping[str, str] | None = None
+
+
+def settings_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[ReportedFigure]]:
+    """A row a setting: what it was, and every quantity that a run of the workload has; and these as figures."""
+    figures: list[ReportedFigure] = []
+    shown = quantities(task)
+    facts = {key: heading for key, heading in FACTS.items() if key not in axes}
+    ratios = [key for key in RATIOS if any(_ratios(task, setting, key) for setting in task.settings)]
+    shares = ["reached"] if any(map(shown_share, task.settings)) else []
+    headings = [*axes, "n", *facts.values(), *shares, *(quantity.heading for quantity in shown)]
+    headings += [heading for key in ratios for heading in RATIOS[key]]
+    rows = []
+    for setting in task.settings:
+        cells = [*setting.labels.values(), f"{len(setting.runs)} of {setting.total}"]
+        cells += [_fact(setting, key) for key in facts]
+        cells += [shown_share(setting) for _ in shares]
+        for quantity in shown:
+            mean = estimate(setting.measured(quantity.key), quantity.scale)
+            cells.append(mean.text(setting.usual_n(quantity.key)) if mean else "")
+            if mean:
+                ids = ids_of(setting, quantity.key)
+                figures.append(ReportedFigure(task.title, setting.labels, quantity.heading, quantity.key, mean, ids))
+        for key in ratios:
+            cells += _ratio_cells(figures, task, setting, key)
+        rows.append(cells)
+    note = "n: runs averaged, of all. "
+    note += "±: standard error of the mean. " if "±" in str(rows) else ""
+    note += MISSED_TOO if any(setting.missed for setting in task.settings) else ""
+    note += STOPPED if any(setting.stopped for setting in task.settings) else ""
+    note += OLYMPIC if "(olympic" in str(rows) else ""
+    note += OLYMPIC_INVALID if "(olympic invalid" in str(rows) else ""
+    note += f"{REACHED} " if shares else ""
+    note += "≥: at least, since runs did not reach the target; " if "≥" in str(rows) else ""
+    note += "those count as the time by which they had not. " if "≥" in str(rows) else ""
+    note += "Speed-up and efficiency are over the fewest devices." if ratios else ""
+    return Table(task.title, dict.fromkeys(headings, ""), rows, note.strip(), "settings", task.title), figures
+
+
+def quantities(task: Task) -> list[Quantity]:
+    """The quantities that a run of the workload has, and before its rates the best value of each metric."""
+    runs = [run for setting in task.settings for run in setting.trained]
+    names = sorted({key for run in runs for key in run.metrics if key.startswith(evaluations.BEST)})
+    there = [quantity for quantity in QUANTITIES if any(setting.values(quantity.key) for setting in task.settings)]
+    same = all(run.metrics.get("evaluations/to_accuracy") == run.metrics.get("epochs/to_accuracy") for run in runs)
+    left_out = {"evaluations/to_accuracy"} if same else set()
+    left_out |= set() if any(setting.missed for setting in task.settings) else {"epochs/trained"}
+    shown = [quantity for quantity in there if quantity.key not in left_out]
+    place = next((place for place, quantity in enumerate(shown) if quantity.key.startswith("throughput/")), len(shown))
+    best = [Quantity(f"best {key.removeprefix(evaluations.BEST)}", key) for key in names]
+    return [*shown[:place], *best, *shown[place:]]
+
+
+def shown_share(setting: Setting) -> str:
+    """How many of its runs reached or missed their target, with the interval of the true share, and how many were
+    stopped before."""
+    stopped = f"{len(setting.stopped)} stopped" if setting.stopped else ""
+    return "; ".join(filter(None, [setting.reached.text if setting.reached else "", stopped]))
+
+
+def ids_of(setting: Setting, key: str) -> list[str]:
+    """The runs that a figure is of."""
+    return [run.id for run in setting.runs_of(key)]
+
+
+def _ratios(task: Task, setting: Setting, key: str) -> tuple[Estimate, Estimate] | None:
+    base = estimates.base_of(setting, task.settings)
+    return estimates.speed_up(setting, base, key) if base else None
+
+
+def _ratio_cells(figures: list[ReportedFigure], task: Task, setting: Setting, key: str) -> list[str]:
+    ratios = _ratios(task, setting, key)
+    base = estimates.base_of(setting, task.settings)
+    if ratios is None or base is None:
+        return ["", ""]
+    ids = ids_of(setting, key)
+    for heading, ratio in zip(RATIOS[key], ratios, strict=True):
+        figures.append(ReportedFigure(task.title, setting.labels, heading, key, ratio, ids, base.labels))
+    return [ratio.text() for ratio in ratios]
+
+
+def _fact(setting: Setting, key: str) -> str:
+    values = {f"{run.metrics[key]:g}" if key in run.metrics else run.params.get(key, "") for run in setting.trained}
+    return ", ".join(sorted(values, key=grouping.in_order))
+
+
+def speed_up_table(tasks: Sequence[Task], metric: str) -> Table | None:
+    """Speed-ups of all workloads in one table: a row a workload and setting, a column a number of devices."""
+    to_accuracy = metric.startswith("time/to_accuracy")
+    key = "time/to_accuracy_sec" if to_accuracy else "throughput/samples_per_sec"
+    rows: dict[tuple[str, str], dict[float, str]] = {}
+    for task in tasks:
+        for setting in task.settings:
+            ratios = _ratios(task, setting, key)
+            if ratios and setting.devices:
+                rest = {axis: value for axis, value in setting.labels.items() if axis not in DEVICES}
+                name = " ".join(f"{axis}={value}" for axis, value in rest.items())
+                rows.setdefault((task.title, name), {})[setting.devices] = ratios[0].text()
+    if not rows:
+        return None
+    counts = sorted({count for cells in rows.values() for count in cells})
+    columns = dict.fromkeys(["workload", "setting", *(f"{count:g} devices" for count in counts)], "")
+    what = "time to accuracy" if to_accuracy else "rate"
+    cells = [[*labels, *(by_count.get(count, "") for count in counts)] for labels, by_count in rows.items()]
+    return Table("Speed-ups over the fewest devices", columns, cells, f"By {what}; ±: standard error.", "speed-ups")
+
+
+def excluded_table(tasks: Sequence[Task], num_runs: int) -> tuple[Table, Sentence]:
+    """Every run that is not in every mean, and why; and the sentence of how many, which is the table's title."""
+    rows = [[task.title, name, run.name, run.id, why] for task in tasks for run, name, why in task.excluded]
+    columns = dict.fromkeys(["workload", "setting", "run", "id", "why"], "")
+    note = WHY_GIVEN_UP if rows else "None: every run counts."
+    said = sentences.excluded(len(rows), num_runs)
+    return Table(said.text, columns, rows, note, "excluded"), said

@@ -1,0 +1,72 @@
+"""Speed and utilisation beside each other: a row a setting; over precisions with the speed-up over fp32."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracking.analysis.compare import Setting, Task, estimate, estimates
+from tracking.analysis.report.tables import ReportedFigure, ids_of
+from tracking.analysis.results import Table
+from tracking.measure.bottleneck import UTILIZATION
+
+RATE, TIME = "throughput/samples_per_sec", "time/to_accuracy_sec"
+SPEED = {RATE: ("samples/s", "speed-up of the rate over fp32"), TIME: ("time to accuracy (s)", "speed-up over fp32")}
+NOTE = "Utilisation: means over the training (docs/measurement.md)."
+ERROR = " ±: standard error of the mean over runs."
+
+
+def utilization_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[ReportedFigure]] | None:
+    """None where no run says how busy it kept its hardware."""
+    shown = {key: words for key, words in UTILIZATION.items() if _is_measured(task, key)}
+    if not shown:
+        return None
+    figures: list[ReportedFigure] = []
+    bases = {setting.name: full_precision(setting, task.settings) for setting in task.settings}
+    speeds = {key: words for key, words in SPEED.items() if _is_measured(task, key)}
+    ratios = any(bases.values())
+    rows: list[list[str]] = []
+    for setting in task.settings:
+        row = [*setting.labels.values()]
+        for key, (_, heading) in speeds.items():
+            mean = _measured(setting, key)
+            row.append(mean.text(setting.usual_n(key)) if mean else "")
+            row += [_ratio(figures, task, setting, bases[setting.name], key, heading)] if ratios else []
+        for key, heading in shown.items():
+            mean = _measured(setting, key)
+            row.append(mean.text(setting.usual_n(key)) if mean else "")
+            if mean:
+                figures.append(ReportedFigure(task.title, setting.labels, heading, key, mean, ids_of(setting, key)))
+        rows.append(row)
+    headings = [*axes]
+    for words, over in speeds.values():
+        headings += [words, over] if ratios else [words]
+    columns = dict.fromkeys([*headings, *shown.values()], "")
+    note = NOTE + (ERROR if "±" in str(rows) else "")
+    return Table(f"{task.title}: speed and utilisation", columns, rows, note, "utilization", task.title), figures
+
+
+def full_precision(setting: Setting, settings: Sequence[Setting]) -> Setting | None:
+    """The setting that is the same in fp32; None where precision is no axis, or that was not run."""
+    if "precision" not in setting.labels:
+        return None
+    wanted = {**setting.labels, "precision": "fp32"}
+    return next((other for other in settings if dict(other.labels) == wanted), None)
+
+
+def _ratio(
+    figures: list[ReportedFigure], task: Task, setting: Setting, base: Setting | None, key: str, heading: str
+) -> str:
+    ratios = estimates.speed_up(setting, base, key) if base else None
+    if ratios is None or base is None:
+        return ""
+    ids = ids_of(setting, key)
+    figures.append(ReportedFigure(task.title, setting.labels, heading, key, ratios[0], ids, base.labels))
+    return ratios[0].text()
+
+
+def _measured(setting: Setting, key: str) -> estimates.Estimate | None:
+    return estimate(setting.measured(key))
+
+
+def _is_measured(task: Task, key: str) -> bool:
+    return any(_measured(setting, key) for setting in task.settings)

@@ -1,0 +1,79 @@
+"""What a report says of comparisons, as JSON holds it: each pair of settings, and the best of several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tracking.analysis.compare import ALPHA, Best, BestStack, Comparison, runs_that_would_tell
+from tracking.analysis.report import sentences
+from tracking.analysis.statistics import Needed
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The best setting of a workload; of stacks the best among those whose other axes are `stack.among`."""
+
+    task: str
+    best: Best
+    stack: BestStack | None = None
+
+    def plain(self) -> dict[str, Any]:
+        best, following = self.best, self.best.next
+        low, high = best.bounds or (None, None)
+        other = None
+        if following is not None:
+            other = following.worse if following.better.name == best.leader.name else following.better
+        saved = self.stack.saved_usd if self.stack else None
+        return {
+            "workload": self.task,
+            "among": dict(self.stack.among) if self.stack else None,
+            "leader": dict(best.leader.labels),
+            "candidates": [dict(setting.labels) for setting in best.candidates],
+            "num_tested": best.num_tested,
+            "p_corrected": best.p,
+            "low": low,
+            "high": None if high is None or math.isinf(high) else high,
+            "next": None if other is None else dict(other.labels),
+            "factor": None if following is None or math.isinf(following.factor) else following.factor,
+            "saved_usd": saved and {"mean": saved.mean, "standard_error": saved.error, "bound": saved.bound},
+            "runs_that_would_tell": needed(self.stack.needed if self.stack else None),
+        }
+
+
+def comparison(task: str, metric: str, pair: Comparison, num_tests: int) -> dict[str, Any]:
+    """`num_tests` pairs of the workload have a p-value."""
+    would_tell = None if pair.told_apart else runs_that_would_tell(pair, metric, ALPHA / (2 * max(1, num_tests)))
+    return {
+        "workload": task,
+        "metric": metric,
+        "better": dict(pair.better.labels),
+        "worse": dict(pair.worse.labels),
+        "factor": None if math.isinf(pair.factor) else pair.factor,
+        "paired": pair.paired,
+        "p": pair.p,
+        "p_corrected": pair.adjusted,
+        "told_apart": pair.told_apart,
+        "reaches_more_often": None if pair.often is None else _often(pair),
+        "runs_that_would_tell": needed(would_tell),
+        "so": sentences.verdict(task, metric, pair).text,
+    }
+
+
+def needed(runs: Needed | None) -> Mapping[str, Any] | None:
+    """How many runs of the better and of the worse side would tell; `most` is null for more than anybody makes."""
+    if runs is None:
+        return None
+    most = runs.most or (None, None)
+    return {"better": runs.first, "worse": runs.second, "most_better": most[0], "most_worse": most[1]}
+
+
+def _often(pair: Comparison) -> dict[str, Any]:
+    """Which setting reaches the target more often, if that is sure; and the numbers of that which seems to."""
+    assert pair.often
+    horizon = pair.often.counts.horizon
+    counts = vars(pair.often.counts) | {"horizon": horizon if math.isfinite(horizon) else None}
+    numbers = {"p": pair.often.p, "p_corrected": pair.often.adjusted, **counts}
+    return {"setting": None if pair.more_often is None else dict(pair.more_often.labels), **numbers}

@@ -1,0 +1,44 @@
+"""Runs read back: the same values from MLflow and from run folders, as flat keys and as tables.
+
+Whoever compares or reports reads runs through this room, and cannot tell from which of the two they came. It writes
+nothing.
+"""
+
+from __future__ import annotations
+
+from tracking.analysis.results.flat_keys import NONE, differing, flat, relative_change, words
+from tracking.analysis.results.folder_runs import FolderRuns
+from tracking.analysis.results.mlflow_runs import MlflowRuns
+from tracking.analysis.results.runs import (
+    PAIRED_TAG,
+    REPEATS,
+    TASK,
+    UNCOUNTED_TAG,
+    End,
+    Run,
+    Runs,
+    need_finished,
+    newest_attempts,
+)
+from tracking.analysis.results.table import Cell, Table
+
+__all__ = [
+    "NONE",
+    "PAIRED_TAG",
+    "REPEATS",
+    "TASK",
+    "UNCOUNTED_TAG",
+    "Cell",
+    "End",
+    "FolderRuns",
+    "MlflowRuns",
+    "Run",
+    "Runs",
+    "Table",
+    "differing",
+    "flat",
+    "need_finished",
+    "newest_attempts",
+    "relative_change",
+    "words",
+]

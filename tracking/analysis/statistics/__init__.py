@@ -1,0 +1,52 @@
+"""What numbers alone can say: means with their errors, tests, and times to an event that not every run came to.
+
+It knows neither runs nor metrics. Every formula has its source beside it, and benchmarks/reports shows how often the
+tests err.
+"""
+
+from __future__ import annotations
+
+from tracking.analysis.statistics.best_of import candidates, corrected, lead_bounds, one_sided_level
+from tracking.analysis.statistics.counts import counted, verb
+from tracking.analysis.statistics.more_often import Counts, Often, counts, often
+from tracking.analysis.statistics.power import POWER, Needed, Pilot, pilot, pilot_of_pairs, runs_to_tell
+from tracking.analysis.statistics.ratios import exceeds, falls_below, ratio_bounds
+from tracking.analysis.statistics.repeats import finite, holm, mean_and_standard_error, olympic_mean
+from tracking.analysis.statistics.sooner import CUT_OFF, p_sooner, wins
+from tracking.analysis.statistics.t_tests import paired_t_test, t_test
+from tracking.analysis.statistics.time_to_event import Share, Times, reached_by, share
+
+__all__ = [
+    "CUT_OFF",
+    "POWER",
+    "Counts",
+    "Needed",
+    "Often",
+    "Pilot",
+    "Share",
+    "Times",
+    "candidates",
+    "corrected",
+    "counted",
+    "counts",
+    "exceeds",
+    "falls_below",
+    "finite",
+    "holm",
+    "lead_bounds",
+    "mean_and_standard_error",
+    "often",
+    "olympic_mean",
+    "one_sided_level",
+    "p_sooner",
+    "paired_t_test",
+    "pilot",
+    "pilot_of_pairs",
+    "ratio_bounds",
+    "reached_by",
+    "runs_to_tell",
+    "share",
+    "t_test",
+    "verb",
+    "wins",
+]

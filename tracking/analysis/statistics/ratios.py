@@ -1,0 +1,74 @@
+"""The ratio of two means: whether it is above or below a limit, and the interval that these tests leave."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable
+
+from tracking.analysis.statistics.repeats import constant
+from tracking.analysis.statistics.sooner import p_sooner
+from tracking.analysis.statistics.time_to_event import Times
+
+FAR = 20.0  # a factor of e^20, beyond which nothing is bounded
+
+
+def exceeds(numerator: Times, denominator: Times, ratio: float, paired: bool = False) -> float | None:
+    """The one-sided p-value for the true ratio of means being above `ratio`; small means that it is above.
+
+    mean(a) > ratio x mean(b) is the test of a against ratio x b, intervals and all: the test of a ratio for unequal
+    variances (Tamhane and Logan 2004, Statistics in Medicine 23, 2655-2668; Fieller 1954). `falls_below` is its other
+    side.
+    """
+    return p_sooner(denominator.scaled(ratio), numerator, paired)
+
+
+def falls_below(numerator: Times, denominator: Times, ratio: float, paired: bool = False) -> float | None:
+    """The one-sided p-value for the true ratio of means being below `ratio`; small means that it is below."""
+    return p_sooner(numerator, denominator.scaled(ratio), paired)
+
+
+def ratio_bounds(
+    numerator: Times, denominator: Times, confidence: float = 0.95, paired: bool = False
+) -> tuple[float, float] | None:
+    """Lower and upper bound of the ratio of two means, each one-sided at `confidence`; for two-sided 95 % give 0.975.
+
+    The ratios that `exceeds` and `falls_below` do not reject. 0 or infinity where there is no bound; None where a side
+    has fewer than two runs. Raises ValueError for a mean that is not positive.
+    """
+    if min(numerator.n, denominator.n) < 2:
+        return None
+    latest = max(numerator.latest, denominator.latest)
+    sides = [times.at_least(latest) for times in (numerator, denominator)]
+    if min(map(statistics.fmean, sides)) <= 0:
+        raise ValueError("a ratio of means is taken of positive means only")
+    middle = statistics.fmean(sides[0]) / statistics.fmean(sides[1])
+
+    def above(ratio: float) -> float:
+        return exceeds(numerator, denominator, ratio, paired) or 0.0
+
+    def below(ratio: float) -> float:
+        return falls_below(numerator, denominator, ratio, paired) or 0.0
+
+    if not (numerator.interval or denominator.interval) and all(map(constant, sides)):  # tests say 0 or 1
+        return middle if above(0.5 * middle) < 1 - confidence else 0.0, middle if below(
+            2 * middle
+        ) < 1 - confidence else math.inf
+    low = _root(above, middle, -FAR, 1 - confidence)
+    high = _root(below, middle, FAR, 1 - confidence)
+    return 0.0 if low is None else low, math.inf if high is None else high
+
+
+def _root(p_value: Callable[[float], float], middle: float, far: float, level: float) -> float | None:
+    """The ratio up to which a test rejects, sought between e^far times and e^-far times the middle one.
+
+    None where it rejects nothing as far away as that.
+    """
+    from scipy.optimize import brentq
+
+    def excess(log_ratio: float) -> float:
+        return p_value(middle * math.exp(log_ratio)) - level
+
+    if not excess(far) < 0 < excess(-far):
+        return None
+    return middle * math.exp(brentq(excess, *sorted((far, -far))))

@@ -1,0 +1,242 @@
+"""The callback that tracks a Lightning training which somebody else wrote; it changes nothing but `should_stop`."""
+
+from __future__ import annotations
+
+import math
+import os
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+
+from conf.schema import ConfigError
+from tracking.analysis.results import UNCOUNTED_TAG
+from tracking.api.epochs import Epochs
+from tracking.api.options import TrialOptions, checked
+from tracking.api.samples import count, decimal, first_dimension, sharing
+from tracking.api.script_run import ScriptRun, script_folder, write_failure
+from tracking.api.seen import seen_of
+from tracking.machine.environment import Collector
+from tracking.measure.training import Meter, Ranks, summary
+from tracking.record import attempts, journal
+
+NAN = torch.tensor(math.nan)
+# Modules that were trained, and by which callback each was timed last.
+TRAINED: weakref.WeakKeyDictionary[pl.LightningModule, weakref.ref[TimeTrial]] = weakref.WeakKeyDictionary()
+
+
+class TimeTrial(pl.Callback):
+    """Makes a run of every `trainer.fit`: clock, throughput, fingerprint, system metrics, MLflow.
+
+    `target` maps metrics of `trainer.callback_metrics` to what they have to come to: 0.9, or "<=3.28" where less is
+    better; all are to be reached. `samples` counts a batch's samples; by default it is the size of the first dimension
+    of the first tensor in it. The clock starts before the first batch is fetched, so a script that warms up or compiles
+    in its first steps does so on the clock. `params` become params of the run in MLflow.
+
+    Raises ConfigError for an argument that cannot be used.
+    """
+
+    def __init__(
+        self, target: Mapping[str, float | str] | None = None, *, name: str | None = None, dataset: str = "own",
+        experiment: str = "timetrial", uri: str | None = None, runs_dir: str = "runs",
+        samples: Callable[[Any], int] | None = None, log_every_n_steps: int = 50, stop_at_target: bool = True,
+        price_per_hour: float | None = None, offline: bool = False, params: Mapping[str, journal.Scalar] | None = None,
+        system_metrics_interval_sec: float = 2.0,
+    ) -> None:  # fmt: skip
+        self._options = checked(
+            TrialOptions(
+                {} if target is None else target, name, dataset, experiment, uri, runs_dir, log_every_n_steps,
+                stop_at_target, price_per_hour, offline, params or {},
+                system_metrics_interval_sec,
+            )
+        )  # fmt: skip
+        self._samples = samples
+        self._collector: Collector | None = None
+        self._run: ScriptRun | None = None  # rank 0 has it
+        self._meter: Meter | None = None
+        self._folder = ""
+        self._pid = 0  # the process that trains
+        self._reached = self._counted = False
+        self._epoch_samples = 0
+        self._in_epoch = False
+        self._epochs: Epochs | None = None
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        if sum(isinstance(callback, TimeTrial) for callback in trainer.callbacks) > 1:  # type: ignore[attr-defined]
+            raise ConfigError("callbacks: there are two TimeTrials, and each would be on the other's clock; give one")
+        self._pid = os.getpid()
+        if stage == "fit" and trainer.local_rank == 0:
+            self._collector = Collector(repository=script_folder())  # Its commands run while the training is set up.
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
+            return
+        ranks = Ranks.joined()
+        if trainer.global_rank == 0:
+            self._run = self._start_run(trainer, pl_module)
+        self._folder = ranks.broadcast(str(self._run.folder) if self._run else "")
+        log = self._run.journal if self._run else None
+        steps = self._options.log_every_n_steps
+        self._meter = Meter(trainer.strategy.root_device, ranks, log, steps)
+        self._reached, self._counted, self._epoch_samples, self._in_epoch = False, True, 0, False
+        self._epochs = Epochs(trainer)
+        num_batches = number(trainer.num_training_batches)
+        self._meter.start(max_epochs=self._epochs.planned(trainer), num_batches=num_batches)
+
+    def _start_run(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> ScriptRun:
+        seen = seen_of(trainer, pl_module)
+        indices = trainer.device_ids if seen.on_gpu else []
+        collector, self._collector = self._collector, None
+        assert collector is not None
+        facts = collector.finish(torch, indices)
+        once = "" if seen.sharing == 1 else f", once for {seen.sharing} processes that share it"
+        counted = "given" if self._samples else "first dimension of the batch"
+        tags = {"clock": "script", "samples": counted + once}
+        if trainer.global_step or goes_on(self, pl_module):  # Its time to accuracy would be that of a part.
+            tags[UNCOUNTED_TAG] = "goes on from an earlier fit or a checkpoint"
+        return ScriptRun(self._options, seen, facts, tags)
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._meter is not None:
+            self._begin_epoch(trainer)
+
+    def _begin_epoch(self, trainer: pl.Trainer) -> None:
+        assert self._meter is not None
+        assert self._epochs is not None
+        self._in_epoch = True
+        self._meter.epoch_num = self._epochs.number(trainer)
+        self._meter.event("epoch_start", epoch_num=self._meter.epoch_num)
+        self._meter.open()
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if self._meter is None:
+            return
+        if self._epochs is not None and not self._epochs.began:
+            self._epochs.note_first_batch(trainer)
+            if self._run is not None and (tags := self._epochs.tags()):
+                self._run.journal.tags(tags)
+        if not self._in_epoch:  # Of an epoch that a checkpoint was written within, Lightning announces no start.
+            self._begin_epoch(trainer)
+        if not self._meter.is_open:  # An evaluation within the epoch is over.
+            self._meter.open()
+        num = first_dimension(batch) if self._samples is None else self._samples(batch)
+        self._counted = self._counted and num is not None
+        shared = trainer.global_rank % sharing(trainer.strategy, trainer.world_size)  # Another one counts this batch.
+        self._meter.batch_ready(0 if num is None or shared else count(num, "what samples= returned for a batch"))
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if self._meter is not None:
+            self._meter.step_done(loss_of(outputs), batch_idx + 1)
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._meter is None or trainer.sanity_checking:
+            return
+        self._close(trainer, trainer.fit_loop.epoch_loop.batch_progress.is_last_batch)
+        self._meter.event("eval_start", **self._so_far(trainer))
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._meter is not None and not trainer.sanity_checking:
+            self._evaluated(trainer)
+            self._meter.event("eval_stop", **self._so_far(trainer))
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._meter is None:
+            return
+        # Here it is open still where no evaluation came at its end, or it ends early: by the target, or by max_steps.
+        if self._in_epoch:
+            self._close(trainer, True)
+            if not sum(map(number, trainer.num_val_batches)):  # Without validation, the training's own metrics count.
+                self._evaluated(trainer)
+
+    def _close(self, trainer: pl.Trainer, at_end: bool) -> None:
+        """Read the windows before an evaluation; the epoch is over where that comes at its end."""
+        assert self._meter is not None
+        assert self._epochs is not None
+        if self._meter.is_open:
+            self._epoch_samples += self._meter.close()
+        if not (at_end and self._in_epoch):
+            return
+        samples = self._epoch_samples if self._counted else None
+        part = self._epochs.part(trainer)
+        self._meter.event("epoch_stop", epoch_num=self._epochs.number(trainer), samples=samples, **part)
+        self._epoch_samples, self._in_epoch = 0, False
+
+    def _evaluated(self, trainer: pl.Trainer) -> None:
+        assert self._meter is not None
+        metrics = {
+            name: decimal(value)
+            for name, value in trainer.callback_metrics.items()
+            if value.numel() == 1 and journal.is_key(f"eval/{name}")
+        }
+        if self._run is not None:
+            self._run.heed(metrics)
+        epoch, targets = self._so_far(trainer), self._options.target
+        value = metrics.get(next(iter(targets or metrics), ""))
+        self._meter.event("eval_accuracy", value, **epoch, step=self._meter.step, metrics=metrics)
+        drawn = {f"eval/{name}": value for name, value in metrics.items()}
+        self._meter.metrics(drawn | ({"epoch": epoch["epoch_num"]} if epoch else {}))
+        if not self._reached and attempts.reached(metrics, targets):
+            self._reached = True
+            self._meter.note_energy("energy/to_accuracy_joules")
+            trainer.should_stop = trainer.should_stop or self._options.stop_at_target
+
+    def _so_far(self, trainer: pl.Trainer) -> dict[str, float]:
+        assert self._epochs is not None
+        epoch = self._epochs.trained(trainer)
+        return {} if epoch is None else {"epoch_num": epoch}
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        meter, self._meter = self._meter, None
+        if meter is None:
+            return
+        TRAINED[pl_module] = weakref.ref(self)
+        meter.note_energy("energy/joules")
+        targets = self._options.target
+        meter.event("run_stop", status="success" if self._reached or not targets else "aborted")
+        without = () if self._counted else ("throughput/samples_per_sec", "energy/joules_per_sample")
+        if self._run is not None:
+            gpu = self._run.environment.get("env.gpu", "")
+            measured = summary.devices(self._run.config, meter, None, gpu)
+            self._run.finish(meter, measured, without)
+        elif trainer.strategy.root_device.type == "cuda":
+            meter.ranks.largest(torch.cuda.max_memory_allocated())  # The first rank asks for it.
+        self._run, self._folder = None, ""
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        if os.getpid() != self._pid:  # The script has forked, and its child ends: the training itself goes on.
+            return
+        if self._meter is not None and self._meter.step:
+            TRAINED[pl_module] = weakref.ref(self)
+        self._meter = None
+        if self._run is not None:
+            self._run.fail(exception)
+        elif self._folder:
+            write_failure(Path(self._folder), exception, trainer.global_rank)
+        elif trainer.global_rank == 0 and self._collector is not None and not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            with suppress(ConfigError):  # What the user raised counts, and not that it cannot be noted.
+                self._start_run(trainer, pl_module).fail(exception)  # It failed before the training began.
+        self._run, self._folder = None, ""
+
+
+def goes_on(trial: TimeTrial, pl_module: pl.LightningModule) -> bool:
+    """Whether this callback has timed a training of this module before: another Trainer counts from 0 again."""
+    return pl_module in TRAINED and TRAINED[pl_module]() is trial
+
+
+def loss_of(outputs: Any) -> torch.Tensor:
+    """A copy of a training step's loss; NaN where manual optimisation returns none."""
+    loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+    return loss.detach().clone() if isinstance(loss, torch.Tensor) and loss.numel() == 1 else NAN
+
+
+def number(batches: float) -> int:
+    """How many batches; 0 for a loader that does not say."""
+    return int(batches) if math.isfinite(batches) else 0

@@ -1,0 +1,175 @@
+"""The context manager that tracks a training loop of one's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from tracking.api.options import Seen, TrialOptions, checked, own_seed
+from tracking.api.samples import count, decimal
+from tracking.api.script_run import ScriptRun, script_folder, write_failure
+from tracking.machine.environment import Collector
+from tracking.measure.training import Meter, Ranks, summary
+from tracking.record import attempts, journal
+
+
+class Trial:
+    """What `time_trial` hands to the loop. Every process of a process group has one, and all call the same methods."""
+
+    def __init__(self, meter: Meter, options: TrialOptions, run: ScriptRun | None) -> None:
+        self._meter = meter
+        self._run = run  # the first process has it
+        self._options = options
+        self._num_steps = 0  # steps since the last evaluation
+        self._evaluating = False
+        self._num_epochs = 1
+        self._num_trained = 0  # stretches of steps that an evaluation has ended
+        self.reached = False
+        self.counted = True
+        self.whole = True  # whether each evaluation came an epoch after the one before
+
+    def step(self, num_samples: int, loss: torch.Tensor | float | None = None) -> None:
+        """A training step of so many samples of this process is launched; the device is not waited for."""
+        num = count(num_samples, "trial.step(num_samples)")
+        if not self._meter.is_open:
+            self._begin()
+        self._num_steps += 1
+        self._meter.batch_ready(num)
+        kept = torch.as_tensor(loss).detach().clone() if loss is not None else None
+        self._meter.step_done(kept, self._num_steps)
+
+    @property
+    def without(self) -> tuple[str, ...]:
+        """Which figures the loop does not say enough for; asked at its end, while its last steps are open."""
+        # How long a step waited for its data a loop does not say, nor where its epochs end if it counts none.
+        if not self.counted:
+            return ("throughput/data_wait_fraction", "epochs/", "time/epoch_sec")
+        whole = self.whole and not self._num_steps
+        return ("throughput/data_wait_fraction", *(() if whole else ("epochs/trained", "time/epoch_sec")))
+
+    @contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """Around the evaluation, so that its time is known; `evaluate` is called at its end, inside."""
+        self._open_evaluation()
+        yield
+        if self._evaluating:
+            self._close_evaluation()
+
+    def evaluate(self, metrics: Mapping[str, float], epoch: float | None = None) -> bool:
+        """Note an evaluation, after `epoch` epochs if that is known. Whether the target is reached, now or before."""
+        if not self._evaluating:
+            self._open_evaluation()
+        values = {name: decimal(value) for name, value in metrics.items()}
+        if self._run is not None:
+            self._run.heed(values)
+        self.counted = self.counted and epoch is not None
+        self.whole = self.whole and epoch == self._num_trained
+        epoch = self._num_epochs if epoch is None else epoch
+        value = values.get(next(iter(self._options.target or values), ""))
+        self._meter.event("eval_accuracy", value, epoch_num=epoch, step=self._meter.step, metrics=values)
+        self._meter.metrics({f"eval/{name}": value for name, value in values.items()} | {"epoch": epoch})
+        if not self.reached and attempts.reached(values, self._options.target):
+            self.reached = True
+            self._meter.note_energy("energy/to_accuracy_joules")
+        self._close_evaluation()
+        return self.reached
+
+    def _begin(self) -> None:
+        self._meter.epoch_num = self._num_epochs
+        self._meter.event("epoch_start", epoch_num=self._num_epochs)
+        self._meter.open()
+
+    def _open_evaluation(self) -> None:
+        self.end_of_steps()
+        self._meter.event("eval_start", epoch_num=self._num_epochs)
+        self._evaluating = True
+
+    def _close_evaluation(self) -> None:
+        self._meter.event("eval_stop", epoch_num=self._num_epochs)
+        self._evaluating = False
+        self._num_epochs += 1
+        self._begin()  # What the loop does until its next step counts as training.
+
+    def end_of_steps(self) -> None:
+        """Read the windows so far. What has no step was no epoch."""
+        if not self._meter.is_open:
+            return
+        samples = self._meter.close()
+        if self._num_steps:
+            self._num_trained += 1
+            self._meter.event("epoch_stop", epoch_num=self._num_epochs, samples=samples)
+        self._num_steps = 0
+
+
+@contextmanager
+def time_trial(
+    target: Mapping[str, float | str] | None = None, *, name: str = "loop", dataset: str = "own",
+    experiment: str = "timetrial", uri: str | None = None, runs_dir: str = "runs", log_every_n_steps: int = 50,
+    price_per_hour: float | None = None, offline: bool = False, device: torch.device | str | None = None,
+    precision: str | None = None, batch_size: int | None = None,
+    params: Mapping[str, journal.Scalar] | None = None,
+        system_metrics_interval_sec: float = 2.0,
+) -> Iterator[Trial]:  # fmt: skip
+    """Make a run of the training inside: `trial.step(num_samples)` after each step, `trial.evaluate({...})` after each
+    evaluation. The clock starts when the context is entered.
+
+    `device` is where it trains: by default the current GPU where there is one. Raises ConfigError for an argument that
+    cannot be used, and whatever is raised inside, which becomes the run's failure.
+    """
+    options = checked(
+        TrialOptions(
+            {} if target is None else target, name, dataset, experiment, uri, runs_dir, log_every_n_steps, True,
+            price_per_hour, offline, params or {},
+                system_metrics_interval_sec,
+        )
+    )  # fmt: skip
+    pid = os.getpid()
+    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    ranks = Ranks.joined()
+    first = ranks.size == 1 or dist.get_rank() == 0
+    run = start_run(options, where, ranks, precision, batch_size) if first else None
+    meter = Meter(where, ranks, run.journal if run else None, log_every_n_steps)
+    trial = Trial(meter, options, run)
+    folder = ranks.broadcast(str(run.folder) if run else "")
+    try:
+        meter.start()
+        trial._begin()
+        yield trial
+        end(trial, meter, run, options)
+    except BaseException as error:
+        if run is not None:
+            run.fail(error)
+        elif os.getpid() == pid:
+            write_failure(Path(folder), error, dist.get_rank())
+        raise
+
+
+def start_run(
+    options: TrialOptions, device: torch.device, ranks: Ranks, precision: str | None, batch_size: int | None
+) -> ScriptRun:
+    on_gpu = device.type == "cuda"
+    seen = Seen(options.name or "loop", on_gpu, 1, ranks.size, precision, batch_size, seed=own_seed())
+    first = device.index if device.index is not None and ranks.size == 1 else 0
+    facts = Collector(repository=script_folder()).finish(
+        torch, list(range(first, first + ranks.size)) if on_gpu else []
+    )
+    return ScriptRun(options, seen, facts, {"clock": "script", "samples": "given"})
+
+
+def end(trial: Trial, meter: Meter, run: ScriptRun | None, options: TrialOptions) -> None:
+    """The figures of a loop that came to its end. A collective call."""
+    without = trial.without
+    trial.end_of_steps()
+    meter.note_energy("energy/joules")
+    meter.event("run_stop", status="success" if trial.reached or not options.target else "aborted")
+    if run is not None:
+        measured: dict[str, Any] = summary.devices(run.config, meter, None, run.environment.get("env.gpu", ""))
+        run.finish(meter, measured, without)
+    elif torch.cuda.is_initialized():
+        meter.ranks.largest(torch.cuda.max_memory_allocated())  # The first rank asks for it.

@@ -1,0 +1,191 @@
+"""What a user's script says of its run, and what is seen of it, as the options of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from conf import target as targets
+from conf.schema import (
+    ConfigError,
+    DatasetConfig,
+    InstanceConfig,
+    ModelConfig,
+    OptimizerConfig,
+    PrecisionConfig,
+    RunConfig,
+    StackConfig,
+    TrackingConfig,
+)
+from conf.target import Target
+from tracking.record import journal
+from tracking.request.names import (
+    MAX_NAME,
+    check_experiment,
+    check_name,
+    check_runs_dir,
+    check_secrets,
+    check_text,
+    check_uri,
+)
+
+# Lightning's words for a precision, and ours; others stay as they are.
+PRECISIONS = {
+    "32-true": "fp32", "32": "fp32", "bf16-mixed": "bf16", "bf16-true": "bf16", "16-mixed": "fp16", "16-true": "fp16",
+    "64-true": "fp64",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TrialOptions:
+    """As TimeTrial and time_trial document them."""
+
+    target: Mapping[str, Target]
+    name: str | None = None
+    dataset: str = "own"
+    experiment: str = "timetrial"
+    uri: str | None = None
+    runs_dir: str = "runs"
+    log_every_n_steps: int = 50
+    stop_at_target: bool = True
+    price_per_hour: float | None = None
+    offline: bool = False
+    params: Mapping[str, journal.Scalar] = field(default_factory=dict)
+    system_metrics_interval_sec: float = 2.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is known of a training when it starts; None is not known. `nodes` have `devices` each."""
+
+    model: str
+    on_gpu: bool
+    nodes: int
+    devices: int
+    precision: str | None = None
+    batch_size: int | None = None  # a process's, in a step
+    max_epochs: int | None = None
+    accumulate: int = 1
+    optimizer: str | None = None
+    learning_rate: float | None = None
+    seed: int | None = None
+    strategy: str | None = None  # Lightning's: DDPStrategy
+    sharing: int = 1  # The number of processes that train on the same batch.
+
+
+def checked(options: TrialOptions) -> TrialOptions:
+    """The options with each target in its one form. Raises ConfigError that names the argument."""
+    if isinstance(options.runs_dir, os.PathLike):
+        options = dataclasses.replace(options, runs_dir=os.fspath(options.runs_dir))
+    check_words(options)
+    if not isinstance(options.target, Mapping):
+        raise ConfigError(f"target={options.target!r}: give metrics and values, such as {{'val_acc': 0.9}}")
+    parsed: dict[str, Target] = {}
+    for metric, value in options.target.items():
+        if not journal.is_key(f"eval/{metric}"):
+            raise ConfigError(f"target={metric!r}: MLflow does not take the name; {journal.KEY_RULE}")
+        try:
+            parsed[metric] = targets.parse(value)
+        except ValueError as error:
+            raise ConfigError(f"target={{{metric!r}: {value!r}}}: {error}") from None
+    if options.log_every_n_steps < 1:
+        raise ConfigError(f"log_every_n_steps={options.log_every_n_steps}: must be 1 or more")
+    if options.system_metrics_interval_sec < 0:
+        raise ConfigError(f"system_metrics_interval_sec={options.system_metrics_interval_sec}: must not be below 0")
+    if options.price_per_hour is not None and options.price_per_hour < 0:
+        raise ConfigError(f"price_per_hour={options.price_per_hour}: must not be below 0")
+    return dataclasses.replace(options, target=parsed)
+
+
+def check_words(options: TrialOptions) -> None:
+    """The checks of launch.py, for the texts that name folders, runs, experiments and servers."""
+    words = {"name": options.name, "dataset": options.dataset, "experiment": options.experiment, "uri": options.uri}
+    words |= {"runs_dir": options.runs_dir}
+    given = {key: value for key, value in words.items() if value is not None}
+    for key, value in given.items():
+        if not isinstance(value, str):
+            raise ConfigError(f"{key}={value!r}: must be a text")
+    check_text("", given)
+    if options.uri is not None:
+        check_uri(options.uri, "uri")
+    check_secrets("", {key: value for key, value in given.items() if key != "uri"})
+    for key in ("name", "dataset"):
+        if key in given:
+            check_name(key, given[key])
+    check_experiment("experiment", options.experiment)
+    check_runs_dir(options.runs_dir)
+
+
+def config_of(options: TrialOptions, seen: Seen) -> RunConfig:
+    """The run's configuration, of which only what is known says something."""
+    model = ModelConfig(
+        name=plain(options.name or seen.model),
+        workload=f"script:{Path(sys.argv[0]).name}",
+        batch_size=seen.batch_size or 0,
+        targets={plain(options.dataset): dict(options.target)},
+        optimizer=OptimizerConfig(lr=seen.learning_rate or 0.0),
+    )
+    return RunConfig(
+        model=model,
+        dataset=DatasetConfig(plain(options.dataset)),
+        precision=PrecisionConfig(PRECISIONS.get(seen.precision or "", plain(seen.precision or "own")), "", False),
+        stack=StackConfig("script"),
+        instance=InstanceConfig("none" if options.price_per_hour is None else "given", options.price_per_hour),
+        tracking=TrackingConfig(
+            options.uri,
+            options.experiment,
+            options.offline,
+            system_metrics_interval_sec=options.system_metrics_interval_sec,
+        ),
+        gpus=seen.devices if seen.on_gpu else 0,
+        nodes=seen.nodes,
+        cpu_processes=1 if seen.on_gpu else seen.devices,
+        seed=seen.seed or 0,
+        stop_at_target=options.stop_at_target,
+        max_epochs=seen.max_epochs,
+        log_every_n_steps=options.log_every_n_steps,
+        runs_dir=options.runs_dir,
+    )
+
+
+def params(options: TrialOptions, seen: Seen, config: RunConfig) -> dict[str, journal.Scalar]:
+    """What MLflow shows as params; the user's own come last, and name nothing that is measured."""
+    world_size = config.world_size()
+    of_batch = None if seen.batch_size is None else seen.batch_size * (world_size // seen.sharing) * seen.accumulate
+    values: dict[str, journal.Scalar] = {
+        "model": config.model.name,
+        "dataset": config.dataset.name,
+        "precision": config.precision.name,
+        "stack": config.stack.name,
+        "gpus": config.gpus,
+        "nodes": config.nodes,
+        "cpu_processes": None if seen.on_gpu else config.cpu_processes,
+        "seed": seen.seed,
+        "target_metric": ",".join(options.target) or None,
+        "target_value": ",".join(map(targets.text, options.target.values())) or None,
+        "batch_size": seen.batch_size,
+        "global_batch_size": of_batch,
+        "accumulate_grad_batches": seen.accumulate if seen.accumulate > 1 else None,
+        "strategy": seen.strategy,
+        "max_epochs": seen.max_epochs,
+        "optimizer/name": seen.optimizer,
+        "optimizer/learning_rate": seen.learning_rate,
+    }
+    return {key: value for key, value in (values | dict(options.params)).items() if value is not None}
+
+
+def plain(name: str) -> str:
+    """A name that folders and MLflow take."""
+    return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).lstrip(".-")[:MAX_NAME] or "own"
+
+
+def own_seed(environ: Mapping[str, Any] = os.environ) -> int | None:
+    """What `seed_everything` was given, where it was called."""
+    text = str(environ.get("PL_GLOBAL_SEED", ""))
+    return int(text) if text.isdigit() else None

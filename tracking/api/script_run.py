@@ -1,0 +1,225 @@
+"""The run of a user's script: its folder, its journal and its companion, from the process of rank 0."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+from conf.schema import ConfigError, RunConfig
+from tracking.analysis.results import UNCOUNTED_TAG
+from tracking.api.options import Seen, TrialOptions, config_of, params
+from tracking.base import installation
+from tracking.base.secrets import strip_credentials
+from tracking.machine.environment import fingerprint, processes
+from tracking.measure.training import Meter, classify, summary
+from tracking.record import Failure, Journal, Record, Result, documents, failures, headline, run_folder
+from tracking.store import server
+
+COMPANION = installation.module("tracking.jobs.follow.companion")
+READY_SEC = 20.0  # The script waits so long, off the clock, for its companion.
+LOG = ".companion.log"
+TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+ENDED: list[float] = []  # The monotonic time at which this process's last run ended.
+COMPANIONS: list[subprocess.Popen[bytes]] = []  # Python warns of one that is forgotten while it runs.
+
+
+class ScriptJournal(Journal):
+    """Gives up at the first record that cannot be written, as on a full disk: the script trains on.
+
+    `lost` is why, None while all is well. A `strict` one raises OSError.
+    """
+
+    lost: OSError | None = None
+    strict = False
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._pid = os.getpid()
+
+    def _write(self, record: Record) -> Record:
+        if self.lost is not None or os.getpid() != self._pid:
+            return record
+        try:
+            return super()._write(record)
+        except OSError as error:
+            if self.strict:
+                raise
+            self.lost = error
+            say(f"the run is recorded no further, and the training goes on: {error}")
+        return record
+
+
+class ScriptRun:
+    """A run folder that this process trains in; `folder`, `config` and `journal` are its parts.
+
+    Raises ConfigError where it cannot be made, before anything is trained.
+    """
+
+    def __init__(self, options: TrialOptions, seen: Seen, facts: fingerprint.Fingerprint, tags: dict[str, str]) -> None:
+        from tracking.jobs.plan import run_setup  # Here, since it takes a while to import.
+
+        self.config: RunConfig = config_of(options, seen)
+        self._held = ExitStack()
+        self._pid = os.getpid()
+        self._unsaid = list(options.target)
+        self._tags = tags
+        self._told = False  # whether a target's metric that the first evaluation lacks was told of
+        name = run_setup.run_name(self.config)
+        uri = server.absolute_uri(options.uri) if options.uri else server.default_uri()
+        values = params(options, seen, self.config)
+        try:
+            # The lock lasts until both this process and the companion are gone.
+            owner = self._held.enter_context(run_setup.make_folder(name, Path(options.runs_dir)))
+            self.folder: Path = owner.folder
+            run_setup.prepare(self.folder, name, self.config, sys.argv[1:], strip_credentials(uri), values=values)
+            self.journal = ScriptJournal(self.folder / run_folder.JOURNAL)
+            self.journal.event("init_start", since_command_sec=since_begin())
+            self.environment = fingerprint.record(self.folder, facts)
+        except OSError as error:
+            self._held.close()
+            if "folder" in vars(self):  # Nothing half-written stays.
+                shutil.rmtree(self.folder, ignore_errors=True)
+            raise ConfigError(f"runs_dir={options.runs_dir}: {error}; give a folder with room in it") from None
+        self.journal.tags(self.environment | {"script": Path(sys.argv[0]).name} | tags)
+        start_companion(self.folder, owner.descriptor)
+        say(f"run folder {self.folder}")
+
+    def heed(self, metrics: Mapping[str, float]) -> None:
+        """Note which of the target's metrics an evaluation has; say so at once where the first one lacks any."""
+        self._unsaid = [name for name in self._unsaid if name not in metrics]
+        if self._unsaid and not self._told:
+            say(f"target: {', '.join(self._unsaid)} was not evaluated; there is {', '.join(metrics) or 'no metric'}")
+        self._told = True
+
+    def is_own(self) -> bool:
+        """Whether this process is the one that trains, and not one that the script has forked, whose end is its own."""
+        return os.getpid() == self._pid
+
+    def finish(self, meter: Meter, measured: dict[str, float], without: tuple[str, ...] = ()) -> None:
+        """Write the result of a training that came to its end; figures whose keys begin with one of `without` are not
+        known. The companion does the rest."""
+        if not self.is_own():
+            return
+        try:
+            if self.journal.lost is not None:
+                raise self.journal.lost
+            self.journal.strict = True
+            if self._unsaid and self._told and UNCOUNTED_TAG not in self._tags:  # It is no miss that was measured.
+                self.journal.tags({UNCOUNTED_TAG: f"no evaluation had the target's {', '.join(self._unsaid)}"})
+            summary.write(self.config, self.folder, self.journal, meter.windows, measured, "samples", without)
+        except OSError as error:  # The training itself came to its end, so the script hears nothing of it.
+            self.fail(error)
+        else:
+            self._end()
+
+    def fail(self, error: BaseException) -> None:
+        """Write the failure as the result, unless there is one. A rank that failed before is the cause."""
+        if not self.is_own():
+            return
+        with undisturbed():  # torchrun sends SIGTERM as soon as another rank has failed.
+            if run_folder.read_result(self.folder) is None:
+                failure = failure_of(error, 0)
+                failure = failures.first_of_ranks(self.folder, failure)
+                status = "killed" if failure.kind.startswith("signal:") else "failed"
+                with suppress(OSError):  # On a full disk the companion, or `sync`, ends the run when it can.
+                    run_folder.write_result(self.folder, Result(status, targets=self.config.targets(), failure=failure))
+            self._end()
+
+    def _end(self) -> None:
+        with suppress(OSError):
+            self.journal.close()
+        result = run_folder.read_result(self.folder)
+        words = "" if result is None else result.failure.message if result.failure else headline(result)
+        say(f"{words or 'ended'}; {self.folder}")
+        offline = self.config.tracking.offline
+        upload = "nothing is uploaded (offline=True)" if offline else "upload goes on without the script"
+        say(f"{upload}; what is missing: {installation.TRACKING} sync {self.folder}")
+        self._held.close()
+        ENDED[:] = [time.monotonic()]
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Hold signals back that ask this process to end; the last one takes effect afterwards."""
+    if threading.current_thread() is not threading.main_thread():  # Python allows handlers in the main thread alone.
+        yield
+        return
+    came: list[int] = []
+
+    def note(signum: int, frame: FrameType | None) -> None:
+        came.append(signum)
+
+    before = {number: signal.signal(number, note) for number in TO_END if signal.getsignal(number) is not None}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[-1])
+
+
+def failure_of(error: BaseException, rank: int) -> Failure:
+    kind = classify(error)
+    return Failure(kind, f"{type(error).__name__}: {error}".rstrip(": "), traceback.format_exc(), rank)
+
+
+def start_companion(folder: Path, descriptor: int) -> None:
+    """Start the process beside the script, and wait until it watches. Warns where that cannot be."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC")}
+    environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(installation.SEARCH_FOLDER), environ.get("PYTHONPATH", "")])
+    )
+    # Ranks that torchrun started are its children, and the run's processes as the script is.
+    root = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else os.getpid()
+    argv = [sys.executable, "-P", "-m", COMPANION]
+    argv += [str(folder.absolute()), str(os.getpid()), str(root)]
+    try:
+        with (folder / LOG).open("ab") as log:
+            # A session of its own: Ctrl-C is for the script.
+            process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=environ,
+                start_new_session=True, pass_fds=[descriptor],
+            )  # fmt: skip
+    except OSError as error:
+        warnings.warn(f"timetrial: nothing is uploaded and the machine is not sampled: {error}", stacklevel=2)
+        return
+    assert process.stdout
+    if not select.select([process.stdout], [], [], READY_SEC)[0] or process.stdout.readline() != b"ready\n":
+        warnings.warn(f"timetrial: the companion did not start; {folder / LOG} says why", stacklevel=2)
+    process.stdout.close()
+    COMPANIONS[:] = [before for before in COMPANIONS if before.poll() is None] + [process]  # None stays a zombie.
+
+
+def script_folder() -> Path:
+    """Where the script lies, whose repository a run's commit is of."""
+    path = Path(sys.argv[0]).absolute()
+    return path.parent if path.parent.is_dir() else Path.cwd()
+
+
+def since_begin() -> float:
+    """Seconds since this process was started, or since the run before in it has ended."""
+    return time.monotonic() - (ENDED[0] if ENDED else processes.begun())
+
+
+def say(words: str) -> None:
+    with suppress(OSError, ValueError):  # Nobody reads it any more.
+        print(f"timetrial: {words}", flush=True)
+
+
+def write_failure(folder: Path, error: BaseException, rank: int) -> None:
+    """Leave what ended another rank than the first where the companion looks for it."""
+    with suppress(OSError):
+        documents.write_json(folder / run_folder.FAILURE.format(rank=rank), failure_of(error, rank))

@@ -1,0 +1,38 @@
+"""What a Lightning training says of itself before it begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytorch_lightning as pl
+
+from tracking.api.options import Seen, own_seed
+from tracking.api.samples import sharing
+
+
+def seen_of(trainer: pl.Trainer, pl_module: pl.LightningModule) -> Seen:
+    optimizers = [innermost(optimizer) for optimizer in trainer.optimizers]
+    loader = trainer.train_dataloader
+    batch_size = getattr(loader, "batch_size", None)
+    return Seen(
+        model=type(pl_module).__name__,
+        on_gpu=trainer.strategy.root_device.type == "cuda",
+        nodes=trainer.num_nodes,
+        devices=trainer.world_size // trainer.num_nodes,
+        precision=str(trainer.precision),
+        batch_size=batch_size if isinstance(batch_size, int) else None,
+        max_epochs=trainer.max_epochs if trainer.max_epochs and trainer.max_epochs > 0 else None,
+        accumulate=trainer.accumulate_grad_batches,
+        optimizer=type(optimizers[0]).__name__.lower() if optimizers else None,
+        learning_rate=float(optimizers[0].param_groups[0]["lr"]) if optimizers else None,
+        seed=own_seed(),
+        strategy=type(trainer.strategy).__name__,
+        sharing=sharing(trainer.strategy, trainer.world_size),
+    )
+
+
+def innermost(optimizer: Any) -> Any:
+    """The optimizer that the script made, where DeepSpeed has wrapped it."""
+    while type(optimizer).__module__.startswith("deepspeed.runtime."):
+        optimizer = optimizer.optimizer
+    return optimizer

@@ -1,0 +1,98 @@
+"""What is a secret, and text without any: nothing that is written, printed or uploaded may hold one.
+
+A secret is known by its value, where the environment has it, or the credentials files of MLflow, AWS and netrc; or by
+its look: the user and password of a URL, tokens of well-known forms, and what is assigned to a name that speaks of a
+secret. A known value is found however it is written: as it is, or as JSON, Python, YAML, a URL or HTML have it. What is
+known by neither, such as somebody else's password in the middle of a sentence, is not recognised; nor is one that is a
+single word or number. All of timetrial asks here, so that there is one rule.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from tracking.base.secret_looks import REDACTED, hide, is_secret_name, may_be_secret_name
+from tracking.base.secret_values import MIN_CHARS, URL_PASSWORD, any_of, known
+
+__all__ = [
+    "MIN_CHARS",
+    "REDACTED",
+    "URL_PASSWORD",
+    "guard_tracebacks",
+    "is_credential",
+    "is_secret_name",
+    "known",
+    "may_be_secret_name",
+    "redact",
+    "redacted",
+    "strip_credentials",
+]
+
+QUERY_CREDENTIAL = re.compile(r"user|pass|token", re.IGNORECASE)  # a URI's query may hold a user, too
+
+
+def redact(text: str, environ: Mapping[str, str] = os.environ) -> str:
+    """The text with *** in place of every secret."""
+    return _without(text, any_of(known(environ)))
+
+
+def redacted(value: Any) -> Any:
+    """A plain value, of dicts, lists and strings, with all of its strings redacted."""
+    if _is_of_numbers(value):  # To look for what is secret takes longer than all else that a window of steps costs.
+        return value
+    return _redacted(value, any_of(known()))
+
+
+def _is_of_numbers(value: Any) -> bool:
+    inner = value if isinstance(value, list | tuple) else [value]
+    return all(number is None or isinstance(number, int | float) for number in inner)
+
+
+def _redacted(value: Any, values: re.Pattern[str] | None) -> Any:
+    if isinstance(value, str):
+        return _without(value, values)
+    if isinstance(value, dict):
+        return {_redacted(key, values): _redacted(inner, values) for key, inner in value.items()}
+    return [_redacted(inner, values) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def _without(text: str, values: re.Pattern[str] | None) -> str:
+    return hide(values.sub(REDACTED, text) if values else text)
+
+
+def is_credential(key: str) -> bool:
+    """Whether a key in the query of a URI gives a user or a secret."""
+    return is_secret_name(key) or QUERY_CREDENTIAL.search(key) is not None
+
+
+def strip_credentials(uri: str) -> str:
+    """The URI without user, password and token: fit to be written and printed."""
+    parts = urlsplit(uri)
+    # Also where a / of the password is not encoded.
+    if parts.scheme in ("http", "https") and "@" in uri and ("@" in parts.netloc or ":" in parts.netloc):
+        uri = f"{parts.scheme}://{uri.rpartition('@')[2]}"
+        parts = urlsplit(uri)
+    pairs = parse_qsl(parts.query)
+    query = [(key, value) for key, value in pairs if not is_credential(key)]
+    if "@" in parts.netloc or len(query) < len(pairs):
+        parts = parts._replace(netloc=parts.netloc.rpartition("@")[2], query=urlencode(query))
+        return urlunsplit(parts)
+    return uri
+
+
+def guard_tracebacks() -> None:
+    """Print no secret in the tracebacks of this process, in any thread."""
+
+    def show(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+        sys.stderr.write(redact("".join(traceback.format_exception(kind, error, trace))))
+
+    sys.excepthook = show
+    threading.excepthook = lambda caught: show(caught.exc_type, caught.exc_value, caught.exc_traceback)

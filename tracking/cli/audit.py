@@ -1,0 +1,58 @@
+"""python -m tracking audit: check the files of a report against the run folders, later or by somebody else.
+
+JSON: `num_figures` and `num_runs` that were compared, and `differences`, sentences.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracking.cli import store_options
+from tracking.cli.command import WELL, WRONG, Answer, Command
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("report", type=Path, metavar="FOLDER", help="the folder that a report was written to")
+    parser.add_argument(
+        "--runs-dir", type=Path, metavar="FOLDER", default=store_options.RUNS_DIR,
+        help="where the run folders are (%(default)s)",
+    )  # fmt: skip
+
+
+def run(arguments: argparse.Namespace) -> Answer:
+    """Exit code 0; 1 where a value differs; refused where the folder holds no report on runs."""
+    from tracking.base.console import make_console
+
+    checked = check(make_console(), arguments.report, [arguments.runs_dir, arguments.report])
+    return Answer(WRONG if checked["differences"] else WELL, checked)
+
+
+def check(console: Console, folder: Path, roots: Sequence[Path]) -> dict[str, Any]:
+    """Print what a recomputation of a report's files from the journals finds, and return it as JSON has it.
+
+    Raises ValueError or FileNotFoundError where the folder holds no report on runs.
+    """
+    from tracking.analysis.audit import audit_folder
+    from tracking.analysis.statistics import counted, verb
+
+    audited = audit_folder(folder, roots)
+    for sentence in audited.differences:
+        console.print(f"differs: {sentence}", markup=False, soft_wrap=True)
+    number = len(audited.differences)
+    end = f"{number} {verb('do', number)} not agree" if number else "all agree"
+    where = ", ".join(map(str, dict.fromkeys(roots)))
+    values, journals = counted(audited.num_figures, "value"), counted(audited.num_runs, "journal")
+    console.print(
+        f"recomputed {values} from {journals} below {where}: {end}; sentences and drawings are not checked",
+        markup=False, soft_wrap=True,
+    )  # fmt: skip
+    return {"num_figures": audited.num_figures, "num_runs": audited.num_runs, "differences": audited.differences}
+
+
+AUDIT = Command("audit", "check a report's files against the run folders", add_arguments, run)

@@ -1,0 +1,131 @@
+"""python -m tracking gate: an exit code on whether a candidate's runs are slower than a baseline's.
+
+0 = not slower beyond the margin, 1 = slower, 2 = the runs cannot tell, or the request cannot be answered.
+
+JSON: `exit_code`; `metric`; `sentence`, the verdict in words, and `why`; `slowdown` with `low`, `observed` and `high`
+as shares, or null; `baseline` and `candidate`, each with `values`, `given_up` (what runs that did not reach the target
+had come to), `num_diverged`, `num_finished`, `missed`, `failed` (kind: number) and `running`; `notes`, sentences.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracking.cli import store_options
+from tracking.cli.command import REFUSED, Answer, Command, Refused
+
+if TYPE_CHECKING:
+    from tracking.analysis.compare import gate
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    for name in ("baseline", "candidate"):
+        parser.add_argument(
+            f"--{name}", nargs="+", required=True, metavar="RUNS", help="a sweep, an experiment, or runs: ids or names"
+        )
+    parser.add_argument("--metric", default="time/to_accuracy_sec", help="a time, a cost or a rate (%(default)s)")
+    parser.add_argument("--max-slowdown", type=share, required=True, metavar="3%", help="slowdown that is allowed")
+    parser.add_argument("--confidence", type=float, default=0.95, help="of passing and of failing (%(default)s)")
+    parser.add_argument(
+        "--where", nargs="+", default=[], type=pair, metavar="PARAM=VALUE", help="only the runs with these params"
+    )
+    parser.add_argument("--with-neighbours", action="store_true", help="take runs that shared their machine, too")
+    parser.add_argument("--paired", action="store_true", help="compare runs of the same seed, which both sides have")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the verdict as Markdown")
+    store_options.add_arguments(parser)
+
+
+def share(text: str) -> float:
+    """A slowdown as a share of one: `3%` or `0.03`."""
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text}: give a share such as 3% or 0.03") from None
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{text}: give a share from 0% to below 100%, such as 3% or 0.03")
+    return value
+
+
+def pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text}: give PARAM=VALUE, such as gpus=1")
+    return key, value
+
+
+def run(arguments: argparse.Namespace) -> Answer:
+    """The verdict, and the files that were asked for: they hold a refusal too, for a CI job shows them."""
+    verdict = judge(arguments)
+    written = write(verdict, arguments)
+    if not verdict.sides:  # nothing was compared: the sentence goes where errors go
+        raise Refused(verdict.why.removeprefix("refused: "))
+    return Answer(verdict.code if written else REFUSED, plain(verdict), lambda: show(verdict))
+
+
+def judge(arguments: argparse.Namespace) -> gate.GateVerdict:
+    """The verdict on the runs; a request that cannot be answered is one without sides."""
+    from tracking.analysis.compare import gate
+    from tracking.store.server import TrackingRefused, TrackingUnavailable
+
+    question = gate.Question(
+        {"baseline": arguments.baseline, "candidate": arguments.candidate},
+        arguments.metric, arguments.max_slowdown, arguments.confidence, arguments.where,
+        arguments.with_neighbours, arguments.paired,
+    )  # fmt: skip
+    try:
+        question.check()
+        return gate.judge(store_options.open_runs(arguments), question)
+    except (ValueError, TrackingRefused, TrackingUnavailable) as error:
+        again = f"; {store_options.AGAIN}" if isinstance(error, TrackingUnavailable) else ""
+        return gate.GateVerdict(gate.CANNOT_TELL, arguments.metric, f"refused: {error}{again}")
+
+
+def write(verdict: gate.GateVerdict, arguments: argparse.Namespace) -> bool:
+    """Write the files for CI; whether that was possible, which is said where it was not."""
+    from tracking.analysis.compare import gate
+
+    try:
+        if arguments.junit:
+            arguments.junit.write_bytes(gate.junit(verdict))
+        if arguments.markdown:
+            arguments.markdown.write_text(gate.markdown(verdict), encoding="utf-8")
+    except OSError as error:
+        print(f"refused: {error}; give a file that can be written", file=sys.stderr)
+        return False
+    return True
+
+
+def show(verdict: gate.GateVerdict) -> None:
+    from tracking.base.console import make_console
+
+    console = make_console()
+    console.print(verdict.table().rich())
+    for note in verdict.notes:
+        console.print(f"note: {note}", soft_wrap=True)
+    console.print(verdict.sentence, soft_wrap=True)
+
+
+def plain(verdict: gate.GateVerdict) -> dict[str, Any]:
+    slowdown = verdict.slowdown
+    return {
+        "exit_code": verdict.code,
+        "metric": verdict.metric,
+        "sentence": verdict.sentence,
+        "why": verdict.why,
+        "slowdown": dict(zip(("low", "observed", "high"), slowdown, strict=True)) if slowdown else None,
+        **{name: asdict(side) for name, side in zip(("baseline", "candidate"), verdict.sides, strict=True)},
+        "notes": list(verdict.notes),
+    }
+
+
+GATE = Command(
+    "gate",
+    "exit code 0 where runs are not slower than others, 1 where they are, 2 where they cannot tell",
+    add_arguments,
+    run,
+)

@@ -1,0 +1,96 @@
+"""python -m tracking mlperf: MLPerf's own score of runs, from their mlperf.log.
+
+JSON: `scores`, each with `setting` (what the logs say of their runs, as words), `num_needed` (0 where no rules of the
+benchmark are known), `num_missing`,
+`num_missed`, `seconds` (the olympic mean; null where there is none), `verdict`, `runs` (`name`, `seconds`, `reached`)
+and `left_out`, names; `without_log`, the names of runs that have no such log.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tracking.cli import store_options
+from tracking.cli.command import WELL, WRONG, Answer, Command, Refused
+
+if TYPE_CHECKING:
+    from tracking.analysis.mlperf import Score
+    from tracking.analysis.results import Run
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", nargs="+", metavar="RUNS", help="a sweep, an experiment, a run's id, name or folder")
+    store_options.add_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> Answer:
+    """Exit code 0 where every setting has a score, 1 where one has none; refused where no run has a log."""
+    from tracking.analysis import mlperf
+    from tracking.store.server import TrackingUnavailable
+
+    logs: list[tuple[str, str, dict[str, str]]] = []
+    without: list[str] = []
+    try:
+        store = store_options.open_runs(arguments)
+        for each in store.find(arguments.runs):
+            try:
+                if not each.uncounted:
+                    logs.append((each.name, store.text(each, mlperf.LOG), unsaid_in_log(each)))
+            except FileNotFoundError:
+                without.append(each.name)
+    except TrackingUnavailable as error:
+        raise Refused(f"{error}; {store_options.AGAIN}") from error
+    if not logs:
+        raise ValueError(
+            f"{' '.join(arguments.runs)}: none of these runs has a {mlperf.LOG}; finished runs of resnet50, ssd,"
+            " maskrcnn, transformer and gnmt with a target have one, unless they were resumed"
+        )
+    scores = mlperf.scores(logs)
+    code = WELL if all(score.seconds is not None for score in scores) else WRONG
+    document = {"scores": [plain(score) for score in scores], "without_log": without}
+    return Answer(code, document, lambda: show(scores, without))
+
+
+def unsaid_in_log(run: Run) -> dict[str, str]:
+    """Of an imported log what it may not say: its benchmark, and on how many devices it ran."""
+    if "import.sha256" not in run.tags:
+        return {}
+    return {"submission_benchmark": run.tags.get("program.benchmark", ""), "gpus": str(run.params.get("gpus", ""))}
+
+
+def show(scores: Sequence[Score], without: Sequence[str]) -> None:
+    from tracking.base.console import make_console
+
+    console = make_console()
+    for score in scores:
+        said = score.setting
+        words = [said["submission_benchmark"], said.get("submission_division"), said.get("submission_platform")]
+        batch = said.get("global_batch_size")
+        words += [said.get("precision"), f"global batch {batch}" if batch else None]
+        console.print(f"{', '.join(word for word in words if word)}: {score.verdict}", markup=False, soft_wrap=True)
+        for each in score.counted:
+            missed = "" if each.reached else ", target missed"
+            console.print(f"  {each.name}: {each.seconds:,.2f} s{missed}", markup=False, soft_wrap=True)
+        if score.left_out:
+            names = ", ".join(each.name for each in score.left_out)
+            console.print(f"  left out, since they started later: {names}", markup=False, soft_wrap=True)
+    if without:
+        console.print(f"no MLPerf log: {', '.join(without)}", markup=False, soft_wrap=True)
+
+
+def plain(score: Score) -> dict[str, Any]:
+    return {
+        "setting": score.setting,
+        "num_needed": score.num_needed,
+        "num_missing": score.num_missing,
+        "num_missed": score.num_missed,
+        "seconds": score.seconds,
+        "verdict": score.verdict,
+        "runs": [{"name": each.name, "seconds": each.seconds, "reached": each.reached} for each in score.counted],
+        "left_out": [each.name for each in score.left_out],
+    }
+
+
+MLPERF = Command("mlperf", "MLPerf's score of runs of its benchmarks, or how many are missing", add_arguments, run)

@@ -1,0 +1,137 @@
+"""python -m tracking: one parser of all commands, with one way to answer, to refuse and to end."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Collection, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
+from typing import Any
+
+from tracking.base import installation, secrets
+from tracking.base.console import LastingStream
+from tracking.base.installation import LAUNCH, TRACKING
+from tracking.base.safe_text import printable
+from tracking.cli import completion
+from tracking.cli.audit import AUDIT
+from tracking.cli.command import REFUSED, WRONG, Answer, Command, Refused
+from tracking.cli.diff import DIFF
+from tracking.cli.doctor import DOCTOR
+from tracking.cli.follow import FOLLOW
+from tracking.cli.gate import GATE
+from tracking.cli.import_logs import IMPORT
+from tracking.cli.machine import CEILINGS, FINGERPRINT
+from tracking.cli.mlperf import MLPERF
+from tracking.cli.report import REPORT
+from tracking.cli.stacks import STACKS
+from tracking.cli.sync import SYNC
+from tracking.record import documents
+
+Others = Sequence[tuple[str, str]]  # name and summary of each
+COMMANDS = (AUDIT, CEILINGS, DIFF, DOCTOR, FINGERPRINT, FOLLOW, GATE, IMPORT, MLPERF, REPORT, STACKS, SYNC)
+EXIT_CODES = """\
+exit codes, of every command:
+  0  all is well: nothing is wrong, slower or left
+  1  something is: a thing to put right, a slower candidate, a figure that differs, a run that is not uploaded
+  2  the request was refused, with a sentence on stderr; of gate also: the runs cannot tell"""
+
+
+def main(argv: list[str] | None = None, prog: str = TRACKING, others: Others = ()) -> int:
+    """The exit code. A reader of the output that goes away, such as `head`, changes nothing; a full disk is refused.
+
+    `prog` is what precedes a command's name; `others` are commands of that program that are only listed here.
+    """
+    words = sys.argv[1:] if argv is None else argv
+    output, errors = (LastingStream(stream, BrokenPipeError) for stream in (sys.stdout, sys.stderr))
+    with redirect_stdout(output), redirect_stderr(errors):  # type: ignore[type-var]
+        try:
+            try:
+                return execute(words, prog, others)
+            finally:
+                output.flush()
+        except OSError as error:  # It is the output's: `execute` answers what a command meets.
+            print(f"refused: standard output: {error.strerror}", file=sys.stderr)
+            output.give_up()
+            return REFUSED
+        except KeyboardInterrupt:
+            print("stopped", file=sys.stderr)
+            return WRONG
+        finally:
+            errors.flush()
+
+
+def execute(words: list[str], prog: str = TRACKING, others: Others = ()) -> int:
+    """Parse, run, and print the answer or why there is none."""
+    arguments = make_parser(words, prog, others).parse_args(words)
+    secrets.guard_tracebacks()
+    command: Command = arguments.chosen
+    try:
+        answer = ask(command, arguments)
+    except Refused as error:
+        sentence = f"refused: {error}" if error.exit_code == REFUSED else str(error)
+        print(printable(sentence), file=sys.stderr)
+        return error.exit_code
+    if arguments.json:
+        print(json.dumps(documents.finite(answer.document), indent=2, default=str))
+    else:
+        answer.show()
+    return answer.exit_code
+
+
+def ask(command: Command, arguments: argparse.Namespace) -> Answer:
+    """The command's answer. Beside a JSON document whatever is printed meanwhile goes to stderr. Raises Refused."""
+    try:
+        with redirect_stdout(sys.stderr if arguments.json else sys.stdout):
+            return command.run(arguments)
+    except ValueError as error:
+        raise Refused(str(error)) from error
+    except OSError as error:
+        raise Refused(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from error
+    except Exception as error:
+        from tracking.store.server import TrackingRefused, TrackingUnavailable
+
+        if isinstance(error, (TrackingRefused, TrackingUnavailable)):
+            raise Refused(str(error)) from error
+        raise
+
+
+def make_parser(words: Collection[str], prog: str = TRACKING, others: Others = ()) -> argparse.ArgumentParser:
+    """The parser; only the commands among `words` get their options, some of which take a while to be made."""
+    description = "Measures the time to accuracy of trainings." if others else f"The commands beside {LAUNCH}."
+    parser = argparse.ArgumentParser(prog=prog, description=description, epilog=EXIT_CODES, formatter_class=Formatter)
+    parser.add_argument("--version", action="version", version=f"timetrial {installation.version()}")
+    parser.add_argument(
+        "--print-completion",
+        action=completion.Print,
+        make_parser=partial(make_parser, [each.name for each in COMMANDS], others=others),
+        program="timetrial" if others else "tracking",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=CommandParser)
+    for name, summary in others:
+        commands.add_parser(name, help=summary)
+    for command in COMMANDS:
+        part = commands.add_parser(
+            command.name, help=command.summary, description=command.summary, epilog=EXIT_CODES,
+            formatter_class=Formatter,
+        )  # fmt: skip
+        part.set_defaults(chosen=command)
+        if command.name in words:
+            command.add_arguments(part)
+            part.add_argument("--json", action="store_true", help="one JSON document on standard output")
+    return parser
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Refuses unknown words with the usage of its command; argparse leaves that to the parser of all commands."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return known, unknown
+
+
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    """Leaves the lines of the exit codes as they are."""

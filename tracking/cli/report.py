@@ -1,0 +1,172 @@
+"""python -m tracking report: write the report of a sweep, an experiment or runs, and print its tables.
+
+JSON: `report`, as in the report.json that is written; `written`, the files; `attached`, the id of the MLflow run that
+got them, or null; `check`, null without --check, else `num_figures`, `num_runs` and `differences`, sentences. With
+--reference-only: `tables`, each with `title`, `columns`, `rows` and `note`; and `written`, with --out the files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracking.cli import audit, store_options
+from tracking.cli.command import WELL, WRONG, Answer, Command, Refused
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from tracking.analysis.report import Report
+    from tracking.analysis.results import Runs
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from tracking.analysis.published import studies
+
+    parser.add_argument(
+        "selectors", nargs="*", metavar="RUNS", help="a sweep, an experiment, a run's id, name or folder"
+    )
+    parser.add_argument(
+        "--by", type=_keys, default=[], metavar="KEY[,KEY...]",
+        help="axes: params, tags (env.driver) or keys of config.yaml; default: the params in which the runs differ",
+    )  # fmt: skip
+    parser.add_argument("--metric", help="what settings are compared by; default: time/to_accuracy_sec where there is")
+    parser.add_argument("--with-missed", action="store_true", help="count runs that missed the target in n, too")
+    parser.add_argument(
+        "--with-neighbours", action="store_true", help="count runs that shared their machine beside those that did not"
+    )
+    parser.add_argument(
+        "--out",
+        type=_output_folder,
+        metavar="FOLDER",
+        help="where files go; default: reports/<RUNS>, and none with --reference-only",
+    )
+    store_options.add_arguments(parser)
+    parser.add_argument("--attach", action="store_true", help="add the report to the sweep's parent run in MLflow")
+    parser.add_argument("--reference", type=_keys, default=[], metavar="STUDY[,STUDY...]", help=studies.HELP)
+    parser.add_argument("--reference-only", type=_keys, metavar="STUDY[,STUDY...]", help="print these studies alone")
+    parser.add_argument(
+        "--check", action="store_true", help="recompute every number of the files from the run folders' journals"
+    )
+
+
+def _output_folder(text: str) -> Path:
+    """The folder to be written to; where it is a link, the one that it leads to, since writing follows none."""
+    return Path(text).resolve() if Path(text).is_symlink() else Path(text)
+
+
+def run(arguments: argparse.Namespace) -> Answer:
+    """Exit code 0; 1 where --check finds a difference or the server stops; 2 where the request cannot be met."""
+    from tracking.store.server import TrackingRefused, TrackingUnavailable
+
+    try:
+        return _report(arguments) if arguments.reference_only is None else _reference_only(arguments)
+    except (ValueError, TrackingRefused) as error:
+        raise Refused(str(error)) from error
+    except TrackingUnavailable as error:
+        raise Refused(f"{error}. No report was written: {store_options.AGAIN}", WRONG) from error
+    except OSError as error:
+        words = f"{error.filename}: {error.strerror}; give --out a folder that you can write to"
+        raise Refused(words) from error
+
+
+def _reference_only(arguments: argparse.Namespace) -> Answer:
+    from tracking.analysis.published import tables
+    from tracking.analysis.report import page
+    from tracking.base.console import make_console
+
+    made = tables.reference_tables(arguments.reference_only)
+    title = f"Published figures: {', '.join(dict.fromkeys(arguments.reference_only))}"
+    written = page.write_tables(title, made, arguments.out) if arguments.out else []
+
+    def show_tables() -> None:
+        console = make_console()
+        for table in made:
+            console.print(table.rich())
+        if written:
+            console.print(f"written: {', '.join(map(str, written))}", soft_wrap=True)
+
+    document = {"tables": [page.plain_table(table) for table in made], "written": list(map(str, written))}
+    return Answer(WELL, document, show_tables)
+
+
+def _report(arguments: argparse.Namespace) -> Answer:
+    from tracking.analysis.published import comparison, studies
+    from tracking.analysis.report import page
+    from tracking.analysis.results import MlflowRuns
+    from tracking.base.console import make_console
+    from tracking.jobs.plan import sweep_report
+
+    if not arguments.selectors:
+        raise ValueError("report: name a sweep, an experiment or runs; or give --reference-only for published figures")
+    if arguments.reference:
+        studies.known_studies(arguments.reference)
+    store = store_options.open_runs(arguments)
+    if arguments.attach and not isinstance(store, MlflowRuns):
+        raise ValueError("--attach writes to MLflow: leave --from-folders out")
+    made = _make(store, arguments)
+    comparison.add_published(made, arguments.reference)
+    folder = arguments.out or Path("reports") / re.sub(r"[^\w.-]+", "-", "-".join(arguments.selectors))[:100]
+    written = page.write(made, folder)
+    document: dict[str, Any] = {"report": made.plain(), "written": list(map(str, written)), "attached": None}
+    console = make_console()  # standard output, or stderr beside a JSON document
+    if not arguments.json:
+        show(console, made)
+    console.print(f"written: {written[0]} and {len(written) - 1} files beside it", soft_wrap=True)
+    if isinstance(store, MlflowRuns) and arguments.attach:
+        document["attached"] = sweep_report.attach(store, made, written)
+        console.print(f"attached to the run {document['attached']}", soft_wrap=True)
+    roots = [arguments.runs_dir, *(Path(selector) for selector in arguments.selectors if Path(selector).is_dir())]
+    document["check"] = audit.check(console, folder, roots) if arguments.check else None
+    return Answer(WRONG if arguments.check and document["check"]["differences"] else WELL, document)
+
+
+def _make(store: Runs, arguments: argparse.Namespace) -> Report:
+    """Read the runs and make the report, with progress bars."""
+    from tracking.analysis.compare import confounding
+    from tracking.analysis.report import report
+
+    with _progress() as progress:
+        reading = progress.add_task("reading runs", total=None)
+        runs = store.find(arguments.selectors, lambda number: progress.update(reading, completed=number))
+        progress.update(reading, total=len(runs), completed=len(runs))
+        rest = progress.add_task("files, histories and figures", total=None)
+        asked = runs
+        runs, left_out = (runs, "") if arguments.with_neighbours else confounding.comparable(runs)
+        made = report.make(
+            store, arguments.selectors, runs, arguments.by, arguments.metric, arguments.with_missed,
+            lambda: progress.advance(rest),
+        )  # fmt: skip
+    made.warnings += [left_out] if left_out else []
+    kept = {run.id for run in runs}
+    made.with_neighbours = arguments.with_neighbours
+    made.left_out += [(run, report.SHARED_MACHINE) for run in asked if run.id not in kept]
+    return made
+
+
+def show(console: Console, made: Report) -> None:
+    for table in made.tables:
+        console.print(table.rich() if table.rows else table.note)
+    for warning in made.warnings:
+        console.print(f"careful: {warning}", markup=False, soft_wrap=True)
+    for answer in made.answers:
+        console.print(answer, markup=False, soft_wrap=True, style="bold")
+
+
+def _keys(text: str) -> list[str]:
+    return [key.strip() for key in text.split(",") if key.strip()]
+
+
+def _progress() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+REPORT = Command("report", "compare runs: tables, figures, a page", add_arguments, run)

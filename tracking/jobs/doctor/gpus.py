@@ -1,0 +1,100 @@
+"""Whether the GPUs, their driver and PyTorch fit together, and whether NCCL gets through."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from tracking.base import installation
+from tracking.jobs.doctor.finding import Finding
+from tracking.machine.environment import nvml
+from tracking.machine.stacks import MIN_DRIVER
+
+NOT_STARTED = 127  # a shell's exit code for a command that is not there
+NCCL_TIMEOUT_SEC = 180.0
+
+CommandRunner = Callable[[Sequence[str], float], tuple[int, str]]  # command, seconds to wait -> exit code, output
+
+
+def run(command: Sequence[str], timeout_sec: float) -> tuple[int, str]:
+    """Exit code and output; of a command that cannot be started or does not end, NOT_STARTED and 124 and the reason.
+
+    Nothing that it has started is left: a process that waits for a GPU keeps its memory.
+    """
+    folders = [str(installation.SEARCH_FOLDER), os.environ.get("PYTHONPATH")]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    try:
+        with subprocess.Popen(command, env=environ, start_new_session=True, **pipes) as process:
+            try:
+                output, errors = process.communicate(timeout=timeout_sec)
+            finally:  # Ctrl-C too, which does not reach a session of its own
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+    except OSError as error:
+        return NOT_STARTED, str(error)
+    except subprocess.TimeoutExpired:
+        return 124, f"still running after {timeout_sec:g} s: ended"
+    return process.returncode, output or errors
+
+
+def gpus(run: CommandRunner) -> Iterator[Finding]:
+    code, text = run(("nvidia-smi", "-q", "-x"), 60)
+    seen = nvml.parse_gpus(text)
+    names = [gpu.get("name", "unknown") for gpu in seen.get("gpus", [])]
+    if not names:
+        missing = code == NOT_STARTED
+        words = "none here; gpus=0 trains on the CPU" if missing else f"nvidia-smi finds none: {last_line(text)}"
+        yield Finding("GPU", words, ok=missing)
+    else:
+        counts = " + ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+        yield Finding("GPU", f"{counts}, driver {seen.get('driver')}")
+    command = (sys.executable, "-P", "-m", installation.module("trainers.ceilings.nccl_check"))
+    code, text = run(command, NCCL_TIMEOUT_SEC)
+    try:
+        stack = json.loads(last_line(text))
+    except ValueError:
+        yield Finding("torch", f"{' '.join(command[1:])} ended with exit code {code}: {last_line(text)}", ok=False)
+        return
+    yield driver(seen.get("driver"), stack, len(names))
+    yield nccl(stack)
+
+
+def driver(version: str | None, stack: dict[str, Any], num_gpus: int) -> Finding:
+    """Whether the driver is new enough for the CUDA that torch was built with."""
+    torch, cuda = stack["torch"], stack["cuda"]
+    if not num_gpus or version is None:
+        return Finding("driver", f"no GPU: not checked (torch {torch}, CUDA {cuda or 'none'})")
+    if cuda is None:
+        return Finding("driver", f"torch {torch} is built without CUDA: install a build that has it", ok=False)
+    least = MIN_DRIVER.get(int(cuda.split(".")[0]))
+    if least is None:
+        return Finding("driver", f"{version}; what CUDA {cuda} of torch {torch} needs is not known here")
+    if int(version.split(".")[0]) < least:
+        fitting = [major for major, needed in MIN_DRIVER.items() if int(version.split(".")[0]) >= needed]
+        other = f", or a torch built for CUDA {max(fitting)}" if fitting else ""
+        words = f"{version} is too old for CUDA {cuda} of torch {torch}: install driver {least} or newer{other}"
+        return Finding("driver", words, ok=False)
+    if not stack["gpus"]:
+        words = f"torch {torch} sees none of the {num_gpus} GPUs: is CUDA_VISIBLE_DEVICES as it should be?"
+        return Finding("driver", words, ok=False)
+    return Finding("driver", f"{version} is new enough for CUDA {cuda} of torch {torch} (from {least} on)")
+
+
+def nccl(stack: dict[str, Any]) -> Finding:
+    if "error" in stack:
+        return Finding("NCCL", f"{stack['error']}. NCCL_DEBUG=INFO says more", ok=False)
+    if stack["gpus"] < 2:
+        return Finding("NCCL", "no GPU: not checked" if not stack["gpus"] else "one GPU: nothing to talk to")
+    words = f"{stack['nccl']}, all-reduce over {stack['gpus']} GPUs at {stack['bus_gb_per_sec']:.1f} GB/s bus bandwidth"
+    return Finding("NCCL", words)
+
+
+def last_line(text: str) -> str:
+    return next((line for line in reversed(text.splitlines()) if line.strip()), "no output")

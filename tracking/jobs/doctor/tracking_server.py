@@ -1,0 +1,93 @@
+"""Whether the tracking server answers, is of a version that is known, and takes a run."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+
+from tracking.base import secrets
+from tracking.jobs.doctor.finding import Finding
+from tracking.record import Journal, Result, RunInfo, documents, run_folder
+from tracking.store import server
+from tracking.store.server import TrackingRefused, TrackingUnavailable, connection
+
+OLDEST_SERVER, NEWEST_TESTED = (3, 5), (3, 17)  # MLflow's versions; the first as in pyproject.toml
+
+
+def tracking_server(uri: str, experiment: str) -> Iterator[Finding]:
+    shown = secrets.strip_credentials(uri)
+    if uri.startswith("sqlite:") and not Path(uri.partition("///")[2]).exists():
+        yield Finding("server", f"none: runs go to {shown}, which the first run makes")
+        return
+    try:
+        server.check_server(uri, experiment)
+    except (TrackingRefused, TrackingUnavailable) as error:
+        yield Finding("server", str(error), ok=False)
+        yield Finding("upload", "not tried", ok=False)
+        return
+    yield version(uri) if connection.is_http(uri) else Finding("server", f"{shown} (no server between)")
+    yield upload(uri)
+
+
+def version(uri: str) -> Finding:
+    shown = secrets.strip_credentials(uri)
+    try:
+        text = connection.request(uri, "GET", "version").text.strip()
+    except (connection.Misconfigured, OSError) as error:
+        return Finding("server", f"{shown}: {error}", ok=False)
+    if not (match := re.fullmatch(r"(\d+)\.(\d+)(\.\S+)?", text)):
+        return Finding("server", f"{shown} does not tell its version: is it MLflow's?", ok=False)
+    release = int(match[1]), int(match[2])
+    user = connection.user(uri)
+    words = f"{shown} answers{f' {user}' if user else ''}, MLflow {text}"
+    if release < OLDEST_SERVER:
+        return Finding("server", f"{words}: too old; upgrade it to {version_text(OLDEST_SERVER)} or newer", ok=False)
+    newer = (
+        f" (newer than the {version_text(NEWEST_TESTED)} that this was tested with)" if release > NEWEST_TESTED else ""
+    )
+    return Finding("server", words + newer)
+
+
+def upload(uri: str) -> Finding:
+    """Send a run of one metric and one file as every run is sent, read both back, and delete it with its experiment."""
+    from tracking.store.mirror import Mirror
+    from tracking.store.server import open_client
+
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    # An experiment of its own: only its maker, or who has MANAGE on it, can delete it, and others may ask at this time.
+    experiment = "-".join(filter(None, ("doctor", connection.user(uri), token_hex(4))))
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = run_folder.create(Path(scratch), "doctor")
+        info = RunInfo("doctor", experiment, secrets.strip_credentials(uri))
+        documents.write_json(folder / run_folder.RUN, info)
+        documents.write_text(folder / "doctor.txt", info.uid)
+        journal = Journal(folder / run_folder.JOURNAL)
+        journal.metrics({"doctor": 1.0})
+        journal.close()
+        documents.write_json(folder / run_folder.RESULT, Result("finished"))
+        mirror = Mirror(folder, uri)
+        client = open_client(uri)
+        try:
+            mirror.finish()
+            assert mirror.run_id
+            with server.answers(uri, ""):
+                back = Path(client.download_artifacts(mirror.run_id, "doctor.txt", scratch)).read_text()
+                history = [metric.value for metric in client.get_metric_history(mirror.run_id, "doctor")]
+        except (TrackingRefused, TrackingUnavailable, ValueError) as error:
+            return Finding("upload", str(error), ok=False)
+        finally:
+            if mirror.experiment_id:
+                with suppress(Exception):  # A failure before this one is what matters, and is told.
+                    client.delete_experiment(mirror.experiment_id)  # This deletes its run, too.
+    if (back, history) != (info.uid, [1.0]):
+        return Finding("upload", f"what was read back is not what was sent: {back!r}, {history}", ok=False)
+    return Finding("upload", f"a metric and an artifact, in an experiment {experiment!r}, now deleted")
+
+
+def version_text(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))

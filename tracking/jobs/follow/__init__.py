@@ -1,0 +1,13 @@
+"""Who follows a run: the mirror to MLflow, the console, uploads, and the repair of what was cut off.
+
+A follower reads run folders. It may come and go, and run on another host.
+"""
+
+from __future__ import annotations
+
+from tracking.jobs.follow import console, result_table, sync, unfinished
+from tracking.jobs.follow.mirror_thread import MirrorThread
+from tracking.jobs.follow.sync import Outcome
+from tracking.jobs.follow.uploads import Uploads, tracking_command
+
+__all__ = ["MirrorThread", "Outcome", "Uploads", "console", "result_table", "sync", "tracking_command", "unfinished"]

@@ -1,0 +1,94 @@
+"""The process beside a user's script: python -m tracking.jobs.follow.companion FOLDER PID ROOT.
+
+It samples the machine, mirrors the folder to MLflow, ends the run where the script can no more, and says `ready` when
+it watches. It holds the folder's lock, which it has inherited. ROOT is the process that started all of the run's.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from conf.schema import RunConfig
+from tracking.jobs.follow import unfinished
+from tracking.jobs.follow.mirror_thread import MirrorThread
+from tracking.jobs.node import supervision
+from tracking.machine.usage import Neighbours, SystemMetricsThread
+from tracking.measure.bottleneck import explain
+from tracking.record import Journal, documents, failures, run_folder
+from tracking.store import server
+
+POLL_SEC = 0.2
+NICENESS = 10  # MLflow's import takes seconds, and must not take them from the training
+KILLED = 9
+
+
+def main(folder: Path, pid: int, root: int) -> int:
+    config = run_folder.read_config(folder)
+    script = process_of(pid)
+    log = Journal(folder / run_folder.JOURNAL)
+    uuids = [gpu["uuid"] for gpu in documents.read_json(folder / run_folder.FINGERPRINT).get("used", [])]
+    neighbours = Neighbours(uuids, launcher=root)
+    interval_sec = config.tracking.system_metrics_interval_sec
+    sensors = SystemMetricsThread(log, uuids, folder, interval_sec, neighbours=neighbours) if interval_sec else None
+    os.nice(NICENESS)
+    mirror = start_mirror(folder, config)
+    print("ready", flush=True)
+    if sensors is not None:
+        sensors.start()
+    while run_folder.read_result(folder) is None and is_running(script):
+        time.sleep(POLL_SEC)
+    if sensors is not None:
+        sensors.close()
+    with suppress(OSError):  # a full disk
+        if tag := neighbours.tag():
+            log.tags({"neighbours": tag})
+    log.close()
+    end(folder, config, pid, neighbours.tag())
+    if mirror is not None and mirror.close(config.tracking.upload_wait_sec):
+        unfinished.unmark(folder)
+    return 0
+
+
+def start_mirror(folder: Path, config: RunConfig) -> MirrorThread | None:
+    if config.tracking.offline:
+        return None
+    unfinished.mark(folder)
+    uri = server.absolute_uri(config.tracking.uri) if config.tracking.uri else server.default_uri()
+    return MirrorThread(folder, uri).start()
+
+
+def end(folder: Path, config: RunConfig, pid: int, neighbours: str) -> None:
+    """Give the run its result where the script has left none; note what only an ended run has."""
+    failure = None
+    if run_folder.read_result(folder) is None:
+        message = f"the script (process {pid}) ended without a word: it was killed, or left by os._exit"
+        failure = failures.killed(folder, KILLED, message)
+    with suppress(OSError):
+        supervision.record_given_up(folder, config, failure)
+    supervision.end(folder, failure, neighbours, explain(folder))
+
+
+def process_of(pid: int) -> psutil.Process | None:
+    with suppress(psutil.Error):
+        return psutil.Process(pid)
+    return None
+
+
+def is_running(process: psutil.Process | None) -> bool:
+    """Whether it still runs, and is not another one of the same number."""
+    with suppress(psutil.Error):
+        return process is not None and process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # They are meant for the script.
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

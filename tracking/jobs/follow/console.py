@@ -1,0 +1,157 @@
+"""What the terminal shows: progress drawn from the journal, and the table at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from conf.target import Target, text
+from tracking.record import Record, evaluations
+
+BAR_WIDTH = 20  # characters
+PHASES = {
+    "init_start": "importing PyTorch",
+    "warmup_start": "compiling and warming up",
+    "run_start": "training",
+    "eval_start": "evaluating",
+    "epoch_start": "training",
+    "run_stop": "testing",
+    "profile_start": "tracing kernels",
+}
+OFF_THE_CLOCK = ("testing", "tracing kernels")
+
+
+class RunProgress:
+    """A bar over the steps of a run on a terminal, with how far it is and what it has left; elsewhere a line an
+    evaluation."""
+
+    def __init__(self, console: Console, name: str, targets: Mapping[str, Target] | None = None) -> None:
+        self._console = console
+        self._name = name
+        self._targets = targets or {}
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(BAR_WIDTH),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+            TextColumn("{task.fields[detail]}"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("starting", total=None, detail="", left="")
+        self._phase = ""
+        self._epoch = self._epochs = self._batches = 0
+        self._epoch_start = 0.0
+        self._began = (0.0, 0)  # seconds and steps, where this attempt's first epoch starts
+        self._seen: dict[str, float] = {}
+        self._best: dict[str, float] = {}
+
+    def __enter__(self) -> RunProgress:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def update(self, record: Record) -> None:
+        if record.kind == "metrics" and "system/cpu_utilization_percentage" not in record.values:
+            self._seen |= record.values
+        if words := differing(record):
+            self._console.print(f"{self._name}: {words}", soft_wrap=True)
+        if record.kind != "event":
+            return
+        self._phase = PHASES.get(str(record.key), self._phase)
+        if record.key == "run_start":
+            self._epochs, self._batches = (int(record.values.get(key, 0)) for key in ("max_epochs", "num_batches"))
+            self._progress.update(self._task, total=self._epochs * self._batches or None)  # None of a program.
+        if record.key == "throughput_window" and self._batches:
+            self._progress.update(self._task, completed=record.values["step"], left=self._left(record))
+        if record.key == "epoch_start" and "epoch_num" in record.values:
+            if not self._epoch:
+                self._began = record.clock_sec, (record.values["epoch_num"] - 1) * self._batches
+            self._epoch, self._epoch_start = record.values["epoch_num"], record.clock_sec
+        if (
+            record.key == "epoch_stop" and "samples" in record.values
+        ):  # the last window's rate, of what steps were left over, says little of the epoch
+            epoch_sec = record.clock_sec - self._epoch_start
+            self._seen["throughput/samples_per_sec"] = record.values["samples"] / epoch_sec
+        if record.key == "checkpoint_stop" and "error" in record.values:
+            epoch, error = record.values["epoch_num"], record.values["error"]
+            self._console.print(f"{self._name}: no checkpoint after epoch {epoch}: {error}", soft_wrap=True)
+        if record.key == "model_saved" and "error" in record.values:
+            self._console.print(f"{self._name}: the weights were not saved: {record.values['error']}", soft_wrap=True)
+        if record.key == "model_exported" and "error" in record.values:
+            self._console.print(f"{self._name}: no model for MLflow: {record.values['error']}", soft_wrap=True)
+        if record.key == "profile_stop":
+            self._profiled(record)
+        if record.key == "eval_accuracy":
+            self._evaluated(record)
+        if record.key == "run_stop":
+            self._progress.update(self._task, left="")
+        whole = f" of {self._epochs}" if self._epochs else ""
+        where = f"epoch {self._epoch}{whole}, " if self._epoch and self._phase not in OFF_THE_CLOCK else ""
+        self._progress.update(self._task, description=where + self._phase, detail=self._detail())
+
+    def _profiled(self, record: Record) -> None:
+        if "error" in record.values:
+            self._console.print(f"{self._name}: no profile: {record.values['error']}", soft_wrap=True)
+        for note in record.values.get("notes", ()):
+            self._console.print(f"{self._name}: profile: {note}", soft_wrap=True)
+
+    def _evaluated(self, record: Record) -> None:
+        for name, value in record.values["metrics"].items():
+            self._seen[f"eval/{name}"] = value
+            better = max if evaluations.higher_is_better(name, self._targets) else min
+            if math.isfinite(value):
+                self._best[name] = better(value, self._best.get(name, value))
+        if not self._console.is_terminal:
+            epoch = f"epoch {record.values['epoch_num']}" if "epoch_num" in record.values else "evaluation:"
+            of = f"/{self._epochs}" if self._epochs else ""
+            self._console.print(f"{self._name}: {epoch}{of} {self._detail()}", soft_wrap=True)
+
+    def _left(self, record: Record) -> str:
+        """How long the rest of the schedule takes at the pace so far; the target may come before its end."""
+        began_sec, began_step = self._began
+        step = record.values["step"]
+        sec_per_step = (record.clock_sec - began_sec) / max(1, step - began_step)
+        return f"{duration(sec_per_step * (self._epochs * self._batches - step))} left at most"
+
+    def _detail(self) -> str:
+        texts = {"train/loss": "loss {:.3g}", "throughput/samples_per_sec": "{:,.0f} samples/s"}
+        texts |= {key: self._metric(key) for key in self._seen if key.startswith("eval/")}
+        texts.pop("eval/loss", None)  # one loss is enough for a line
+        return "  ".join(text.format(self._seen[key]) for key, text in texts.items() if key in self._seen)
+
+    def _metric(self, key: str) -> str:
+        """The pattern of an evaluation's metric: its value, of its target, and the best where that was before."""
+        name = key.removeprefix("eval/")
+        target = f" of {text(self._targets[name])}" if name in self._targets else ""
+        earlier = name in self._targets and self._best.get(name, self._seen[key]) != self._seen[key]
+        return f"{name} {{:.4g}}{target}" + (f" (best {self._best[name]:.4g})" if earlier else "")
+
+
+def differing(record: Record) -> str:
+    """What a record says of nodes of one run that are not alike; empty for any other."""
+    if record.kind != "tags" or "env.differs" not in record.values:
+        return ""
+    return f"its nodes {record.values['env.nodes']} differ in {record.values['env.differs']}"
+
+
+def job_line(name: str, outcome: str, num_left: int, mean_sec: float) -> str:
+    """What became of a job of a sweep, and how many are left, which take as long as those so far on average."""
+    left = f"{num_left} job{'s' if num_left > 1 else ''} left, about {duration(num_left * mean_sec)}"
+    return f"  {name}: {outcome}" + (f"; {left}" if num_left else "")
+
+
+def duration(sec: float) -> str:
+    """`0:42`, `12:05` or `3:20:00`."""
+    minutes, seconds = divmod(round(sec), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

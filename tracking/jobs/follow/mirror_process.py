@@ -1,0 +1,29 @@
+"""Mirrors a run from its first node: python -m tracking.jobs.follow.mirror_process FOLDER, beside the supervisor."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+from tracking.jobs.follow.mirror_thread import MirrorThread
+from tracking.jobs.node import lifeline, ticket
+from tracking.record import run_folder
+from tracking.store import server
+
+POLL_SEC = 0.5
+
+
+def main(folder: Path) -> int:
+    """Mirror until the run has ended or its supervisor is gone; then send the rest. 0 where MLflow has it all."""
+    config, line = run_folder.read_config(folder), lifeline.Lifeline((lifeline.LAUNCHER,))
+    uri = server.absolute_uri(config.tracking.uri) if config.tracking.uri else server.default_uri()
+    mirror = MirrorThread(folder, uri).start()
+    while not ticket.has_ended(folder) and line.cut(POLL_SEC) is None:
+        pass
+    return 0 if mirror.close(config.tracking.upload_wait_sec) else 1
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # It is meant for the supervisor.
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,114 @@
+"""The table of a run on the terminal: what it measured, or why it failed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from rich.table import Table
+
+from conf.target import text
+from tracking.measure import kernels
+from tracking.record import Result, evaluations, files, run_folder
+
+
+def run_table(name: str, folder: Path, result: Result) -> Table:
+    """What a run measured, or why it failed."""
+    table = Table(title=name, show_header=False, title_justify="left")
+    table.add_column(style="bold")
+    table.add_column()
+    for row in run_rows(result):
+        table.add_row(*row)
+    with suppress(OSError, ValueError, LookupError, TypeError, ArithmeticError):  # There is none, or it is damaged.
+        table.add_row("kernels", kernels.read(files.read_text(folder / kernels.PROFILE)).words())
+    for label, file in (("weights", run_folder.MODEL), ("", kernels.KERNELS)):
+        if (folder / file).exists():
+            table.add_row(label, os.path.relpath(folder / file))
+    table.add_row("run folder", os.path.relpath(folder))
+    return table
+
+
+def run_rows(result: Result) -> list[tuple[str, str]]:
+    if result.failure is not None:
+        return [("status", f"{result.status}: {result.failure.kind}"), ("cause", result.failure.message)]
+    metrics = result.metrics
+    rows = [("target", ", ".join(f"{name} {text(value)}" for name, value in result.targets.items()) or "none")]
+    rows.append(("best", best(result)))
+    rows += time_rows(result)
+    if "throughput/samples_per_sec" in metrics:
+        rate, number = metrics["throughput/samples_per_sec"], result.windows["num_windows"]
+        rows.append(("throughput", f"{rate:,.0f} {result.unit}/s in the steady state (windows: {number})"))
+    if "time/eval_sec" in metrics and "time/train_sec" in metrics:
+        share = metrics["time/eval_sec"] / (metrics["time/eval_sec"] + metrics["time/train_sec"])
+        share = result.bottleneck.get("shares", {}).get("evaluation", share)  # one number in this table
+        rows.append(("evaluation", f"{100 * share:.0f} % of the time"))
+    rows += resumed_rows(result)
+    if result.nodes:
+        took = ", ".join(f"{row['node']} {row['step_ms']:.3g} ms" for row in result.nodes)
+        rows.append(("a step, by node", took))
+    if result.bottleneck:
+        rows.append(("limited by", result.bottleneck["words"]))
+        rows += [("not measured", words) for words in result.bottleneck.get("missing", ())]
+    if result.neighbours:
+        rows.append(("neighbours", result.neighbours))
+    rows.append(("world size", f"{metrics['world_size']:g}" if "world_size" in metrics else "not known"))
+    rows.append(("before the clock", f"{seconds(metrics, 'time/init_sec')} from the command to the first data"))
+    if "cost/to_accuracy_usd" in metrics:
+        rows.append(("cost to accuracy", f"{metrics['cost/to_accuracy_usd']:.4f} USD"))
+    tests = {key: value for key, value in metrics.items() if key.startswith("test/")}
+    if tests:
+        rows.append(("test set", ", ".join(f"{key[5:]} {value:.4g}" for key, value in tests.items())))
+    return rows
+
+
+def time_rows(result: Result) -> list[tuple[str, str]]:
+    """The times to accuracy, or why there is none."""
+    metrics = result.metrics
+    if "time/to_accuracy_sec" in metrics:
+        rows = [("time to accuracy", f"{seconds(metrics, 'time/to_accuracy_sec')} (MLPerf's clock)")]
+        if "time/to_accuracy_train_sec" in metrics:
+            rows.append(("", f"{seconds(metrics, 'time/to_accuracy_train_sec')} (DAWNBench's: without evaluation)"))
+        if "epochs/to_accuracy" in metrics:
+            rows.append(("epochs", f"{metrics['epochs/to_accuracy']:g}"))
+        if number := metrics.get("evaluations/to_accuracy"):
+            rows.append(("evaluations", f"{number:g}, one every {metrics['time/to_accuracy_sec'] / number:.2f} s"))
+        return rows
+    if "time/resumed_to_accuracy_train_sec" in metrics:
+        return [("time to accuracy", "none: the run was interrupted")]
+    if unsaid := [name for name in result.targets if evaluations.BEST + name not in metrics]:
+        how = f"a program's is declared in program.metrics as eval/{unsaid[0]}"
+        return [("time to accuracy", f"none: no evaluation had the target's {', '.join(unsaid)}; {how}")]
+    if result.targets:
+        return [("time to accuracy", "target not reached")]
+    return [] if result.evaluations else [("time to accuracy", "none: nothing was evaluated, it measures speed alone")]
+
+
+def resumed_rows(result: Result) -> list[tuple[str, str]]:
+    """What became of a run that was interrupted; nothing of others."""
+    if not result.resumes:
+        return []
+    metrics = result.metrics
+    after = ", ".join(f"epoch {resume['epoch_num']} ({resume['after']})" for resume in result.resumes)
+    rows = [("resumed after", after)]
+    if "time/resumed_to_accuracy_train_sec" in metrics:
+        in_all = seconds(metrics, "time/resumed_to_accuracy_sec")
+        trained = seconds(metrics, "time/resumed_to_accuracy_train_sec")
+        rows.append(("to the target", f"{in_all} with all interruptions, {trained} of training that counted"))
+    rows.append(("interruptions", f"{seconds(metrics, 'resume/lost_sec')} of training were lost"))
+    rows.append(("", f"{seconds(metrics, 'resume/down_sec')} nothing was trained"))
+    if result.changed:
+        rows.append(("changed between", ", ".join(result.changed)))
+    return rows
+
+
+def best(result: Result) -> str:
+    """The best value of each metric that has one (see tracking.record.evaluations)."""
+    values = {key: value for key, value in result.metrics.items() if key.startswith(evaluations.BEST)}
+    shown = ", ".join(f"{key.removeprefix(evaluations.BEST)} {value:.4g}" for key, value in values.items())
+    return shown or "no evaluation"
+
+
+def seconds(metrics: Mapping[str, float], key: str) -> str:
+    return f"{metrics[key]:.2f} s" if key in metrics else "-"

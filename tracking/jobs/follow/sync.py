@@ -1,0 +1,109 @@
+"""Brings MLflow up to date with many folders, one after the other, however their runs ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tracking.jobs.plan import repair
+from tracking.record import Running, documents, files, run_folder
+from tracking.store.mirror import Mirror
+from tracking.store.server import TrackingUnavailable
+
+MAX_ATTEMPTS = 3  # tries of a folder; with the back-off between, a restarting server is forgiven
+MAX_RETRY_AFTER_SEC = 60.0  # the longest that a server's Retry-After is heeded, since somebody waits
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What `sync` did with one folder: `state` is complete, running, or failed; `message` says more."""
+
+    folder: Path
+    state: str
+    message: str = ""
+
+
+def sync(
+    folders: Iterable[Path],
+    tracking_uri: str | None = None,
+    progress: Callable[[Outcome], None] | None = None,
+    ended: bool = False,
+    again: bool = False,
+) -> list[Outcome]:
+    """Upload what MLflow lacks of each folder and its parent, however the run ended; again, it changes nothing more.
+
+    A run that nobody can end any more is ended here, see `repair`, which also says what `ended` is; one that goes on is
+    shipped as far as it is. `again` sends what MLflow had before, too. After a server could not be reached, its other
+    folders are not tried. `tracking_uri` overrides the folders' own; `progress` is told each outcome.
+    """
+    outcomes: list[Outcome] = []
+    unreachable: dict[str, str] = {}  # by server: why it could not be reached
+    for folder in with_parents(folders):
+        outcome = _sync_folder(folder, tracking_uri, unreachable, ended, again)
+        outcomes.append(outcome)
+        if progress:
+            progress(outcome)
+    return outcomes
+
+
+def with_parents(folders: Iterable[Path]) -> list[Path]:
+    """The folders, each once and behind the parent that its run is linked to: no parent may be left running."""
+    ordered: dict[Path, Path] = {}  # the path as it was given, by the resolved one
+    for folder in map(Path, folders):
+        with suppress(OSError, ValueError):  # what is wrong with it is told with its outcome
+            parent = run_folder.parent_of(folder)
+            if parent is not None and files.exists(parent / run_folder.RUN):
+                ordered.setdefault(parent.resolve(), parent)
+        ordered.setdefault(folder.resolve(), folder)
+    return list(ordered.values())
+
+
+def _sync_folder(
+    folder: Path, tracking_uri: str | None, unreachable: dict[str, str], ended: bool, again: bool
+) -> Outcome:
+    try:
+        mirror = Mirror(folder, tracking_uri)
+        if again:
+            mirror.forget()
+        server = mirror.state.tracking_uri
+        for attempt in range(MAX_ATTEMPTS):
+            if server in unreachable:
+                break
+            try:
+                return _bring_up_to_date(mirror, ended)
+            except TrackingUnavailable as error:
+                if attempt + 1 == MAX_ATTEMPTS:
+                    unreachable[server] = str(error)
+                else:
+                    time.sleep(max(2**attempt, min(error.retry_after_sec, MAX_RETRY_AFTER_SEC)))
+        return Outcome(folder, "failed", unreachable[server])
+    except Exception as error:  # whatever is in a folder, perhaps a stranger's, the others can still go
+        return Outcome(folder, "failed", f"{type(error).__name__}: {error}")
+
+
+def _bring_up_to_date(mirror: Mirror, ended: bool) -> Outcome:
+    folder, words = mirror.folder, []
+    if not mirror.complete:
+        try:
+            if repair(folder, ended):
+                words.append(f"nobody runs it any more: ended as {describe(folder)}")
+        except Running as error:
+            mirror.step()
+            hint = "" if error.certain else f"; if it has ended, say so: sync --ended {folder}"
+            return Outcome(folder, "running", f"{error}: uploaded as far as it is{hint}")
+        mirror.finish()
+        documents.remove_left(folder)
+    if mirror.state.refused:
+        words.append(f"left in the journal, since MLflow cannot hold it: {'; '.join(mirror.state.refused)}")
+    return Outcome(folder, "complete" if mirror.complete else "running", "; ".join(words))
+
+
+def describe(folder: Path) -> str:
+    """How a run ended, in two words."""
+    result = run_folder.read_result(folder)
+    if result is None:
+        return "running"
+    return f"{result.status}: {result.failure.kind}" if result.failure else result.status

@@ -1,0 +1,146 @@
+"""A log's file as a run folder, once: what was imported is known again by its digest."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from conf.schema import PROGRAM, DatasetConfig, ModelConfig, PrecisionConfig, RunConfig, StackConfig
+from conf.target import Target, text
+from tracking.analysis import mlperf
+from tracking.jobs.importing.published_log import PublishedLog, read
+from tracking.jobs.plan import run_setup
+from tracking.measure.programs import NO_STOP, SUCCESS, remarks
+from tracking.measure.training import clock, summary, throughput
+from tracking.record import Journal, Record, documents, journal, run_folder, run_lock
+
+MOST_BYTES = 268_435_456  # a log's size at most
+DIGEST_CHARS = 12  # the part of the digest in a folder's name
+NO_NAME = re.compile(r"[^\w.-]+", re.ASCII)
+UNKNOWN = "unknown"  # the precision of a run whose log does not say it
+
+
+@dataclass(frozen=True)
+class LogOptions:
+    """What the log may not say: the number of devices, the precision, a target, a name; where to, and under what."""
+
+    runs_dir: Path
+    uri: str
+    gpus: int | None = None
+    precision: str = UNKNOWN
+    target: Target | None = None
+    name: str | None = None
+    experiment: str = "timetrial"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A run that was made of a file, or (not `new`) had been; `note` says what of it is remarkable, and
+    `not_understood` what of the log is in no figure."""
+
+    file: Path
+    folder: Path
+    new: bool
+    note: str = ""
+    not_understood: str = ""
+
+
+def import_log(path: Path, asked: LogOptions) -> Imported:
+    """Make the run of a file, or find it. Raises OSError, and ValueError that names the file and what to do."""
+    with path.open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"{path}: is larger than {MOST_BYTES} bytes; cut its lines of MLPerf's log out: grep :::ML")
+    digest = hashlib.sha256(content).hexdigest()
+    for folder in sorted(asked.runs_dir.glob(f"*{digest[:DIGEST_CHARS]}*")):
+        if run_folder.read_result(folder) is not None:
+            return Imported(path, folder, False)
+    try:
+        log = read(content, asked.target)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}; give logs of whole runs, as result_0.txt of a submission") from None
+    size = log.account.world_size or asked.gpus
+    if size is None:
+        raise ValueError(f"{path}: its log does not say on how many devices it ran; give --gpus N")
+    return _write(path, log, digest, size, asked)
+
+
+def _write(path: Path, log: PublishedLog, digest: str, size: int, asked: LogOptions) -> Imported:
+    config = _config(log, size, asked)
+    name = (
+        asked.name or f"{log.account.submission.said.get('submission_org', 'imported')}-{log.benchmark.model}-{size}gpu"
+    )
+    name = f"{NO_NAME.sub('_', name).lstrip('.')[:80]}-{digest[:DIGEST_CHARS]}"
+    with run_lock.make(asked.runs_dir, name) as owner:
+        run_setup.prepare(owner.folder, name, config, [], asked.uri, values=_params(config, log))
+        return _fill(owner.folder, config, path, log, digest, size)
+
+
+def _fill(folder: Path, config: RunConfig, path: Path, log: PublishedLog, digest: str, size: int) -> Imported:
+    """Write what the log says into a folder that has its config."""
+    documents.write_text(folder / mlperf.LOG, "".join(f"{line}\n" for line in _lines(path)))
+    out = Journal(folder / run_folder.JOURNAL)
+    for record in log.records:
+        out.append(record)
+    note = _note(log)
+    tags = _tags(path, log, digest) | ({"import.note": note} if note else {})
+    out.tags(tags)
+    windows = throughput.coarse(log.records)
+    measured = throughput.summarize(windows, size) | {"world_size": float(size)}
+    unknown = () if clock.first(log.records, "eval_start") else ("time/to_accuracy_train_sec",)
+    summary.write(config, folder, out, windows, measured, "samples", unknown)
+    out.close()
+    return Imported(path, folder, True, note, tags.get("program.not_understood", ""))
+
+
+def _config(log: PublishedLog, size: int, asked: LogOptions) -> RunConfig:
+    benchmark = log.benchmark
+    model = ModelConfig(benchmark.model, PROGRAM, 1, targets={benchmark.dataset: dict(log.targets)})
+    config = RunConfig(
+        model=model,
+        dataset=DatasetConfig(benchmark.dataset),
+        precision=PrecisionConfig(asked.precision, asked.precision),
+        stack=StackConfig("imported"),
+        gpus=size,
+        seed=log.seed or 0,
+        runs_dir=str(asked.runs_dir),
+    )
+    config.tracking.experiment = asked.experiment
+    return config
+
+
+def _params(config: RunConfig, log: PublishedLog) -> dict[str, journal.Scalar]:
+    """Those that the log or whoever imports it says."""
+    unknown = {"nodes", "batch_size"}
+    unknown |= {"precision"} if config.precision.name == UNKNOWN else set()
+    unknown |= {"seed"} if log.seed is None else set()
+    known = {key: value for key, value in run_setup.params(config).items() if key not in unknown}
+    return known | {"program": "imported"} | dict(log.account.params)
+
+
+def _tags(path: Path, log: PublishedLog, digest: str) -> dict[str, str]:
+    own = {"import.file": path.name, "import.sha256": digest, "program.benchmark": log.name}
+    return own | remarks(log.account, log.unread) | ({"program.status": log.status} if log.status != SUCCESS else {})
+
+
+def _note(log: PublishedLog) -> str:
+    """Where the log's own verdict is another than that of the target."""
+    if log.status == NO_STOP:
+        return "the log has no run_stop: by MLPerf's rules its run missed"
+    events: list[Record] = [record for record in log.records if record.kind == "event"]
+    reached = clock.summarize(events, log.targets).get("target_reached")
+    said = log.status == SUCCESS
+    if reached is None:
+        return "it has no target that is known; give --target"
+    if bool(reached) == said:
+        return ""
+    wanted = ", ".join(f"{name} {text(value)}" for name, value in log.targets.items())
+    return f"the log says {log.status}, and its evaluations {'reach' if reached else 'miss'} {wanted}"
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of MLPerf's log, from its mark on, from which `python -m tracking mlperf` has the score."""
+    texts = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    return [line[line.index(":::ML") :] for line in texts if ":::ML" in line]

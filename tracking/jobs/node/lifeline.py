@@ -1,0 +1,51 @@
+"""Whether what started this process is still there: the end of a pipe that it alone holds open.
+
+The kernel closes the pipe however the starter dies, and it stays closed: who looks late, or starts late, sees it too. A
+process's parent tells less: one that has died is replaced by another, and nobody knows whose child this was before.
+"""
+
+from __future__ import annotations
+
+import select
+import signal
+import threading
+from dataclasses import dataclass
+
+from tracking.record import Failure
+
+LAUNCHER, STEP = 0, 1  # standard input comes from a launcher, standard output goes to slurmstepd
+OF_KIND = {"none": (LAUNCHER,), "here": (LAUNCHER, STEP), "slurm": (STEP,)}  # by cluster.kind
+
+
+@dataclass(frozen=True)
+class Lifeline:
+    descriptors: tuple[int, ...]
+
+    @classmethod
+    def of(cls, cluster_kind: str) -> Lifeline:
+        """What a supervisor hangs on. Slurm's jobs go on without their launcher."""
+        return cls(OF_KIND[cluster_kind])
+
+    def cut(self, within_sec: float | None = 0.0) -> int | None:
+        """The descriptor whose other end is gone, once it is or when the time is up; None where all are there."""
+        poller = select.poll()
+        for descriptor in self.descriptors:
+            poller.register(descriptor, 0)  # of what is not asked for, the kernel reports errors and hang-ups alone
+        ready = poller.poll(None if within_sec is None else 1e3 * within_sec)
+        return min((descriptor for descriptor, _ in ready), default=None)
+
+    def failure(self, gone: int, node: str) -> Failure:
+        """How a run has ended of which that end is gone."""
+        if gone == STEP:
+            return Failure("node_fail", f"node {node}: its slurmstepd was killed")
+        return Failure(f"signal:{signal.SIGKILL}", "its launcher was killed")
+
+    def watch(self) -> None:
+        """Have this process told to stop, by SIGTERM, as soon as an end is gone."""
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        self.cut(None)
+        main = threading.main_thread().ident
+        assert main is not None
+        signal.pthread_kill(main, signal.SIGTERM)  # not to any thread: the main one may be asleep

@@ -1,0 +1,114 @@
+"""The launchers of a run's machines see each other by files in the runs_dir that they share.
+
+Each rewrites a file of its own twice a second. A node is alive as long as its file changes, by the clock of the
+one who reads it. Clock readings of different machines are subtracted only to see whether the clocks are set at all.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tracking.record import Failure, documents, run_folder
+
+BEAT_SEC = 0.5
+LOST_SEC = 10.0  # a file that has not changed for so long is of a launcher that is gone
+
+
+@dataclass
+class NodeState:
+    """What a node says of itself. `known` holds the tokens of the launchers that node 0 has taken in."""
+
+    name: str
+    runs_dir: str
+    asked: dict[str, Any]  # options that have to be the same on every node
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+    beat: int = 0
+    time_ms: int = 0  # the node's clock at this beat
+    known: list[str] = field(default_factory=list)
+    folder: str = ""  # the run folder's name, once node 0 has made it
+    rendezvous: str = ""  # HOST:PORT that node 0 has chosen, where nobody has given one
+    address: str = ""  # the address by which the scheduler reaches the node
+    boot_id: str = ""  # the machine's
+    ended: bool = False
+    failure: dict[str, Any] | None = None  # why the node failed, if it did
+
+
+class OwnFile:
+    """Keeps writing this node's state until closed."""
+
+    def __init__(self, path: Path, state: NodeState) -> None:
+        self.state = state
+        self._path = path
+        self._closed = threading.Event()
+        self._writing = threading.Lock()
+        self.write()
+        self._thread = threading.Thread(target=self._run, name="node-file", daemon=True)
+        self._thread.start()
+
+    def write(self) -> None:
+        """Write the state now. Raises OSError."""
+        with self._writing:
+            self._write()
+
+    def write_last(self) -> None:
+        """Write the state, and nothing after it: whoever reads it may take the folder away. Raises OSError."""
+        with self._writing:
+            self._write()
+            self._closed.set()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        while not self._closed.wait(BEAT_SEC):
+            with self._writing, suppress(OSError):  # a full disk: it may have room again
+                if not self._closed.is_set():
+                    self._write()
+
+    def _write(self) -> None:
+        self.state.beat += 1
+        self.state.time_ms = run_folder.now_ms()
+        documents.write_json(self._path, asdict(self.state))
+
+
+class Peer:
+    """Another node, as far as its file tells. Unless it is `fresh`, an earlier launcher may have left the file."""
+
+    def __init__(self, rank: int, path: Path, fresh: bool = False) -> None:
+        self.rank = rank
+        self._path = path
+        self._first = ("", 0) if fresh else None  # what an earlier launcher may have left
+        self._latest: NodeState | None = None
+        self._changed = time.monotonic()
+        self.apart_sec = 0.0  # seconds by which its clock is ahead of this machine's, with the way of its file
+
+    def state(self) -> NodeState | None:
+        """The latest that a launcher that lives, or lived since we look, has said; None for none."""
+        try:
+            state = NodeState(**documents.read_json(self._path))
+        except (OSError, ValueError, TypeError):
+            return self._latest
+        seen = (state.token, state.beat)
+        if self._first is None:
+            self._first = seen
+        if seen != self._first and (self._latest is None or seen != (self._latest.token, self._latest.beat)):
+            self._latest, self._changed = state, time.monotonic()
+            self.apart_sec = (state.time_ms - run_folder.now_ms()) / 1e3
+        return self._latest
+
+    def trouble(self) -> Failure | None:
+        """Why the run cannot go on with this node, if it cannot."""
+        state = self.state()
+        assert state is not None
+        if state.failure:
+            return Failure(**state.failure)
+        if not state.ended and time.monotonic() - self._changed > LOST_SEC:
+            return Failure("error", f"node {state.name} (node_rank={self.rank}) is gone: silent for {LOST_SEC:g} s")
+        return None

@@ -1,0 +1,46 @@
+"""What is written in a run's folder before an attempt at it that is not the first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tracking.record import NOTE_TAG, Checkpoint, Journal, Record, attempts, checkpoints, journal, run_folder
+
+
+def reopen(folder: Path, checkpoint: Checkpoint | None, unsaid: str = "unknown") -> None:
+    """Set the earlier attempt's files aside, and journal that and from where the run goes on.
+
+    Without a checkpoint it begins its first epoch again. `unsaid` is what ended an attempt that left no result.
+
+    The caller holds the folder, whose run has a result. What the journal, and MLflow, have beyond the checkpoint stays
+    there: rows of an earlier time than the `resume` event, at steps above its `from_step`. Raises OSError.
+    """
+    events = journal.events(folder / run_folder.JOURNAL)
+    before = [event for event in events if event.key == attempts.RESUME]
+    number = len(before) + 1
+    result = run_folder.read_result(folder)
+    after = result.failure.kind if result is not None and result.failure else unsaid
+    epoch_num = checkpoint.epoch_num if checkpoint else 0
+    run_folder.reserve(folder)
+    checkpoints.prune(folder)
+    run_folder.keep_attempt(folder, number)
+    here = Record("event", 0, 0.0, attempts.RESUME, values={"epoch_num": epoch_num})
+    from_step = attempts.last_step([events[place] for place in attempts.surviving([*events, here])])
+    log = Journal(folder / run_folder.JOURNAL)
+    log.event(
+        attempts.RESUME,
+        epoch_num=epoch_num,
+        from_step=from_step,
+        checkpoint=str(checkpoint.path.relative_to(folder)) if checkpoint else "",
+        after=after,
+    )
+    log.metrics({"resume/count": number}, from_step)
+    log.tags(
+        {
+            "resumed": number,
+            "resumed.after": ",".join([*(event.values["after"] for event in before), after]),
+            NOTE_TAG: f"Interrupted ({after}) and resumed after epoch {epoch_num}, with epoch"
+            f" {epoch_num + 1} from its start: no time to accuracy of an uninterrupted run.",
+        }
+    )
+    log.close()

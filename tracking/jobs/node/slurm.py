@@ -1,0 +1,211 @@
+"""Slurm, by its own commands: submit, ask about all jobs together, cancel, queue again.
+
+A job's id is what `sbatch --parsable` prints: its number, and `;CLUSTER` behind it where sbatch was given --clusters.
+Every command is then told that cluster (-M), since by itself it asks the local one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from conf.schema import ConfigError
+from tracking.record import Failure
+
+COMMAND_SEC = 60.0  # how long one of Slurm's commands may take; it tries to reach its controller meanwhile
+JOB_ID = re.compile(
+    r"\d{1,18}(;[\w.-]{1,200})?", re.ASCII
+)  # A folder may be anybody's: an id is no option of a command.
+# The states in which a job may still run, or run again.
+ACTIVE = {
+    "PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD",
+    "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "RESV_DEL_HOLD",
+}  # fmt: skip
+# What a run's failure is called where Slurm has ended it, and what was done to it then.
+KINDS = {
+    "TIMEOUT": ("timeout", "its time limit, cluster.time, was over"),
+    "DEADLINE": ("timeout", "its deadline was over"),
+    "OUT_OF_MEMORY": ("oom", "it used more memory than it was given (cluster.mem)"),
+    "NODE_FAIL": ("node_fail", "a node of it failed"),
+    "PREEMPTED": ("preempted", "another job took its nodes"),
+    "CANCELLED": ("cancelled", "it was cancelled"),
+}
+LOST = {"PREEMPTED", "NODE_FAIL"}  # endings of which the run is not the cause
+
+
+class Away(Exception):
+    """Slurm does not answer now; what it does not say is not known."""
+
+
+@dataclass(frozen=True)
+class JobState:
+    """What Slurm says of a job: its word for the state, why it waits, and the nodes that it has."""
+
+    word: str
+    reason: str = ""
+    nodes: str = ""
+    what: str = "Slurm's job"
+
+    @property
+    def active(self) -> bool:
+        return self.word in ACTIVE
+
+    def __str__(self) -> str:
+        if self.word == "PENDING":
+            return f"waits in the queue ({self.reason})" if self.reason not in ("", "None") else "waits in the queue"
+        return f"{self.word.lower()} on {self.nodes}" if self.nodes and self.active else self.word.lower()
+
+    def failure(self, job_id: str) -> Failure:
+        """Why the run of an ended job has left no result itself."""
+        kind, what = KINDS.get(self.word, ("error", f"it ended as {self.word} and left no result"))
+        on = f" on {self.nodes}" if self.nodes else ""
+        return Failure(kind, f"{self.what} {job_id}{on}: {what}")
+
+
+def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What a job is to inherit: nothing of a job that this process is in, and no credentials of MLflow."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name == "SLURM_CONF" or not name.startswith(("SLURM_", "SLURMD_", "SBATCH_", "MLFLOW_", "_MLFLOW_"))
+    }
+
+
+def check_commands() -> None:
+    """Raise ConfigError where Slurm's commands are not here."""
+    if not shutil.which("sbatch"):
+        raise ConfigError("cluster=slurm: no sbatch is here; log in to a node of the cluster, or give cluster=none")
+
+
+def run(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
+    """What one of Slurm's commands prints; Ctrl-C cuts none of them short.
+
+    Raises ConfigError for what it refuses, Away where it gets no answer.
+    """
+    try:
+        ended = subprocess.run(
+            list(command), capture_output=True, text=True, timeout=COMMAND_SEC, env=env, check=False,
+            stdin=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Away(f"{command[0]}: {error}") from None
+    if ended.returncode == 0:
+        return ended.stdout
+    words = ended.stderr.strip() or ended.stdout.strip()
+    if any(sign in words for sign in ("Unable to contact slurm controller", "onnection", "imed out", "try again")):
+        raise Away(words)
+    raise ConfigError(words.removeprefix("sbatch: error: "))
+
+
+def submit(script: Path, options: Sequence[str] = (), mirrors: bool = False) -> str:
+    """Submit a script and return its job's id. `mirrors`: it is to write to MLflow, with this user's credentials."""
+    own = {name: value for name, value in os.environ.items() if name.startswith("MLFLOW_")} if mirrors else {}
+    printed = run(["sbatch", "--parsable", *options, str(script)], environment() | own).strip()
+    if not JOB_ID.fullmatch(printed):
+        raise ConfigError(f"sbatch printed {printed[:200]!r} in place of a job's id; see `squeue --me` for the job")
+    return printed
+
+
+def number(job_id: str) -> str:
+    """A job's number in its cluster."""
+    return job_id.partition(";")[0]
+
+
+def by_cluster(job_ids: Sequence[str]) -> dict[str, list[str]]:
+    """The ids by their clusters; by an empty name those of the local one."""
+    clusters: dict[str, list[str]] = {}
+    for job_id in job_ids:
+        clusters.setdefault(job_id.partition(";")[2], []).append(job_id)
+    return clusters
+
+
+def of_cluster(command: str, cluster: str, *arguments: str) -> list[str]:
+    """One of Slurm's commands, to the controller of that cluster."""
+    return [command, *(["-M", cluster] if cluster else []), *arguments]
+
+
+def states(job_ids: Sequence[str]) -> dict[str, JobState]:
+    """The states of those jobs that Slurm still knows, by one question to each daemon of a cluster. Raises Away."""
+    known: dict[str, JobState] = {}
+    for cluster, own in by_cluster(job_ids).items():
+        known |= _of_queue(own, cluster)
+        if missing := [job_id for job_id in own if job_id not in known]:
+            known |= _of_accounting(missing, cluster)
+    return known
+
+
+def _of_queue(job_ids: Sequence[str], cluster: str = "") -> dict[str, JobState]:
+    asked = of_cluster("squeue", cluster, "--me", "--noheader", "--states=all", "--format=%i|%T|%r|%N")
+    try:
+        printed = run(asked)
+    except ConfigError as error:
+        raise Away(str(error)) from None
+    rows = {row[0]: row for line in printed.splitlines() if len(row := line.split("|", 3)) == 4}
+    known = {job_id: rows[number(job_id)] for job_id in job_ids if number(job_id) in rows}
+    return {job_id: JobState(row[1], row[2], row[3]) for job_id, row in known.items()}
+
+
+def _of_accounting(job_ids: Sequence[str], cluster: str = "") -> dict[str, JobState]:
+    """What slurmdbd remembers of jobs that the queue has forgotten; nothing where there is no accounting."""
+    asked = ["--noheader", "--parsable2", "--allocations", "--format=JobIDRaw,State,NodeList"]
+    asked.append(f"--jobs={','.join(map(number, job_ids))}")
+    try:
+        printed = run(of_cluster("sacct", cluster, *asked))
+    except (ConfigError, Away):
+        return {}
+    rows = {row[0]: row for line in printed.splitlines() if len(row := line.split("|", 2)) == 3}
+    known = {job_id: rows[number(job_id)] for job_id in job_ids if number(job_id) in rows}
+    # A job that was cancelled is CANCELLED by UID.
+    return {job_id: JobState((row[1].split() or ["UNKNOWN"])[0], nodes=row[2]) for job_id, row in known.items()}
+
+
+def job_of(script: Path, clusters: Sequence[str] = ("",)) -> str | None:
+    """The id of this user's job that was submitted with this script, while Slurm knows it. Raises Away."""
+    for cluster in clusters:
+        try:
+            printed = run(of_cluster("squeue", cluster, "--me", "--noheader", "--states=all", "--format=%i|%o"))
+        except ConfigError as error:
+            raise Away(str(error)) from None
+        ids = [line.partition("|")[0] for line in printed.splitlines() if line.partition("|")[2] == str(script)]
+        if ids:
+            return f"{ids[-1]};{cluster}" if cluster else ids[-1]
+    return None
+
+
+def cancel(job_ids: Sequence[str]) -> None:
+    """Raises Away, and ConfigError where Slurm refuses."""
+    for cluster, own in by_cluster(job_ids).items():
+        run(of_cluster("scancel", cluster, *map(number, own)))
+
+
+def requeue(job_id: str) -> None:
+    """Put a job into the queue again. Raises Away, and ConfigError where Slurm refuses."""
+    run(of_cluster("scontrol", job_id.partition(";")[2], "requeue", number(job_id)))
+
+
+def facts(job_id: str) -> dict[str, str]:
+    """What `scontrol show job` says of a job, by its names; {} where it says nothing."""
+    try:
+        printed = run(["scontrol", "--oneliner", "show", "job", job_id])
+    except (ConfigError, Away):
+        return {}
+    return dict(word.split("=", 1) for word in printed.split() if "=" in word)
+
+
+def node_address(node: str) -> str:
+    """The address by which Slurm reaches a node; its name where Slurm does not say."""
+    try:
+        printed = run(["scontrol", "--oneliner", "show", "node", node])
+    except (ConfigError, Away):
+        return node
+    return next((word.partition("=")[2] for word in printed.split() if word.startswith("NodeAddr=")), node)
+
+
+def test(options: Sequence[str]) -> None:
+    """Raise ConfigError where Slurm would refuse a job of these options, Away where it does not answer."""
+    run(["sbatch", "--test-only", *options, "--wrap=true"], environment())

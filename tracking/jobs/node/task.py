@@ -1,0 +1,68 @@
+"""What a scheduler has given this process: which node of the run it is, and how many there are."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from conf.schema import ConfigError, RunConfig
+from tracking.jobs.node import slurm
+
+PLACE = ".nodes-"
+
+
+@dataclass(frozen=True)
+class SlurmTask:
+    job_id: str
+    step_id: str
+    restarts: int  # how often the job was queued again
+    rank: int
+    num_tasks: int
+    num_nodes: int
+    node: str
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str] = os.environ) -> SlurmTask:
+        """Raises ConfigError where srun has not started this process."""
+        try:
+            return cls(
+                environ["SLURM_JOB_ID"],
+                environ["SLURM_STEP_ID"],
+                int(environ.get("SLURM_RESTART_COUNT", 0)),
+                int(environ["SLURM_PROCID"]),
+                int(environ["SLURM_STEP_NUM_TASKS"]),
+                int(environ["SLURM_STEP_NUM_NODES"]),
+                environ.get("SLURMD_NODENAME") or platform.node(),
+            )
+        except (KeyError, ValueError) as error:
+            raise ConfigError(f"{error}: srun sets it, and has not started this process; use job.sbatch") from None
+
+    @classmethod
+    def alone(cls) -> SlurmTask:
+        """Of a run for which there is no scheduler."""
+        return cls("", "", 0, 0, 1, 1, platform.node())
+
+    def check(self, config: RunConfig, num_gpus: int) -> None:
+        """Raise ConfigError where there is not what the run asked for."""
+        for what, given in (("tasks", self.num_tasks), ("nodes", self.num_nodes)):
+            if given != config.nodes:
+                raise ConfigError(
+                    f"nodes={config.nodes}: Slurm's job {self.job_id} has {given} {what}, and needs one on each of"
+                    f" {config.nodes} nodes; see cluster.lines and the options of the allocation"
+                )
+        if num_gpus < config.num_gpus():
+            raise ConfigError(
+                f"gpus={config.gpus}: {num_gpus} visible on node {self.node}; see cluster.gpus_option, which asks for"
+                " them, or give fewer"
+            )
+
+    @property
+    def place(self) -> str:
+        """The name of the folder in which the nodes of this attempt meet."""
+        return f"{PLACE}{self.job_id}-{self.step_id}-{self.restarts}"
+
+    def address(self) -> str:
+        """How Slurm reaches this node."""
+        return slurm.node_address(self.node)

@@ -1,0 +1,79 @@
+"""What a run's folder says of the job that runs it elsewhere: `cluster.json`, written by who submits.
+
+A run has its result a moment before its supervisor has said its last, which is `ended`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from conf.schema import ConfigError
+from tracking.jobs.node import slurm
+from tracking.record import documents, files, run_folder, signature, stored
+
+FILE = "cluster.json"
+SCRIPT = "job.sbatch"  # what was submitted
+JOB_IDS = {"slurm": slurm.JOB_ID, "here": re.compile(r"[\w.-]+/\d+", re.ASCII), "shared": re.compile(r"\d+", re.ASCII)}
+PRINTED = "slurm.log"  # what Slurm and its commands printed in the job
+
+
+@dataclass
+class Ticket:
+    kind: str  # slurm | here, as in conf/cluster; shared: a process beside others on this machine
+    job_id: str
+    max_requeues: int = 0
+    requeues: int = 0  # by who follows; Slurm counts its own
+    submitted_ms: int = field(default_factory=run_folder.now_ms)
+    ended: bool = False  # whether the first node's supervisor has written all that it will
+    signature: str = ""  # whose job it is: what nobody else can have written
+
+
+def issue(folder: Path, ticket: Ticket) -> Ticket:
+    """Write and return the ticket of a job that this process has started. Raises OSError."""
+    signed = replace(ticket, signature=signature.of(_signed(folder, ticket)) or "")
+    write(folder, signed)
+    return signed
+
+
+def check_own(folder: Path, ticket: Ticket) -> None:
+    """Raise ConfigError where this user has not issued the ticket: nothing is done to a job that it names."""
+    if not signature.is_own(_signed(folder, ticket), ticket.signature):
+        raise ConfigError(
+            f"{folder / FILE}: names job {ticket.job_id}, and was not written by you on this machine; nothing is done"
+            " to that job: if it is yours, use scancel and scontrol yourself"
+        )
+
+
+def _signed(folder: Path, ticket: Ticket) -> list[str]:
+    return [run_folder.read_info(folder).uid, ticket.kind, ticket.job_id]
+
+
+def write(folder: Path, ticket: Ticket) -> None:
+    """Raises OSError."""
+    documents.write_json(folder / FILE, dataclasses.asdict(ticket))
+
+
+def read(folder: Path) -> Ticket | None:
+    """None for a run that no scheduler has a job for. Raises ValueError for a file that is damaged."""
+    if not files.exists(folder / FILE):
+        return None
+    made = stored.checked(Ticket, documents.read_json(folder / FILE), folder / FILE)
+    if made.kind not in JOB_IDS or not JOB_IDS[made.kind].fullmatch(made.job_id):
+        raise ValueError(f"{folder / FILE}: {made.kind!r} has no job {made.job_id!r}")
+    return made
+
+
+def has_ended(folder: Path) -> bool:
+    """Whether the run has its result, and nothing is added to it any more. Raises OSError, ValueError."""
+    made = read(folder)
+    return made is not None and made.ended and run_folder.read_result(folder) is not None
+
+
+def mark(folder: Path, ended: bool) -> None:
+    """Say that the first node's supervisor has ended, or is at it again. Raises OSError, ValueError."""
+    made = read(folder)
+    if made is not None and made.ended != ended:
+        write(folder, replace(made, ended=ended))

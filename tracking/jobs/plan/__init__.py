@@ -1,0 +1,13 @@
+"""Jobs before they start: folders and who owns them, sweeps, and what is resumed.
+
+A sweep is planned whole before its first job runs.
+"""
+
+from __future__ import annotations
+
+from tracking.jobs.plan import resume, run_setup, sweep, sweep_report, sweep_summary, sweep_view
+from tracking.jobs.plan.job import Job
+from tracking.jobs.plan.repair import repair
+from tracking.jobs.plan.sweep import DEFINITION
+
+__all__ = ["DEFINITION", "Job", "repair", "resume", "run_setup", "sweep", "sweep_report", "sweep_summary", "sweep_view"]

@@ -1,0 +1,34 @@
+"""A job: what one run of a launch is asked to do, and what has become of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from conf.schema import RunConfig
+from tracking.jobs.plan.run_setup import run_name
+from tracking.record import Checkpoint, Result, run_lock
+
+
+@dataclass
+class Job:
+    """One job of a sweep: what it runs, and its newest folder and result, if there are any.
+
+    With a `checkpoint`, it goes on in the folder of that, rather than from the start in a new one.
+    """
+
+    config: RunConfig
+    overrides: list[str]
+    folder: Path | None = None
+    result: Result | None = None
+    checkpoint: Checkpoint | None = None
+    owner: run_lock.Owner | None = None  # this process's hold of its folder, until another has the job
+    varied: str = ""  # what its name tells beside what every run's name does
+
+    @property
+    def name(self) -> str:
+        return run_name(self.config, self.varied)
+
+    @property
+    def finished(self) -> bool:
+        return self.result is not None and self.result.status == "finished"

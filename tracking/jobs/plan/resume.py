@@ -1,0 +1,171 @@
+"""Continues an interrupted run or sweep: which can be, with what configuration, and that nobody else is at it."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from rich.console import Console
+
+from conf.schema import ConfigError, RunConfig
+from tracking.base.installation import LAUNCH, TRACKING
+from tracking.base.secrets import strip_credentials
+from tracking.jobs.node import endings, ticket
+from tracking.jobs.plan import sweep
+from tracking.jobs.plan.job import Job
+from tracking.jobs.plan.repair import repair
+from tracking.jobs.trust import ownership
+from tracking.record import Checkpoint, checkpoints, files, journal, run_folder, run_lock
+from tracking.request import stored_config
+from tracking.store import server
+
+# What may be given beside `resume`; the rest is that of the run's folder.
+ALLOWED = (
+    "resume", "trust", "dry_run", "timeout_sec", "tracking.offline", "tracking.upload_wait_sec",
+    "tracking.system_metrics_interval_sec",
+)  # fmt: skip
+WAIT_SEC = 60.0  # What a launcher that was killed has left ends by itself, in less.
+RETRY_SEC = 0.5
+
+
+def resumed_job(asked: Job, multirun: bool) -> Job:
+    """The job that continues the run in the folder `asked.config.resume`, with the configuration that it has.
+
+    Raises ConfigError where there is nothing to continue, or where something else was asked for than the run's rest.
+    """
+    given = f"resume={asked.config.resume}"
+    folder = Path(str(asked.config.resume)).expanduser().resolve()
+    keys = [override.partition("=")[0].lstrip("+~") for override in asked.overrides]
+    if multirun:
+        raise ConfigError(f"{given}: continues one run; leave -m out, or continue a sweep with sweep.resume=<id>")
+    if foreign := [key for key in keys if key not in ALLOWED]:
+        raise ConfigError(
+            f"{given} {foreign[0]}=...: a run goes on as it began, with the configuration in its folder; beside resume"
+            f" only these can be given: {', '.join(ALLOWED[1:])}"
+        )
+    check_interrupted(folder, given)
+    config = run_folder.read_config(folder)
+    check_unchanged(folder, given, config)
+    ownership.check(folder, [config], given, asked.config.trust)
+    for key in keys:
+        take_over(config, asked.config, key)
+    config.tracking.uri = own_server(folder)
+    config.sweep.resume = None  # it says only how the job came into its sweep
+    try:
+        overrides = stored_config.loaded(files.read_text(folder / run_folder.OVERRIDES))
+    except ValueError as error:
+        raise ConfigError(f"{given}: {run_folder.OVERRIDES} {error}; put a copy in place") from None
+    return Job(config, overrides, checkpoint=usable_checkpoint(folder, given, overrides))
+
+
+def own_server(folder: Path) -> str | None:
+    """The tracking.uri with which a run or sweep is mirrored to where it was, wherever this process was started.
+
+    None where the environment names the same server: it may hold the credentials that the folder does not.
+    """
+    stored = run_folder.read_info(folder).tracking_uri
+    return None if strip_credentials(server.default_uri()) == stored else stored
+
+
+def check_interrupted(folder: Path, given: str) -> None:
+    """Raise ConfigError where the folder holds no run, one that has finished, or one that is running."""
+    if files.exists(folder / sweep.DEFINITION):
+        raise ConfigError(f"{given}: is a sweep; continue it with sweep.resume={folder.name}")
+    if not files.exists(folder / run_folder.CONFIG):
+        raise ConfigError(f"{given}: is no run's folder (there is no {run_folder.CONFIG} in it); give one of runs_dir")
+    result = run_folder.read_result(folder)
+    if result is not None and result.status == "finished":
+        raise ConfigError(f"{given}: has finished, nothing is left to do; its result is in {run_folder.RESULT}")
+    try:
+        scheduled = endings.failure_of(folder)  # A job that is queued has no process yet.
+        with run_lock.hold_abandoned(folder, ended=result is not None or scheduled is not None):
+            pass
+    except run_lock.Running as error:
+        end_it = "" if error.certain else f", or end it with: {TRACKING} sync --ended {shlex.quote(str(folder))}"
+        raise ConfigError(f"{given}: {error}; stop it, or wait for its end{end_it}") from error
+
+
+def check_unchanged(folder: Path, given: str, config: RunConfig) -> None:
+    """Raise ConfigError where the configuration is not the one that the run began with."""
+    rows = (row for row, _ in journal.read(folder / run_folder.JOURNAL) if row.kind == "tags")
+    began = next((row.values["config_hash"] for row in rows if "config_hash" in row.values), None)
+    if began != config.config_hash():
+        raise ConfigError(
+            f"{given}: its configuration is not what it began with (config_hash {config.config_hash()}, then {began}):"
+            f" {run_folder.CONFIG} was changed, or this version has other options; put it back, or run anew"
+        )
+
+
+def usable_checkpoint(folder: Path, given: str, overrides: list[str]) -> Checkpoint:
+    """The newest whole checkpoint. Raises ConfigError where there is none."""
+    newest = checkpoints.newest(folder)
+    if newest is None:
+        damaged = ", ".join(checkpoint.path.name for checkpoint in checkpoints.in_folder(folder))
+        why = f"damaged: {damaged}" if damaged else "checkpoint_every_epochs was not set, or the first was not reached"
+        anew = f"{LAUNCH} {shlex.join(overrides)}"
+        raise ConfigError(f"{given}: there is no checkpoint to continue from ({why}); run it anew: {anew}")
+    return newest
+
+
+def take_over(config: RunConfig, asked: RunConfig, key: str) -> None:
+    """Take the value of a dotted key over from what was asked."""
+    *groups, name = key.split(".")
+    section, asked_section = config, asked
+    for group in groups:
+        section, asked_section = getattr(section, group), getattr(asked_section, group)
+    setattr(section, name, getattr(asked_section, name))
+
+
+def settle(folder: Path, jobs: Sequence[Job], adopts: bool, console: Console) -> None:
+    """Wait for the end of what still runs of the jobs that have not finished, and tell the jobs what came of it.
+
+    With `adopts`, a job that a scheduler has is gone on with. Raises ConfigError for what does not end.
+    """
+    unfinished = [job for job in jobs if not job.finished]
+    hashed = sweep.folders_by_hash(folder)
+    by_job = [(job, hashed.get(job.config.config_hash(), [])) for job in unfinished]
+    scheduled = [path for _, paths in by_job for path in paths if not end_of(path, adopts, console)]
+    sweep.find_results(folder, unfinished)
+    sweep.find_checkpoints(folder, unfinished)
+    for job, paths in by_job:
+        for path in paths:
+            if path in scheduled:
+                job.folder, job.result, job.checkpoint = path, None, None
+
+
+def end_of(folder: Path, adopts: bool, console: Console) -> bool:
+    """Whether the run has ended; False where a scheduler has it that the caller `adopts` jobs of."""
+    deadline, waits = time.monotonic() + WAIT_SEC, False
+    while True:
+        try:
+            with suppress(OSError, ValueError):  # what is wrong with a folder is told by `sync`
+                if may_be_queued_again(folder):
+                    endings.failure_of(folder)
+                repair(folder)
+            return True
+        except run_lock.Running as error:
+            if adopts and is_scheduled(folder):
+                return False
+            if not error.certain or time.monotonic() > deadline:
+                ended = "" if error.certain else f", or end it with: {TRACKING} sync --ended {shlex.quote(str(folder))}"
+                raise ConfigError(f"{folder}: {error}; wait for its end, or stop it{ended}") from error
+            if not waits:
+                console.print(f"{folder.name}: {error}; its end is waited for", soft_wrap=True)
+            waits = True
+            time.sleep(RETRY_SEC)
+
+
+def may_be_queued_again(folder: Path) -> bool:
+    """Whether a scheduler may go on with a run that has a result of an earlier attempt."""
+    made, result = ticket.read(folder), run_folder.read_result(folder)
+    return bool(made and made.max_requeues and result and result.status != "finished")
+
+
+def is_scheduled(folder: Path) -> bool:
+    with suppress(OSError, ValueError):
+        made = ticket.read(folder)
+        return made is not None and made.kind == "slurm"
+    return False

@@ -1,0 +1,218 @@
+"""The table of a sweep: in what its jobs differ, how each ended, what repeats of other seeds come to, and costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from conf.schema import NOT_MEASURED, RunConfig
+from tracking.analysis.compare import Estimate, Setting, estimate, given_up
+from tracking.analysis.results import Run, words
+from tracking.base.safe_text import in_csv, in_markdown
+from tracking.jobs.plan.job import Job
+from tracking.jobs.plan.run_setup import IN_RUN_NAME
+from tracking.record import Result, documents, evaluations, failures, files, journal, run_folder
+
+LEGEND = {  # by what stands in a table that needs it
+    "reached by": "reached by: with the 95 % interval of the true share.",
+    "±": "±: standard error of the mean over seeds.",
+    "≥": "≥: at least, since runs did not reach the target.",
+}
+# The summary's columns by MLflow key: heading and format.
+COLUMNS = {
+    "time/to_accuracy_sec": ("time to accuracy (s)", "{:.2f}"),
+    "time/to_accuracy_train_sec": ("without evaluation (s)", "{:.2f}"),
+    "epochs/to_accuracy": ("epochs", "{:.3g}"),
+    "epochs/trained": ("epochs trained", "{:.3g}"),
+    "evaluations/to_accuracy": ("evaluations", "{:.3g}"),
+    evaluations.BEST: ("best {metric}", "{:.4g}"),  # a column for each metric that a job has a best value of
+    "throughput/samples_per_sec": ("samples/s", "{:,.0f}"),
+    "throughput/model_flops_utilization": ("FLOPs utilisation", "{:.1%}"),
+    "world_size": ("world size", "{:.0f}"),
+}
+# Columns that are shown only where they tell something.
+WHERE_MISSED, WHERE_MEASURED = "epochs/trained", "throughput/model_flops_utilization"
+EVALUATIONS, EPOCHS = "evaluations/to_accuracy", "epochs/to_accuracy"  # the first where it is not the second
+
+
+def grid(jobs: Sequence[Job]) -> dict[str, list[str]]:
+    """The keys in which the jobs differ, with their values in order of appearance; a group (model, ...) by name.
+
+    Not that some only fill caches: their names and the table say so.
+    """
+    values_of: dict[str, dict[str, None]] = {}  # by key, in order of appearance
+    for job in jobs:
+        for key, value in flat(job.config).items():
+            values_of.setdefault(key, {})[value] = None
+    names = {key.partition(".")[0] for key, values in values_of.items() if key.endswith(".name") and len(values) > 1}
+    return {
+        key.removesuffix(".name"): list(values)
+        for key, values in values_of.items()
+        if key != "warm_up" and len(values) > 1 and (key.endswith(".name") or key.partition(".")[0] not in names)
+    }
+
+
+def varied(jobs: Sequence[Job]) -> list[str]:
+    """For each job, the values of the keys in which the jobs differ and which no run's name tells: `batch_size=64`."""
+    keys = [key for key in grid(jobs) if key not in IN_RUN_NAME]
+    return [",".join(f"{key.rpartition('.')[2]}={value_of(job, key)}" for key in keys) for job in jobs]
+
+
+def value_of(job: Job, key: str) -> str:
+    values = flat(job.config)
+    return values.get(f"{key}.name", values.get(key, ""))
+
+
+def flat(config: RunConfig) -> dict[str, str]:
+    """Every value of a config that decides what is measured, by its dotted key."""
+    content = dataclasses.asdict(config)
+    for key in NOT_MEASURED:
+        del content[key]
+    return words(content)
+
+
+def columns(jobs: Sequence[Job]) -> dict[str, tuple[str, str]]:
+    """The columns of these jobs' summary by MLflow key: heading and format."""
+    chosen: dict[str, tuple[str, str]] = {}
+    measured = [job.result.metrics for job in jobs if job.result is not None]
+    there = list(dict.fromkeys(key for metrics in measured for key in metrics))
+    missed = any(metrics.get("target_reached") == 0.0 for metrics in measured)
+    left_out = set() if missed else {WHERE_MISSED}
+    left_out |= set() if WHERE_MEASURED in there else {WHERE_MEASURED}
+    if all(metrics.get(EVALUATIONS, metrics.get(EPOCHS)) == metrics.get(EPOCHS) for metrics in measured):
+        left_out.add(EVALUATIONS)
+    for key, (heading, pattern) in COLUMNS.items():
+        if key == evaluations.BEST:
+            names = [metric.removeprefix(key) for metric in there if metric.startswith(key)]
+            chosen |= {key + name: (heading.format(metric=name), pattern) for name in names}
+        elif key not in left_out:
+            chosen[key] = heading, pattern
+    return chosen
+
+
+def summary(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """A row a job, then, where a setting was repeated with other seeds, a row a setting with mean and standard error.
+
+    Failed jobs are listed with their cause. Those that missed the target, timed out or diverged count against the means
+    to accuracy, as in a report. Values have an entry for every column: an estimate, None where there is none.
+    """
+    keys, shown = list(grid(jobs)), columns(jobs)
+    settings: dict[tuple[str, ...], list[Job]] = {}
+    rows = []
+    for job in jobs:
+        labels = {key: value_of(job, key) for key in keys}
+        settings.setdefault(tuple(value for key, value in labels.items() if key != "seed"), []).append(job)
+        metrics = job.result.metrics if job.result else {}
+        values = {key: Estimate(metrics[key], None, 1) if key in metrics else None for key in shown}
+        rows.append({"labels": labels, "n": "", "status": status(job), "values": values})
+    if "seed" in keys and len(jobs) > len(settings):
+        for setting, every in settings.items():
+            members = [job for job in every if not job.config.warm_up]
+            if not members:
+                continue
+            labelled = iter(setting)  # in the order of the columns
+            labels = {key: "all" if key == "seed" else next(labelled) for key in keys}
+            rows.append({"labels": labels, **pooled(members, shown)})
+    return rows
+
+
+def pooled(members: Sequence[Job], keys: Iterable[str]) -> dict[str, Any]:
+    """The row of a setting. Each mean is over the jobs that have the figure, those that missed their target too."""
+    runs = [run_of(job) for job in members]
+    finished = [run for run in runs if run.finished]
+    setting = Setting.of({}, runs, finished)
+    resumed = sum(run.resumed for run in finished)
+    notes = [f"reached by {setting.reached.text}" if setting.reached else "", given_up.stopped_words(setting.stopped)]
+    notes += [f"{resumed} resumed" if resumed else ""]
+    values = {key: estimate(setting.measured(key)) for key in keys}
+    return {"n": f"{len(finished)} of {len(members)}", "status": ", ".join(filter(None, notes)), "values": values}
+
+
+def run_of(job: Job) -> Run:
+    """A job as comparisons see it, of its result; of a run without its target, of what its journal says of its end."""
+    result = job.result or Result("not run")
+    noted: dict[str, float] = {}
+    if job.folder is not None and not result.metrics.get("target_reached"):
+        for record, _ in journal.read(job.folder / run_folder.JOURNAL):
+            values = record.values if record.kind == "metrics" else {}
+            noted |= {key: values[key] for key in given_up.BOUNDS if key in values}
+    status = {"finished": "FINISHED", "not run": "RUNNING"}.get(result.status, "FAILED")
+    tags = {"failure": result.failure.kind} if result.failure else {}
+    tags |= {"resumed": "1"} if result.resumes else {}
+    params = {"target_metric": ",".join(job.config.targets())}
+    return Run(job.name, job.name, "", status, 0, None, params, tags, noted | result.metrics)
+
+
+def status(job: Job) -> str:
+    uncounted = ", a warm-up, not counted" if job.config.warm_up else ""
+    if job.result is None:
+        return f"not run{uncounted}"
+    if job.result.failure is not None:
+        kind = job.result.failure.kind
+        return f"{'stopped' if kind in failures.STOPPED_BY else job.result.status}: {kind}{uncounted}"
+    missed = job.result.metrics.get("target_reached") == 0.0
+    resumed = ", resumed" if job.result.resumes else ""
+    return ("target missed" if missed else "finished") + resumed + uncounted
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """A row of the summary as text."""
+    shown = []
+    for key, figure in row["values"].items():
+        _, pattern = COLUMNS[evaluations.BEST if key.startswith(evaluations.BEST) else key]
+        text = "" if figure is None else f"{figure.bound} {pattern.format(figure.mean)}".lstrip()
+        shown.append(text if figure is None or figure.error is None else f"{text} ± {pattern.format(figure.error)}")
+    return [*row["labels"].values(), row["n"], row["status"], *shown]
+
+
+def headings(jobs: Sequence[Job]) -> list[str]:
+    return [*grid(jobs), "n", "status", *(heading for heading, _ in columns(jobs).values())]
+
+
+def table(name: str, jobs: Sequence[Job]) -> Table:
+    """All jobs of a sweep, and the mean ± standard error of repeated settings."""
+    rows = summary(jobs)
+    shown = str([cells(row) for row in rows])
+    caption = " ".join(words for sign, words in LEGEND.items() if sign in shown)
+    drawn = Table(title=f"sweep {name}", title_justify="left", caption=caption)
+    for heading in headings(jobs):
+        drawn.add_column(heading)
+    for row in rows:
+        drawn.add_row(*cells(row), style="bold" if row["n"] else "")
+    return drawn
+
+
+def write(folder: Path, jobs: Sequence[Job]) -> None:
+    documents.write_text(folder / "summary.csv", in_csv([headings(jobs), *map(cells, summary(jobs))]))
+    rows = [headings(jobs), ["---"] * len(headings(jobs)), *map(cells, summary(jobs))]
+    documents.write_text(folder / "summary.md", "".join(f"| {' | '.join(map(in_markdown, row))} |\n" for row in rows))
+
+
+def spent_usd(sweep: Path) -> float | None:
+    """What a sweep cost, in USD: price an hour x nodes x time from first to last record of every job's journal.
+
+    The machine is paid for while a job fails, compiles or is stopped, too: failed jobs count, and so do all attempts of
+    jobs that were resumed. None where no job has a price.
+    """
+    known = []
+    for job in files.folders(sweep, run_folder.CONFIG):
+        with suppress(OSError, ValueError):  # `sync` says what is wrong with a folder
+            cost = job_usd(job)
+            known += [cost] if cost is not None else []
+    return math.fsum(known) if known else None
+
+
+def job_usd(folder: Path) -> float | None:
+    """The cost of one attempt; None without a price."""
+    config = run_folder.read_config(folder)
+    if config.instance.price_per_hour is None:
+        return None
+    clock_sec = [record.clock_sec for record, _ in journal.read(folder / run_folder.JOURNAL, 0)]
+    seconds = max(clock_sec) - min(clock_sec) if clock_sec else 0.0
+    return seconds / 3600 * config.instance.price_per_hour * config.nodes

@@ -1,0 +1,97 @@
+"""How MLflow's UI shows a sweep: its jobs alone, by time to accuracy, in the columns and charts that tell them apart.
+
+The UI keeps the state of its runs table in a tag of the experiment, `mlflow.sharedViewState.<key>`, and opens it from a
+link with `viewStateShareKey=<key>`: that is what its Share button makes. The state is written as that button writes it,
+as plain JSON, which MLflow from 3.5 on reads; fields that a version does not know, it passes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from conf.schema import RunConfig
+from tracking.jobs.plan import run_setup
+from tracking.record import documents, evaluations, run_folder
+
+SORTED_BY = "metrics.`time/to_accuracy_sec`"
+METRICS = (
+    "time/to_accuracy_sec", "time/to_accuracy_train_sec", "epochs/to_accuracy", "epochs/trained",
+    "throughput/samples_per_sec", "target_reached", "world_size",
+)  # fmt: skip
+COST, UTILIZATION = "cost/to_accuracy_usd", "throughput/model_flops_utilization"
+NAME = "attributes.`Run Name`"
+CHARACTER_PIXELS = 6.4  # the width of a character of the UI's font, on average
+NAME_BORDER_PIXELS, HEADING_BORDER_PIXELS = 60, 30
+MAX_PARAMS = 12  # shown as columns; MLflow 3.5 takes tags of 5,000 characters
+MAX_CURVES = 2  # charts of accuracies: a workload has one or two
+# What MLflow's UI starts from (createExperimentPageUIState): MLflow 3.5 takes a view for the whole of it.
+UNCHANGED: Mapping[str, Any] = {
+    "runsExpanded": {},
+    "runsPinned": [],
+    "runsHidden": [],
+    "runsVisibilityMap": {},
+    "viewMaximized": False,
+    "runListHidden": False,
+    "groupBy": None,
+    "groupsExpanded": {},
+    "useGroupedValuesInCharts": True,
+    "hideEmptyCharts": True,
+    "autoRefreshEnabled": True,
+}
+
+
+def write(folder: Path, configs: Sequence[RunConfig], names: Sequence[str], axes: Sequence[str]) -> None:
+    """Write the view of the sweep in `folder`, whose jobs differ in the config's keys `axes`. Raises OSError."""
+    documents.write_json(folder / run_folder.VIEW, state(folder.name, configs, names, axes))
+
+
+def state(sweep: str, configs: Sequence[RunConfig], names: Sequence[str], axes: Sequence[str]) -> dict[str, Any]:
+    """The view's state, as the UI has it."""
+    known = {key for config in configs for key in run_setup.params(config)}
+    named = (axis.removeprefix("model.").replace(".", "/") for axis in axes)
+    params = [key for key in named if key in known][:MAX_PARAMS]
+    accuracies = list(dict.fromkeys(metric for config in configs for metric in config.targets()))
+    metrics = [*METRICS, *(evaluations.BEST + metric for metric in accuracies)]
+    metrics += [UTILIZATION] if any(config.on_gpu() for config in configs) else []
+    metrics += [COST] if any(config.instance.price_per_hour for config in configs) else []
+    columns = [f"metrics.`{key}`" for key in metrics] + [f"params.`{key}`" for key in params] + ["tags.`failure`"]
+    name_pixels = NAME_BORDER_PIXELS + CHARACTER_PIXELS * max(map(len, names))
+    widths = {column: HEADING_BORDER_PIXELS + CHARACTER_PIXELS * len(column.split("`")[1]) for column in columns}
+    return {
+        "searchFilter": jobs_of(sweep),
+        "orderByKey": SORTED_BY if accuracies else "metrics.`throughput/samples_per_sec`",
+        "orderByAsc": bool(accuracies),  # without a target it is speed that was asked for: the highest first
+        "selectedColumns": columns,
+        "columnOrder": [NAME, *columns],
+        "columnWidths": {key: round(pixels) for key, pixels in {NAME: name_pixels, **widths}.items()},
+        "runsHiddenMode": "FIRST_20_RUNS",  # Charts show the fastest.
+        **charts(params, accuracies[:MAX_CURVES]),
+        **UNCHANGED,
+    }
+
+
+def jobs_of(sweep: str) -> str:
+    """The filter that finds a sweep's jobs, and not its parent run."""
+    return f"tags.sweep = '{sweep}' and attributes.run_name LIKE '%-seed%'"
+
+
+def charts(params: Sequence[str], accuracies: Sequence[str]) -> dict[str, Any]:
+    """The charts that are first in the UI's chart view; behind them it puts one of each metric, as it always does."""
+    time, settings = "time/to_accuracy_sec", [key for key in params if key != "seed"]
+    over_time = {"xAxisKey": "time-relative", "useGlobalXaxisKey": False, "selectedXAxisMetricKey": ""}
+    curve = {"type": "LINE", "lineSmoothness": 0, "scaleType": "linear", **over_time}
+    cards: list[dict[str, Any]] = [
+        {"type": "BAR", "metricKey": time, "runsCountToCompare": 20},
+        {"type": "BAR", "metricKey": "throughput/samples_per_sec", "runsCountToCompare": 20},
+        *({**curve, "metricKey": f"eval/{key}", "selectedMetricKeys": [f"eval/{key}"]} for key in accuracies),
+        {"type": "PARALLEL", "selectedParams": settings, "selectedMetrics": [time]},
+    ]
+    fixed = {"metricSectionId": "timetrial", "deleted": False, "isGenerated": False}
+    section = {"uuid": "timetrial", "name": "Time to accuracy", "display": True, "isReordered": True}
+    return {
+        "compareRunCharts": [{"uuid": f"timetrial-{place}", **fixed, **card} for place, card in enumerate(cards)],
+        "compareRunSections": [section],
+        "isAccordionReordered": True,
+    }

@@ -1,0 +1,173 @@
+"""Listens to a program: what it prints, its journal's file, and what it is seen to do, into the run's journal."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from conf.schema import RunConfig
+from tracking.machine.environment import libraries, nvml
+from tracking.machine.usage import compute_processes_of
+from tracking.measure.programs import (
+    Account,
+    DeclaredWords,
+    LeftOut,
+    Lines,
+    WallClock,
+    entry_in,
+    foreign,
+    is_torn,
+    record_in,
+)
+from tracking.record import Journal, Record, failures, files
+
+# Of output, that worker.log holds from its beginning on; of what follows, the end alone. The launcher looks for secrets
+# in each line, which takes about a second a megabyte, and a program that prints more must not wait for it.
+COPIED_BYTES = 8_388_608
+LAST_BYTES = 65_536
+CHUNK_BYTES = 1_048_576
+JOURNAL_BYTES = 1_073_741_824  # of $TIMETRIAL_JOURNAL that are read; the rest of a file without end is not
+LOOK_BYTES = 16_777_216  # of it that are read at a look, so that what is printed does not wait
+SAME_SEC = 0.005
+LOOK_SEC = 1.0  # between looks at the program's processes
+
+
+class Copy:
+    """Passes output on to worker.log: its beginning, and its end."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._left = COPIED_BYTES
+        self._last = b""
+
+    def write(self, chunk: bytes) -> None:
+        now, later = chunk[: self._left], chunk[self._left :]
+        self._left -= len(now)
+        self._put(now)
+        self._last = (self._last + later)[-LAST_BYTES:]
+
+    def end(self) -> None:
+        if self._last:
+            self._put(b"\n[... the program printed more than is kept here; these are its last words ...]\n")
+            self._put(self._last)
+
+    def _put(self, content: bytes) -> None:
+        with suppress(OSError):  # Nobody is there to read it: the program goes on.
+            while content:
+                content = content[os.write(self._descriptor, content) :]
+
+
+class Listener:
+    """`hear` what is printed, `look` from time to time, and `close` at the program's end."""
+
+    def __init__(self, config: RunConfig, journal: Journal, said: Path, gpu_uuids: Sequence[str]) -> None:
+        declared = config.program
+        self.began = began = now()
+        self.account = Account(WallClock(*began), config.targets(), None if declared.start else began)
+        self.unread = LeftOut()
+        self.last_words = b""  # What worker.log has of them may be lost, as on a full disk.
+        self.libraries: dict[str, str] = {}
+        self.devices = 0  # most of the run's GPUs that the program computed on at once
+        self._words = DeclaredWords(declared.metrics, declared.samples, declared.epoch, declared.step, declared.start)
+        self._journal = journal
+        self._said, self._position = said, 0
+        self._printed, self._written = Lines(), Lines()
+        self._copy = Copy(sys.stdout.fileno())
+        self._uuids = list(gpu_uuids)
+        self._before = self._computing()
+        self._looked = 0.0
+
+    def hear(self, chunk: bytes) -> None:
+        """A piece of what the program prints."""
+        self.account.clock.seen(*now())
+        self._copy.write(chunk)
+        self.last_words = (self.last_words + chunk)[-failures.LAST_WORDS_BYTES :]
+        self._heed(self._printed.feed(chunk))
+
+    def look(self, pids: set[int]) -> None:
+        """Read what the program has written to its journal, and see what its processes have loaded and use."""
+        self._read_journal(LOOK_BYTES)
+        self._looked = time.monotonic()
+        self.libraries = libraries.mapped_by(sorted(pids)) | self.libraries
+        there = self._computing()
+        self.devices = max(self.devices, sum(bool(there[index] - self._before.get(index, set())) for index in there))
+
+    def due(self) -> bool:
+        return time.monotonic() - self._looked >= LOOK_SEC
+
+    def close(self) -> None:
+        """What was left of lines without end, and the end of the training. Called when the program has ended."""
+        self._heed(self._printed.end())
+        self._copy.end()
+        self._read_journal(JOURNAL_BYTES)
+        self._heed_records(self._written.end())
+        self._append(self.account.end(*now()))
+
+    def _heed(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            entry = entry_in(line)
+            if entry is not None and entry.time_ms <= now()[0] + foreign.LATE_MS:
+                self._append(self.account.entry(entry))
+                continue
+            if entry is not None:
+                self.unread.add("a line of MLPerf's log has a time a day and more ahead", line)
+            elif is_torn(line):
+                self.unread.add("a line of MLPerf's log cannot be read", line)
+            self._append(self.account.matched(self._words.found_in(line), *now()))
+
+    def _read_journal(self, most_bytes: int) -> None:
+        try:
+            file = files.opened(self._said, "rb")
+        except FileNotFoundError:
+            return
+        except OSError as error:  # The program has put a link, a pipe or a folder there.
+            self.unread.once(f"$TIMETRIAL_JOURNAL {error.strerror}")
+            return
+        with file:
+            file.seek(self._position)
+            end = min(self._position + most_bytes, JOURNAL_BYTES)
+            while chunk := file.read(min(CHUNK_BYTES, end - self._position)):
+                self._position += len(chunk)
+                self._heed_records(self._written.feed(chunk))
+            if self._position >= JOURNAL_BYTES:
+                self.unread.once(f"$TIMETRIAL_JOURNAL is not read beyond {JOURNAL_BYTES} bytes")
+
+    def _heed_records(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            try:
+                records = self.account.record(record_in(line, *now()))
+            except ValueError as error:
+                self.unread.add(f"a line of $TIMETRIAL_JOURNAL {error}", line)
+                continue
+            self._append(records)
+
+    def _append(self, records: Sequence[Record]) -> None:
+        for record in records:
+            self._journal.append(record)
+
+    def _computing(self) -> dict[int, set[int]]:
+        """The processes on the run's GPUs; none where NVML does not tell."""
+        if not self._uuids:
+            return {}
+        try:
+            return {index: set(pids) for index, pids in compute_processes_of(self._uuids).items()}
+        except Exception:  # No NVML in this stack, or one that does not tell, by whatever exception.
+            return {}
+
+
+def now() -> tuple[int, float]:
+    """The wall clock's time in ms, UTC, and the monotonic clock's in seconds, of one moment."""
+    for _ in range(10):  # Between the two, the process may have to wait.
+        before, wall = time.monotonic(), time.time_ns()
+        if time.monotonic() - before < SAME_SEC:
+            break
+    return wall // 1_000_000, before
+
+
+def uuids_of(config: RunConfig) -> list[str]:
+    """Those of the run's GPUs."""
+    return [gpu.uuid for gpu in config.chosen(nvml.visible_gpus())] if config.on_gpu() else []

@@ -1,0 +1,113 @@
+"""What a program's run came to: what was seen of its stack and devices, its figures, or its failure."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+from collections.abc import Sequence
+from itertools import dropwhile
+from pathlib import Path
+from typing import Any
+
+from conf.schema import RunConfig
+from tracking.jobs.program.listener import Listener, now
+from tracking.machine.environment import libraries
+from tracking.measure.programs import remarks
+from tracking.measure.training import clock, summary, throughput
+from tracking.record import Failure, Journal, Record, Result, failures, journal, run_folder
+
+MAX_AHEAD_SEC = 1.0  # by which a program's clock may be ahead of ours
+# What programs print of a write that found no room; in other languages the number stays.
+NO_ROOM = re.compile(rf"{os.strerror(errno.ENOSPC)}|{os.strerror(errno.EDQUOT)}|ENOSPC|EDQUOT|\[Errno (?:28|122)\]")
+MAX_LINE_CHARS = 200
+UNCOUNTED = "timetrial.uncounted"  # the tag of a run that no mean counts, as tracking.analysis.results reads it
+
+
+def conclude(config: RunConfig, run_dir: Path, log: Journal, listener: Listener, code: int) -> int:
+    """Journal what was found and write the result; 0, or 1 where the program failed."""
+    size = world_size(config, listener)
+    log.tags(tags(config, listener, size))
+    if listener.account.params:
+        log.params(dict(listener.account.params))
+    if code:
+        return fail(run_dir, failure_of(code, listener.last_words))
+    events = journal.events(run_dir / run_folder.JOURNAL)
+    try:
+        clock.summarize(events, config.targets())
+        check_span(events, now()[1] - listener.began[1])
+    except ValueError as error:  # No figure can be trusted.
+        return fail(run_dir, Failure("error", f"the program's log: {error}", failures.last_words(run_dir)))
+    windows = throughput.coarse(events)
+    measured = throughput.summarize(windows, size) | ({} if size is None else {"world_size": float(size)})
+    # DAWNBench's clock leaves out what nothing was said of.
+    unknown = () if clock.first(events, "eval_start") else ("time/to_accuracy_train_sec",)
+    summary.write(config, run_dir, log, windows, measured, config.program.unit, unknown)
+    return 0
+
+
+def check_span(events: Sequence[Record], lived_sec: float) -> None:
+    """Raise ValueError where the program's own times span more than the time for which it ran."""
+    times = [event.clock_sec for event in dropwhile(lambda event: event.key != "run_start", events)]
+    if times and (span_sec := max(times) - min(times)) > lived_sec + MAX_AHEAD_SEC:
+        raise ValueError(f"its times span {span_sec:.3f} s, and it ran for {lived_sec:.3f} s: a clock was set forth")
+
+
+def seen_facts(facts: dict[str, Any], paths: dict[str, str]) -> dict[str, Any]:
+    """The fingerprint with the libraries that the program had really loaded; as it was where it had loaded none."""
+    if not paths:
+        return facts
+    seen: dict[str, Any] = {"libraries": paths, "loaded": libraries.summary(paths)}
+    versions = libraries.wheel_versions(list(paths.values()))
+    # Another file than the one that PyTorch loads in this stack: its version is that of its wheel, or not known.
+    own = facts["software"].get("libraries", {})
+    others = [name for name in ("cudnn", "nccl") if name in paths and paths[name] != own.get(name)]
+    seen |= {name: versions.get(paths[name]) for name in others}
+    if "torch" not in facts["software"] and (cuda := versions.get(paths.get("cudart", ""))):
+        seen["cuda"] = ".".join(cuda.split(".")[:2])
+    software = {key: value for key, value in (facts["software"] | seen).items() if value is not None}
+    return facts | {"software": software}
+
+
+def world_size(config: RunConfig, listener: Listener) -> int | None:
+    """What the log says, else the GPUs that were computed on; on a CPU torchrun's ranks. None where nothing tells."""
+    if listener.account.world_size is not None:
+        return listener.account.world_size
+    if config.on_gpu():
+        return listener.devices or None
+    if config.program.launch == "torchrun" or config.cpu_processes == 1:
+        return config.cpu_processes
+    return None
+
+
+def tags(config: RunConfig, listener: Listener, size: int | None) -> dict[str, str]:
+    """What is to be known of how the figures came about."""
+    account = listener.account
+    values = remarks(account, listener.unread)
+    if account.started and not account.own_start:
+        values["program.clock"] = "from the program's start"
+    asked = config.world_size()
+    if size is not None and size != asked:
+        values[UNCOUNTED] = f"world size {size} where {asked} was asked"
+    elif account.unsaid:  # It is no miss that was measured.
+        values[UNCOUNTED] = f"it said nothing of {', '.join(sorted(account.unsaid))}, the target's metric"
+    return values
+
+
+def failure_of(code: int, last_words: bytes = b"") -> Failure:
+    """Of a program that ended with this exit code, which is below 0 for a signal; who follows adds its last words."""
+    words = last_words.decode(errors="replace")
+    if line := next((line for line in reversed(words.splitlines()) if NO_ROOM.search(line)), ""):
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return Failure("disk_full", f"the program {how}: {line.strip()[:MAX_LINE_CHARS]}", words)
+    if code < 0:
+        return Failure(f"signal:{-code}", f"the program was killed by {signal.Signals(-code).name}")
+    return Failure("error", f"the program ended with exit code {code}")
+
+
+def fail(run_dir: Path, failure: Failure) -> int:
+    """Write the failure as the result and return 1."""
+    status = "killed" if failure.kind.startswith("signal:") else "failed"
+    run_folder.write_result(run_dir, Result(status, failure=failure))
+    return 1

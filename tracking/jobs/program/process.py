@@ -1,0 +1,151 @@
+"""A program and all that it starts: its command and environment, and its end for certain.
+
+Children that a program lets go of (daemons, sessions of their own) become the worker's, by Linux's subreaper
+(prctl(2)). So all of them can be found and ended when the program ends or is to end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from conf.schema import RunConfig
+from tracking.base import installation
+from tracking.machine.environment import processes
+from tracking.request import program
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # The numbers are from linux/prctl.h.
+STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+KIND_SEC = 2.0  # A program has so long to end, less than the launcher gives the worker.
+JOURNAL = ".program.jsonl"  # $TIMETRIAL_JOURNAL names it. The dot keeps it from MLflow.
+OF_THE_WORKER = ("TIMETRIAL_LAUNCHER", "PYTHONPATH")
+
+
+def words(config: RunConfig, run_dir: Path) -> list[str]:
+    """The words of the program's own command."""
+    given = {
+        "seed": config.seed,
+        "gpus": config.num_gpus(),
+        "processes": config.processes_per_node(),
+        "batch_size": config.device_batch_size(),
+        "max_epochs": config.max_epochs,
+        "precision": config.precision.name,
+        "run_dir": run_dir.absolute(),
+    }
+    return program.words(config.program, given)
+
+
+def command(config: RunConfig, run_dir: Path, python: str | None = None) -> list[str]:
+    """What is started: the program's own words, or torchrun of the stack's Python, which is `python` or else ours."""
+    own = words(config, run_dir)
+    if config.program.launch == "none":
+        return own
+    ranks = ["--nproc-per-node", str(config.processes_per_node())]
+    script = own[1:] if Path(own[0]).name.startswith("python") else ["--no-python", *own]
+    torchrun = [python or sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
+    return [*torchrun, *ranks, *script]
+
+
+def environment(
+    config: RunConfig, run_dir: Path, environ: Mapping[str, str], python: str | None = None
+) -> dict[str, str]:
+    """The program's variables: the worker's without what is ours, with the GPUs that it is to see.
+
+    The folder of the stack's Python, where that is not ours, comes first on the PATH, as in an environment that is
+    activated.
+    """
+    own = {name: value for name, value in environ.items() if name not in OF_THE_WORKER}
+    folders = environ.get("PYTHONPATH", "").split(os.pathsep)
+    if theirs := [folder for folder in folders if folder and folder != str(installation.SEARCH_FOLDER)]:
+        own["PYTHONPATH"] = os.pathsep.join(theirs)
+    if python is not None:
+        own["PATH"] = os.pathsep.join(filter(None, [str(Path(python).parent), environ.get("PATH", "")]))
+    shown = [entry for entry in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if entry]
+    count = config.num_gpus()
+    own["CUDA_VISIBLE_DEVICES"] = ",".join((shown or list(map(str, range(count))))[:count])
+    own["TIMETRIAL_JOURNAL"] = str(run_dir.absolute() / JOURNAL)
+    if config.program.launch == "torchrun":  # As our own worker has it.
+        threads = max(1, len(os.sched_getaffinity(0)) // config.processes_per_node())
+        own.setdefault("OMP_NUM_THREADS", str(threads))
+    return own
+
+
+def adopt() -> None:
+    """Have the children that descendants let go of become this process's."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def start(config: RunConfig, run_dir: Path, python: str | None = None) -> subprocess.Popen[bytes]:
+    """Start the program; what it prints comes out of its `stdout`. Raises OSError where it cannot be started."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def die_with_worker() -> None:
+        for number in STOPPING:
+            signal.signal(number, signal.SIG_DFL)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+    own = environment(config, run_dir, os.environ, python)
+    argv = command(config, run_dir, python)
+    return subprocess.Popen(
+        argv, env=own, cwd=config.program.cwd,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=die_with_worker,
+    )  # fmt: skip
+
+
+def found(word: str, environ: Mapping[str, str], cwd: str | None) -> str | None:
+    """The file that a command's first word names in these surroundings; None where there is none to execute."""
+    if "/" in word:
+        path = (Path(cwd or ".") / word).absolute()
+        return str(path) if os.access(path, os.X_OK) else None
+    return shutil.which(word, path=environ.get("PATH"))
+
+
+def descendants() -> set[int]:
+    """The processes that the program consists of; none that has ended."""
+    there = processes.running()
+    return {pid for pid in processes.descendants(there, [os.getpid()]) - {os.getpid()} if not _ended(pid)}
+
+
+def end_all(patience_sec: float = KIND_SEC) -> int:
+    """End all that the program has started, kindly first; the number of processes that there were."""
+    pids = descendants()
+    _signal(pids, signal.SIGTERM)
+    deadline = time.monotonic() + patience_sec
+    while descendants() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    for _ in range(100):  # What is killed may just be starting another.
+        left = descendants()
+        if not left:
+            break
+        _signal(left, signal.SIGKILL)
+        time.sleep(0.02)
+    return len(pids)
+
+
+def reap(program_pid: int) -> None:
+    """Ask adopted children that have ended how; the program itself is `Popen`'s to ask."""
+    for process in processes.running().values():
+        if process.parent == os.getpid() and process.pid != program_pid:
+            with suppress(ChildProcessError):
+                os.waitpid(process.pid, os.WNOHANG)
+
+
+def _signal(pids: set[int], number: int) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def _ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True

@@ -1,0 +1,84 @@
+"""The Python that a program runs on, as far as its command tells, and the fingerprint of what that holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from conf.schema import ConfigError, RunConfig
+from tracking.base import installation
+from tracking.jobs.program import process
+from tracking.jobs.worker_command import run_module
+from tracking.machine.stacks import Interpreter, probe
+
+STACK_FINGERPRINT = installation.module("tracking.jobs.program.stack_fingerprint")
+# What is said of the Python that takes a fingerprint, and not of the machine.
+OF_PYTHON = ("python", "packages", "torch", "cuda", "cudnn", "nccl", "libraries", "loaded", "jax", "tensorflow")
+
+
+def of(config: RunConfig, run_dir: Path, environ: Mapping[str, str], stack_python: str | None) -> str | None:
+    """The path of the program's Python; `stack_python` is the stack's, where that is not ours.
+
+    A command that does not tell (`bash -c`) runs on the stack's. Without a stack of its own it is not known.
+    """
+    word = process.words(config, run_dir)[0]
+    inside = config.stack.kind == "container"  # There this very process runs on the stack's Python.
+    if config.program.launch == "torchrun" and is_python(word):
+        return stack_python or sys.executable
+    return named(process.found(word, environ, config.program.cwd), environ) or (
+        stack_python or (sys.executable if inside else None)
+    )
+
+
+def is_python(word: str) -> bool:
+    return re.fullmatch(r"python[\d.]*", Path(word).name) is not None
+
+
+def named(path: str | None, environ: Mapping[str, str]) -> str | None:
+    """The Python that this file is, or that its first line names; None for any other program."""
+    if path is None or is_python(path):
+        return path
+    with suppress(OSError), Path(path).open("rb") as file:
+        line = file.readline(1000).decode(errors="replace")
+        words = line[2:].split() if line.startswith("#!") else []
+        if words and Path(words[0]).name == "env":
+            words = [word for word in words[1:] if word != "-S"]
+        if words and is_python(words[0]):
+            return process.found(words[0], environ, None)
+    return None
+
+
+def fingerprint(config: RunConfig, python: str | None, environ: Mapping[str, str]) -> dict[str, Any]:
+    """The machine, and what the Python at this path holds; of that nothing where it is not known."""
+    asked: Interpreter | None = None
+    with suppress(ConfigError):  # What does not answer as a Python does is none that we know of.
+        asked = probe(config.stack, python, needed=()) if python else None
+    if asked is not None and asked.runs_us:
+        with suppress(OSError, ValueError, subprocess.SubprocessError):
+            return taken_on(asked, config, environ)
+    ours = Interpreter(sys.executable, ".".join(map(str, sys.version_info[:3])), None, None, None)
+    facts = taken_on(ours, config, os.environ)
+    software = {key: value for key, value in facts["software"].items() if key not in OF_PYTHON}
+    if asked is not None:
+        told = {"python": asked.python, "torch": asked.torch, "cuda": asked.cuda}
+        software |= {key: value for key, value in told.items() if value}
+    return facts | {"software": software}
+
+
+def taken_on(python: Interpreter, config: RunConfig, environ: Mapping[str, str]) -> dict[str, Any]:
+    """The fingerprint as a process on this Python takes it. Raises ValueError and OSError where it cannot."""
+    theirs = environ.get("PYTHONPATH", "")
+    folders = os.pathsep.join(filter(None, [str(installation.SEARCH_FOLDER), theirs]))
+    done = subprocess.run(
+        [*run_module(python, STACK_FINGERPRINT), str(config.num_gpus())], env={**environ, "PYTHONPATH": folders},
+        stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, check=True,
+    )  # fmt: skip
+    facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return facts

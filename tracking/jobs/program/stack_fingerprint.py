@@ -1,0 +1,34 @@
+"""The fingerprint of a program's Python, taken on it, in a process of its own that imports PyTorch where there is one.
+
+So the worker itself stays as small as it is, and the program starts on a machine that nothing of ours computes on.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from contextlib import suppress
+from typing import Any
+
+from tracking.machine.environment import Collector
+
+# The packages that hold a framework, by the fingerprint's key.
+FRAMEWORKS = {"jax": ("jax",), "tensorflow": ("tensorflow", "tensorflow-cpu", "tf-nightly")}
+
+
+def main(num_gpus: int) -> None:
+    collector = Collector()
+    torch: Any = None
+    with suppress(Exception):  # A stack without PyTorch, or with one that cannot be loaded, is a stack as well.
+        torch = importlib.import_module("torch")
+    facts = collector.finish(torch, range(num_gpus))
+    packages = facts["software"]["packages"]
+    for key, names in FRAMEWORKS.items():
+        if version := next((packages[name] for name in names if name in packages), None):
+            facts["software"][key] = version
+    print("\n" + json.dumps(facts))  # on a line of its own: an import may have printed something
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,150 @@
+"""The worker of a program: python -m tracking.jobs.program.worker RUN_DIR [PYTHON].
+
+PYTHON is that of the stack, where this is another one.
+
+It takes the fingerprint, starts the program, turns what it says into the run's journal, and writes the result.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import select
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from conf import schema
+from tracking.jobs.program import outcome, process, program_python
+from tracking.jobs.program.listener import CHUNK_BYTES, Listener, uuids_of
+from tracking.jobs.worker_command import LAUNCHER
+from tracking.machine.environment import fingerprint
+from tracking.machine.stacks import check_promise
+from tracking.record import Failure, Journal, documents, run_folder
+
+POLL_SEC = 0.1
+AFTERWARDS_SEC = 1.0  # for what the program has started to end when the program has
+
+
+class Told(BaseException):
+    """This process was told to end; no `except Exception` stops it."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+
+
+def main(run_dir: Path, python: str | None = None) -> int:
+    """Run the program of `run_dir` to its end: 0, or 1 with its failure in result.json. Dies of what it is told.
+
+    `python` is the stack's, where this is another one.
+    """
+    process.adopt()
+    try:
+        return run(run_dir, python)
+    except Told as told:
+        process.end_all()
+        signal.signal(told.signum, signal.SIG_DFL)
+        os.kill(os.getpid(), told.signum)
+        raise
+
+
+def run(run_dir: Path, python: str | None) -> int:
+    config = run_folder.read_plain_config(run_dir)
+    try:
+        facts = take_fingerprint(config, run_dir, python)
+        log = Journal(run_dir / run_folder.JOURNAL)
+        listener = Listener(config, log, run_dir / process.JOURNAL, uuids_of(config))
+        code = listen(config, run_dir, listener, python)
+        if listener.libraries:
+            write_fingerprint(run_dir, outcome.seen_facts(facts, listener.libraries))
+        return outcome.conclude(config, run_dir, log, listener, code)
+    except schema.ConfigError as error:
+        return outcome.fail(run_dir, Failure("bad_input", str(error)))
+    except OSError as error:
+        process.end_all()
+        if not run_folder.is_full(error):
+            raise
+        return outcome.fail(run_dir, Failure("disk_full", f"could not write: {error}"))
+
+
+def take_fingerprint(config: schema.RunConfig, run_dir: Path, python: str | None) -> dict[str, Any]:
+    """Write the program's fingerprint and its tags. Raises ConfigError where it is not what the stack promises."""
+    environ = process.environment(config, run_dir, os.environ, python)
+    facts = program_python.fingerprint(config, program_python.of(config, run_dir, environ, python), environ)
+    write_fingerprint(run_dir, facts)
+    documents.write_text(run_dir / run_folder.REQUIREMENTS, fingerprint.requirements(facts))
+    check_promise(config.stack, facts)
+    return facts
+
+
+def write_fingerprint(run_dir: Path, facts: dict[str, Any]) -> None:
+    documents.write_json(run_dir / run_folder.FINGERPRINT, facts)
+    log = Journal(run_dir / run_folder.JOURNAL)
+    log.tags(fingerprint.tags(facts))
+    log.close()
+
+
+def listen(config: schema.RunConfig, run_dir: Path, listener: Listener, python: str | None) -> int:
+    """Start the program and hear it to its end; its exit code, below 0 a signal's number. Raises ConfigError."""
+    try:
+        program = process.start(config, run_dir, python)
+    except OSError as error:
+        word = process.command(config, run_dir)[0]
+        raise schema.ConfigError(
+            f"program.command: {word}: {os.strerror(error.errno or errno.ENOENT)}; give a program that is here, and"
+            " bash -c '...' for what needs a shell"
+        ) from None
+    assert program.stdout is not None
+    output, is_open = program.stdout.fileno(), True
+    while program.poll() is None:
+        if is_open:
+            is_open = heard(listener, output, POLL_SEC)
+        else:  # It has closed its output, and goes on.
+            with suppress(subprocess.TimeoutExpired):
+                program.wait(POLL_SEC)
+        if listener.due():
+            listener.look(process.descendants())
+            process.reap(program.pid)
+    process.end_all(AFTERWARDS_SEC)
+    while is_open and heard(listener, output, 0.0):
+        pass
+    listener.close()
+    return program.returncode
+
+
+def heard(listener: Listener, output: int, patience_sec: float) -> bool:
+    """Pass on what is printed; False at its end, or where nothing came and nothing is waited for."""
+    ready, _, _ = select.select([output], [], [], patience_sec)
+    if not ready:
+        return patience_sec > 0
+    chunk = os.read(output, CHUNK_BYTES)
+    if chunk:
+        listener.hear(chunk)
+    return bool(chunk)
+
+
+def heed_signals(launcher: int) -> None:
+    """Have what ends a process raise Told, and the kernel send SIGTERM when the launcher dies, however it dies."""
+
+    def told(signum: int, frame: FrameType | None) -> None:
+        for number in process.STOPPING:
+            signal.signal(number, signal.SIG_IGN)
+        raise Told(signum)
+
+    for number in process.STOPPING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, told)
+    ctypes.CDLL(None, use_errno=True).prctl(process.PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != launcher:  # It died before the call.
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    heed_signals(int(os.environ.get(LAUNCHER, os.getppid())))
+    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:3]))

@@ -1,1 +1,0 @@
-"""Jobs of a sweep side by side on one machine: what each may use, and how they are started there."""

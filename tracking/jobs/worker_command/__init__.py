@@ -1,0 +1,11 @@
+"""How a worker's command is built: which interpreter, in which environment; and whether its workload is there.
+
+The launcher imports this room, so it needs no PyTorch.
+"""
+
+from __future__ import annotations
+
+from tracking.jobs.worker_command.command import LAUNCHER, run_module, worker_command
+from tracking.jobs.worker_command.workload_module import check_workload
+
+__all__ = ["LAUNCHER", "check_workload", "run_module", "worker_command"]

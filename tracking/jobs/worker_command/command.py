@@ -1,0 +1,101 @@
+"""The stack is how the worker's command is built: which interpreter, which environment. Needs no torch."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from conf.schema import RunConfig
+from tracking.base import installation
+from tracking.jobs.worker_command import contained
+from tracking.machine.environment import cache, compiler_variables, nvml
+from tracking.machine.stacks import Interpreter, needed_by, python_of
+from tracking.record import nodes
+
+LAUNCHER = "TIMETRIAL_LAUNCHER"  # It holds the launcher's process id where the worker is its child.
+# What an activated environment sets for its own Python.
+OWN = {"VIRTUAL_ENV", "PYTHONHOME", "CONDA_PREFIX", "__PYVENV_LAUNCHER__"}
+
+
+@dataclass(frozen=True)
+class WorkerCommand:
+    """`contained` says that it ends when its standard input does; `ending` is what then ends it for certain, if any."""
+
+    argv: list[str]
+    env: dict[str, str]
+    contained: bool = False
+    ending: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return " ".join(self.argv)
+
+
+# What -P does from Python 3.11 on: no folder of the user's shadows a module of ours.
+BEFORE_P = "import runpy, sys; sys.path.remove(''); runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+WORKER = installation.module("trainers.loop.worker")
+OF_PROGRAMS = installation.module("tracking.jobs.program.worker")
+
+
+def worker_command(config: RunConfig, run_dir: Path, environ: Mapping[str, str] = os.environ) -> WorkerCommand:
+    """The command and environment that train the run in `run_dir` on the stack of its config.
+
+    The environment is the launcher's without MLflow's variables: the worker never talks to MLflow, and they may hold
+    credentials. What the user puts in stack.env is passed on all the same. Raises ConfigError where the stack's Python
+    is none that a worker can run on. In a container there are only variables that say how to compute.
+    """
+    python = python_of(config.stack, needed_by(config))
+    worker = OF_PROGRAMS if config.is_program() else WORKER
+    argv = [sys.executable, "-P", "-m", worker]
+    # A program's own environment need not hold what a worker imports; in a container there is no other one.
+    if python is not None and (config.stack.kind == "container" or not config.is_program()):
+        argv = run_module(python, worker)
+    if config.stack.kind == "container":
+        given = {name: value for name, value in worker_variables(config, environ).items() if name != LAUNCHER}
+        of_the_engine = {name: value for name, value in environ.items() if not is_mlflows(name)}
+        absolute = str(run_dir.absolute())
+        made = contained.wrapped(config, run_dir, [*argv, absolute], given, search_path(config, environ), of_the_engine)
+        return WorkerCommand(made[0], made[1], contained=True, ending=made[2])
+    foreign = set() if python is None else OWN
+    inherited = {name: value for name, value in environ.items() if name not in foreign and not is_mlflows(name)}
+    told = [python.path] if config.is_program() and python is not None else []
+    return WorkerCommand([*argv, str(run_dir), *told], {**inherited, **worker_variables(config, environ)})
+
+
+def run_module(python: Interpreter, module: str) -> list[str]:
+    """The command that runs a module of ours on another Python."""
+    if python.isolates:
+        return [python.path, "-P", "-m", module]
+    return [python.path, "-c", BEFORE_P.format(module=module)]
+
+
+def worker_variables(config: RunConfig, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that every worker is given."""
+    own = {
+        "PYTHONUNBUFFERED": "1",
+        LAUNCHER: str(os.getpid()),  # The worker ends with it, even if it is gone already.
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # It is the order of nvidia-smi and NVML.
+    }
+    if config.nodes > 1:  # A container's host name need not be its machine's.
+        own |= {nodes.RANK: str(config.node_rank), nodes.NAME: nodes.name(environ)}
+        own |= {nodes.RENDEZVOUS: str(config.rendezvous)}
+    if isinstance(config.gpus, list):  # By UUID, which means the same GPU whatever else is visible.
+        own |= {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in config.chosen(nvml.visible_gpus(environ)))}
+    # Where the cache is takes a package to tell, which another Python need not have, and may be known here alone.
+    own |= {"TIMETRIAL_CACHE": str(cache())}
+    own |= compiler_variables(environ) if config.stack.kind != "container" else {}
+    theirs = search_path(config, environ)
+    # Whatever else is looked for where the user says, the worker's own code is here.
+    folders = [str(installation.SEARCH_FOLDER), theirs]
+    return {**own, **config.stack.env, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
+
+
+def search_path(config: RunConfig, environ: Mapping[str, str]) -> str:
+    """The user's own PYTHONPATH."""
+    return config.stack.env.get("PYTHONPATH", environ.get("PYTHONPATH", ""))
+
+
+def is_mlflows(name: str) -> bool:
+    return name.lstrip("_").startswith("MLFLOW_")

@@ -1,0 +1,113 @@
+"""The command of a worker in a container: what it sees of this machine, and which variables it gets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from conf.schema import RunConfig
+from tracking.base import installation
+from tracking.base.secrets import may_be_secret_name, redact
+from tracking.machine.environment import COMPUTING_VARIABLES, GIT_FILE, cache, git_state, nvml, private_folder
+from tracking.machine.stacks import Mount, container, image_of
+from tracking.record import documents, run_folder
+
+GUARD = Path(__file__).with_name("guard.py")
+# Of the machine's GPUs, which the engine is given by UUID.
+OUTSIDE = ("NVIDIA_", "CUDA_VISIBLE_DEVICES")
+
+
+def name_of(run_dir: Path) -> str:
+    """The container's name; before the run has a folder, one like it."""
+    try:
+        return f"timetrial-{run_folder.read_info(run_dir).uid}"
+    except (OSError, ValueError):
+        return "timetrial-UID"
+
+
+def mounts(config: RunConfig, run_dir: Path, theirs: str) -> list[Mount]:
+    """Everything at its own path: the run's folder and the cache to write to; code and data to read from.
+
+    `theirs` is the user's PYTHONPATH. What is not there is left out, and the worker says that it lacks it.
+    """
+    folder = Path.cwd()
+    theirs_too = [Path(path).absolute() for path in theirs.split(os.pathsep) if path]
+    read = [installation.CODE, *theirs_too, *paths(config.model.hparams)]
+    written = [run_dir.absolute(), cache().absolute()]
+    if config.dataset.path:
+        data = Path(config.dataset.path).expanduser().absolute()
+        (written if config.dataset.download else read).append(data)
+    # The folder that launch.py stands in is there where another mount lies in it.
+    if not any(path.is_relative_to(folder) or folder.is_relative_to(path) for path in (*read, *written)):
+        read.append(folder)
+    if run_dir.exists():  # a dry run makes none
+        private_folder()
+        for path in written:
+            path.mkdir(parents=True, exist_ok=True)
+    there = [Mount(str(path), str(path)) for path in read if path.exists()]
+    return there + [Mount(str(path), str(path), True) for path in written]
+
+
+def paths(value: Any) -> list[Path]:
+    """The files and folders of this machine that hyperparameters name, such as pretrained weights."""
+    if isinstance(value, dict):
+        return [path for inner in value.values() for path in paths(inner)]
+    if isinstance(value, list):
+        return [path for inner in value for path in paths(inner)]
+    if not isinstance(value, str) or "/" not in value:
+        return []
+    path = Path(value).expanduser().absolute()
+    return [path] if path.exists() else []
+
+
+def inherited(environ: Mapping[str, str]) -> dict[str, str]:
+    """Of the launcher's variables those that say how to compute. The others speak of a file system that is not there.
+
+    None holds a secret, since what a container is given can be read by whoever may list processes.
+    """
+    return {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(COMPUTING_VARIABLES)
+        and not name.startswith(OUTSIDE)
+        and not value.startswith("/")
+        and not may_be_secret_name(name)
+        and redact(value) == value
+    }
+
+
+def variables(config: RunConfig, digest: str | None, uuids: list[str]) -> dict[str, str]:
+    """What a worker needs to be told in a container, whose user may have no name and no home."""
+    kept = cache().absolute() / "compiled" / (digest or config.stack.name).replace(":", "-")[:23]
+    user = {"HOME": "/tmp", "USER": "timetrial", "LOGNAME": "timetrial"}
+    # Compiled steps are kept beside the container as they are without one, for each image its own.
+    compiled = {"TORCHINDUCTOR_CACHE_DIR": str(kept / "inductor"), "TRITON_CACHE_DIR": str(kept / "triton")}
+    shown = {"CUDA_VISIBLE_DEVICES": ",".join(uuids)} if uuids else {}
+    image = {"TIMETRIAL_IMAGE": digest} if digest else {}
+    return {**user, **compiled, **shown, **image, "PYTHONNOUSERSITE": "1"}
+
+
+def wrapped(
+    config: RunConfig, run_dir: Path, worker: list[str], env: Mapping[str, str], theirs: str,
+    environ: Mapping[str, str],
+) -> tuple[list[str], dict[str, str], list[str]]:  # fmt: skip
+    """The command that runs `worker` in the stack's container, its own environment, and the command that ends it.
+
+    Raises ConfigError where the image is not here any more, or something cannot be mounted; OSError where what it is
+    told cannot be written into the run's folder.
+    """
+    stack, name = config.stack, name_of(run_dir)
+    image = image_of(stack)
+    uuids = [gpu.uuid for gpu in config.chosen(nvml.visible_gpus(environ))] if config.on_gpu() else []
+    guarded = [worker[0], "-I", str(GUARD), str(run_dir.absolute()), str(Path.cwd()), *worker]
+    given = {**inherited(environ), **variables(config, image.digest, uuids), **env}
+    if run_dir.exists():  # a dry run makes none
+        if config.is_program():
+            run_folder.write_plain_config(run_dir, config)
+        documents.write_json(run_dir / run_folder.GIT, git_state())
+        given[GIT_FILE] = str(run_dir.absolute() / run_folder.GIT)
+    planned = container.plan(stack, image, name, guarded, given, mounts(config, run_dir, theirs), uuids)
+    own = {**environ, **container.variables(stack, planned)}
+    return container.command(stack, planned), own, container.removal(stack, name)

@@ -1,0 +1,42 @@
+"""What a run is computed on: GPUs, driver, libraries, topology, CPU and kernel.
+
+The fingerprint is taken once in every worker and becomes the run's tags. What a machine does not tell is absent.
+"""
+
+from __future__ import annotations
+
+from tracking.machine.environment import fingerprint, gpm, libraries, nvml, processes
+from tracking.machine.environment.cache_folder import (
+    cache,
+    check_cache,
+    compiler_variables,
+    distrust,
+    is_trusted,
+    private_folder,
+)
+from tracking.machine.environment.fingerprint import GIT_FILE, Collector, git_state
+from tracking.machine.environment.fingerprint_table import format_table
+from tracking.machine.environment.gpm import gpu_counters
+from tracking.machine.environment.host import COMPUTING_VARIABLES
+from tracking.machine.environment.mlflow_import import importing_mlflow
+
+__all__ = [
+    "COMPUTING_VARIABLES",
+    "GIT_FILE",
+    "Collector",
+    "cache",
+    "check_cache",
+    "compiler_variables",
+    "distrust",
+    "fingerprint",
+    "format_table",
+    "git_state",
+    "gpm",
+    "gpu_counters",
+    "importing_mlflow",
+    "is_trusted",
+    "libraries",
+    "nvml",
+    "private_folder",
+    "processes",
+]

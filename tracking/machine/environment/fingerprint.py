@@ -1,0 +1,231 @@
+"""The environment that produced a number: `python -m tracking fingerprint`, and the same from inside every run.
+
+A fingerprint is a plain dict that JSON can hold. A value that cannot be measured is left out, never guessed.
+
+    gpus         every GPU of the machine by nvidia-smi index: index name uuid architecture pci_bus_id vbios
+                 memory_bytes power_limit_watts default_power_limit_watts [max_]{sm,memory}_clock_mhz
+                 application_{sm,memory}_clock_mhz compute_mode persistence_mode ecc mig ("Enabled" | "Disabled")
+                 [max_]pcie_generation [max_]pcie_width (lanes) nvlink_links (active) nvlink_gb_per_sec (of one link in
+                 one direction) mig_devices (index gpu_instance compute_instance memory_bytes multiprocessors name
+                 uuid). Left out where nvidia-smi gave no answer
+    used         the GPUs in use: index name uuid memory_bytes; [] on a CPU; left out where they cannot be told
+    topology     class (of the GPUs in use; see tracking.machine.environment.topology) links cpu_affinity numa_node
+    software     driver driver_cuda (newest CUDA of that driver) kernel_driver (of the kernel's module) cuda_driver
+                 (newest CUDA of the driver's library that a program gets: another than driver_cuda where a
+                 compatibility library shadows it) python packages {name: version}; and, where torch has been imported,
+                 as loaded: torch cuda cudnn nccl, libraries {name: path} as mapped, loaded (their versions, in words);
+                 of a program what its Python holds, also jax and tensorflow, and none of these where it is not known
+    host         node kernel os architecture cpu sockets cores threads usable_threads numa_nodes memory_bytes
+                 container image
+    git          commit branch dirty diff diff_truncated untracked, of the repository that holds this code; of an
+                 installation commit and dirty, of the repository that its wheel was built from
+    environment  the variables that change how a run computes
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from conf.schema import ConfigError
+from tracking.base import installation
+from tracking.machine.environment import host, libraries, nvml, topology
+from tracking.record import documents, run_folder
+
+Fingerprint = dict[str, Any]
+
+COMMANDS = {
+    "query": ("nvidia-smi", "-q", "-x"),
+    "list": ("nvidia-smi", "-L"),  # alone in naming MIG devices
+    "topology": ("nvidia-smi", "topo", "-m"),
+    "nvlink": ("nvidia-smi", "nvlink", "-s"),
+    "lscpu": ("lscpu",),
+    **({} if installation.PREFIX else host.GIT_COMMANDS),
+}
+EXPECTABLE = ("torch", "cuda", "cudnn", "nccl", "driver", "python", "jax", "tensorflow")
+# What makes a stack: another of any of them is another stack.
+STACK = ("driver", "cuda_driver", "cuda", "cudnn", "nccl", "libraries", "torch", "image")
+REPOSITORY = installation.CODE
+GIT_FILE = "TIMETRIAL_GIT"  # It holds the path of a file with the `git` part, as the launcher of a container sees it.
+
+
+class Collector:
+    """Starts the slow commands (nvidia-smi takes seconds) when it is made; `finish` waits for them.
+
+    A worker makes one before it imports torch, and finishes it afterwards at no added latency.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str] = os.environ,
+        start: Callable[[Sequence[str], Path | None], host.Output] = host.start,
+        repository: Path = REPOSITORY,
+    ) -> None:
+        self._environ = dict(environ)
+        self._outputs = {name: start(command, repository) for name, command in COMMANDS.items()}
+
+    def finish(self, torch_module: Any = None, gpu_indices: Sequence[int | str] | None = None) -> Fingerprint:
+        """The fingerprint.
+
+        `torch_module` is torch where the caller has imported it, else None; it is asked for versions only, which does
+        not initialize CUDA, so that the caller can still fork. `gpu_indices` are the GPUs in use, as
+        CUDA's indices (the first of CUDA_VISIBLE_DEVICES is 0) or as UUIDs; [] = none; None = all that CUDA shows.
+        """
+        text = {name: output() for name, output in self._outputs.items()}
+        driver = nvml.parse_gpus(text["query"] or "", text["list"] or "")
+        gpus = driver.pop("gpus", None)
+        for index, links in topology.parse_nvlink(text["nvlink"] or "").items():
+            if gpus and index < len(gpus):
+                gpus[index] |= links
+        used = _used(gpus or [], self._environ.get("CUDA_VISIBLE_DEVICES"), gpu_indices)
+        matrix = topology.parse_matrix(text["topology"] or "")
+        if used is not None:
+            link_class = topology.classify(matrix.get("links", {}), [gpu.get("index") for gpu in used])
+            matrix |= {"class": link_class} if link_class else {}
+        software = driver | host.loaded_versions(torch_module) | libraries.drivers()
+        if torch_module is not None and (paths := libraries.mapped()):
+            software |= {"libraries": paths, "loaded": libraries.summary(paths)}
+        parts = {
+            "gpus": gpus,
+            "used": used,
+            "topology": matrix or None,
+            "software": software | {"python": platform.python_version(), "packages": host.packages()},
+            "host": host.describe(text["lscpu"] or "", self._environ),
+            "git": _told(self._environ) or _git(text) or None,
+            "environment": host.environment(self._environ),
+        }
+        return {name: part for name, part in parts.items() if part is not None}
+
+
+def collect(torch_module: Any = None, gpu_indices: Sequence[int | str] | None = None) -> Fingerprint:
+    """Take the fingerprint of this process's environment now; see Collector.finish."""
+    return Collector().finish(torch_module, gpu_indices)
+
+
+def _used(
+    gpus: list[dict[str, Any]], visible: str | None, wanted: Sequence[int | str] | None
+) -> list[dict[str, Any]] | None:
+    machine = nvml.devices(gpus)
+    shown = nvml.select(machine, visible)
+    if wanted is None:
+        return [_plain(gpu) for gpu in shown]
+    used = []
+    for item in wanted:
+        if isinstance(item, int):
+            matches = shown[item : item + 1]
+        else:
+            matches = [device for devices in machine for device in devices if device.uuid == item]
+        if len(matches) != 1:
+            return None
+        used.append(_plain(matches[0]))
+    return used
+
+
+def _plain(gpu: nvml.Gpu) -> dict[str, Any]:
+    return {key: value for key, value in vars(gpu).items() if value is not None}
+
+
+def tags(fingerprint: Fingerprint, image: str | None = None) -> dict[str, str]:
+    """MLflow tags of a run; what is unknown is left out. `image` is the container image that the stack asked for.
+
+    `env.stack_id` needs a loaded torch, `env.hardware_id` the GPUs, their class and the CPU: a hash over unknowns would
+    call different things equal.
+    """
+    software, machine = fingerprint["software"], fingerprint["host"]
+    used = fingerprint.get("used")
+    values: dict[str, Any] = {
+        **{f"env.{key}": software.get(key) for key in EXPECTABLE},
+        **{f"env.{key}": machine.get(key) for key in ("cpu", "kernel", "node")},
+        "env.cuda_driver": software.get("cuda_driver"),
+        "env.libraries": software.get("loaded"),
+        "env.image": image or machine.get("image"),
+        "env.topology": fingerprint.get("topology", {}).get("class"),
+    }
+    if used is not None:
+        values["env.gpu"] = " + ".join(sorted({gpu["name"] for gpu in used})) if used else "none"
+        values["env.gpu_count"] = str(len(used))
+    values |= _git_tags(fingerprint.get("git", {}))
+    if values["env.torch"]:
+        values["env.stack_id"] = _hash(values, *STACK)
+    if all(values.get(f"env.{key}") for key in ("gpu", "gpu_count", "topology", "cpu")):
+        values["env.hardware_id"] = _hash(values, "gpu", "gpu_count", "topology", "cpu")
+    return {key: value for key, value in values.items() if value}
+
+
+def _git(outputs: Mapping[str, str | None]) -> dict[str, Any]:
+    """The `git` part. The folder of an installation may lie in a repository, but that is somebody else's."""
+    if installation.PREFIX:
+        return installation.built_from()
+    return host.parse_git(*(outputs[name] for name in host.GIT_COMMANDS))
+
+
+def _told(environ: Mapping[str, str]) -> dict[str, Any]:
+    """The `git` part that the launcher wrote for this worker; {} where there is none."""
+    with suppress(OSError, ValueError, KeyError):
+        state: dict[str, Any] = documents.read_json(Path(environ[GIT_FILE]))
+        return state
+    return {}
+
+
+def record(folder: Path, facts: Fingerprint) -> dict[str, str]:
+    """Write a run's fingerprint and its packages into its folder; return the tags."""
+    documents.write_json(folder / run_folder.FINGERPRINT, facts)
+    documents.write_text(folder / run_folder.REQUIREMENTS, requirements(facts))
+    return tags(facts)
+
+
+def _git_tags(git: Mapping[str, Any]) -> dict[str, str]:
+    dirty = {"git.dirty": "true" if git["dirty"] else "false"} if "dirty" in git else {}
+    return ({"git.commit": git["commit"]} if git.get("commit") else {}) | dirty
+
+
+def git_state(repository: Path = REPOSITORY) -> dict[str, Any]:
+    """The `git` part of a fingerprint, for a worker whose image need not hold git: see GIT_FILE."""
+    commands = {name: command for name, command in COMMANDS.items() if name in host.GIT_COMMANDS}
+    outputs = {name: host.start(command, repository) for name, command in commands.items()}
+    return _git({name: output() for name, output in outputs.items()})
+
+
+def taken(folder: Path) -> list[Fingerprint]:
+    """The fingerprints of a run's attempts, the last of which is the one under way; an imported run has none."""
+    paths = [*run_folder.earlier_attempts(folder, run_folder.FINGERPRINT), folder / run_folder.FINGERPRINT]
+    return [documents.read_json(path) for path in paths if path.exists()]
+
+
+def changes(taken: Sequence[Fingerprint]) -> list[str]:
+    """The tags in which fingerprints differ; not the hashes, which only sum up others."""
+    tags_of_each = [tags(fingerprint) for fingerprint in taken]
+    keys = set().union(*tags_of_each) - {"env.stack_id", "env.hardware_id"}
+    return sorted(key for key in keys if len({values.get(key) for values in tags_of_each}) > 1)
+
+
+def _hash(values: Mapping[str, Any], *keys: str) -> str:
+    return hashlib.sha256(json.dumps([values.get(f"env.{key}") for key in keys]).encode()).hexdigest()[:12]
+
+
+def mismatches(fingerprint: Fingerprint, expect: Mapping[str, str]) -> list[str]:
+    """One sentence for each version that is not what was expected: the version itself, or a dotted prefix of it.
+
+    Raises ConfigError for a key that is not in EXPECTABLE.
+    """
+    sentences = []
+    for key, expected in expect.items():
+        if key not in EXPECTABLE:
+            raise ConfigError(f"stack.expect.{key}: no such key; allowed here: {', '.join(EXPECTABLE)}")
+        actual = fingerprint["software"].get(key)
+        if actual != expected and not (actual or "").startswith((f"{expected}.", f"{expected}+")):
+            sentences.append(f"stack.expect.{key}: expected {expected}, found {actual or 'none'}")
+    return sentences
+
+
+def requirements(fingerprint: Fingerprint) -> str:
+    """The Python packages as a requirements file; empty where they are not known."""
+    return "".join(
+        sorted(f"{name}=={version}\n" for name, version in fingerprint["software"].get("packages", {}).items())
+    )

@@ -1,0 +1,138 @@
+"""A stack's Python, asked what it holds before anything is trained with it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from conf.schema import ConfigError, RunConfig, StackConfig
+from tracking.base.secrets import redact
+
+OLDEST, NEWEST = (3, 10), (3, 14)
+PROBE_SEC = 60.0
+# What the worker of every training of ours imports.
+NEEDED = ("torch", "pytorch-lightning", "numpy", "PyYAML")
+PROBE = """
+import glob, json, platform, re, sys
+try:
+    import importlib.metadata as metadata
+except ImportError:  # before Python 3.8, which a program may have
+    metadata = None
+def version(name):
+    try:
+        return metadata.version(name)
+    except Exception:
+        return None
+def cuda():
+    try:
+        text = metadata.distribution("torch").locate_file("torch/version.py").read_text()
+    except Exception:
+        return None
+    match = re.search(r"^cuda[^=]*= '([\\d.]+)'", text, re.M)
+    return match and match[1]
+print(json.dumps({"python": platform.python_version(), "machine": platform.machine(), "cuda": cuda(),
+    "compat": bool(glob.glob("/usr/local/cuda*/compat/**/libcuda.so*", recursive=True)),
+    "packages": {name: version(name) for name in sys.argv[1:]}}))
+"""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python that a worker can run on, and the versions in it; `cuda` is what its torch is built for.
+
+    `compat` says that the file system holds a compatibility library of a newer driver, as images do.
+    """
+
+    path: str
+    python: str
+    torch: str | None
+    lightning: str | None
+    cuda: str | None
+    compat: bool = False
+
+    @property
+    def isolates(self) -> bool:
+        """Whether -P is there: not before 3.11."""
+        return two_parts(self.python) >= (3, 11)
+
+    @property
+    def runs_us(self) -> bool:
+        """Whether our own code runs on it."""
+        return OLDEST <= two_parts(self.python) <= NEWEST
+
+    def __str__(self) -> str:
+        lightning = f", Lightning {self.lightning}" if self.lightning else ""
+        return f"Python {self.python}{lightning}"
+
+
+def needed_by(config: RunConfig) -> tuple[str, ...]:
+    """The packages that a stack's Python needs for a run: for a program only what starts it."""
+    if not config.is_program():
+        return NEEDED
+    return ("torch",) if config.program.launch == "torchrun" else ()
+
+
+def needs(configs: Iterable[RunConfig]) -> dict[str, tuple[str, ...]]:
+    """By stack, the packages that its Python needs for all of these runs."""
+    by_stack: dict[str, tuple[str, ...]] = {}
+    for config in configs:
+        name = config.stack.name
+        by_stack[name] = max(by_stack.get(name, ()), needed_by(config), key=len)
+    return by_stack
+
+
+def probe(stack: StackConfig, path: str, needed: Sequence[str] = NEEDED) -> Interpreter:
+    """Ask the Python at `path`. Raises ConfigError for none, and for one that cannot do what is needed of it.
+
+    The worker of a program does not run on it, so a program's Python may have any version.
+    """
+    key = f"stack={stack.name}: stack.python={path}"
+    if not Path(path).is_file():
+        raise ConfigError(f"{key}: no such file; give the path of a Python, as venv/bin/python")
+    answer = ask(key, path)
+    if set(needed) == set(NEEDED):
+        check_version(key, answer)
+    return checked(key, path, answer, f"{path} -m pip install", needed)
+
+
+def two_parts(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")[:2]))
+
+
+def check_version(key: str, answer: dict[str, Any]) -> None:
+    """Raise ConfigError for a Python that no worker runs on."""
+    if not OLDEST <= two_parts(answer["python"]) <= NEWEST:
+        allowed = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
+        raise ConfigError(f"{key}: is Python {answer['python']}; a worker runs on {allowed}: give another")
+
+
+def checked(key: str, path: str, answer: dict[str, Any], install: str, needed: Sequence[str]) -> Interpreter:
+    """The Python of PROBE's answer; `install` begins the command that installs what is missing. Raises ConfigError."""
+    packages: dict[str, str | None] = answer["packages"]
+    if missing := [name for name in needed if packages[name] is None]:
+        raise ConfigError(f"{key}: lacks {', '.join(missing)}; install: {install} {' '.join(missing)}")
+    torch, lightning = packages["torch"], packages["pytorch-lightning"]
+    return Interpreter(path, answer["python"], torch, lightning, answer["cuda"], bool(answer.get("compat")))
+
+
+def ask(key: str, path: str) -> dict[str, Any]:
+    """The answer of PROBE. Raises ConfigError where there is none."""
+    try:
+        done = subprocess.run(
+            [path, "-c", PROBE, *NEEDED], capture_output=True, text=True, timeout=PROBE_SEC, stdin=subprocess.DEVNULL
+        )
+        answer = json.loads(done.stdout) if done.returncode == 0 else None
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise ConfigError(
+            f"{key}: does not answer as a Python does ({redact(str(error))[:200]}); give another"
+        ) from None
+    if not isinstance(answer, dict) or "python" not in answer:
+        words = " ".join(done.stderr.split())[-200:]
+        raise ConfigError(
+            f"{key}: does not answer as a Python does (exit code {done.returncode}: {redact(words)}); give another"
+        )
+    return answer

@@ -1,0 +1,189 @@
+"""Whether a stack can run here, judged before anything is built: what it needs, what was found, and the verdict."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from conf.schema import ConfigError, StackConfig
+from tracking.base.installation import TRACKING
+from tracking.machine.environment import cache, nvml
+from tracking.machine.stacks import container, images, interpreter, releases, uv_environment
+from tracking.machine.stacks.interpreter import NEEDED
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+FITTING = "stack=torch2_9"  # Of the stacks that are shipped, old drivers run this one.
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A row of the table that dry_run and doctor show; `error` is empty where the stack can run.
+
+    `cuda` is what its torch is built for, where that is known.
+    """
+
+    stack: str
+    needs: str
+    facts: str
+    error: str = ""
+    cuda: str | None = None
+
+    @property
+    def words(self) -> str:
+        return self.error or "can run"
+
+
+def verdict_table(verdicts: Sequence[Verdict]) -> Table:
+    """The verdicts for a terminal."""
+    from rich.table import Table  # Only here: a worker's environment need not have it.
+
+    shown = Table(title="stacks", title_justify="left")
+    for heading in ("stack", "needs", "found", "verdict"):
+        shown.add_column(heading, overflow="fold")
+    for verdict in verdicts:
+        shown.add_row(verdict.stack, verdict.needs, verdict.facts, verdict.words)
+    return shown
+
+
+def judge(
+    stack: StackConfig, gpus: Sequence[nvml.Gpu], resolve: bool = True, needed: Sequence[str] = NEEDED
+) -> Verdict:
+    """Judge a stack for a run on these GPUs ([] for the CPU) that needs these packages of it.
+
+    With `resolve`, ask uv or a registry if it can be had.
+    """
+    facts = f"driver {nvml.driver_version() or 'unknown'}" if gpus else "no GPU asked for"
+    needs, cuda = KINDS.get(stack.kind, stack.kind), None
+    try:
+        check_keys(stack)
+        needs += f" of {stack.container.engine}'s, {stack.container.image}" if stack.kind == "container" else ""
+        torch, cuda, present = versions(stack, needed)
+        needs += (f": torch {torch}" if torch else "") + (f", CUDA {cuda}" if cuda else "")
+        if gpus and torch and cuda:
+            needs += f", driver {releases.min_driver(cuda) or '?'} or later"
+            check_driver(stack, torch, cuda, gpus)
+        facts += f"; {present}"
+        if stack.kind == "uv" and uv_environment.find(stack) is None:
+            check_room(stack, uv_environment.root(), uv_environment.ROOM_BYTES, f"{TRACKING} stacks --remove")
+            if resolve:
+                uv_environment.resolve(stack)
+                facts += f", which resolves{uv_environment.to_fetch(stack)}"
+        if stack.kind == "container" and images.find(stack) is None:
+            check_room(stack, images.store(stack), images.ROOM_BYTES, "remove images that nobody needs")
+            facts += ", which can be" if resolve and images.check_reach(stack) else ""
+    except ConfigError as error:
+        return Verdict(stack.name, needs, facts, str(error), cuda)
+    return Verdict(stack.name, needs, facts, cuda=cuda)
+
+
+KINDS = {
+    "native": "this Python",
+    "python": "another Python",
+    "uv": "an environment of uv's",
+    "container": "an image",
+}
+KEYS = {
+    "native": (),
+    "python": ("python",),
+    "uv": ("python", "torch", "requirements", "overrides", "index", "exclude_newer"),
+    "container": ("python", "torch", "container"),
+}
+REQUIRED = {"python": "python", "uv": "torch"}
+
+
+def check_keys(stack: StackConfig) -> None:
+    """Raise ConfigError for a kind that is none, a key that it needs, and a key that has no effect with it."""
+    if stack.kind not in KEYS:
+        raise ConfigError(f"stack.kind={stack.kind}: allowed: {', '.join(KEYS)}")
+    default = StackConfig()
+    for key in (*KEYS["uv"], "container"):
+        if getattr(stack, key) != getattr(default, key) and key not in KEYS[stack.kind]:
+            raise ConfigError(f"stack.{key}: has no effect with stack.kind={stack.kind}; leave it out")
+    needed = REQUIRED.get(stack.kind)
+    if needed and not getattr(stack, needed):
+        raise ConfigError(f"stack={stack.name}: stack.kind={stack.kind} needs stack.{needed}; give it")
+    if stack.kind == "container":
+        container.check_container(stack)
+
+
+def versions(stack: StackConfig, needed: Sequence[str]) -> tuple[str | None, str | None, str]:
+    """torch and its CUDA where they are known and needed, and what is there of the stack. Raises ConfigError."""
+    if stack.kind == "container":
+        return image_versions(stack, needed)
+    if stack.kind == "uv":
+        assert stack.torch is not None
+        release = releases.release(stack.torch)
+        there = uv_environment.find(stack)
+        own = stack.index is not None  # wheels from elsewhere may be built for another CUDA
+        return stack.torch, release.cuda if release and not own else None, "made" if there else "not made yet"
+    if stack.kind == "python":
+        assert stack.python is not None
+        python = interpreter.probe(stack, stack.python, needed)
+        return (python.torch, python.cuda, str(python)) if "torch" in needed else (None, None, str(python))
+    if "torch" not in needed:
+        return None, None, f"Python {sys.version.split()[0]}"
+    return metadata.version("torch"), native_cuda(), f"Python {sys.version.split()[0]}"
+
+
+def image_versions(stack: StackConfig, needed: Sequence[str]) -> tuple[str | None, str | None, str]:
+    """As `versions`, of an image: what is in it, once it is here. Raises ConfigError for one that no worker runs in."""
+    engine, image = images.version(stack), images.find(stack)
+    if image is None:
+        images.check_name(stack)
+        return stack.torch, None, f"{engine}, image not fetched yet"
+    images.check_architecture(stack, image)
+    python = container.python(stack, image, needed)
+    words = f"{engine}, image {image.digest or image.run}, {python}"
+    if "torch" not in needed:
+        return None, None, words
+    # Forward compatibility is what such an image brings its own driver's library for.
+    return python.torch, None if python.compat else python.cuda, words
+
+
+def native_cuda() -> str | None:
+    """The CUDA of this Python's torch, read from its file: importing it takes seconds."""
+    path = Path(str(metadata.distribution("torch").locate_file("torch/version.py")))
+    lines = path.read_text().splitlines() if path.exists() else []
+    values = [line.partition("=")[2].strip() for line in lines if line.startswith("cuda")]
+    return values[0].strip("'") if values and values[0] != "None" else None
+
+
+def check_driver(stack: StackConfig, torch: str, cuda: str, gpus: Sequence[nvml.Gpu]) -> None:
+    """Raise ConfigError where the driver is too old for this CUDA, or the wheel holds no code for a GPU."""
+    driver, release = nvml.driver_version(), releases.release(torch)
+    for gpu in gpus:
+        capability = gpu.compute_capability
+        least = releases.min_driver(cuda, capability)
+        if driver is not None and least is not None and int(driver.split(".")[0]) < least:
+            other = f"; take {FITTING}, or" if stack.kind == "native" else ": take a stack of an older CUDA, or"
+            raise ConfigError(
+                f"stack={stack.name}: CUDA {cuda} of torch {torch} needs driver {least} or later, and this is"
+                f" {driver}{other} install a newer driver ({releases.FORWARD_COMPATIBILITY})"
+            )
+        wheel = stack.index is None and stack.kind != "container"  # others may be built for more GPUs or fewer
+        built = release.capabilities if release and wheel else None
+        if built and capability is not None and not releases.holds(built, capability):
+            held = ", ".join(map(str, built))
+            raise ConfigError(
+                f"stack={stack.name}: torch {torch} holds no code for GPU {gpu.index} ({gpu.name}, compute capability"
+                f" {capability}), only for {held}; take a stack with another torch"
+            )
+
+
+def check_room(stack: StackConfig, folder: Path, needed_bytes: int, remedy: str) -> None:
+    """Raise ConfigError where the disk that a stack is kept on has no room for it."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    if free < needed_bytes:
+        elsewhere = ", or set TIMETRIAL_CACHE" if folder.is_relative_to(cache()) else ""
+        raise ConfigError(
+            f"stack={stack.name}: making it takes up to {needed_bytes / 1e9:.0f} GB, and {there} has"
+            f" {free / 1e9:.1f} GB left; make room ({remedy}){elsewhere}"
+        )

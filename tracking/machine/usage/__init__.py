@@ -1,0 +1,11 @@
+"""What happens on the machine while a run computes there: how busy its parts are, and who else uses them.
+
+It is sampled beside the worker, never in it. A sensor that fails is left out of the sample.
+"""
+
+from __future__ import annotations
+
+from tracking.machine.usage.neighbours import Neighbours, compute_processes_of
+from tracking.machine.usage.system_metrics import SystemMetrics, SystemMetricsThread
+
+__all__ = ["Neighbours", "SystemMetrics", "SystemMetricsThread", "compute_processes_of"]

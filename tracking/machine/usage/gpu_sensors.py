@@ -1,0 +1,85 @@
+"""What the sensors of one GPU say: MLflow's own metrics, GPM's where the GPU has it, its buses, and what slowed it.
+
+A sensor raises NVMLError where it fails.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracking.machine.environment import gpm, nvml
+from tracking.machine.usage.sensors import Rates, Sensor, sampled
+
+ALL_LINKS = 0xFFFFFFFF  # scope of an NVLink field that sums the links (nvml.h, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX)
+# What slows a GPU's clock, by NVML's bit for each reason (nvml.h, nvmlClocksEventReason*).
+THROTTLED = {"power": 0x04 | 0x80, "thermal": 0x20 | 0x40}
+
+
+def gpu_sensors(uuid: str, rates: Rates) -> dict[str, Sensor]:
+    """MLflow's GPU monitor narrowed to one GPU, and what it lacks. Raises NVMLError for an unknown UUID."""
+    import logging
+
+    import pynvml
+    from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
+
+    # The monitor warns at every sample about a sensor that the GPU lacks.
+    logging.getLogger("mlflow.system_metrics").setLevel(logging.ERROR)
+    monitor = GPUMonitor()  # initialises NVML and would watch every GPU of the machine
+    handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    monitor.gpu_handles = [handle]
+    gpu = f"gpu_{nvml.index_of(pynvml, handle)}"
+    sample = sampled(monitor)
+    made: dict[str, Sensor] = {
+        gpu: lambda: {key.replace("gpu_0", gpu, 1): value for key, value in sample().items()},
+        f"{gpu} clock": lambda: _clock(pynvml, handle, gpu),
+        f"{gpu} throttling": lambda: _throttled(pynvml, handle, gpu),
+    }
+    metrics = gpm.opened(pynvml, handle)
+    if metrics is not None:
+        # One reading for all; NVML would measure PCIe over the 20 ms that each call of its own waits.
+        return made | {f"{gpu} GPM": lambda: {f"{gpu}_{name}": value for name, value in metrics.read().items()}}
+    return made | {
+        f"{gpu} PCIe": lambda: _pcie(pynvml, handle, gpu),
+        f"{gpu} NVLink": lambda: rates.per_sec(gpu, _nvlink_megabytes(pynvml, handle, gpu)),
+    }
+
+
+def _clock(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
+    """The clock of the multiprocessors now, as a share of the highest that they have."""
+    now = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)
+    most = pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)
+    return {f"{gpu}_sm_clock_percentage": round(100.0 * now / most, 2)}
+
+
+def _throttled(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
+    """100 for each cause that keeps the clock down now, and 0 else, so that means are shares of the time."""
+    try:
+        reasons = int(pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+    except pynvml.NVMLError_FunctionNotFound:  # drivers before 535 have it under its former name
+        reasons = int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+    return {f"{gpu}_{cause}_throttled_percentage": 100.0 * bool(reasons & bits) for cause, bits in THROTTLED.items()}
+
+
+def _pcie(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
+    """PCIe traffic in MB/s, which NVML measures over the 20 ms that each call waits."""
+    return {
+        f"{gpu}_pcie_{direction}_megabytes_per_sec": pynvml.nvmlDeviceGetPcieThroughput(handle, counter) / 1e3
+        for direction, counter in (
+            ("receive", pynvml.NVML_PCIE_UTIL_RX_BYTES),
+            ("transmit", pynvml.NVML_PCIE_UTIL_TX_BYTES),
+        )
+    }
+
+
+def _nvlink_megabytes(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
+    """Payload over all NVLinks since the driver started; nothing where the GPU has none."""
+    directions = {
+        "receive": pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX,
+        "transmit": pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
+    }
+    fields = pynvml.nvmlDeviceGetFieldValues(handle, [(field, ALL_LINKS) for field in directions.values()])
+    return {
+        f"{gpu}_nvlink_{direction}_megabytes": field.value.ullVal * 1024 / 1e6  # the counters are in KiB
+        for direction, field in zip(directions, fields, strict=True)
+        if field.nvmlReturn == pynvml.NVML_SUCCESS
+    }

@@ -1,0 +1,136 @@
+"""System metrics of this machine: its sensors, asked at an interval, and the journal of what they say.
+
+Sampled in the launcher's process, beside the worker: a thread in the worker would steal the interpreter from the
+training. A sensor that fails is left out of the sample, and the next sample asks it again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from tracking.machine.environment import importing_mlflow
+from tracking.machine.usage import memory_traffic, sensors
+from tracking.machine.usage.gpu_sensors import gpu_sensors
+from tracking.machine.usage.neighbours import Neighbours
+from tracking.record import Journal
+
+INFINIBAND = Path("/sys/class/infiniband")
+MOUNTSTATS = Path("/proc/self/mountstats")
+
+
+class SystemMetrics:
+    """Samples the machine and the GPUs given by UUID. `sample` raises nothing; `failures` says what is left out.
+
+    The disk is the one that holds `disk_path`. Keys of GPUs carry NVML's index, as nvidia-smi prints it; a MIG device
+    that of its GPU. With `neighbours`, their share of the CPU is sampled too. With `node`, keys begin with system/NODE/
+    as MLflow writes them for multi-node runs.
+    """
+
+    def __init__(
+        self, gpu_uuids: list[str], disk_path: Path, node: str = "", infiniband: Path = INFINIBAND,
+        mountstats: Path = MOUNTSTATS, neighbours: Neighbours | None = None,
+    ) -> None:  # fmt: skip
+        self.failures: dict[str, str] = {}  # by sensor: what it said last
+        self._prefix = f"system/{node}/" if node else "system/"
+        self._rates = sensors.Rates()
+        self._sensors: dict[str, sensors.Sensor] = {
+            "disk traffic": lambda: self._rates.per_sec("disk", sensors.disk_megabytes()),
+            "network traffic": lambda: self._rates.per_sec("network", sensors.network_megabytes()),
+            "disk space": lambda: sensors.disk_space(disk_path),
+            "processor and page cache": sensors.processor_and_cache,
+        }
+        if neighbours is not None:
+            self._sensors["neighbours"] = neighbours.sample
+        if mountstats.exists():
+            read = partial(sensors.network_files_megabytes, mountstats)
+            self._sensors["network files"] = lambda: self._rates.per_sec("network files", read())
+        if infiniband.is_dir():
+            payload = partial(sensors.infiniband_megabytes, infiniband)
+            self._sensors["infiniband"] = lambda: self._rates.per_sec("infiniband", payload())
+        if (traffic := memory_traffic.opened()) is not None:
+            self._sensors["memory traffic"] = lambda: self._rates.per_sec("memory", traffic.megabytes())
+        for name in ("cpu", "network"):
+            self._add(name, partial(sensors.mlflow_sensor, name))
+        for uuid in gpu_uuids:
+            self._add(uuid, partial(gpu_sensors, uuid, self._rates))
+        self.sample()  # rates and the CPU's share are of the time since the sample before
+
+    def sample(self) -> dict[str, float]:
+        """The metrics now, by MLflow key; megabytes are 1e6 bytes, rates are means since the sample before."""
+        values: dict[str, float] = {}
+        for name, sensor in self._sensors.items():
+            try:
+                values.update(sensor())
+            except Exception as error:  # psutil, /sys and NVML raise what they like; the other sensors go on
+                self.failures[name] = f"{type(error).__name__}: {error}"
+        return {self._prefix + key: float(value) for key, value in values.items()}
+
+    def _add(self, name: str, make: Callable[[], dict[str, sensors.Sensor]]) -> None:
+        try:
+            self._sensors |= make()
+        except Exception as error:  # no driver, no such GPU, MLflow without this collector
+            self.failures[name] = f"{type(error).__name__}: {error}"
+
+
+class SystemMetricsThread:
+    """Journals a sample every `interval_sec` until closed; the step is the sample's number, from `first_step` on.
+
+    A run that ends before its first sample has one, of its whole time.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        gpu_uuids: list[str],
+        disk_path: Path,
+        interval_sec: float,
+        node: str = "",
+        first_step: int = 0,
+        neighbours: Neighbours | None = None,
+    ) -> None:
+        self.failures: dict[str, str] = {}
+        self._journal = journal
+        self._make = lambda: SystemMetrics(gpu_uuids, disk_path, node, neighbours=neighbours)
+        self._interval_sec = interval_sec
+        self._first_step = first_step
+        self._closing = threading.Event()
+        self._closed = False
+        self._writing = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="system-metrics", daemon=True)
+
+    def start(self) -> SystemMetricsThread:
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """Stop sampling. Nothing is written to the journal afterwards, even where a sensor hangs."""
+        self._closing.set()
+        self._thread.join(timeout=1.0)
+        with self._writing:
+            self._closed = True
+
+    def _run(self) -> None:
+        with importing_mlflow:
+            metrics = self._make()  # here, because it imports MLflow, which takes seconds
+        self.failures = metrics.failures
+        index = self._first_step
+        closing = False
+        while not closing:
+            closing = self._closing.wait(self._interval_sec)
+            if closing and index > self._first_step:
+                break
+            values = metrics.sample()
+            with self._writing:
+                if not self._closed and self._append(values, index):
+                    index += 1
+
+    def _append(self, values: dict[str, float], index: int) -> bool:
+        try:
+            self._journal.metrics(values, step=index)
+        except OSError as error:  # a full disk, say: it may have room again at the next sample
+            self.failures["journal"] = str(error)
+            return False
+        return True

@@ -1,0 +1,15 @@
+"""What limited a run: shares of its time that add up, its place under the roofline, and how much it moved.
+
+Everything here is made from what a run has measured, and from ceilings that were measured on the same hardware. A cause
+that was not measured is not named. docs/measurement.md has the rules.
+"""
+
+from __future__ import annotations
+
+from tracking.measure.bottleneck import ceilings, roofline
+from tracking.measure.bottleneck.ceilings import Ceilings
+from tracking.measure.bottleneck.of_run import Findings, examine, explain
+from tracking.measure.bottleneck.shares import NAMES, limit
+from tracking.measure.bottleneck.utilization import HEADINGS as UTILIZATION
+
+__all__ = ["NAMES", "UTILIZATION", "Ceilings", "Findings", "ceilings", "examine", "explain", "limit", "roofline"]

@@ -1,0 +1,192 @@
+"""What limited one run, from its folder alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tracking.measure.bottleneck import activity, ceilings, roofline, shares, utilization
+from tracking.measure.bottleneck.ceilings import Ceilings
+from tracking.measure.training import clock
+from tracking.record import Journal, Record, attempts, documents, journal, nodes, run_folder
+
+EXCHANGE = "gradient_exchange"  # the event that says how long it takes: tracking.measure.training
+GPU_EVIDENCE = (
+    "engine_activity", "sm_activity", "tensor_activity", "fp32_activity", "dram_bandwidth", "power_throttled",
+    "thermal_throttled", "sm_clock",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Findings:
+    """`metrics` are by MLflow key; `bottleneck` is what result.json keeps: cause, words, shares, evidence, missing."""
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    bottleneck: dict[str, Any] = field(default_factory=dict)
+
+
+def explain(folder: Path) -> dict[str, Any]:
+    """What limited the run that has just ended, for its result; its figures are journaled.
+
+    Nothing where that fails, on a full disk or by a clock that went back: a run needs no why.
+    """
+    try:
+        records = [record for record, _ in journal.read(folder / run_folder.JOURNAL)]
+        ceilings.keep_in(folder, _said(records, "tags"))
+        findings = examine(folder)
+        if findings.metrics:
+            log = Journal(folder / run_folder.JOURNAL)
+            log.metrics(findings.metrics)
+            log.close()
+    except (OSError, ValueError, ArithmeticError) as error:
+        logging.getLogger(__name__).warning("not known what limited the run: %s: %s", type(error).__name__, error)
+        return {}
+    return findings.bottleneck
+
+
+def examine(folder: Path) -> Findings:
+    """Nothing where the run never trained. Raises OSError, and ValueError where the folder holds something else."""
+    records = [record for record, _ in journal.read(folder / run_folder.JOURNAL)]
+    events = attempts.split([record for record in records if record.kind == "event"])[-1]
+    start, stop = clock.first(events, "run_start"), clock.first(events, "run_stop")
+    if start is None or stop is None or stop.clock_sec <= start.clock_sec:
+        return Findings()
+    tags, params = _said(records, "tags"), _said(records, "params")
+    measured = ceilings.kept_in(folder)
+    sampled = _newest_attempt(records)
+    spent, means = _clock(events, start, stop), activity.means(sampled, training_spans(events))
+    divided = shares.divide(spent, means, _ceiling_shares(measured, params.get("precision", "")))
+    words = shares.words(divided)
+    metrics = {f"bottleneck/{name}_fraction": round(share, 4) for name, share in divided.items()}
+    metrics |= activity.traffic(sampled, (start.clock_sec, stop.clock_sec))
+    metrics |= _traffic_of_other_nodes(folder, start, stop)
+    metrics |= utilization.figures(means, measured, _indices(folder))
+    metrics |= roofline.metrics(roofline.point(events, means, measured))
+    why = {
+        "cause": shares.limit(divided),
+        "words": words,
+        "shares": {name: round(share, 4) for name, share in divided.items()},
+        "evidence": _evidence(means),
+        "missing": _missing(tags, params, means, spent, measured) + _no_place(tags, metrics),
+    }
+    return Findings(metrics, why)
+
+
+def _newest_attempt(records: Sequence[Record]) -> Sequence[Record]:
+    """From the newest resumption on: a machine's clock begins anew with the machine, so times of others would mean
+    nothing here."""
+    places = [place for place, record in enumerate(records) if record.key == attempts.RESUME]
+    return records[places[-1] :] if places else records
+
+
+def _traffic_of_other_nodes(folder: Path, start: Record, stop: Record) -> dict[str, float]:
+    """By the clocks on the wall, which are alike on all nodes."""
+    figures: dict[str, float] = {}
+    for file in nodes.other_journals(folder):
+        read = (record for record, _ in journal.read(folder / file))
+        records = [replace(record, clock_sec=record.time_ms / 1e3) for record in read]
+        figures |= activity.traffic(records, (start.time_ms / 1e3, stop.time_ms / 1e3), nodes.node_of(file))
+    return figures
+
+
+def training_spans(events: Sequence[Record]) -> list[activity.Span]:
+    """From each epoch's start to its end, without evaluations and checkpoints, on the monotonic clock."""
+    spans: list[activity.Span] = []
+    begun: float | None = None
+    for event in events:
+        if event.key in ("epoch_start", "eval_stop", "checkpoint_stop"):
+            begun = event.clock_sec
+        elif event.key in ("epoch_stop", "eval_start", "checkpoint_start", "run_stop") and begun is not None:
+            spans.append((begun, event.clock_sec))
+            begun = None
+    return spans
+
+
+def _clock(events: Sequence[Record], start: Record, stop: Record) -> shares.Clock:
+    within = [event for event in events if start.clock_sec <= event.clock_sec <= stop.clock_sec]
+    windows = [event.values for event in within if event.key == "throughput_window"]
+    waits = [sum(row) for row in zip(*(values.get("rank_wait_ms") or () for values in windows), strict=False)]
+    evaluation, checkpoint = (
+        sum(end - begin for begin, end in clock.intervals(within, name)) for name in ("eval", "checkpoint")
+    )
+    exchange = clock.first(events, EXCHANGE)
+    steps = sum(len(values.get("step_ms") or ()) for values in windows)
+    return shares.Clock(
+        total=stop.clock_sec - start.clock_sec,
+        evaluation=evaluation,
+        checkpoint=checkpoint,
+        training=sum(end - begin for begin, end in training_spans(within)),
+        data=max(waits) / 1e3 if waits else None,
+        exchange=steps * float(exchange.values["mean_ms"]) / 1e3 if exchange else None,
+    )
+
+
+def _ceiling_shares(measured: Ceilings | None, precision: str) -> dict[str, float]:
+    """What each counter reaches at its ceiling, in percent: 100 where none was measured."""
+    product = f"matmul/{precision}"
+    work = {"dram": "copy", "tensor": product} | ({"fp32": product} if precision == "fp32" else {})
+    counters = {cause: shares.COUNTERS[cause].removeprefix("gpu_") for cause in work}
+    return {cause: (measured and measured.counter(work[cause], counters[cause])) or 100.0 for cause in work}
+
+
+def _evidence(means: Mapping[str, float]) -> dict[str, float]:
+    keys = [f"gpu_{name}_percentage" for name in GPU_EVIDENCE] + ["run_cpu_percentage"]
+    return {key: round(means[key], 2) for key in keys if key in means}
+
+
+def _missing(
+    tags: Mapping[str, str], params: Mapping[str, str], means: Mapping[str, float], spent: shares.Clock,
+    measured: Ceilings | None,
+) -> list[str]:  # fmt: skip
+    """What was not measured, in sentences for the user."""
+    missing = []
+    on_gpu = tags.get("env.gpu", "none") != "none"
+    if on_gpu and not any(key.startswith("gpu_") for key in means):
+        missing.append("no sample of the GPU lies within the training: it was too short, or samples are off")
+    elif not on_gpu and "run_cpu_percentage" not in means:
+        missing.append("no sample of the CPU lies within the training: it was too short, or samples are off")
+    elif on_gpu and "gpu_engine_activity_percentage" not in means:
+        missing.append("this GPU or its driver does not tell how busy its parts are (NVML's GPM, of Hopper and later)")
+    if on_gpu and measured is None:
+        missing.append(roofline.NO_CEILINGS)
+    if spent.data is None:
+        missing.append("steps were not timed, so that waiting for data is not known")
+    if spent.exchange is None:
+        missing += _no_exchange(tags, params)
+    return missing
+
+
+def _no_exchange(tags: Mapping[str, str], params: Mapping[str, str]) -> list[str]:
+    """Nothing of one process. Of a program's, which has no such tag, nodes and the first one's GPUs are known."""
+    overlap = tags.get("overlap_grad_reduce")
+    several = max(int(tags.get("env.gpu_count") or 0), int(params.get("nodes") or 0)) > 1
+    if overlap == "false":
+        return ["there were too few steps for an exchange of gradients to be timed"]
+    return ["the exchange of gradients runs beside the backward pass, and was not timed"] if overlap or several else []
+
+
+def _no_place(tags: Mapping[str, str], metrics: Mapping[str, float]) -> list[str]:
+    """What keeps a run on GPUs from its place under the roofline and is said nowhere else."""
+    on_gpu = tags.get("env.gpu", "none") != "none"
+    return [roofline.NO_FLOPS] if on_gpu and roofline.RATE not in metrics else []
+
+
+def _said(records: Sequence[Record], kind: str) -> dict[str, str]:
+    """All tags or params, each as it was last said."""
+    said: dict[str, str] = {}
+    for record in records:
+        if record.kind == kind:
+            said |= {key: str(value) for key, value in record.values.items()}
+    return said
+
+
+def _indices(folder: Path) -> list[int]:
+    """Those of the GPUs in use, by the fingerprint."""
+    try:
+        used = documents.read_json(folder / run_folder.FINGERPRINT).get("used", [])
+        return [int(gpu["index"]) for gpu in used if "index" in gpu]
+    except (OSError, ValueError, TypeError, AttributeError):  # none was taken, or it is damaged
+        return []

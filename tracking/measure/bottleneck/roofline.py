@@ -1,0 +1,71 @@
+"""A run's place under the roofline: its FLOP/s against the FLOPs that it does for a byte of the GPU's memory.
+
+Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009. FLOPs are the model's, those that its mathematics needs;
+bytes are what the GPU's memory moved, by its counter, calibrated by a copy of known size on the same hardware.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tracking.measure.bottleneck.ceilings import DRAM, Ceilings
+from tracking.measure.bottleneck.utilization import PREFIX
+from tracking.record import Record
+
+FLOPS = "model_flops"  # the event that says how many a sample takes
+RATE = "roofline/flops_per_sec_per_device"
+BYTES = "roofline/dram_bytes_per_sec_per_device"
+INTENSITY = "roofline/flops_per_byte"
+# Why a run on GPUs has no place.
+NO_FLOPS = "its FLOP/s are not known: nothing states the model's FLOPs, or no step was timed"
+NO_TRAFFIC = "the GPU does not tell its memory's traffic (NVML's GPM), or no sample lies within the training"
+NO_CEILINGS = "no ceilings were measured on this hardware: python -m tracking ceilings"
+
+
+@dataclass(frozen=True)
+class RooflinePoint:
+    """Of one device. What was not measured is None."""
+
+    flops_per_sec: float | None
+    bytes_per_sec: float | None
+
+    @property
+    def intensity(self) -> float | None:
+        if self.flops_per_sec is None or not self.bytes_per_sec:
+            return None
+        return self.flops_per_sec / self.bytes_per_sec
+
+
+def point(events: Sequence[Record], means: Mapping[str, float], measured: Ceilings | None) -> RooflinePoint:
+    """From a run's events, its sensors' means within the training, and its hardware's ceilings."""
+    flops = next((event for event in events if event.key == FLOPS), None)
+    rate = None
+    if flops is not None:
+        rate = _samples_per_sec(events) * float(flops.values["per_sample"]) / int(flops.values["num_devices"])
+    per_percent = measured.dram_bytes_per_percent() if measured else None
+    moved = means.get(f"gpu_{DRAM}")
+    bytes_per_sec = moved * per_percent if moved is not None and per_percent is not None else None
+    return RooflinePoint(rate or None, bytes_per_sec)
+
+
+def metrics(place: RooflinePoint) -> dict[str, float]:
+    values = {RATE: place.flops_per_sec, BYTES: place.bytes_per_sec, INTENSITY: place.intensity}
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def why_absent(figures: Mapping[str, float]) -> str:
+    """Why a run on GPUs with these metrics has no place; empty where it has one."""
+    if INTENSITY in figures:
+        return ""
+    why = [] if RATE in figures else [NO_FLOPS]
+    if BYTES not in figures:
+        why.append(NO_CEILINGS if f"{PREFIX}gpu_{DRAM}" in figures else NO_TRAFFIC)
+    return ", and ".join(why)
+
+
+def _samples_per_sec(events: Sequence[Record]) -> float:
+    """Over all training steps and ranks, as the sensors see them: not the steady windows alone."""
+    windows = [event.values for event in events if event.key == "throughput_window" and event.values.get("rank_ms")]
+    seconds = sum(max(values["rank_ms"]) for values in windows) / 1e3
+    return sum(values["samples"] for values in windows) / seconds if seconds else 0.0

@@ -1,0 +1,143 @@
+"""A trace in figures of a step: kernels by time, classes, and gaps with what the host did meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tracking.measure.kernels.classes import COLLECTIVE, class_of
+from tracking.measure.kernels.trace import MARK, OPTIMIZER, Span, Trace, overlapping
+
+PYTHON = "Python"  # no operator and no call of the driver ran
+WAITING = "backward"  # in this phase the thread that trains waits for that of PyTorch's autograd
+MOST_GAPS = 30  # rows; what is left of the time is one more
+ALL_ELSE = "all else"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Milliseconds are a step's. Shares of kernels are of the time of all kernels, those of gaps of the step.
+
+    `kernels` have name, class, calls, ms and share; `classes` class, calls, ms and share; `gaps` phase, host, ms and
+    share.
+    """
+
+    on_gpu: bool
+    num_steps: int
+    step_ms: float
+    busy_ms: float  # the time in which any kernel ran
+    collective_ms: float
+    kernels: list[dict[str, Any]] = field(default_factory=list)
+    classes: list[dict[str, Any]] = field(default_factory=list)
+    gaps: list[dict[str, Any]] = field(default_factory=list)
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def summarize(trace: Trace) -> Summary:
+    per_step_ms = 1e-3 / trace.num_steps
+    step_ms = (trace.window.end - trace.window.begin) * per_step_ms
+    busy = union([piece for kernel in trace.kernels for piece in kernel.pieces], trace.window)
+    kernels = _kernels(trace, per_step_ms)
+    classes = _classes(kernels)
+    return Summary(
+        on_gpu=trace.on_gpu,
+        num_steps=trace.num_steps,
+        step_ms=step_ms,
+        busy_ms=sum(span.end - span.begin for span in busy) * per_step_ms,
+        collective_ms=next((row["ms"] for row in classes if row["class"] == COLLECTIVE), 0.0),
+        kernels=kernels,
+        classes=classes,
+        gaps=_gaps(trace, busy, per_step_ms, step_ms),
+    )
+
+
+def union(spans: Sequence[Span], within: Span) -> list[Span]:
+    """The time, within a span, in which any of the spans was, as spans that do not touch."""
+    merged: list[Span] = []
+    for span in sorted(spans, key=lambda span: span.begin):
+        begin, end = max(span.begin, within.begin), min(span.end, within.end)
+        if begin >= end:
+            continue
+        if merged and begin <= merged[-1].end:
+            merged[-1] = Span("", merged[-1].begin, max(end, merged[-1].end))
+        else:
+            merged.append(Span("", begin, end))
+    return merged
+
+
+def _kernels(trace: Trace, per_step_ms: float) -> list[dict[str, Any]]:
+    """By name and class: a kernel that the optimizer launches, too, has a row for either."""
+    rows: dict[tuple[str, str], list[float]] = {}
+    for kernel in trace.kernels:
+        row = rows.setdefault((kernel.name, class_of(kernel.name, trace.phase(kernel.launched))), [0.0, 0.0])
+        row[0] += 1
+        row[1] += kernel.busy * per_step_ms
+    total = sum(ms for _, ms in rows.values())
+    return [
+        {"name": name, "class": kind, "calls": calls / trace.num_steps, "ms": ms, "share": ms / total if total else 0.0}
+        for (name, kind), (calls, ms) in sorted(rows.items(), key=lambda row: (-row[1][1], row[0]))
+        if ms
+    ]
+
+
+def _classes(kernels: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    sums: dict[str, dict[str, Any]] = {}
+    for kernel in kernels:
+        row = sums.setdefault(kernel["class"], {"class": kernel["class"], "calls": 0.0, "ms": 0.0, "share": 0.0})
+        for key in ("calls", "ms", "share"):
+            row[key] += kernel[key]
+    return sorted(sums.values(), key=lambda row: -row["ms"])
+
+
+def _gaps(trace: Trace, busy: Sequence[Span], per_step_ms: float, step_ms: float) -> list[dict[str, Any]]:
+    """Where the device had nothing to do: the phase, and the innermost thing that the host did."""
+    spent: dict[tuple[str, str], float] = {}
+    for begin, end in _between(busy, trace.window):
+        for span in _filled(overlapping(trace.main, begin, end), Span(PYTHON, begin, end)):
+            phase = trace.phase(span.begin)
+            for piece in _others(trace, span) if phase == WAITING and _is_mark(span) else [span]:
+                place = phase, PYTHON if _is_mark(piece) else piece.name
+                spent[place] = spent.get(place, 0.0) + piece.end - piece.begin
+    rows = sorted(spent.items(), key=lambda row: (-row[1], row[0]))
+    shown = [(phase, host, us) for (phase, host), us in rows[:MOST_GAPS]]
+    shown += [(ALL_ELSE, "", sum(us for _, us in rows[MOST_GAPS:]))] if len(rows) > MOST_GAPS else []
+    return [
+        {"phase": phase, "host": host, "ms": us * per_step_ms, "share": us * per_step_ms / step_ms}
+        for phase, host, us in shown
+    ]
+
+
+def _between(busy: Sequence[Span], window: Span) -> Iterator[tuple[float, float]]:
+    begin = window.begin
+    for span in busy:
+        if span.begin > begin:
+            yield begin, span.begin
+        begin = span.end
+    if window.end > begin:
+        yield begin, window.end
+
+
+def _others(trace: Trace, waited: Span) -> list[Span]:
+    """What the other threads did while that which trains waited; the rest of it is the wait itself."""
+    there = [piece for spans in trace.others for piece in overlapping(spans, waited.begin, waited.end)]
+    return _filled(sorted(there, key=lambda piece: piece.begin), waited)
+
+
+def _filled(spans: Sequence[Span], whole: Span) -> list[Span]:
+    """Spans within a whole, of which each moment belongs to the first, and the rest of the time by the whole's name."""
+    pieces: list[Span] = []
+    now = whole.begin
+    for span in [*spans, Span("", whole.end, whole.end)]:
+        if span.begin > now:
+            pieces.append(Span(whole.name, now, span.begin))
+        if span.end > max(now, span.begin):
+            pieces.append(Span(span.name, max(now, span.begin), span.end))
+        now = max(now, span.end)
+    return pieces
+
+
+def _is_mark(span: Span) -> bool:
+    return span.name.startswith(MARK) or bool(OPTIMIZER.match(span.name))

@@ -1,0 +1,257 @@
+"""The story of a training in our journal's events, put together from what a program says, line by line.
+
+Every record has the program's own time where the line says one, else the time at which the line was read. However much
+is said, a journal stays short: see `thinning`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from conf.target import Target
+from tracking.measure.programs import foreign
+from tracking.measure.programs.declared_words import Found
+from tracking.measure.programs.epochs import Epochs, as_number, as_whole
+from tracking.measure.programs.joined import Joined, metric_of, place
+from tracking.measure.programs.mlperf_lines import Entry
+from tracking.measure.programs.mlperf_log import EVALUATIONS
+from tracking.measure.programs.rates import SampleCounts
+from tracking.measure.programs.submission import Submission
+from tracking.measure.programs.thinning import Thinning
+from tracking.measure.programs.wall_clock import WallClock
+from tracking.record import Record, journal, stored
+
+EDGES = {"epoch_start": "epoch", "epoch_stop": "epoch", "eval_start": "eval", "eval_stop": "eval"}
+EVALUATION = "eval/"  # begins the declared keys of evaluations
+MOST_METRICS = 100  # of one evaluation
+
+
+class Account:
+    """Of one program. `entry`, `found` and `record` give the records that a line adds; `end` those at its exit.
+
+    `submission` holds what MLPerf's log says of the run as a whole, as far as it was heard; `unsaid` are the targets'
+    metrics of which nothing was said. The first of the targets' metrics is what a single accuracy is called. Without a
+    start of its own in the log the clock starts at `began`, as (wall clock in ms, monotonic seconds), with the first
+    thing that is said.
+    """
+
+    def __init__(
+        self, clock: WallClock, targets: Mapping[str, Target] | None = None, began: tuple[int, float] | None = None,
+        submission: Submission | None = None,
+    ) -> None:  # fmt: skip
+        self.clock = clock
+        self._targets = targets or {}
+        self._name = next(iter(self._targets), "accuracy")
+        self.unsaid = set(targets or {})
+        self._began = began
+        self.started = self.stopped = False
+        self.own_start = False  # whether the program said when its training began
+        self.no_number = ""  # the first evaluation's value of MLPerf's log that is none, and is left out
+        self.status = ""  # the status of MLPerf's run_stop: success or aborted
+        self.submission = submission or Submission()
+        self._window_ranks = 0  # that each throughput_window has times of
+        self._open: set[str] = set()
+        self._epochs = Epochs(self.submission)
+        self._joined = Joined(targets or {})
+        self._said_last: tuple[Any, dict[str, float]] | None = None
+        self._counts = SampleCounts()
+        self._thin = Thinning(targets or {})
+        self._epoch: float | None = None  # a fraction where evaluations come within an epoch
+        self._step: int | None = None
+        self._seen: dict[str, int] = {}  # how often each metric was said
+
+    @property
+    def left_out(self) -> int:
+        """How many lines were understood and not journaled, since there were so many of their kind."""
+        return self._thin.left_out
+
+    @property
+    def params(self) -> dict[str, int]:
+        return self.submission.params
+
+    @property
+    def world_size(self) -> int | None:
+        return self.submission.world_size
+
+    def entry(self, entry: Entry) -> list[Record]:
+        """What a line of MLPerf's log adds."""
+        self.submission.heed(entry)
+        if entry.key == "train_epoch":
+            self._epochs.begins(entry.metadata.get("epoch_num"))
+        elif entry.key in EVALUATIONS:
+            return self._accuracy(entry)
+        elif entry.key in ("init_stop", "run_start", "run_stop", "block_start", "block_stop") or entry.key in EDGES:
+            return self._interval_edge(entry)
+        return []
+
+    def matched(self, matches: Iterable[Found], time_ms: int, clock_sec: float) -> list[Record]:
+        """What the declared expressions found in a line that was read at this time: at most one evaluation."""
+        records: list[Record] = []
+        metrics: dict[str, float] = {}
+        for match in matches:
+            if match.role == "metric" and match.key.startswith(EVALUATION):
+                metrics[match.key.removeprefix(EVALUATION)] = match.value
+            else:
+                records += self._matched(match, time_ms, clock_sec)
+        if not metrics:
+            return records
+        self._counts.pause()
+        epoch = {} if self._epoch is None else {"epoch_num": self._epoch}
+        step = self._place(EVALUATION + next(iter(metrics)))
+        return records + self._start_at_began() + self._evaluated(metrics, epoch, time_ms, clock_sec, step)
+
+    def _matched(self, match: Found, time_ms: int, clock_sec: float) -> list[Record]:
+        """What one expression found that is no evaluation."""
+        if match.role == "start":
+            return self._start(time_ms, clock_sec, own=True)
+        if match.role == "epoch":
+            self._epoch = int(match.value) if match.value.is_integer() else match.value
+            return []
+        if match.role == "step":
+            self._step = int(match.value)
+            return []
+        records = self._start_at_began()
+        if match.role == "samples":
+            return records + self._counts.counted(int(match.value), time_ms, clock_sec, int(self._epoch or 0))
+        values = {match.key: match.value}
+        return records + self._thin.kept(
+            [Record("metrics", time_ms, clock_sec, step=self._place(match.key), values=values)]
+        )
+
+    def _place(self, key: str) -> int:
+        """Where a metric's value is drawn: over steps, samples or epochs, as far as these are said."""
+        seen = self._seen[key] = self._seen.get(key, 0) + 1
+        places = (self._step, self._counts.said, self._epoch)
+        return max(0, int(next((number for number in places if number is not None), seen)))
+
+    def record(self, record: Record) -> list[Record]:
+        """What a line of `$TIMETRIAL_JOURNAL` adds, which `journal_lines` has read. Raises ValueError."""
+        if record.kind == "metrics":
+            return self._start_at_began() + self._thin.kept([record])
+        if record.key == "run_start":
+            return self._start(record.time_ms, record.clock_sec, own=True)
+        if record.key in ("init_stop", "warmup_start", "warmup_stop"):
+            return self._thin.kept([record])
+        if record.key == "throughput_window":
+            self._check_ranks(len(record.values["rank_ms"]))
+        records = self._start_at_began()
+        if record.key == "run_stop":
+            return records + self._stop(record.time_ms, record.clock_sec, "success")
+        if record.key == "eval_accuracy":
+            epoch = {"epoch_num": record.values["epoch_num"]} if "epoch_num" in record.values else {}
+            step = int(record.values.get("step", record.values.get("epoch_num", 0)))
+            metrics = record.values["metrics"]
+            return records + self._evaluated(metrics, epoch, record.time_ms, record.clock_sec, step)
+        if record.key in EDGES and not self._opens_or_closes(record.key):
+            return records
+        return records + self._thin.kept([record])
+
+    def _check_ranks(self, number: int) -> None:
+        """Every window has the times of all ranks: of no other number can a rank's windows be added up."""
+        self._window_ranks = self._window_ranks or number
+        if number != self._window_ranks:
+            raise ValueError(f"rank_ms: has {number} ranks, and {self._window_ranks} before")
+
+    def end(self, time_ms: int, clock_sec: float, status: str = "success") -> list[Record]:
+        """What its exit adds: the end of a training that has begun and did not say that it is over."""
+        return self._stop(time_ms, clock_sec, status) if self.started else []
+
+    def _interval_edge(self, entry: Entry) -> list[Record]:
+        time_ms, clock_sec = int(entry.time_ms), self.clock.clock_sec(entry.time_ms)
+        if entry.key == "run_start":
+            return self._start(time_ms, clock_sec, own=True)
+        if entry.key == "init_stop":
+            return [] if self.started else [Record("event", time_ms, clock_sec, key="init_stop")]
+        records = self._start_at_began()
+        if entry.key == "run_stop":
+            self.status = foreign.text(entry.metadata.get("status")) or "success"
+            return records + self._stop(time_ms, clock_sec, self.status)
+        if self.stopped:
+            return []
+        if entry.key.startswith("block_"):
+            return records + self._thin.kept(self._epochs.block(entry, time_ms, clock_sec))
+        if not self._opens_or_closes(entry.key):
+            return records
+        made = self._epochs.edge(entry, time_ms, clock_sec)
+        self._epoch = made[-1].values.get("epoch_num", self._epoch) if made else self._epoch
+        return records + self._thin.kept(made)
+
+    def _opens_or_closes(self, key: str) -> bool:
+        """Whether an edge opens or closes its interval; the others are those of further ranks."""
+        name, _, edge = key.partition("_")
+        if (edge == "start") == (name in self._open):
+            return False
+        (self._open.add if edge == "start" else self._open.discard)(name)
+        return True
+
+    def _accuracy(self, entry: Entry) -> list[Record]:
+        if self.stopped:
+            self.submission.note("behind", "evaluations behind run_stop")
+            return []
+        value, name = entry.value, metric_of(entry) or self._name
+        metrics = {str(key): number for key, number in value.items()} if isinstance(value, dict) else {name: value}
+        number = self._epochs.completed(entry)
+        fitting = {key: float(said) for key, said in metrics.items() if _fits(key, said)}
+        if (others := metrics.keys() - fitting.keys()) and not self.no_number:
+            key = min(others)
+            when = "" if number is None else f" of epoch {as_whole(number)}"
+            self.no_number = f"{key[:80]}{when}: {str(metrics[key])[:80]!r}"
+        if len(fitting) > MOST_METRICS:
+            self.submission.note("metrics", f"metrics of an evaluation behind the first {MOST_METRICS}")
+            fitting = {
+                key: fitting[key] for key in sorted(fitting, key=lambda key: key not in self._targets)[:MOST_METRICS]
+            }
+        metrics = self._joined.whole(entry, fitting)
+        said_once = (place(entry), metrics)
+        if not metrics or (said_once == self._said_last and said_once[0] is not None):
+            return []  # Further ranks say the same once more.
+        self._said_last = said_once
+        epoch = {} if number is None else {"epoch_num": as_whole(number)}
+        time_ms, clock_sec = int(entry.time_ms), self.clock.clock_sec(entry.time_ms)
+        step = self._step_of(entry, number)
+        return self._start_at_began() + self._evaluated(metrics, epoch, time_ms, clock_sec, step)
+
+    def _step_of(self, entry: Entry, epoch: float | None) -> int:
+        """Where the values of an evaluation are drawn: over samples or whole epochs, else one after the other."""
+        samples = None if epoch is not None else as_number(place(entry))
+        number = samples if samples is not None else epoch
+        seen = self._seen["eval"] = self._seen.get("eval", 0) + 1
+        return int(number) if number is not None and number.is_integer() else seen
+
+    def _evaluated(
+        self, metrics: dict[str, float], epoch: dict[str, Any], time_ms: int, clock_sec: float, step: int
+    ) -> list[Record]:
+        """An evaluation, and its values as curves."""
+        if self.stopped:
+            return []
+        self.unsaid -= metrics.keys()
+        values = {"step": step, **epoch, "metrics": metrics}
+        curves = {f"eval/{name}": value for name, value in metrics.items()}
+        curves |= {"epoch": float(epoch["epoch_num"])} if epoch else {}
+        event = Record("event", time_ms, clock_sec, key="eval_accuracy", values=values)
+        return self._thin.kept([event, Record("metrics", time_ms, clock_sec, step=step, values=curves)])
+
+    def _start_at_began(self) -> list[Record]:
+        if self.started or self._began is None:
+            return []
+        return self._start(*self._began, own=False)
+
+    def _start(self, time_ms: int, clock_sec: float, own: bool) -> list[Record]:
+        if self.started:
+            return []
+        self.started, self.own_start = True, own
+        self._counts.begin(clock_sec)
+        return [Record("event", time_ms, clock_sec, key="run_start")]
+
+    def _stop(self, time_ms: int, clock_sec: float, status: str) -> list[Record]:
+        if self.stopped or not self.started:
+            return []
+        self.stopped = True
+        end = Record("event", time_ms, clock_sec, key="run_stop", values={"status": status})
+        return [*self._thin.rest(), end]
+
+
+def _fits(key: str, value: Any) -> bool:
+    """Whether an evaluation's value can be journaled, and drawn as a curve."""
+    return stored.is_number(value) and journal.is_key(f"{EVALUATION}{key}")

@@ -1,0 +1,62 @@
+"""What a program's own words say, as the regular expressions of `program.*` find them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tracking.measure.programs import foreign
+
+NUMBER = re.compile(r"[-+]?(?:\d[\d,_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf(?:inity)?)", re.I)
+
+
+@dataclass(frozen=True)
+class Found:
+    """`role` is metric, samples, epoch, step or start; `key` the metric's."""
+
+    role: str
+    key: str
+    value: float
+
+
+def compiled(pattern: str, groups: int = 1) -> re.Pattern[str]:
+    """The expression. Raises ValueError for one that is none, or that has not so many groups."""
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"is no regular expression: {error}") from None
+    if expression.groups != groups:
+        words = "none" if groups == 0 else "exactly one, around the number"
+        raise ValueError(f"has {expression.groups} groups (...); give {words}, and (?:...) where one only binds")
+    return expression
+
+
+class DeclaredWords:
+    """Finds what `metrics` (by key) and the others were declared to look like; a line may say several things."""
+
+    def __init__(
+        self, metrics: Mapping[str, str], samples: str | None = None, epoch: str | None = None,
+        step: str | None = None, start: str | None = None,
+    ) -> None:  # fmt: skip
+        singles = {"epoch": epoch, "step": step, "samples": samples}
+        # In this order: an epoch's number that stands in the line of a metric is that metric's.
+        self._patterns = [(role, "", compiled(text)) for role, text in singles.items() if text]
+        self._patterns += [("metric", key, compiled(text)) for key, text in metrics.items()]
+        self._start = compiled(start, groups=0) if start else None
+
+    def found_in(self, line: str) -> Iterator[Found]:
+        """What the line says, of each expression once."""
+        if self._start is not None and self._start.search(line):
+            yield Found("start", "", 0.0)
+        for role, key, pattern in self._patterns:
+            match = pattern.search(line)
+            value = None if match is None else number(match[1])
+            if value is not None and (role == "metric" or 0 <= value <= foreign.MAX_COUNT):
+                yield Found(role, key, value)
+
+
+def number(text: str | None) -> float | None:
+    """The number that a text begins with: `93.5` of `93.5%`, `60000` of `60,000`; None where it is none."""
+    match = NUMBER.match((text or "").strip())
+    return None if match is None else float(match[0].replace(",", "").replace("_", ""))

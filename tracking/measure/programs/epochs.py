@@ -1,0 +1,215 @@
+"""Epochs of MLPerf's log: what its numbers count, and windows of throughput, each within an epoch or a block.
+
+Logs number epochs from 0 or from 1; their evaluations bear the number of the last epoch or say how many are completed,
+in samples where epochs are meant, or as a fraction. Here epochs are counted from 1, and an evaluation says how many
+are completed. A block counts as one interval however many epochs it says, so that a log makes no more records than it
+has lines.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from tracking.measure.programs.mlperf_lines import Entry
+from tracking.measure.programs.rates import window
+from tracking.measure.programs.submission import Submission
+from tracking.record import Record
+
+MOST_EPOCHS = 10_000  # that a block may have; more are something else than epochs
+MOST_OPEN = 4  # blocks that have begun and not ended; further ones have lost their end
+MOST_WINDOWS = 4  # of a block: the first two of a run do not count for its rate
+WHOLE = 0.995  # the share of an epoch from which it counts as one: its last batch may be left out
+
+
+@dataclass(frozen=True)
+class Block:
+    """`end` is how many epochs are over at its end, by the log's numbers."""
+
+    count: float
+    end: float
+    start_sec: float
+    epochs_told: int
+
+
+class Epochs:
+    """`begins`, `edge` and `block` heed what is said of training; `completed` reads an evaluation's number."""
+
+    def __init__(self, submission: Submission) -> None:
+        self._submission = submission
+        self._first: float | None = None  # the first epoch's number
+        self._numbers = 1  # that an epoch takes: as many as it has samples, where these are counted
+        self._finished = self._begun = 0.0  # epochs
+        self._readings: dict[str, tuple[int, int]] = {}  # by the key of a line
+        self._evaluated = 0.0  # epochs that the last evaluation said to be completed
+        self._since: float | None = None  # when the epoch began
+        self._paused = 0.0  # seconds of it in which was evaluated
+        self._pause: float | None = None
+        self._epochs_told = 0  # how many began by a line of their own
+        self._blocks: dict[float, Block] = {}  # that have not ended, by the first epoch's number
+        self._last_closed: float | None = None
+        self._trained = 0  # samples
+
+    def begins(self, said: Any) -> None:
+        """v0.5 says with which number an epoch begins, and nothing of its end."""
+        number = self._numbered(said)
+        if number is not None and number > self._begun:
+            self._begun = self._finished = number
+
+    def completed(self, entry: Entry) -> float | None:
+        """The epochs that are completed at an evaluation, by the number of its line; None where that is not known.
+
+        How it is to be read is found out once, at its first number that the epochs until then explain.
+        """
+        number, benchmark = as_number(entry.metadata.get("epoch_num")), self._submission.benchmark
+        if number is None or not benchmark.has_epochs:
+            return None
+        reading = self._readings.get(entry.key) or self._read(number)
+        if reading is not None:
+            self._readings[entry.key] = reading
+        divisor, shift = reading or (self._numbers, int(number == 0))
+        value = number / divisor + shift
+        if value > max(MOST_EPOCHS, self._begun) or (benchmark.counts == "fractions" and not self._begun):
+            self._submission.note("epoch_num", f"epoch_num {number:,.15g} of an evaluation")
+            return None
+        self._evaluated = value
+        return value
+
+    def _read(self, number: float) -> tuple[int, int] | None:
+        """What the number is to be divided by, and what is to be added; None where the epochs do not tell.
+
+        It says how many are completed, or bears the number of the last one. An evaluation may stand before the end of
+        that one, and one beside the training behind the start of the next.
+        """
+        from_0, going_on = self._first == 0, self._begun > self._finished
+        if not self._begun:
+            return None
+        if not number.is_integer():
+            shifts = [each for each in (0, -1) if self._finished <= number / self._numbers + each <= self._begun]
+            return (self._numbers, shifts[0]) if shifts else None
+        for divisor in dict.fromkeys((self._numbers, self._submission.train_samples or 1)):
+            value = number / divisor
+            last = self._begun if going_on else self._finished
+            if from_0 and value == 0:
+                return divisor, 1
+            if value in (self._finished, self._begun):
+                return divisor, 0
+            if from_0 and value + 1 == last:
+                return divisor, 1
+        return None
+
+    def edge(self, entry: Entry, time_ms: int, clock_sec: float) -> list[Record]:
+        """An edge of an epoch or an evaluation, behind the window that ends with it, if one does."""
+        part, is_epoch = 1.0, entry.key in ("epoch_start", "epoch_stop")
+        if is_epoch and not self._submission.benchmark.has_epochs:
+            return []
+        number = self._numbered(entry.metadata.get("epoch_num")) if is_epoch else self.completed(entry)
+        records: list[Record] = []
+        if entry.key == "epoch_start":
+            self._since, self._paused = clock_sec, 0.0
+            self._epochs_told, self._begun = self._epochs_told + 1, self._finished + 1
+        elif entry.key == "eval_start":
+            self._pause = clock_sec
+        elif entry.key == "eval_stop" and self._pause is not None:
+            # One that was going on when the epoch began takes place beside the training, and interrupts nothing.
+            self._paused += clock_sec - self._pause if self._since is None or self._pause >= self._since else 0.0
+        elif entry.key == "epoch_stop" and self._since is not None:
+            part = self._part()
+            seconds, self._since = clock_sec - self._since - self._paused, None
+            records = self._windows(part, 1, seconds, int(number or 0), time_ms, clock_sec)
+            self._finished += part
+        values = ({} if number is None else {"epoch_num": as_whole(number)}) | ({} if part == 1 else {"part": part})
+        return [*records, Record("event", time_ms, clock_sec, key=entry.key, values=values)]
+
+    def _part(self) -> float:
+        """The part that was trained of an epoch that ends: a run may end within one, as its last evaluation says."""
+        part = self._evaluated - self._finished
+        within = self._submission.benchmark.counts == "fractions" and 0 < part < WHOLE
+        return part if within else 1.0
+
+    def block(self, entry: Entry, time_ms: int, clock_sec: float) -> list[Record]:
+        """At the end of a block whose epochs the log does not tell apart: an interval of as many epochs."""
+        if self._submission.benchmark.counts != "epochs":
+            return []
+        if entry.key == "block_start":
+            self._open_block(entry, clock_sec)
+            return []
+        block = self._closed(entry.metadata.get("first_epoch_num"))
+        if block is None or self._epochs_told > block.epochs_told or block.end <= self._finished:
+            return []
+        count, start = block.count, block.start_sec
+        first, self._finished = int(self._finished) + 1, self._finished + count
+        self._begun = max(self._begun, self._finished + sum(each.count for each in self._blocks.values()))
+        parts = min(MOST_WINDOWS, math.ceil(count))
+        last = {"epoch_num": as_whole(self._finished)} | ({} if count == 1 else {"part": as_whole(count)})
+        start_ms = time_ms - round(1e3 * (clock_sec - start))
+        return [
+            Record("event", start_ms, start, key="epoch_start", values={"epoch_num": first}),
+            *self._windows(count, parts, clock_sec - start, int(self._finished), time_ms, clock_sec),
+            Record("event", time_ms, clock_sec, key="epoch_stop", values=last),
+        ]
+
+    def _open_block(self, entry: Entry, clock_sec: float) -> None:
+        first, count = (as_number(entry.metadata.get(key)) for key in ("first_epoch_num", "epoch_count"))
+        samples = self._submission.train_samples
+        if first is None or not count:
+            self._submission.note("block", "a block without first_epoch_num and epoch_count")
+            return
+        if self._first is None and samples > 1 and first == samples and count % samples == 0:
+            self._numbers = samples  # Its first epoch ends with the number of an epoch's samples.
+        first, count = first / self._numbers, count / self._numbers
+        if count > MOST_EPOCHS:
+            self._submission.note("block", f"epoch_count {count:,.15g} of a block")
+            return
+        self._first = first if self._first is None else self._first
+        if len(self._blocks) >= MOST_OPEN:
+            self._blocks.pop(next(iter(self._blocks)))
+        self._blocks[first] = Block(count, first - self._first + count, clock_sec, self._epochs_told)
+        self._begun = max(self._begun, self._finished + count)
+
+    def _closed(self, said: Any) -> Block | None:
+        """The block that ends, by what its end says of its first epoch, else the oldest one. Some logs say another
+        number there, begin the next block before, or have a line twice."""
+        number = as_number(said)
+        first = None if number is None else number / self._numbers
+        again, self._last_closed = first is not None and first == self._last_closed, first
+        if first not in self._blocks:
+            first = None if again else next(iter(self._blocks), None)
+        return None if first is None else self._blocks.pop(first)
+
+    def _numbered(self, said: Any) -> float | None:
+        """The number of an epoch, from 1; None where the log says none."""
+        number = as_number(said)
+        if number is None:
+            return None
+        self._first = number if self._first is None else self._first
+        return number / self._numbers + (self._first == 0) if number.is_integer() else None
+
+    def _windows(
+        self, epochs: float, parts: int, seconds: float, number: int, time_ms: int, clock_sec: float
+    ) -> list[Record]:
+        """So many epochs that end now, in windows of equal length."""
+        samples = self._submission.epoch_samples()
+        before, self._trained = self._trained, self._trained + round(epochs * samples)
+        if not samples or seconds <= 0:
+            return []
+        total, records = self._trained - before, []
+        for part in range(1, parts + 1):
+            from_end = seconds * (1 - part / parts)
+            share = total * part // parts - total * (part - 1) // parts
+            step, at_ms = before + total * part // parts, time_ms - round(1e3 * from_end)
+            records.append(window(share, seconds / parts, number, step, at_ms, clock_sec - from_end))
+        return records
+
+
+def as_number(said: Any) -> float | None:
+    """A number that may count epochs; None for anything else."""
+    if isinstance(said, bool) or not isinstance(said, int | float) or not 0 <= said < 2**53:
+        return None
+    return float(said)
+
+
+def as_whole(number: float) -> float:
+    """As an integer where it is one, which reads shorter."""
+    return int(number) if float(number).is_integer() else number

@@ -1,0 +1,95 @@
+"""Values of records that others wrote: each is of its type and within its bounds, or a ValueError says why not.
+
+Programs, logs and files of a run's folder may hold any JSON. Whoever reads a record asks these functions for each of
+its values, so that nothing later meets a number that no float, date or database takes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tracking.base.safe_text import visible
+from tracking.record import documents, stored
+
+MAX_COUNT = 2**53 - 1  # Floats hold every whole number up to it.
+LATE_MS = 86_400_000  # A time that lies so far ahead is no skew of another machine's clock, nor a zone's.
+MAX_CLOCK_SEC = 1e9  # No machine has been up for 30 years.
+MAX_TEXT_CHARS = 250
+SHOWN_CHARS = 80
+
+
+def decoded(text: str) -> Any:
+    """The JSON of a text, as `documents.parsed` has it."""
+    try:
+        return documents.parsed(text)
+    except ValueError:
+        raise ValueError("is no JSON") from None
+
+
+def decoded_start(text: str) -> Any:
+    """The JSON with which a text begins; what follows is passed over."""
+    try:
+        return documents.DECODER.raw_decode(text.lstrip())[0]
+    except (ValueError, RecursionError):
+        raise ValueError("is no JSON") from None
+
+
+def mapping(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{name}: must be a mapping")
+    return value
+
+
+def number(value: Any, name: str) -> float:
+    """A finite number, or NaN, which a loss may come to."""
+    if type(value) not in (int, float) or math.isinf(value):
+        raise ValueError(f"{name}={shown(value)}: must be a number")
+    return float(value)
+
+
+def positive(value: Any, name: str) -> float:
+    if not number(value, name) > 0 or value > MAX_COUNT:
+        raise ValueError(f"{name}={shown(value)}: must be above 0, and at most {MAX_COUNT}")
+    return float(value)
+
+
+def count(value: Any, name: str) -> int:
+    """A whole number from 0 on, also one that is written as a float."""
+    if type(value) not in (int, float) or not 0 <= value <= MAX_COUNT or value != int(value):
+        raise ValueError(f"{name}={shown(value)}: must be a whole number from 0 to {MAX_COUNT}")
+    return int(value)
+
+
+def fraction(value: Any, name: str) -> int | float:
+    """A number from 0 on; a whole one is an int."""
+    if not 0 <= number(value, name) <= MAX_COUNT:
+        raise ValueError(f"{name}={shown(value)}: must be a number from 0 to {MAX_COUNT}")
+    return int(value) if value == int(value) else float(value)
+
+
+def time_ms(value: Any) -> float:
+    """Milliseconds of the wall clock, with a fraction where there is one, that can be written as a date."""
+    if type(value) not in (int, float) or not 0 <= value <= stored.MAX_MS:
+        raise ValueError(f"time_ms={shown(value)}: must be milliseconds since 1970, up to the year 9999")
+    return float(value)
+
+
+def clock_sec(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value <= MAX_CLOCK_SEC:
+        raise ValueError(f"clock_sec={shown(value)}: must be seconds of time.monotonic(), from 0 to {MAX_CLOCK_SEC:g}")
+    return float(value)
+
+
+def text(value: Any) -> str:
+    """A text of one line that can be a tag; empty where the value is no text."""
+    if not isinstance(value, str):
+        return ""
+    printable = visible(value.encode("utf-8", "replace").decode()).replace("\n", " ")
+    return printable[:MAX_TEXT_CHARS]
+
+
+def shown(value: Any) -> str:
+    """The value for a message, not at any length."""
+    words = repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
+    return words if len(words) <= SHOWN_CHARS else words[: SHOWN_CHARS - 1] + "…"

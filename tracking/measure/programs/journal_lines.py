@@ -1,0 +1,82 @@
+"""A line that a program writes into the file of `$TIMETRIAL_JOURNAL`: a line of our journal, with less in it.
+
+    {"kind": "event", "key": "eval_accuracy", "values": {"metrics": {"accuracy": 0.97}, "epoch_num": 3}}
+    {"kind": "metrics", "step": 50, "values": {"train/loss": 0.31}}
+
+`clock_sec` (time.monotonic) and `time_ms` may be given; without them it is the time at which the line was read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracking.measure.programs import foreign
+from tracking.record import Record, journal
+from tracking.request.names import is_measured
+
+INTERVALS = ("init", "warmup", "epoch", "eval", "checkpoint", "run")
+EVENTS = {f"{name}_{edge}" for name in INTERVALS for edge in ("start", "stop")} - {"init_start"}
+EVENTS |= {"eval_accuracy", "throughput_window"}
+LATE_SEC = 1.0  # The monotonic clock is one for all processes of a machine.
+
+
+def record_in(line: str, time_ms: int, clock_sec: float) -> Record:
+    """The record of a line that was read at this time. Raises ValueError that says what is wrong with it."""
+    content = foreign.decoded(line)
+    if not isinstance(content, dict) or content.get("kind") not in ("event", "metrics"):
+        raise ValueError('needs "kind": "event" or "metrics"')
+    values = foreign.mapping(content.get("values", {}), "values")
+    given_ms, given_sec = _times(content, time_ms, clock_sec)
+    if content["kind"] == "metrics":
+        step = foreign.count(content.get("step", 0), "step")
+        return Record("metrics", given_ms, given_sec, step=step, values=_metrics(values))
+    key = content.get("key")
+    if not isinstance(key, str) or key not in EVENTS:
+        raise ValueError(f"key={foreign.shown(key)}: allowed: {', '.join(sorted(EVENTS))}")
+    return Record("event", given_ms, given_sec, key=key, values=_event(key, values))
+
+
+def _times(content: dict[str, Any], time_ms: int, clock_sec: float) -> tuple[int, float]:
+    """What the line gives of the two clocks, beside the time at which it was read."""
+    given_ms, given_sec = float(time_ms), clock_sec
+    if "time_ms" in content:
+        given_ms = foreign.time_ms(content["time_ms"])
+        if given_ms > time_ms + foreign.LATE_MS:
+            raise ValueError(f"time_ms={given_ms:.0f}: lies a day and more after the line was read")
+        given_sec += (given_ms - time_ms) / 1e3
+    if "clock_sec" in content:
+        given_sec = foreign.clock_sec(content["clock_sec"])
+        if given_sec > clock_sec + LATE_SEC:
+            raise ValueError(f"clock_sec={given_sec}: lies after the line was read; give time_ms of another machine")
+    return int(given_ms), given_sec
+
+
+def _event(key: str, values: dict[str, Any]) -> dict[str, Any]:
+    # Only an evaluation may take place within an epoch.
+    epoch = foreign.fraction if key == "eval_accuracy" else foreign.count
+    kept: dict[str, Any] = {"step": foreign.count(values["step"], "step")} if "step" in values else {}
+    kept |= {"epoch_num": epoch(values["epoch_num"], "epoch_num")} if "epoch_num" in values else {}
+    if key == "eval_accuracy":
+        metrics = values.get("metrics")
+        if not isinstance(metrics, dict) or not metrics:
+            raise ValueError('eval_accuracy: needs "metrics": {name: value}')
+        return kept | {"metrics": _metrics(metrics, "eval/")}
+    if key == "throughput_window":
+        ranks = values.get("rank_ms")
+        if "samples" not in values or not isinstance(ranks, list) or not ranks:
+            raise ValueError("throughput_window: needs samples and rank_ms")
+        samples = foreign.positive(values["samples"], "samples")
+        return {"step": 0, "epoch_num": 0} | kept | {
+            "samples": int(samples) if samples.is_integer() else samples,
+            "rank_ms": [foreign.positive(rank, "rank_ms") for rank in ranks],
+        }  # fmt: skip
+    return kept
+
+
+def _metrics(values: dict[str, Any], prefix: str = "") -> dict[str, float]:
+    for key in values:
+        if not journal.is_key(prefix + key):
+            raise ValueError(f"{foreign.shown(key)}: MLflow takes {journal.KEY_RULE}")
+        if is_measured(prefix + key):
+            raise ValueError(f"{key}: is among the names of what timetrial measures; give it another one")
+    return {key: foreign.number(value, key) for key, value in values.items()}

@@ -1,0 +1,105 @@
+"""A line of MLPerf's log, in each of its three formats.
+
+    :::MLLOG {"namespace": "", "time_ms": 1592512000123, "event_type": "INTERVAL_START", "key": "run_start", ...}
+    :::MLL 1558639250.061 run_start: {"value": null, "metadata": {"file": "train.py", "lineno": 12}}
+    :::MLPv0.5.0 ssd 1541710501.143265 (train.py:12) eval_accuracy: {"epoch": 5, "value": 0.04}
+
+The first is of v0.6 and later (github.com/mlcommons/logging, mlperf_logging.mllog), the second of v0.6, the third of
+v0.5. Whatever stands before the mark, such as the rank that a launcher puts there, is passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tracking.measure.programs import foreign
+
+MLLOG = ":::MLLOG "
+MLL = re.compile(r":::MLL (\d+(?:\.\d+)?) ([\w.]+): *(\{.*)")
+MLP = re.compile(r":::MLP(v0\.5\.\d+) (\S+) (\d+(?:\.\d+)?) \([^)]*\) ([\w.]+)(?:: *(.*))?")
+SUBMISSION = "submission_"
+# Names of v0.5 and what they became.
+RENAMED = {"preproc_num_train_examples": "train_samples"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a line says. `value` is as the line has it; `time_ms` is the wall clock's, UTC, with its fraction.
+
+    `round` is v0.5 or v0.6 where the line's format is that round's; a line of v0.5 names its `benchmark`, too.
+    """
+
+    key: str
+    value: Any
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    time_ms: float = 0.0
+    round: str = field(default="", compare=False)
+    benchmark: str = field(default="", compare=False)
+
+
+def entry_in(line: str) -> Entry | None:
+    """The entry of a line; None where there is none, or where it was torn."""
+    if ":::ML" not in line:
+        return None
+    try:
+        entry = _mllog(line) or _mll(line) or _mlp(line)
+    except (ValueError, TypeError, KeyError):
+        return None
+    if entry is None or not isinstance(entry.key, str):
+        return None
+    # Some submissions have added who submits what afterwards, at no time.
+    return entry if entry.time_ms or entry.key.startswith(SUBMISSION) else None
+
+
+def is_torn(line: str) -> bool:
+    """Whether a line has the mark of MLPerf's log and cannot be read."""
+    return ":::ML" in line and entry_in(line) is None
+
+
+def _mllog(line: str) -> Entry | None:
+    _, mark, content = line.partition(MLLOG)
+    if not mark:
+        return None
+    read = foreign.mapping(foreign.decoded_start(content), "line")
+    return Entry(read["key"], read.get("value"), _mapping(read.get("metadata")), foreign.time_ms(read["time_ms"]))
+
+
+def _mll(line: str) -> Entry | None:
+    match = MLL.search(line)
+    if match is None:
+        return None
+    read = foreign.mapping(foreign.decoded_start(match[3]), "line")
+    value = read.get("value")
+    if match[2] == "eval_accuracy":  # NVIDIA's Mask R-CNN has a mapping in a mapping, its Transformer a text
+        value = value["accuracy"] if isinstance(value, dict) and value.keys() == {"accuracy"} else value
+        value = float(value) if isinstance(value, str) else value
+    return Entry(match[2], value, _mapping(read.get("metadata")), foreign.time_ms(1e3 * float(match[1])), "v0.6")
+
+
+def _mlp(line: str) -> Entry | None:
+    match = MLP.search(line)
+    if match is None:
+        return None
+    key, value, metadata = match[4], _value(match[5]), {}
+    if key == "eval_accuracy" and isinstance(value, dict):
+        metadata = {"epoch_num": value.get("epoch")}
+        value = value.get("value")
+    elif key == "run_stop" and isinstance(value, dict) and "success" in value:
+        metadata, value = {"status": "success" if value["success"] else "aborted"}, None
+    elif key == "train_epoch":
+        metadata, value = {"epoch_num": value}, None
+    return Entry(RENAMED.get(key, key), value, metadata, foreign.time_ms(1e3 * float(match[3])), "v0.5", match[2])
+
+
+def _value(text: str | None) -> Any:
+    try:
+        return None if text is None else foreign.decoded(text)
+    except ValueError:
+        return text
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,70 @@
+"""A whole log of MLPerf: its lines in the order in which it has them, and how its run began and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from conf.target import is_at_most
+from tracking.measure.programs import foreign
+from tracking.measure.programs.mlperf_lines import Entry, entry_in, is_torn
+from tracking.measure.programs.submission import Submission
+from tracking.record import stored
+
+EVALUATIONS = ("eval_accuracy", "eval_error")  # the second of HPC, where less is better
+MARKS = ("run_start", "run_stop")
+SUCCESS, NO_STOP = "success", "no run_stop"
+MOST_SEC = 1e9  # that a run may take
+
+
+@dataclass(frozen=True)
+class MLPerfLog:
+    """`stop` is None for a run that did not come to its end, which is one that missed; `torn` are lines that are
+    MLPerf's and cannot be read."""
+
+    entries: Sequence[Entry]
+    submission: Submission
+    start: Entry | None
+    stop: Entry | None
+    torn: Sequence[str]
+
+    @property
+    def status(self) -> str:
+        """`success`, or any other word for a run that missed. Some logs of v0.5 leave it to their evaluations."""
+        if self.stop is None:
+            return NO_STOP
+        said, target = self.stop.metadata.get("status"), self.submission.target
+        if said is not None or self.stop.round != "v0.5" or target is None:
+            return foreign.text(said) or "no status"
+        sign = -1 if any(map(is_at_most, self.submission.benchmark.targets.values())) else 1
+        values = [entry.value for entry in self.entries if entry.key in EVALUATIONS]
+        reached = any(stored.is_number(value) and sign * value >= sign * target for value in values)
+        return SUCCESS if reached else "aborted"
+
+
+def read_log(lines: Iterable[str]) -> MLPerfLog:
+    """The log of one run."""
+    entries, torn, submission = [], [], Submission(published=True)
+    for line in lines:
+        entry = entry_in(line)
+        if entry is not None:
+            entries.append(entry)
+            submission.heed(entry)
+        elif is_torn(line):
+            torn.append(line)
+    # As MLPerf's result_summarizer: the first end, and the last start before it.
+    end = next((index for index, entry in enumerate(entries) if entry.key == "run_stop"), len(entries))
+    start = next((entry for entry in reversed(entries[:end]) if entry.key == "run_start"), None)
+    stop = entries[end] if end < len(entries) else _found_afterwards(entries, start)
+    return MLPerfLog(entries, submission, start, stop, torn)
+
+
+def _found_afterwards(entries: Sequence[Entry], start: Entry | None) -> Entry | None:
+    """The end of a run of MiniGo of v0.6, whose models are evaluated when it is over: eval_result has, in seconds, when
+    the one that wins was made."""
+    result = next((entry for entry in entries if entry.key == "eval_result"), None)
+    seconds = 0.0 if result is None else result.metadata.get("timestamp", 0.0)
+    if result is None or start is None or not stored.is_number(seconds) or not 0 < seconds < MOST_SEC:
+        return None
+    time_ms = start.time_ms + 1e3 * seconds
+    return replace(result, key="run_stop", value=None, metadata={"status": SUCCESS}, time_ms=time_ms)

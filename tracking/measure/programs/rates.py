@@ -1,0 +1,44 @@
+"""Windows of throughput from what a program says of its samples. A window never holds an evaluation."""
+
+from __future__ import annotations
+
+from tracking.record import Record
+
+LEAST_SEC = 0.5  # a window's: the time at which a line is read is uncertain by some milliseconds
+
+
+def window(samples: int, seconds: float, epoch: int, step: int, time_ms: int, clock_sec: float) -> Record:
+    values = {"step": step, "epoch_num": epoch, "samples": samples, "rank_ms": [round(1e3 * seconds, 4)]}
+    return Record("event", time_ms, clock_sec, key="throughput_window", values=values)
+
+
+class SampleCounts:
+    """From lines that say how many samples were trained so far, in all or of the epoch; an evaluation ends the window
+    that it falls into. `said` are those of all epochs, as far as they were said; None before the first line."""
+
+    def __init__(self) -> None:
+        self.said: int | None = None
+        self._before = self._last = 0  # samples of earlier epochs where a program counts those of each epoch
+        self._since: tuple[int, float] | None = None
+        self._windows = 0
+
+    def begin(self, clock_sec: float) -> None:
+        """The training starts, with no sample trained."""
+        self._since = (0, clock_sec)
+
+    def pause(self) -> None:
+        """Something else than training takes place: the next line only opens a window."""
+        self._since = None
+
+    def counted(self, samples: int, time_ms: int, clock_sec: float, epoch: int) -> list[Record]:
+        self._before += self._last if samples < self._last else 0
+        self._last, self.said = samples, self._before + samples
+        since = self._since
+        if since is None or samples < since[0]:
+            self._since = (samples, clock_sec)
+            return []
+        if clock_sec - since[1] < LEAST_SEC or samples == since[0]:
+            return []
+        self._since = (samples, clock_sec)
+        self._windows += 1
+        return [window(samples - since[0], clock_sec - since[1], epoch, self.said, time_ms, clock_sec)]

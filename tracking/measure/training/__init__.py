@@ -1,0 +1,50 @@
+"""What measures in the worker: one callback, and the arithmetic that turns its events into figures.
+
+The callback's hooks append events to the journal and wait for the device at a window's edges alone. Clock, throughput
+and summary are pure functions of those events. What needs PyTorch and Lightning is imported when it is asked for, since
+a program's worker, in a stack of any kind, asks for the figures alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tracking.base import installation
+from tracking.measure.training import clock, node_spread, summary, throughput
+
+if TYPE_CHECKING:
+    from tracking.measure.training.callback import TrialCallback as TrialCallback
+    from tracking.measure.training.exchange import ExchangeTimer as ExchangeTimer
+    from tracking.measure.training.failure_kind import classify as classify
+    from tracking.measure.training.meter import Meter as Meter
+    from tracking.measure.training.meter import NonFiniteLoss as NonFiniteLoss
+    from tracking.measure.training.ranks import Ranks as Ranks
+
+__all__ = [
+    "ExchangeTimer",
+    "Meter",
+    "NonFiniteLoss",
+    "Ranks",
+    "TrialCallback",
+    "classify",
+    "clock",
+    "node_spread",
+    "summary",
+    "throughput",
+]
+WITH_TORCH = {
+    "ExchangeTimer": "exchange",
+    "Meter": "meter",
+    "NonFiniteLoss": "meter",
+    "Ranks": "ranks",
+    "TrialCallback": "callback",
+    "classify": "failure_kind",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in WITH_TORCH:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    package = installation.module("tracking.measure.training")
+    return getattr(importlib.import_module(f"{package}.{WITH_TORCH[name]}"), name)

@@ -1,0 +1,138 @@
+"""The Lightning callback that measures: it keeps the clock, times windows of steps, and stops at the target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+
+from conf.schema import RunConfig
+from tracking.measure.training.logged import LoggedValues
+from tracking.measure.training.meter import Meter
+from tracking.measure.training.ranks import Ranks
+from tracking.record import Journal, attempts
+
+
+class TrialCallback(pl.Callback):
+    """Measures one run. Every rank has one; rank 0's has the journal.
+
+    `prepare(trainer)` compiles and warms up before the clock starts, `conclude(trainer)` does what comes after it while
+    the model is still on its device; `evaluated(trainer, module, metrics)` is called within an evaluation's interval,
+    when its value is in the journal. `meter` measures.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        device: torch.device,
+        journal: Journal | None,
+        prepare: Callable[[pl.Trainer], None],
+        conclude: Callable[[pl.Trainer], None],
+        evaluated: Callable[[pl.Trainer, Any, dict[str, float]], None] | None = None,
+    ) -> None:
+        self._config = config
+        self._targets = config.targets()
+        self._journal = journal
+        self._prepare = prepare
+        self._conclude = conclude
+        self._evaluated = evaluated
+        self._logged = LoggedValues(device, config.world_size(), keeps=journal is not None)
+        ranks, steps = Ranks(config.world_size()), config.log_every_n_steps
+        self.meter = Meter(device, ranks, journal, steps, self._logged, against_divergence(config))
+        self._reached = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """What Lightning saves in a checkpoint. A collective call."""
+        self.meter.note_logged()  # A run that goes on from here does not log it once more.
+        return self.meter.state_dict() | {"reached": self._reached}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._reached = state_dict["reached"]
+        self.meter.load_state_dict(state_dict)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._journal is not None:  # The trainer alone knows these.
+            optimizer = type(trainer.optimizers[0]).__name__.lower()
+            self._journal.params(
+                {
+                    "max_epochs": trainer.max_epochs,
+                    "optimizer/name": optimizer,
+                    "optimizer/learning_rate": self._config.learning_rate(),
+                }
+            )
+        self.meter.event("warmup_start")
+        pl_module.logged = self._logged  # type: ignore[assignment]  # It is a TrialModule.
+        self._prepare(trainer)
+        self.meter.event("warmup_stop")
+        self.meter.start(max_epochs=trainer.max_epochs, num_batches=int(trainer.num_training_batches))
+        self._logged.recording = True
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.meter.note_logged()  # The module's own on_train_epoch_end comes after ours.
+        self.meter.epoch_num = trainer.current_epoch + 1
+        self.meter.event("epoch_start", epoch_num=trainer.current_epoch + 1)
+        self.meter.open()
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._close_epoch(trainer)
+        self.meter.event("eval_start", epoch_num=trainer.current_epoch + 1)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        metrics: dict[str, float] = pl_module.metrics()  # type: ignore[operator]  # It is a TrialModule.
+        epoch = trainer.current_epoch + 1
+        value = metrics.get(next(iter(self._config.model.metrics), ""))
+        self.meter.event("eval_accuracy", value, epoch_num=epoch, step=self.meter.step, metrics=metrics)
+        self.meter.metrics({f"eval/{name}": value for name, value in metrics.items()} | {"epoch": epoch})
+        if self._evaluated is not None:  # It takes seconds, and a curve has the time at which its value was known.
+            self._evaluated(trainer, pl_module, metrics)
+        self.meter.event("eval_stop", epoch_num=epoch)
+        if not self._reached and attempts.reached(metrics, self._targets):
+            self._reached = True
+            self.meter.note_energy("energy/to_accuracy_joules")
+            trainer.should_stop = self._config.stop_at_target
+        self.meter.note_logged()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.meter.is_open:  # Before an evaluation it would be closed by now.
+            self._close_epoch(trainer)
+
+    def _close_epoch(self, trainer: pl.Trainer) -> None:
+        trained = self.meter.close()
+        self.meter.event("epoch_stop", epoch_num=trainer.current_epoch + 1, samples=trained)
+        self.meter.note_logged()
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.meter.note_energy("energy/joules")
+        self.meter.event("run_stop", status="success" if self._reached or not self._targets else "aborted")
+        self.meter.note_logged()
+        self._logged.recording = False
+        self._conclude(trainer)
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: dict[str, Any], batch_idx: int
+    ) -> None:
+        self.meter.batch_ready(batch["num_samples"], batch.get("num_tokens", ()))
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: dict[str, Any],
+        batch_idx: int,
+    ) -> None:
+        loss = outputs["loss"]  # Lightning has copied it, but where it leaves optimization to the module.
+        self.meter.step_done(loss if pl_module.automatic_optimization else loss.detach().clone(), batch_idx + 1)
+
+
+def against_divergence(config: RunConfig) -> str:
+    """What to do where the loss is no number."""
+    advice = (
+        f"most often the learning rate, here up to {config.learning_rate():g}, is too high: give a lower"
+        " model.optimizer.lr or another model.optimizer.lr_scaling"
+    )
+    if config.precision.name != "fp16":
+        return advice
+    return f"{advice}; or a number is above 65,504, where fp16 ends: give precision=bf16, or fp32 on a GPU without it"

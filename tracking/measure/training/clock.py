@@ -1,0 +1,182 @@
+"""Time to accuracy from a run's events. Pure arithmetic: the same events give the same figures, now or in a report.
+
+The clock starts at `run_start`, the moment before training data is first touched, and is never paused. MLPerf's clock
+stops at the evaluation that reaches the target (github.com/mlcommons/training_policies, training_rules.adoc, section
+on run results); DAWNBench's leaves out evaluation and checkpoints (dawn.cs.stanford.edu/benchmark, "time to train").
+Neither knows of a run that was interrupted and resumed: it has times of its own, under names of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from conf.target import Target
+from tracking.record import Record, attempts
+
+OFF_CLOCK = ("eval", "checkpoint")  # DAWNBench's clock leaves these intervals out.
+
+
+def first(events: Sequence[Record], key: str) -> Record | None:
+    return next((event for event in events if event.key == key), None)
+
+
+def intervals(events: Sequence[Record], name: str) -> list[tuple[float, float]]:
+    """Start and end, in seconds of the monotonic clock, of each `<name>_start` to `<name>_stop` that has both.
+
+    Raises ValueError where an end lies before its start: the clock went back, and no figure can be trusted.
+    """
+    spans = []
+    start: float | None = None
+    for event in events:
+        if event.key == f"{name}_start":
+            start = event.clock_sec
+        elif event.key == f"{name}_stop" and start is not None:
+            if event.clock_sec < start:
+                raise ValueError(f"{name} ends {start - event.clock_sec:.3f} s before it starts: the clock went back")
+            spans.append((start, event.clock_sec))
+            start = None
+    return spans
+
+
+def summarize(events: Sequence[Record], targets: Mapping[str, Target]) -> dict[str, float]:
+    """The `time/*`, `resume/*`, `epochs/*`, `evaluations/*` and `target_reached` metrics of a run, as far as it came.
+
+    `events` are in the order they happened. There is no `time/to_accuracy*` where the target was missed or the run was
+    resumed, and no `target_reached` where the run has no target. A run that missed has `time/censored_sec`. Raises
+    ValueError where the clock went back.
+    """
+    if first(events, "run_start") is None:
+        return {}
+    places = attempts.surviving(events)
+    history = attempts.spliced(events, places)
+    summary = _durations(history)
+    hit = next((index for index, event in enumerate(history) if _hits(event, targets)), None)
+    if targets:
+        summary["target_reached"] = float(hit is not None)
+    if hit is not None and "epoch_num" in history[hit].values:  # A program may say nothing of epochs.
+        summary["epochs/to_accuracy"] = float(history[hit].values["epoch_num"])
+    until = history if hit is None else history[: hit + 1]
+    if place := _last_evaluation(until, targets):
+        summary["time/evaluation_interval_sec"] = place[1]
+    if place and hit is not None:
+        summary["evaluations/to_accuracy"] = place[0]
+    if first(events, attempts.RESUME) is not None:
+        return summary | _resumed(events, places, history, hit)
+    return summary | (censored(history, targets) if hit is None else _to_accuracy(history, hit))
+
+
+def censored(events: Sequence[Record], targets: Mapping[str, Target]) -> dict[str, float]:
+    """By when a run had not reached its target, in seconds and in evaluations; empty where `given_up_sec` is None."""
+    seconds = attempts.given_up_sec(events, targets)
+    if seconds is None:
+        return {}
+    place = _last_evaluation(events, targets)
+    return {"time/censored_sec": seconds, "evaluations/censored": place[0] if place else 0.0}
+
+
+def _last_evaluation(events: Sequence[Record], targets: Mapping[str, Target]) -> tuple[float, float] | None:
+    """Which evaluation from `run_start` on the last one is, counted from 1, and its seconds since the one before.
+
+    The first one's are since `run_start`. An evaluation counts if it has the metric of every target: no other can reach
+    them. Further ranks of a program may log it again. A journal may have left some out (`programs.thinning`): then each
+    that follows says its number, and the seconds are the mean over the gap. None without targets, and without an
+    evaluation.
+    """
+    start = next((place for place, event in enumerate(events) if event.key == "run_start"), len(events))
+    there = [event for event in events[start:] if event.key == "eval_accuracy" and _has_all(event, targets)]
+    counted = there[:1] + [event for before, event in pairwise(there) if not _is_again(before, event)]
+    if not counted:
+        return None
+    numbers = [float(event.values.get("eval_num", place)) for place, event in enumerate(counted, 1)]
+    before, number_before = (counted[-2], numbers[-2]) if len(counted) > 1 else (events[start], 0.0)
+    sec = (counted[-1].clock_sec - before.clock_sec) / max(1.0, numbers[-1] - number_before)
+    return numbers[-1], sec
+
+
+def _has_all(evaluation: Record, targets: Mapping[str, Target]) -> bool:
+    return bool(targets) and targets.keys() <= evaluation.values["metrics"].keys()
+
+
+def _is_again(before: Record, evaluation: Record) -> bool:
+    return "epoch_num" in evaluation.values and evaluation.values == before.values
+
+
+def _hits(event: Record, targets: Mapping[str, Target]) -> bool:
+    return event.key == "eval_accuracy" and attempts.reached(event.values["metrics"], targets)
+
+
+def _durations(history: Sequence[Record]) -> dict[str, float]:
+    summary: dict[str, float] = {}
+    start, init = first(history, "run_start"), first(history, "init_start")
+    if init is not None and start is not None:
+        # The launcher says how long its own start had taken by then: the clock of the person who waits.
+        command = init.clock_sec - float(init.values.get("since_command_sec", 0.0))
+        summary["time/init_sec"] = start.clock_sec - command
+    if indexing := intervals(history, "index"):
+        summary["time/index_sec"] = _total(indexing)
+    if warmups := intervals(history, "warmup"):
+        summary["time/compile_sec"] = _total(warmups)
+    if epochs := intervals(history, "epoch"):
+        summary["time/train_sec"] = _total(epochs) - _within(intervals(history, "eval"), epochs)
+        if (trained := _trained(history, len(epochs))) is not None:
+            summary["time/epoch_sec"] = summary["time/train_sec"] / trained
+            summary["epochs/trained"] = trained
+    if evaluations := intervals(history, "eval"):
+        summary["time/eval_sec"] = _total(evaluations)
+    if checkpoints := intervals(history, "checkpoint"):
+        summary["time/checkpoint_sec"] = _total(checkpoints)
+        summary["checkpoint/num_failed"] = float(sum("error" in event.values for event in history))
+    return summary
+
+
+def _trained(history: Sequence[Record], num_epochs: int) -> float | None:
+    """The epochs, of which the last may have ended early; None where it is not known how early."""
+    parts = [event.values["part"] for event in history if event.key == "epoch_stop" and "part" in event.values]
+    return None if None in parts else num_epochs - sum(1.0 - part for part in parts)
+
+
+def _to_accuracy(history: Sequence[Record], hit: int) -> dict[str, float]:
+    start = first(history, "run_start")
+    assert start is not None
+    sec = history[hit].clock_sec - start.clock_sec
+    if sec < 0:
+        raise ValueError(f"the target is reached {-sec:.3f} s before run_start: the clock went back")
+    off_clock_sec = sum(_spent(history[: hit + 1], name) for name in OFF_CLOCK)
+    return {"time/to_accuracy_sec": sec, "time/to_accuracy_train_sec": sec - off_clock_sec}
+
+
+def _resumed(
+    events: Sequence[Record], places: Sequence[int], history: Sequence[Record], hit: int | None
+) -> dict[str, float]:
+    """What takes the place of `time/to_accuracy*`, and what the interruptions cost."""
+    begin = next(place for place, event in enumerate(events) if event.key == "run_start")
+    trained = attempts.trained_sec(events)
+    summary = {
+        "resume/count": float(len(attempts.split(events)) - 1),
+        "resume/lost_sec": trained - attempts.trained_sec(history),
+    }
+    elapsed = attempts.elapsed(events)
+    if elapsed is not None:
+        summary["resume/down_sec"] = elapsed[-1] - elapsed[begin] - trained
+    if hit is not None:
+        summary["time/resumed_to_accuracy_train_sec"] = _to_accuracy(history, hit)["time/to_accuracy_train_sec"]
+        if elapsed is not None:
+            summary["time/resumed_to_accuracy_sec"] = elapsed[places[hit]] - elapsed[begin]
+    return summary
+
+
+def _spent(events: Sequence[Record], name: str) -> float:
+    """Seconds in intervals of this name up to the last event; one that is still open then ends there."""
+    edges = [event for event in events if event.key in (f"{name}_start", f"{name}_stop")]
+    still_open = events[-1].clock_sec - edges[-1].clock_sec if edges and edges[-1].key == f"{name}_start" else 0.0
+    return _total(intervals(events, name)) + still_open
+
+
+def _within(spans: list[tuple[float, float]], others: list[tuple[float, float]]) -> float:
+    """Seconds of the spans that lie inside of one of the others: evaluations in the middle of an epoch."""
+    return _total([span for span in spans if any(begin <= span[0] and span[1] <= end for begin, end in others)])
+
+
+def _total(spans: list[tuple[float, float]]) -> float:
+    return sum(end - begin for begin, end in spans)

@@ -1,0 +1,29 @@
+"""What kind of failure an exception is, as the tag `failure` says it."""
+
+from __future__ import annotations
+
+import signal
+
+import torch
+
+from conf.schema import ConfigError
+from tracking.measure.training.meter import NonFiniteLoss
+from tracking.record import run_folder
+
+
+def classify(error: BaseException) -> str:
+    """oom | nan | bad_input | disk_full | signal:N | error."""
+    if isinstance(error, ConfigError):
+        return "bad_input"
+    if isinstance(error, (NonFiniteLoss, FloatingPointError)):  # the second of detections
+        return "nan"
+    if isinstance(error, KeyboardInterrupt):
+        return f"signal:{signal.SIGINT.value}"
+    if type(error).__name__ == "SIGTERMException":  # Lightning's
+        return f"signal:{signal.SIGTERM.value}"
+    if isinstance(error, Exception) and run_folder.is_full(error):
+        return "disk_full"
+    # PyTorch's CPU allocator has no exception of its own.
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error):
+        return "oom"
+    return "error"

@@ -1,0 +1,221 @@
+"""What a module logs with `self.log`, kept without waiting for the device and read where windows and epochs end.
+
+A value on a GPU is copied to pinned memory behind the step that made it, as the loss is. A value of a step becomes one
+value a window, a value of an epoch one an epoch. Without calls of `self.log` nothing here does anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import torch.distributed as dist
+from pytorch_lightning.trainer.connectors.logger_connector.fx_validator import _FxValidator
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
+
+from conf.schema import ConfigError
+from tracking.record import journal
+from tracking.request import names
+
+OURS = tuple(sorted(("eval/", *names.MEASURED)))
+OUR_NAMES = tuple(sorted(("epoch", "train/loss", *names.MEASURED_NAMES)))
+REDUCTIONS = ("mean", "sum", "min", "max")
+NUM_SLOTS = 1024  # A block of pinned memory holds so many values.
+
+
+@dataclass(frozen=True)
+class LogCall:
+    """How a name is logged: its keys in the journal for values of steps and of epochs, and how values become one."""
+
+    step_key: str | None
+    epoch_key: str | None
+    reduction: str
+    synced: bool  # The value is that of all processes; else it is the first one's.
+    of_evaluation: bool
+
+
+Entry = tuple[LogCall, float | torch.Tensor, float]  # The last is its weight in a mean: the samples of its batch.
+
+
+@dataclass
+class Tally:
+    """Values on their way to becoming one."""
+
+    weighted: float = 0.0
+    weight: float = 0.0
+    total: float = 0.0
+    low: float = math.inf
+    high: float = -math.inf
+
+    def add(self, value: float, weight: float) -> None:
+        self.merge([value * weight, weight, value, value, value])
+
+    def merge(self, other: list[float]) -> None:
+        weighted, weight, total, low, high = other
+        self.weighted += weighted
+        self.weight += weight
+        self.total += total
+        self.low, self.high = min(self.low, low), max(self.high, high)
+
+    def result(self, reduction: str) -> float:
+        if reduction == "mean":
+            return self.weighted / self.weight
+        return {"sum": self.total, "min": self.low, "max": self.high}[reduction]
+
+
+class LoggedValues:
+    """The values of one process. `keeps` says whether it is the one with the journal.
+
+    Names are checked from the first call on, that is in the warm-up; values count while `recording`.
+    """
+
+    def __init__(self, device: torch.device, world_size: int, keeps: bool) -> None:
+        self.recording = False
+        self._device = device
+        self._world_size = world_size
+        self._keeps = keeps
+        self._options: dict[tuple[Any, ...], LogCall] = {}  # The key is what `log` was called with.
+        self._entries: list[Entry] = []
+        self._epoch: dict[LogCall, Tally] = {}
+        self._blocks: dict[torch.dtype, tuple[torch.Tensor, int]] = {}  # The number is how much of it is used.
+
+    def add(
+        self, module: pl.LightningModule, name: str, value: Any, on_step: bool | None, on_epoch: bool | None,
+        reduce_fx: str | Callable[..., Any], sync_dist: bool, batch_size: int | None,
+    ) -> None:  # fmt: skip
+        """Take a value. Raises ConfigError for a name, a value or an option that cannot be logged."""
+        if self.recording:
+            hook = str(module._current_fx_name)
+        else:  # The warm-up calls the steps outside Lightning's loop.
+            hook = "training_step" if module.training else "validation_step"
+        asked = (hook, name, on_step, on_epoch, reduce_fx, sync_dist)
+        if asked not in self._options:
+            self._options[asked] = self._register(*asked)
+        options = self._options[asked]
+        check_value(name, value)
+        if self.recording and (self._keeps or options.synced):
+            weight = float(samples_of_batch(module) if batch_size is None else batch_size)
+            self._entries.append((options, self._kept(value), weight))
+
+    def _register(
+        self, hook: str, name: str, on_step: bool | None, on_epoch: bool | None,
+        reduce_fx: str | Callable[..., Any], sync_dist: bool,
+    ) -> LogCall:  # fmt: skip
+        try:
+            of_step, of_epoch = _FxValidator.check_logging_and_get_default_levels(hook, on_step, on_epoch)
+        except (MisconfigurationException, RuntimeError) as error:
+            raise ConfigError(f"self.log({name!r}): {error}") from error
+        of_evaluation = hook.startswith(("validation_", "on_validation_"))
+        if of_step and of_evaluation:
+            raise ConfigError(f"self.log({name!r}): an evaluation is one value; leave out on_step=True in {hook}")
+        reduction = reduce_fx if isinstance(reduce_fx, str) else getattr(reduce_fx, "__name__", str(reduce_fx))
+        if reduction not in REDUCTIONS:
+            raise ConfigError(f"self.log({name!r}): reduce_fx={reduction}: allowed: {', '.join(REDUCTIONS)}")
+        both = of_step and of_epoch  # Lightning gives such values two names.
+        options = LogCall(
+            (f"{name}_step" if both else name) if of_step else None,
+            (f"{name}_epoch" if both else name) if of_epoch else None,
+            reduction,
+            bool(sync_dist) and self._world_size > 1,
+            of_evaluation,
+        )
+        for key in filter(None, (options.step_key, options.epoch_key)):
+            check_key(name, key)
+            if any(key in (other.step_key, other.epoch_key) for other in self._options.values() if other != options):
+                raise ConfigError(
+                    f"self.log({name!r}): {key} is logged already, with other options or in the other of training and"
+                    " evaluation; give it another name"
+                )
+        return options
+
+    def _kept(self, value: float | torch.Tensor) -> float | torch.Tensor:
+        """The value as it is now: a step may overwrite its tensors, as the replay of a CUDA graph does."""
+        if not isinstance(value, torch.Tensor) or value.device.type == "cpu":
+            return float(value)
+        block, used = self._blocks.get(value.dtype, (None, NUM_SLOTS))
+        if block is None or used == NUM_SLOTS:
+            block, used = torch.empty(NUM_SLOTS, dtype=value.dtype, pin_memory=True), 0
+        self._blocks[value.dtype] = block, used + 1
+        return block[used].copy_(value.detach().reshape(()), non_blocking=True)
+
+    def take(self) -> list[Entry]:
+        """What was logged since the last call."""
+        entries, self._entries = self._entries, []
+        return entries
+
+    def of_window(self, entries: list[Entry]) -> dict[str, float]:
+        """The values of steps, by key, over a window that the device has passed. A collective call."""
+        tallies: dict[LogCall, Tally] = {}
+        for options, value, weight in entries:
+            for key, tallies_of_period in ((options.step_key, tallies), (options.epoch_key, self._epoch)):
+                if key is not None and weight > 0:
+                    tallies_of_period.setdefault(options, Tally()).add(float(value), weight)
+        return self._results(tallies, lambda options: options.step_key)
+
+    def of_epoch(self) -> dict[str, float]:
+        """The values of the epoch, or of the evaluation, by key, of all windows since the last call. Collective."""
+        tallies, self._epoch = self._epoch, {}
+        return self._results(tallies, lambda options: options.epoch_key)
+
+    def rest(self) -> dict[str, float]:
+        """All that was logged since the last window and epoch; waits for the device. A collective call."""
+        entries = self.take()
+        if any(isinstance(value, torch.Tensor) for _, value, _ in entries):
+            torch.cuda.current_stream(self._device).synchronize()
+        return self.of_window(entries) | self.of_epoch()
+
+    def _results(
+        self, tallies: dict[LogCall, Tally], key_of: Callable[[LogCall], str | None]
+    ) -> dict[str, float]:  # fmt: skip
+        synced = {options for options in self._options.values() if options.synced and key_of(options) is not None}
+        if synced:
+            self._gather(sorted(synced, key=lambda options: str(key_of(options))), tallies)
+        return {str(key_of(options)): tally.result(options.reduction) for options, tally in tallies.items()}
+
+    def _gather(self, synced: list[LogCall], tallies: dict[LogCall, Tally]) -> None:
+        """Merge the tallies of all processes. Each has a row for every name, since it may have seen no sample."""
+        own = [vars(tallies.pop(options, Tally())).values() for options in synced]
+        message = torch.tensor([list(row) for row in own], dtype=torch.float64)
+        # On the host, over gloo: it must not queue up behind the device's work.
+        received = [torch.empty_like(message) for _ in range(self._world_size)]
+        dist.all_gather(received, message)
+        for place, options in enumerate(synced):
+            merged = Tally()
+            for rows in received:
+                merged.merge(rows[place].tolist())
+            if merged.weight > 0:
+                tallies[options] = merged
+
+
+def check_key(name: str, key: str) -> None:
+    """Raise ConfigError for a key that MLflow does not take, or that is ours."""
+    if not journal.is_key(key):
+        raise ConfigError(f"self.log({name!r}): MLflow does not take the name; {journal.KEY_RULE}")
+    if key.startswith(OURS) or key in OUR_NAMES:
+        ours = f"{', '.join(OURS)} and of {', '.join(OUR_NAMES)}"
+        raise ConfigError(
+            f"self.log({name!r}): {key} is among the names of what timetrial measures ({ours}); give it another one,"
+            " such as train/<name> or valid/<name>"
+        )
+
+
+def check_value(name: str, value: Any) -> None:
+    """Raise ConfigError for what is neither a number nor a tensor of one number."""
+    if isinstance(value, int | float) or (isinstance(value, torch.Tensor) and value.numel() == 1):
+        return
+    what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+    raise ConfigError(
+        f"self.log({name!r}): is {what}; log a number or a tensor of one number (of a torchmetrics.Metric its"
+        " compute(), in on_validation_epoch_end)"
+    )
+
+
+def samples_of_batch(module: pl.LightningModule) -> float:
+    """The real samples of the batch that is worked on; 1 between batches."""
+    results = module.trainer._results
+    batch = None if results is None else results.batch
+    return float(batch.get("num_samples", 1)) if isinstance(batch, dict) else 1.0

@@ -1,0 +1,183 @@
+"""The clock, the windows of steps and the energy of one process of a run, whoever drives its training."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from tracking.measure.training import throughput
+from tracking.measure.training.energy import EnergyMeter
+from tracking.measure.training.logged import LoggedValues
+from tracking.measure.training.ranks import Ranks
+from tracking.measure.training.step_timer import Chunk, StepTimer
+from tracking.record import Journal
+
+
+class NonFiniteLoss(ArithmeticError):
+    """The loss became NaN or infinite; the message says at which step."""
+
+
+class Meter:
+    """Every rank has one; rank 0's has the journal.
+
+    The events that the clock is computed from are in the journal. `windows`, `samples` (of all ranks) and `energy` hold
+    the rest of the summary, also of the attempts that a run continues. `logged` holds what a module logs. With `advice`
+    a loss that is not finite ends the run, and its message ends in that.
+    """
+
+    def __init__(
+        self, device: torch.device, ranks: Ranks, journal: Journal | None, window_steps: int,
+        logged: LoggedValues | None = None, advice: str | None = None,
+    ) -> None:  # fmt: skip
+        self.windows: list[throughput.Window] = []
+        self.energy: dict[str, float] = {}
+        self.samples = 0
+        self.step = 0
+        self.epoch_num = 1
+        self.ranks = ranks
+        self._journal = journal
+        self._window_steps = window_steps
+        self._logged = logged
+        self._advice = advice
+        self._timer = StepTimer(device)
+        self._energy = EnergyMeter(device, ranks)
+        self._chunk: Chunk | None = None
+        self._waiting: Chunk | None = None  # It is full, and is read when the next one is.
+        self._read_samples = 0  # samples of the windows since the last `close`
+        self._first_step = True  # An attempt's first step is a window of its own.
+        self._num_cold = 0  # So many windows of an attempt that continues another are not steady.
+
+    @property
+    def is_open(self) -> bool:
+        """Whether steps are timed now: between `open` and `close`."""
+        return self._chunk is not None
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps; the windows are in the journal. A collective call."""
+        joules = self._energy.total("joules").get("joules", math.nan)
+        return {"step": self.step, "samples": self.samples, "joules": joules, "energy": dict(self.energy)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.step, self.samples = state_dict["step"], state_dict["samples"]
+        self._energy.before, self.energy = state_dict["joules"], state_dict["energy"]
+        self._num_cold = throughput.NUM_COLD
+
+    def start(self, **metadata: Any) -> None:
+        """Start the clock, on all ranks at once."""
+        self.ranks.wait()
+        self.event("init_stop")
+        self._energy.start()
+        self.event("run_start", **metadata)
+
+    def note_energy(self, key: str) -> None:
+        """Keep the energy since the start, of all ranks. A collective call."""
+        self.energy |= self._energy.total(key)
+
+    def open(self) -> None:
+        """Time steps from now on."""
+        self._chunk = Chunk(self._timer.mark())
+
+    def batch_ready(self, samples: int, tokens: tuple[int, ...] = ()) -> None:
+        """The batch of a step is there, with so many real samples, and tokens of source and target where it is text."""
+        assert self._chunk is not None
+        self._chunk.ready.append(self._timer.mark())
+        self._chunk.samples += samples
+        if tokens:
+            before = self._chunk.tokens or (0,) * len(tokens)
+            self._chunk.tokens = tuple(sum(pair) for pair in zip(before, tokens, strict=True))
+
+    def step_done(self, loss: torch.Tensor | None, place: int) -> None:
+        """A step is launched, the `place`-th of its epoch. Reads the window before the last where one is full.
+
+        The loss is read then, too: until then nothing may write to it, as the replay of a CUDA graph does.
+        """
+        chunk = self._chunk
+        assert chunk is not None
+        if loss is not None:
+            chunk.losses.append(loss)
+        chunk.done.append(self._timer.mark())
+        self.step += 1
+        if self._first_step or place % self._window_steps == 0:
+            self._first_step = False
+            self._take_logged(chunk)
+            self._read(self._waiting, self.step - len(chunk.done))
+            self._waiting, self._chunk = chunk, Chunk(chunk.done[-1])
+
+    def close(self) -> int:
+        """Read what is left, waiting for the device; return the samples since the last call."""
+        chunk = self._chunk
+        assert chunk is not None
+        if chunk.done:
+            self._take_logged(chunk)
+        self._read(self._waiting, self.step - len(chunk.done))
+        self._read(chunk, self.step)
+        self._waiting = self._chunk = None
+        samples, self._read_samples = self._read_samples, 0
+        return samples
+
+    def event(self, key: str, value: float | None = None, **metadata: Any) -> None:
+        if self._journal is not None:
+            self._journal.event(key, value, **metadata)
+
+    def metrics(self, values: dict[str, float]) -> None:
+        """Journal values at the step that the training has come to."""
+        if self._journal is not None and values:
+            self._journal.metrics(values, self.step)
+
+    def note_logged(self) -> None:
+        """Journal what the module logged since the last window."""
+        if self._logged is not None:
+            self.metrics(self._logged.rest())
+
+    def _take_logged(self, chunk: Chunk) -> None:
+        if self._logged is not None:
+            chunk.logged = self._logged.take()
+
+    def _read(self, chunk: Chunk | None, step: int) -> None:
+        """Turn a chunk into a window, over all ranks. Raises NonFiniteLoss, on every rank alike."""
+        if chunk is None or not chunk.done:
+            return
+        own = self._timer.read(chunk)
+        counts = torch.tensor([chunk.samples, *chunk.tokens], dtype=own.dtype)[:, None].expand(-1, own.shape[1])
+        of_ranks = self.ranks.gather(torch.cat([own, counts]))
+        times, waits, losses = of_ranks[:, 0], of_ranks[:, 1], of_ranks[:, 2]
+        if self._advice is not None:
+            self._check_losses(losses, step - len(chunk.done))
+        window = throughput.Window(
+            step,
+            self.epoch_num,
+            int(of_ranks[:, 3, 0].sum()),
+            tuple(times.sum(dim=1).tolist()),
+            tuple(waits.sum(dim=1).tolist()),
+            throughput.slowest(times.tolist()),
+            throughput.slowest(waits.tolist()),
+            tuple(int(count) for count in of_ranks[:, 4:, 0].sum(dim=0)),
+        )
+        self.samples += window.samples
+        self._read_samples += window.samples
+        if self._num_cold:  # Data is read and caches fill, as in a run's first windows.
+            self._num_cold -= 1
+        else:
+            self.windows.append(window)
+        self._log(window, float(losses.mean()), self._logged.of_window(chunk.logged) if self._logged else {})
+
+    def _check_losses(self, losses: torch.Tensor, before: int) -> None:
+        if torch.isfinite(losses).all():
+            return
+        first = int(torch.nonzero(~torch.isfinite(losses).all(dim=0))[0])
+        rank = int(torch.nonzero(~torch.isfinite(losses[:, first]))[0])
+        raise NonFiniteLoss(
+            f"the loss is {float(losses[rank, first])} at step {before + first + 1} (rank {rank}); {self._advice}"
+        )
+
+    def _log(self, window: throughput.Window, loss: float, logged: dict[str, float]) -> None:
+        if self._journal is None:
+            return
+        self.event("throughput_window", **throughput.written(window))
+        logged |= {"train/loss": loss} if math.isfinite(loss) else {}
+        logged |= {"throughput/samples_per_sec": window.samples_per_sec} if window.samples else {}
+        logged |= throughput.token_rates([window])
+        if logged:
+            self._journal.metrics(logged, window.step)

@@ -1,0 +1,77 @@
+"""Times steps and keeps losses without ever making the device wait.
+
+On a GPU a step is timed by events that the device itself records. They and the losses are read a window later, when
+they have long been there. So the host never waits for the device and the device never waits for the host, and the
+time that a step waited for its data is the device's idle time, not the time that the host spent in the loader while
+the device was busy anyway. Nothing is copied to the host within a step: each copy would keep the device from its next
+kernel for some microseconds.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+
+import torch
+
+from tracking.measure.training.logged import Entry
+
+
+@dataclass
+class Chunk:
+    """The raw marks of some consecutive steps of one rank; `previous` is where the first one began."""
+
+    previous: object
+    ready: list[object] = field(default_factory=list)  # A mark is set when the batch is there.
+    done: list[object] = field(default_factory=list)  # A mark is set when the step is launched, or done.
+    losses: list[torch.Tensor] = field(default_factory=list)
+    samples: int = 0
+    tokens: tuple[int, ...] = ()  # the tokens of source and target
+    logged: list[Entry] = field(default_factory=list)  # The module logged it until the last of these steps.
+
+
+class StepTimer:
+    """Marks points on the device's timeline: CUDA events on a GPU, the monotonic clock on a CPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._cuda = device.type == "cuda"
+        self._aside = torch.cuda.Stream(device) if self._cuda else None
+
+    def mark(self) -> object:
+        if not self._cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def read(self, chunk: Chunk) -> torch.Tensor:
+        """Seconds a step, seconds of it waited for data, and the loss (NaN where none was kept): float64, (3, steps).
+
+        Returns at once where the device has passed the chunk's last mark, else waits for it.
+        """
+        if self._cuda:
+            chunk.done[-1].synchronize()  # type: ignore[attr-defined]
+        starts = [chunk.previous, *chunk.done[:-1]]
+        return torch.tensor(
+            [
+                [self.between(start, end) for start, end in zip(starts, chunk.done, strict=True)],
+                [self.between(start, ready) for start, ready in zip(starts, chunk.ready, strict=True)],
+                self._numbers(chunk.losses) or [math.nan] * len(chunk.done),
+            ],
+            dtype=torch.float64,
+        )
+
+    def _numbers(self, losses: list[torch.Tensor]) -> list[float]:
+        """Losses that the device has computed. On the stream that trains, their copy would wait for later steps."""
+        if not self._cuda or not losses:
+            return [float(loss) for loss in losses]
+        with torch.cuda.stream(self._aside):
+            return torch.stack([loss.detach().reshape(()).to(self._device, torch.float32) for loss in losses]).tolist()
+
+    def between(self, start: object, end: object) -> float:
+        """Seconds between two marks that the device has passed."""
+        if self._cuda:
+            return start.elapsed_time(end) / 1e3  # type: ignore[attr-defined,no-any-return]
+        return end - start  # type: ignore[operator,no-any-return]

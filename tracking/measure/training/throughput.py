@@ -1,0 +1,218 @@
+"""Rates and step times from measured windows. Pure arithmetic; tracking.measure.training.callback does the measuring.
+
+A window is a run of consecutive training steps inside one epoch. Evaluation lies between windows. The first step of a
+run, or of an attempt that continues it, is a window of its own.
+
+Over ranks the slowest counts, over an epoch as a whole: each rank has timed its windows by its own clock, and they lie
+end to end, so their sum is the time from the epoch's common start until that rank was done. Adding up the slowest rank
+of every single step would count a delay twice that wanders from rank to rank, since the others wait for it in the
+exchange of gradients.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+from conf.schema import ConfigError
+from tracking.record import Record
+
+# NVIDIA's datasheets have the dense peak of the matrix units in FLOP/s, without sparsity; keys are NVML's device name
+# and the precision. A device that is not here has no utilisation figure, rather than another device's.
+PEAK_FLOPS: dict[str, dict[str, float]] = {
+    "NVIDIA H200": {"fp32": 67e12, "tf32": 494.7e12, "bf16": 989.4e12, "fp16": 989.4e12},
+    "NVIDIA H100 80GB HBM3": {"fp32": 67e12, "tf32": 494.7e12, "bf16": 989.4e12, "fp16": 989.4e12},
+    "NVIDIA H100 PCIe": {"fp32": 51.2e12, "tf32": 378e12, "bf16": 756e12, "fp16": 756e12},
+    "NVIDIA A100-SXM4-40GB": {"fp32": 19.5e12, "tf32": 156e12, "bf16": 312e12, "fp16": 312e12},
+    "NVIDIA A100-SXM4-80GB": {"fp32": 19.5e12, "tf32": 156e12, "bf16": 312e12, "fp16": 312e12},
+    "NVIDIA A100 80GB PCIe": {"fp32": 19.5e12, "tf32": 156e12, "bf16": 312e12, "fp16": 312e12},
+    "NVIDIA L4": {"fp32": 30.3e12, "tf32": 60.5e12, "bf16": 121e12, "fp16": 121e12},
+    "Tesla V100-SXM2-16GB": {"fp32": 15.7e12, "fp16": 125e12},
+    "Tesla V100-SXM2-32GB": {"fp32": 15.7e12, "fp16": 125e12},
+    "Tesla T4": {"fp32": 8.1e12, "fp16": 65e12},
+}
+
+
+TOKENS = ("source_tokens", "target_tokens")  # keys of a window of text
+NUM_COLD = 2  # The first window is one step, the second what follows it up to the next edge.
+
+
+@dataclass(frozen=True)
+class Window:
+    """A run of steps: the samples of all ranks, each rank's time, and each step's time on its slowest rank."""
+
+    step: int  # It is the global step at the window's end.
+    epoch_num: int  # It is counted from 1.
+    samples: int
+    rank_sec: tuple[float, ...]  # Each rank's is from the window's start to its end by its own clock.
+    rank_wait_sec: tuple[float, ...]  # In this part of it the rank's device waited for the loader.
+    step_sec: tuple[float, ...]
+    wait_sec: tuple[float, ...]
+    tokens: tuple[int, ...] = ()  # all ranks' tokens of source and target, where samples are sentences
+
+    @property
+    def seconds(self) -> float:
+        return max(self.rank_sec)
+
+    @property
+    def samples_per_sec(self) -> float:
+        return self.samples / self.seconds
+
+
+def recorded(history: Sequence[Record]) -> list[Window]:
+    """The windows in the events of a run; of an attempt that continues another, all but the first `NUM_COLD`."""
+    windows: list[Window] = []
+    num_cold = 0
+    for event in history:
+        if event.key == "run_start":
+            num_cold = NUM_COLD if windows else 0
+        elif event.key == "throughput_window":
+            if num_cold:
+                num_cold -= 1
+            else:
+                windows.append(_read(event.values))
+    return windows
+
+
+def _read(values: Mapping[str, Any]) -> Window:
+    keys = ("rank_ms", "rank_wait_ms", "step_ms", "wait_ms")
+    if missing := [key for key in keys if key not in values]:
+        raise ConfigError(
+            f"resume: the run's journal has windows without {', '.join(missing)}: an earlier version of timetrial wrote"
+            " them. Resume it with that version, or start the run anew"
+        )
+    times = (tuple(1e-3 * value for value in values[key]) for key in keys)
+    window = Window(values["step"], values["epoch_num"], values["samples"], *times)
+    return replace(window, tokens=tuple(values[key] for key in TOKENS if key in values))
+
+
+def coarse(events: Sequence[Record]) -> list[Window]:
+    """The windows of a program, which says how many samples it trained in what time, and nothing of its steps."""
+    values = [event.values for event in events if event.key == "throughput_window"]
+    return [
+        Window(row["step"], row["epoch_num"], row["samples"], tuple(1e-3 * ms for ms in row["rank_ms"]), (), (), ())
+        for row in values
+    ]
+
+
+def written(window: Window) -> dict[str, Any]:
+    """The metadata of a window's event, times in milliseconds to a tenth of a microsecond; `recorded` reads it."""
+    times = {
+        "rank_ms": window.rank_sec,
+        "rank_wait_ms": window.rank_wait_sec,
+        "step_ms": window.step_sec,
+        "wait_ms": window.wait_sec,
+    }
+    numbers = {"step": window.step, "epoch_num": window.epoch_num, "samples": window.samples}
+    numbers |= dict(zip(TOKENS, window.tokens, strict=False))
+    return numbers | {key: [round(1e3 * value, 4) for value in values] for key, values in times.items()}
+
+
+def slowest(ranks: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """Elementwise maximum over ranks: `ranks` has one row a rank, each with one value a step.
+
+    Raises ValueError where ranks report different numbers of steps, or a time below zero.
+    """
+    steps = tuple(max(column) for column in zip(*ranks, strict=True))
+    if any(value < 0 for value in steps):
+        raise ValueError(f"a step took {min(steps)} s: the clock went back")
+    return steps
+
+
+def steady(windows: Sequence[Window]) -> list[Window]:
+    """The windows that count: those behind the first `NUM_COLD`, in which data is read and caches fill.
+
+    Where there are no more than those, all but the first step, which is a window of its own.
+    """
+    return list(windows[NUM_COLD:] or windows[1:])
+
+
+def total_sec(windows: Sequence[Window]) -> float:
+    """Seconds of the windows: of each epoch's, those of the rank that took longest for all of them together."""
+    epochs = groupby(windows, key=lambda window: window.epoch_num)
+    return math.fsum(max(_rank_totals([window.rank_sec for window in epoch])) for _, epoch in epochs)
+
+
+def wait_fraction(windows: Sequence[Window]) -> float:
+    """The share of its own time that a rank waited for data; of the rank that waited most."""
+    waited = _rank_totals([window.rank_wait_sec for window in windows])
+    seconds = _rank_totals([window.rank_sec for window in windows])
+    return max(wait / own for wait, own in zip(waited, seconds, strict=True))
+
+
+def _rank_totals(rows: Sequence[Sequence[float]]) -> list[float]:
+    """Each rank's sum over windows; `rows` has one row a window, each with one value a rank."""
+    return [math.fsum(values) for values in zip(*rows, strict=True)]
+
+
+def summarize(windows: Sequence[Window], world_size: int | None) -> dict[str, float]:
+    """The `throughput/*` metrics over the steady windows; empty where there are none.
+
+    The percentiles are of steps, each as long as its slowest rank took for it: with several ranks their sum is longer
+    than the time that passed.
+    """
+    counted = steady(windows)
+    if not counted:
+        return {}
+    rate = sum(window.samples for window in counted) / total_sec(counted)
+    figures = {"throughput/samples_per_sec": rate}
+    if world_size is not None:
+        figures["throughput/samples_per_sec_per_device"] = rate / world_size
+    figures |= token_rates(counted)
+    if milliseconds := [1e3 * value for window in counted for value in window.step_sec]:
+        figures |= {
+            "throughput/step_ms_p50": percentile(milliseconds, 50),
+            "throughput/step_ms_p90": percentile(milliseconds, 90),
+            "throughput/step_ms_p99": percentile(milliseconds, 99),
+        }
+    if all(window.rank_wait_sec for window in counted):
+        figures["throughput/data_wait_fraction"] = wait_fraction(counted)
+    return figures
+
+
+def token_rates(windows: Sequence[Window]) -> dict[str, float]:
+    """Tokens a second of source, of target and of both; empty where samples have none. Padding is not counted."""
+    if not windows or not all(window.tokens for window in windows):
+        return {}
+    seconds = total_sec(windows)
+    source, target = (sum(window.tokens[side] for window in windows) / seconds for side in range(len(TOKENS)))
+    return {
+        "throughput/tokens_per_sec": source + target,
+        "throughput/source_tokens_per_sec": source,
+        "throughput/target_tokens_per_sec": target,
+    }
+
+
+def spread(windows: Sequence[Window]) -> dict[str, float]:
+    """Number, median and quartiles of the steady windows' rates, in samples/s."""
+    rates = [window.samples_per_sec for window in steady(windows)]
+    if not rates:
+        return {"num_windows": 0}
+    return {
+        "num_windows": len(rates),
+        "samples_per_sec_p25": percentile(rates, 25),
+        "samples_per_sec_median": percentile(rates, 50),
+        "samples_per_sec_p75": percentile(rates, 75),
+    }
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """Percentile with linear interpolation between the two nearest ranks (numpy's default)."""
+    if len(values) == 1:
+        return values[0]
+    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
+
+
+def model_flops_utilization(
+    flops_per_sample: float, samples_per_sec: float, gpu: str, num_gpus: int, precision: str
+) -> float | None:
+    """Model FLOPs a second over the devices' peak (Chowdhery et al. 2022, arXiv:2204.02311, appendix B).
+
+    None for a device or precision whose peak is not known.
+    """
+    peak = PEAK_FLOPS.get(gpu, {}).get(precision)
+    return None if peak is None else flops_per_sample * samples_per_sec / (peak * num_gpus)

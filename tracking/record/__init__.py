@@ -1,0 +1,57 @@
+"""A run on disk: its folder, its journal, who runs it, its checkpoints, its attempts and its failures.
+
+Everything else that is known of a run can be made again from this folder. What writes here replaces whole files or
+appends whole lines, so that a reader never sees half of either. This room knows neither MLflow nor PyTorch.
+"""
+
+from __future__ import annotations
+
+from tracking.record import (
+    attempts,
+    checkpoints,
+    documents,
+    evaluations,
+    exported_model,
+    failures,
+    files,
+    journal,
+    nodes,
+    run_folder,
+    run_lock,
+    signature,
+    stored,
+)
+from tracking.record.checkpoints import Checkpoint
+from tracking.record.exported_model import ExportedModel
+from tracking.record.headline import headline
+from tracking.record.journal import NOTE_TAG, Journal, Record
+from tracking.record.run_folder import Failure, Result, RunInfo
+from tracking.record.run_lock import Running
+from tracking.record.worker_log import WorkerLog
+
+__all__ = [
+    "NOTE_TAG",
+    "Checkpoint",
+    "ExportedModel",
+    "Failure",
+    "Journal",
+    "Record",
+    "Result",
+    "RunInfo",
+    "Running",
+    "WorkerLog",
+    "attempts",
+    "checkpoints",
+    "documents",
+    "evaluations",
+    "exported_model",
+    "failures",
+    "files",
+    "headline",
+    "journal",
+    "nodes",
+    "run_folder",
+    "run_lock",
+    "signature",
+    "stored",
+]

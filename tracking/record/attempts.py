@@ -1,0 +1,125 @@
+"""The events of an interrupted and resumed run, put together. Pure: what counted, what was lost, how long it stood.
+
+A `resume` event begins each attempt but the first, and says after which epoch it continues (`epoch_num`). What earlier
+attempts did behind that epoch is superseded: the journal keeps it, and no figure counts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
+
+from conf.target import Target, is_met
+from tracking.record.journal import Record
+
+RESUME = "resume"
+
+
+def split(events: Sequence[Record]) -> list[list[Record]]:
+    """The events of each attempt, in order; one list where the run was never resumed."""
+    attempts: list[list[Record]] = [[]]
+    for event in events:
+        if event.key == RESUME:
+            attempts.append([])
+        attempts[-1].append(event)
+    return attempts
+
+
+def surviving(events: Sequence[Record]) -> list[int]:
+    """The places of the events that led to the result.
+
+    Of the first attempt all up to the epoch that the next one continued after; of each later one the same, from its
+    `run_start` on: importing and compiling again is no part of the training.
+    """
+    kept: list[int] = []
+    starting = False  # whether a later attempt has not come to its run_start yet
+    for place, event in enumerate(events):
+        if event.key == RESUME:
+            epoch = event.values["epoch_num"]
+            later = (i for i in kept if events[i].key == "epoch_start" and events[i].values["epoch_num"] > epoch)
+            first_later = next(later, place)
+            kept = [i for i in kept if i < first_later]
+            starting = True
+        starting = starting and event.key != "run_start"
+        if not starting:
+            kept.append(place)
+    return kept
+
+
+def spliced(events: Sequence[Record], places: Sequence[int]) -> list[Record]:
+    """The events at `places` on one clock that stands still between one attempt's last and the next one's first."""
+    attempt = _attempt_of_each(events)
+    records: list[Record] = []
+    shift = 0.0
+    for before, place in zip([None, *places], places, strict=False):
+        clock_sec = events[place].clock_sec
+        if before is not None and attempt[before] != attempt[place]:
+            shift = records[-1].clock_sec - clock_sec
+        records.append(replace(events[place], clock_sec=clock_sec + shift))
+    return records
+
+
+def history(events: Sequence[Record]) -> list[Record]:
+    """The events that led to the result, as of one run that was never interrupted."""
+    return spliced(events, surviving(events))
+
+
+def newest_resume(events: Sequence[Record]) -> Record | None:
+    """The event that began the attempt under way; None where that is the first one."""
+    return next((event for event in reversed(events) if event.key == RESUME), None)
+
+
+def elapsed(events: Sequence[Record]) -> list[float] | None:
+    """Seconds from the first event to each, the time between attempts included.
+
+    Within an attempt by the monotonic clock; between two by the wall clock, since the machine may have been started
+    anew. None where the wall clock went back between two: then nobody knows.
+    """
+    seconds = [0.0]
+    for before, event in pairwise(events):
+        apart_sec = event.clock_sec - before.clock_sec
+        if event.key == RESUME:
+            apart_sec = (event.time_ms - before.time_ms) / 1e3
+            if apart_sec < 0:
+                return None
+        seconds.append(seconds[-1] + apart_sec)
+    return seconds
+
+
+def trained_sec(events: Sequence[Record]) -> float:
+    """Seconds from `run_start` to the last event, summed over the attempts: all that was trained, kept or lost."""
+    total_sec = 0.0
+    for attempt in split(events):
+        start = next((event for event in attempt if event.key == "run_start"), None)
+        total_sec += attempt[-1].clock_sec - start.clock_sec if start is not None else 0.0
+    return total_sec
+
+
+def reached(metrics: Mapping[str, float], targets: Mapping[str, Target]) -> bool:
+    """Whether every target is met; a metric that is missing or not finite meets nothing."""
+    return bool(targets) and all(is_met(metrics.get(name, float("nan")), target) for name, target in targets.items())
+
+
+def given_up_sec(events: Sequence[Record], targets: Mapping[str, Target]) -> float | None:
+    """Seconds from `run_start` to `run_stop`, else to the last event, of a run that had not met its targets by then.
+
+    None where it met them, has none, never started its clock, or was resumed, which leaves it no time of one go.
+    """
+    start = next((event for event in events if event.key == "run_start"), None)
+    resumed = any(event.key == RESUME for event in events)
+    met = any(event.key == "eval_accuracy" and reached(event.values["metrics"], targets) for event in events)
+    if start is None or resumed or met or not targets:
+        return None
+    end = next((event for event in events if event.key == "run_stop"), events[-1])
+    return end.clock_sec - start.clock_sec
+
+
+def last_step(events: Sequence[Record]) -> int:
+    """The highest global step among the windows of these events; 0 where there is none."""
+    return max((int(event.values["step"]) for event in events if event.key == "throughput_window"), default=0)
+
+
+def _attempt_of_each(events: Sequence[Record]) -> list[int]:
+    """The attempt of each event, counted from 0."""
+    return list(accumulate(int(event.key == RESUME) for event in events))

@@ -1,0 +1,78 @@
+"""The checkpoints of a run: which there are, which are whole. Needs no torch, so that a refusal takes a second."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import zipfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tracking.record import files, run_folder, run_lock
+
+NUM_KEPT = 2  # the newest, and the one before for the day on which the newest is damaged
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    path: Path
+    epoch_num: int  # number of epochs that were complete
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder, in which it lies."""
+        return self.path.parent.parent
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is as it was written. It is a zip file, whose checksums PyTorch writes and does not check."""
+        try:
+            with files.opened(self.path, "rb") as file, zipfile.ZipFile(file) as archive:
+                return archive.testzip() is None
+        except Exception:  # what zipfile raises depends on which bytes are wrong
+            return False
+
+
+def path_of(folder: Path, epoch_num: int) -> Path:
+    return folder / run_folder.CHECKPOINTS / f"epoch{epoch_num}.ckpt"
+
+
+def in_folder(folder: Path) -> list[Checkpoint]:
+    """The checkpoints in a run's folder, newest first, damaged ones too."""
+    inner = folder / run_folder.CHECKPOINTS
+    matches = (re.fullmatch(r"epoch(\d{1,9})\.ckpt", name) for name in files.names(inner))
+    present = [Checkpoint(inner / match[0], int(match[1])) for match in matches if match]
+    return sorted(present, key=lambda checkpoint: checkpoint.epoch_num, reverse=True)
+
+
+def newest(folder: Path) -> Checkpoint | None:
+    """The newest checkpoint that is whole."""
+    return next((checkpoint for checkpoint in in_folder(folder) if checkpoint.whole), None)
+
+
+def newest_of(folders: Sequence[Path]) -> Checkpoint | None:
+    """The newest checkpoint of the last folder that has one and in which nobody is at work."""
+    for folder in reversed(folders):
+        with (
+            suppress(run_lock.Running),
+            run_lock.hold_abandoned(folder, ended=run_folder.read_result(folder) is not None),
+        ):
+            if checkpoint := newest(folder):
+                return checkpoint
+    return None
+
+
+def prune(folder: Path) -> None:
+    """Delete all but the newest checkpoints, and what a crash left half written."""
+    kept = {checkpoint.path for checkpoint in in_folder(folder)[:NUM_KEPT]}
+    inner = folder / run_folder.CHECKPOINTS
+    for path in (inner / name for name in files.names(inner)):
+        if path not in kept:
+            files.remove(path)
+
+
+def remove(folder: Path) -> None:
+    """Delete all checkpoints of a run, which has finished."""
+    shutil.rmtree(folder / run_folder.CHECKPOINTS, ignore_errors=True)

@@ -1,0 +1,52 @@
+"""What a finished run came to, in a line."""
+
+from __future__ import annotations
+
+from conf.target import text
+from tracking.record import evaluations
+from tracking.record.run_folder import Result
+
+
+def headline(result: Result) -> str:
+    """`accuracy 0.97 in 19.15 s (10 epochs), 641 images/s`; empty where nothing was measured."""
+    rate = result.metrics.get("throughput/samples_per_sec")
+    parts = [_reached(result), "" if rate is None else f"{rate:,.0f} {result.unit}/s"]
+    return ", ".join(part for part in parts if part)
+
+
+def _reached(result: Result) -> str:
+    """How soon the target was reached, or how far the run came."""
+    metrics, target = result.metrics, ", ".join(f"{name} {text(value)}" for name, value in result.targets.items())
+    if "time/to_accuracy_sec" in metrics:
+        epochs = metrics.get("epochs/to_accuracy")  # A loop of one's own, or a program, may not count them.
+        after = "" if epochs is None else f" ({epochs:g} epoch{'s' if epochs != 1 else ''})"
+        return f"{target} in {metrics['time/to_accuracy_sec']:.2f} s{after}"
+    if "time/resumed_to_accuracy_train_sec" in metrics:
+        return f"{target} after {metrics['time/resumed_to_accuracy_train_sec']:.2f} s of training, interrupted"
+    reached = _named(_best(result))
+    if result.targets and reached:
+        return f"target missed: {reached} at best, {target} was the target"
+    return f"{reached} at best" if reached else ""
+
+
+def _best(result: Result) -> dict[str, float]:
+    """The best value of each target metric, or of the first metric where there is no target.
+
+    A script's evaluation also has what it logged of its training: of that only where there is nothing else.
+    """
+    rows = [row["metrics"] for row in result.evaluations]
+    names = list(result.targets) or sorted((name for row in rows[:1] for name in row), key=_of_training)[:1]
+    return {
+        key.removeprefix(evaluations.BEST): value
+        for key, value in evaluations.best(rows, names, result.targets).items()
+    }
+
+
+def _named(values: dict[str, float]) -> str:
+    """Metrics by name with their values: `box_map 0.23, mask_map 0.21`."""
+    return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+
+
+def _of_training(name: str) -> bool:
+    """Whether a metric's name says that it is of the training: `train_loss`, `train/acc`."""
+    return name.lower().startswith("train")

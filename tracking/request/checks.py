@@ -1,0 +1,240 @@
+"""Refuses, before anything is trained, what cannot be run here. Needs no torch, so a refusal takes a second."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from conf.launch_options import ProfileConfig, StudyConfig
+from conf.schema import LR_SCALING, SAVE_MODEL, ConfigError, InstanceConfig, RunConfig
+from conf.target import limit
+from tracking.base.installation import LAUNCH
+from tracking.request.closed_rules import check_target_set
+from tracking.request.names import check_names, check_secrets, check_text
+from tracking.request.nodes import VisibleGpu, check_nodes, resolve_gpus
+from tracking.request.program import check_program, check_program_target
+
+
+def check_run(config: RunConfig, gpus: Sequence[VisibleGpu]) -> RunConfig:
+    """Return the config with `gpus` as a number. Raises ConfigError for what cannot be run on these GPUs."""
+    values = dataclasses.asdict(config)
+    check_text("", values)
+    check_finite("", values)
+    check_secrets("", values)
+    check_names(config)
+    config = dataclasses.replace(
+        config,
+        gpus=resolve_gpus(config.gpus, gpus, config.cpu_processes, config.cluster.kind != "none"),
+        instance=resolve_price(config.instance, config.price_per_hour),
+        checkpoint_every_epochs=resolve_checkpoints(config),
+    )
+    check_counts(config)
+    check_program(config)
+    check_precision(config, gpus)
+    check_optimizer(config)
+    check_dataset(config)
+    check_target(config)
+    check_target_set(config)
+    check_save_model(config)
+    check_profile(config)
+    check_surroundings(config)
+    return config
+
+
+def check_finite(prefix: str, value: Any) -> None:
+    """Hydra reads the words nan and inf as numbers; nothing can be done with them as an option."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            check_finite(f"{prefix}.{key}" if prefix else key, inner)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{prefix}={value}: must be a finite number; put quotes around it if it is a word")
+
+
+def resolve_price(instance: InstanceConfig, price_per_hour: float | None) -> InstanceConfig:
+    """The instance with the price that was given for it; where and when its own was read then says nothing."""
+    if price_per_hour is None:
+        return instance
+    return dataclasses.replace(instance, price_per_hour=price_per_hour, region="", date="", source="price_per_hour")
+
+
+def resolve_checkpoints(config: RunConfig) -> int | None:
+    """A run that may be queued again has something to go on from, unless told otherwise."""
+    asked = config.checkpoint_every_epochs
+    if asked is not None or not config.cluster.max_requeues or config.is_program() or config.max_epochs == 1:
+        return asked
+    return 1
+
+
+def check_counts(config: RunConfig) -> None:
+    above_zero = (
+        "cpu_processes", "batch_size", "max_epochs", "limit_train_batches", "log_every_n_steps",
+        "checkpoint_every_epochs", "timeout_sec",
+    )  # fmt: skip
+    for key in above_zero:
+        value = getattr(config, key)
+        if value is not None and value <= 0:
+            raise ConfigError(f"{key}={value}: must be above 0")
+    check_groups(config.device_batch_size(), config.model.group_size)
+    check_nodes(config)
+    if config.on_gpu() and config.cpu_processes != 1:
+        raise ConfigError(
+            f"cpu_processes={config.cpu_processes}: has no effect with gpus={config.gpus}; give gpus=0 for the CPU"
+        )
+    if not 0 <= config.seed < 2**32:
+        raise ConfigError(f"seed={config.seed}: must be from 0 to {2**32 - 1}")
+
+
+def check_groups(batch_size: int, group_size: int) -> None:
+    if group_size < 1:
+        raise ConfigError(f"model.group_size={group_size}: must be above 0")
+    if batch_size % group_size:
+        near = max(group_size, batch_size - batch_size % group_size)
+        raise ConfigError(
+            f"batch_size={batch_size}: this model's samples come in groups of {group_size} (model.group_size), none of"
+            f" which is parted; give a multiple of {group_size}, such as batch_size={near}"
+        )
+
+
+def check_precision(config: RunConfig, gpus: Sequence[VisibleGpu]) -> None:
+    precision = config.precision
+    if not config.on_gpu():
+        if precision.needs_gpu:
+            raise ConfigError(
+                f"precision={precision.name}: this CPU cannot train in it; on the CPU give fp32 or bf16, else gpus=1"
+            )
+        return
+    for gpu in config.chosen(gpus):
+        if gpu.compute_capability is not None and gpu.compute_capability < precision.min_compute_capability:
+            raise ConfigError(
+                f"precision={precision.name}: needs compute capability {precision.min_compute_capability}, and GPU"
+                f" {gpu.index} ({gpu.name}) has {gpu.compute_capability}; give fp32, or fp16 from 7.0 on"
+            )
+
+
+def check_optimizer(config: RunConfig) -> None:
+    optimizer = config.model.optimizer
+    if optimizer.lr_scaling not in LR_SCALING:
+        raise ConfigError(f"model.optimizer.lr_scaling={optimizer.lr_scaling}: allowed: {', '.join(LR_SCALING)}")
+    if optimizer.lr <= 0:
+        raise ConfigError(f"model.optimizer.lr={optimizer.lr}: must be above 0")
+    if (LR_SCALING[optimizer.lr_scaling] > 0) != (optimizer.base_batch_size > 0):
+        raise ConfigError(
+            f"model.optimizer.base_batch_size={optimizer.base_batch_size}: lr_scaling=linear and sqrt need the global"
+            " batch size that lr was chosen for, and lr_scaling=none does not use it; set both or neither"
+        )
+
+
+def check_dataset(config: RunConfig) -> None:
+    known = sorted(config.model.targets)
+    if config.dataset.name not in known:
+        raise ConfigError(f"dataset={config.dataset.name}: model={config.model.name} is trained on: {', '.join(known)}")
+    if config.dataset.max_image_pixels is not None and config.dataset.max_image_pixels <= 0:
+        raise ConfigError(f"dataset.max_image_pixels={config.dataset.max_image_pixels}: must be above 0")
+
+
+def check_target(config: RunConfig) -> None:
+    own = config.model.targets[config.dataset.name]
+    if config.target is not None and len(own) > 1:
+        keys = ", ".join(f"model.targets.{config.dataset.name}.{metric}" for metric in own)
+        raise ConfigError(f"target={config.target}: this workload has several targets; set {keys}")
+    if config.target is not None and not own and not config.is_program():
+        raise ConfigError(f"target={config.target}: dataset={config.dataset.name} has no accuracy to reach")
+    if config.is_program():
+        check_program_target(config)
+        return
+    for metric, value in config.targets().items():
+        if metric not in config.model.metrics:
+            raise ConfigError(f"model.targets: {metric} is not in model.metrics ({', '.join(config.model.metrics)})")
+        limits = config.model.metrics[metric]
+        if len(limits) != 2:
+            raise ConfigError(f"model.metrics.{metric}={limits}: give the lowest and the highest possible value")
+        lowest, highest = limits
+        if not lowest <= limit(value) <= highest:
+            raise ConfigError(f"target={value}: {metric} lies between {lowest:g} and {highest:g}")
+    if not config.targets() and not config.stop_at_target:
+        raise ConfigError("stop_at_target=false: has no effect, since this dataset has no target; leave it out")
+
+
+def check_surroundings(config: RunConfig) -> None:
+    if config.instance.price_per_hour is not None and config.instance.price_per_hour < 0:
+        raise ConfigError(f"price_per_hour={config.instance.price_per_hour}: must not be negative")
+    if config.instance.currency != "USD":
+        raise ConfigError(
+            f"instance.currency={config.instance.currency}: costs are reported in USD; convert price_per_hour, and say"
+            " so in instance.source"
+        )
+    if config.tracking.system_metrics_interval_sec < 0:
+        raise ConfigError("tracking.system_metrics_interval_sec: must be 0 (off) or more")
+    if config.tracking.upload_wait_sec < 0:
+        raise ConfigError(f"tracking.upload_wait_sec={config.tracking.upload_wait_sec}: must be 0 or more")
+    if ":" not in config.model.workload:
+        raise ConfigError(f"model.workload={config.model.workload}: give package.module:NAME")
+
+
+def check_save_model(config: RunConfig) -> None:
+    if config.save_model not in SAVE_MODEL:
+        raise ConfigError(f"save_model={config.save_model}: allowed: {', '.join(SAVE_MODEL)}")
+    if config.tracking.upload_model and config.save_model == "none":
+        raise ConfigError(
+            "tracking.upload_model=true: has no effect with save_model=none; give save_model=final or save_model=best"
+        )
+    if config.log_model and not config.model.exportable:
+        raise ConfigError(
+            f"log_model=true: model={config.model.name} cannot be exported, as its YAML says (exportable: false); keep"
+            " the weights alone with save_model=final tracking.upload_model=true"
+        )
+    if config.register_model is not None and not config.log_model:
+        raise ConfigError(
+            f"register_model={config.register_model}: registers the model that log_model=true logs; give both, or leave"
+            " register_model out"
+        )
+
+
+def check_profile(config: RunConfig) -> None:
+    """Raise ConfigError where nothing could be traced as asked, or nothing would read what was asked."""
+    profile = config.profile
+    if profile.steps < 0:
+        raise ConfigError(f"profile.steps={profile.steps}: must be 0 (no profile) or more; profile=true is 20")
+    if profile.trace_megabytes <= 0:
+        raise ConfigError(f"profile.trace_megabytes={profile.trace_megabytes:g}: must be above 0")
+    for key in ("seed", "trace_megabytes"):
+        value = getattr(profile, key)
+        if not profile.steps and value != getattr(ProfileConfig, key):
+            raise ConfigError(f"profile.{key}={value}: has no effect without profile=true; give both, or neither")
+    if profile.steps and config.is_program():
+        raise ConfigError(f"profile.steps={profile.steps}: a program's steps are its own to trace; leave it out")
+
+
+def check_study(study: StudyConfig, overrides: Sequence[str], params: Iterable[str]) -> None:
+    """Raise ConfigError for a study whose grid was not gone through.
+
+    `overrides` are those of one job, `params` the keys of the grid: Hydra turns the second into the first only with -m,
+    and only for one study at a time.
+    """
+    if study.name and not all(any(override.startswith(f"{key}=") for override in overrides) for key in params):
+        raise ConfigError(
+            f"+study={study.name}: a study is a sweep, and one at a time: {LAUNCH} -m +study={study.name}"
+            " (dry_run=true shows its jobs)"
+        )
+
+
+def check_job(
+    config: RunConfig, overrides: Sequence[str], params: Iterable[str], gpus: Sequence[VisibleGpu]
+) -> RunConfig:
+    """Check a job as `check_run` does, and that a study is run as one.
+
+    The refusal of a study's job says how to cut the study down.
+    """
+    check_study(config.study, overrides, params)
+    try:
+        return check_run(config, gpus)
+    except ConfigError as error:
+        if not config.study.smaller:
+            raise
+        name = config.study.name
+        raise ConfigError(
+            f"{error}. study={name}: leave of its grid what can run here, as seed=1 leaves one seed; on two CPU cores:"
+            f" {LAUNCH} -m +study={name} {config.study.smaller}"
+        ) from error

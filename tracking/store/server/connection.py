@@ -1,0 +1,158 @@
+"""Requests to an HTTP tracking server as MLflow would send them, but within seconds; TLS errors in plain words.
+
+MLflow's own client is imported with the first upload, which takes seconds, and retries for minutes. Who may be sent the
+user's credentials is said in `recipients`.
+"""
+
+from __future__ import annotations
+
+import base64
+import configparser
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from tracking.store.server import recipients
+from tracking.store.server.answer_size import bounded
+
+if TYPE_CHECKING:
+    from requests import Response
+
+TIMEOUT_SEC = 5
+SLACK_SEC = 0.5  # A thread starts meanwhile, and a call can tell its own timeout.
+CERTIFICATE = "MLFLOW_TRACKING_SERVER_CERT_PATH"
+
+# What messages of OpenSSL, of urllib3 and requests, and of nginx mean.
+TLS_PROBLEMS = {
+    "self[- ]signed certificate|unable to get (local )?issuer": (
+        "its TLS certificate is not trusted here: put the path of the certificate, or of that of the authority which"
+        f" signed it, into {CERTIFICATE}"
+    ),
+    "[Hh]ostname mismatch|IP address mismatch|doesn't match": (
+        "its TLS certificate is made out to other names: use one of those in the address"
+    ),
+    "certificate has expired": "its TLS certificate has expired: whoever runs it has to renew it",
+    "WRONG_VERSION_NUMBER|wrong version number|record layer failure|UNEXPECTED_MESSAGE": (
+        "it does not speak TLS: http:// in place of https://?"
+    ),
+    "plain HTTP request was sent to HTTPS port": "it speaks TLS: https:// in place of http://",
+    "Could not find a suitable TLS CA certificate bundle": f"{CERTIFICATE} names a file that is not there",
+    r"NO_CERTIFICATE_OR_CRL_FOUND|\[X509|no start line|NO_START_LINE|PEM lib|CERTIFICATE_OR_CRL": (
+        f"{CERTIFICATE} names a file that holds no certificate in PEM form"
+    ),
+}
+
+# What messages of urllib3 and requests mean where there is no answer.
+OUTAGES = {
+    "Connection refused": "nobody listens there: is it running, and are host and port right?",
+    "Name or service not known|nodename nor servname|name resolution|NameResolutionError": "there is no such host name",
+    "timed out|Timeout": f"no answer within {TIMEOUT_SEC} s",
+    "Network is unreachable|No route to host": "this machine has no way there",
+    "RemoteDisconnected|Connection reset": "it hangs up without an answer",
+}
+
+
+class Misconfigured(Exception):
+    """No request can succeed before somebody changes something: the message says what."""
+
+
+def is_http(uri: str) -> bool:
+    """Whether requests can be sent as here; a plugin's signature only MLflow itself can make."""
+    plugin = os.environ.get("MLFLOW_TRACKING_AUTH") or os.environ.get("MLFLOW_TRACKING_AWS_SIGV4")
+    return urlsplit(uri).scheme in ("http", "https") and not plugin
+
+
+def request(uri: str, method: str, path: str, **options: Any) -> Response:
+    """One request to an HTTP tracking server.
+
+    Raises Misconfigured for TLS that cannot work, and requests.RequestException where it does not answer.
+    """
+    import requests
+
+    insecure = os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() in ("true", "1")
+    certificate = os.environ.get(CERTIFICATE)
+    options |= {"headers": authorization(), "cert": os.environ.get("MLFLOW_TRACKING_CLIENT_CERT_PATH")}
+    url, options = recipients.guarded(f"{uri.rstrip('/')}/{path}", options)
+    options |= {"timeout": TIMEOUT_SEC, "verify": not insecure and (certificate or True), "stream": True}
+    try:
+        response = within(TIMEOUT_SEC, lambda: bounded(requests.request(method, url, **options)))
+    except OSError as error:  # requests' own errors, and a plain OSError for a certificate's path
+        if words := tls_problem(str(error)):
+            raise Misconfigured(words) from None
+        raise
+    if response.status_code == 400 and (words := tls_problem(response.text)):
+        raise Misconfigured(words)
+    return response
+
+
+def within(sec: float, ask: Callable[[], Response]) -> Response:
+    """The answer, if all of it comes in this time: the timeout of requests begins anew with every byte.
+
+    Raises what `ask` raises, and requests.ReadTimeout; what is being asked then is left to itself.
+    """
+    from requests import ReadTimeout
+
+    asked: Future[Response] = Future()
+
+    def run() -> None:
+        try:
+            asked.set_result(ask())
+        except BaseException as error:
+            asked.set_exception(error)
+
+    threading.Thread(target=run, name="request", daemon=True).start()
+    try:
+        return asked.result(sec + SLACK_SEC)
+    except FutureTimeout:
+        raise ReadTimeout(f"Read timed out: the answer was not whole after {sec:.0f} s") from None
+
+
+def tls_problem(text: str) -> str | None:
+    """What an error message means that speaks of TLS, and what to do; None for another one."""
+    words = next((words for pattern, words in TLS_PROBLEMS.items() if re.search(pattern, text)), None)
+    path = os.environ.get(CERTIFICATE)
+    return words.replace(CERTIFICATE, f"{CERTIFICATE}={path}") if words and path and "names a file" in words else words
+
+
+def outage(error: object) -> str:
+    """Why there was no answer: in a few words where the reason is known, else in the error's own."""
+    text = str(error)
+    return next((words for pattern, words in OUTAGES.items() if re.search(pattern, text)), text)
+
+
+def authorization() -> dict[str, str]:
+    """The header that MLflow would send (mlflow.utils.credentials, mlflow.utils.rest_utils.http_request)."""
+    user, password = credentials()
+    if user and password:
+        return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
+    token = os.environ.get("MLFLOW_TRACKING_TOKEN")
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def has_credentials(uri: str) -> bool:
+    """Whether this user has anything to show to a server."""
+    names = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_AUTH", "MLFLOW_TRACKING_AWS_SIGV4")
+    return all(credentials()) or any(map(os.environ.get, names)) or "@" in urlsplit(uri).netloc
+
+
+def user(uri: str) -> str | None:
+    """Who asks: the user in the URI, or the one of the environment or of MLflow's credentials file."""
+    return urlsplit(uri).username or credentials()[0]
+
+
+def credentials() -> tuple[str | None, str | None]:
+    """User and password from the environment or MLflow's credentials file."""
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(Path("~/.mlflow/credentials").expanduser())
+    stored: Mapping[str, str] = parser["mlflow"] if parser.has_section("mlflow") else {}
+    user, password = (
+        os.environ.get(name) or stored.get(name.lower())
+        for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
+    )
+    return user, password

@@ -1,0 +1,150 @@
+"""A local SQLite database as MLflow wants it: made whole or not at all, by one process at a time.
+
+MLflow makes its tables in place, in some hundred steps over seconds. A process that ends meanwhile leaves a file that
+no MLflow opens any more, and so do two that do it at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import glob
+import os
+import secrets
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracking.machine.environment import importing_mlflow
+from tracking.record import run_lock
+from tracking.store.server import empty_database
+from tracking.store.server.uris import sqlite_path
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+QUIET_SEC = 20.0  # a database that nobody has written to for so long is not being made; each step takes below a second
+MLFLOWS = {"experiments", "alembic_version"}  # tables that MLflow makes first
+FILLED = {"alembic_version", "workspaces"}  # tables that have rows before anybody has written one
+LOCK_SEC = 15.0  # how long another's transaction is waited for
+SIDE_FILES = ("", "-journal", "-wal", "-shm")  # what SQLite has beside a database
+
+
+def open_client(uri: str) -> MlflowClient:
+    """MLflow's client; a local SQLite database is made before, where there is none. Raises what MLflow raises."""
+    with importing_mlflow:
+        from mlflow import MlflowClient
+
+        path = sqlite_path(uri)
+        if path is not None and not str(path).startswith("file:") and not _in_use(path.expanduser()):
+            _make_whole(path.expanduser())
+        return MlflowClient(uri)
+
+
+def _in_use(path: Path) -> bool:
+    """Whether there is a database for MLflow to open: one with an experiment, also of an older version, or no file."""
+    try:
+        with closing(_connect(path)) as database:
+            return database.execute("select 1 from experiments limit 1").fetchone() is not None
+    except sqlite3.Error:
+        return False
+
+
+def _make_whole(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(path) as alone:
+        if alone:  # Processes that were killed while they made one have left it.
+            for left in path.parent.glob(f".{glob.escape(path.name)}.making-*"):
+                left.unlink(missing_ok=True)
+        while path.exists():
+            if not _is_half_made(path):
+                return
+            if not _being_made(path):
+                _move_aside(path)
+            else:
+                time.sleep(0.2)
+        _make(path)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[bool]:
+    """Be the only one who makes this database; False where the file system has no locks."""
+    with (path.parent / f".{path.name}.lock").open("a") as file:
+        locks = True
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in run_lock.NO_LOCKS:
+                raise
+            locks = False
+        yield locks
+
+
+def _make(path: Path) -> None:
+    """Make a database under another name, and give it its own when it is whole, unless somebody was faster."""
+    new = path.with_name(f".{path.name}.making-{secrets.token_hex(4)}")
+    try:
+        empty_database.make(new)
+        try:
+            os.link(new, path)
+        except FileExistsError:
+            return
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
+                raise
+            new.rename(path)  # a file system without hard links
+    finally:
+        for suffix in SIDE_FILES:
+            Path(f"{new}{suffix}").unlink(missing_ok=True)
+
+
+def _is_half_made(path: Path) -> bool:
+    """Whether MLflow has begun a database and not finished it: it is at another version than this MLflow's, or none.
+
+    One of an older MLflow is at another version, too, and it is whole: there are rows in it. Whatever has rows is kept,
+    and what is no database of MLflow's is left for MLflow to refuse.
+    """
+    from mlflow.store.db.utils import _get_latest_schema_revision
+
+    try:
+        with closing(_connect(path)) as database:
+            tables = {name for (name,) in database.execute("select name from sqlite_master where type = 'table'")}
+            if not tables:
+                return True
+            if not tables & MLFLOWS:
+                return False
+            version = "select version_num from alembic_version"
+            versions = database.execute(version).fetchall() if "alembic_version" in tables else []
+            if versions == [(_get_latest_schema_revision(),)]:
+                return False
+            return not any(database.execute(f'select 1 from "{table}" limit 1').fetchone() for table in tables - FILLED)
+    except sqlite3.Error:
+        return False
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    # To read and write, since an unfinished transaction has to be rolled back first.
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=LOCK_SEC)
+
+
+def _being_made(path: Path) -> bool:
+    """Whether somebody may still be making it, as an MLflow server that was just started, without our lock."""
+    written = [Path(f"{path}{suffix}").stat().st_mtime for suffix in SIDE_FILES if Path(f"{path}{suffix}").exists()]
+    return time.time() - max(written, default=0.0) < QUIET_SEC
+
+
+def _move_aside(path: Path) -> None:
+    aside = path.with_name(f"{path.name}.half-made-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}")
+    for suffix in SIDE_FILES:
+        with suppress(FileNotFoundError):
+            Path(f"{path}{suffix}").rename(f"{aside}{suffix}")
+    with suppress(OSError):  # nobody reads it any more
+        print(
+            f"note: {path} was only half made when the process that made it ended, and holds no run: it is {aside}, "
+            "and a new one is made",
+            file=sys.stderr, flush=True,
+        )  # fmt: skip

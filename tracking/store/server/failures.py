@@ -1,0 +1,166 @@
+"""What a tracking server's answers and failures mean: come back later, or change something first."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tracking.base.installation import TRACKING
+from tracking.base.secrets import redact, strip_credentials
+from tracking.machine.environment import importing_mlflow
+from tracking.store.server import answer_check, connection, permissions, recipients
+from tracking.store.server.uris import sqlite_path
+
+REQUEST_TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"  # seconds, read by MLflow at every request
+DEFAULT_TIMEOUT = "15"  # MLflow's own, 120 s, is long to find out that nobody is there
+
+# One request, one answer: the mirror's caller decides when to try again. MLflow's own defaults (7 retries, doubling
+# from 2 s, 120 s a request) block a refused call for 246 s. What the user has set wins.
+ENVIRONMENT = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    REQUEST_TIMEOUT: DEFAULT_TIMEOUT,
+    "MLFLOW_LOGGING_LEVEL": "CRITICAL",  # its errors reach the user once, through ours
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_DISABLE_AGENT_HINT": "true",
+    "MLFLOW_DISABLE_TELEMETRY": "true",  # a training machine calls no third party
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+
+
+class TrackingUnavailable(Exception):
+    """The tracking server cannot be reached, or not now: try again later, nothing is lost.
+
+    `retry_after_sec` is what the server asked for; `timed_out` says that it did not answer in time.
+    """
+
+    def __init__(self, message: str, retry_after_sec: float = 0.0, timed_out: bool = False) -> None:
+        super().__init__(message)
+        self.retry_after_sec = retry_after_sec
+        self.timed_out = timed_out
+
+
+class TrackingRefused(Exception):
+    """The tracking server answers and refuses: trying again does not help until somebody changes something."""
+
+
+def _may_be_database(path: Path) -> bool:
+    """Whether a file is an SQLite database, empty, or not there yet (https://www.sqlite.org/fileformat.html, 1.3)."""
+    if not path.exists():
+        return True
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(16) in (b"", b"SQLite format 3\0")
+
+
+def check_server(uri: str, experiment: str | None = None) -> None:
+    """Ask an HTTP tracking server, within seconds, whether it will take a run; of others, that no folder is there.
+
+    Raises TrackingRefused when it refuses our credentials, or this user may not write to `experiment`;
+    TrackingUnavailable when it does not answer as MLflow does.
+    """
+    path = sqlite_path(uri)
+    if path is not None and path.expanduser().is_dir():  # MLflow would try for minutes to open it
+        raise TrackingRefused(f"{uri}: {path} is a folder; give the database's file, as in sqlite:///{path}/mlflow.db")
+    if path is not None and not _may_be_database(path.expanduser()):
+        raise TrackingRefused(f"{uri}: {path} is no SQLite database; give another file, or one that is not there yet")
+    if not connection.is_http(uri):
+        return
+    try:
+        response = connection.request(uri, "POST", "api/2.0/mlflow/experiments/search", json={"max_results": 1})
+        if response.status_code in (401, 403):
+            raise TrackingRefused(_refusal(uri, f"HTTP {response.status_code}"))
+        if response.status_code != 200:
+            text = _message(uri, f"HTTP {response.status_code} {response.text[:200].strip()}")
+            raise TrackingUnavailable(text, _retry_after_sec(response.headers.get("Retry-After", "")))
+        answer_check.check_answer(response, "POST")
+        problem = permissions.problem(uri, experiment) if experiment else None
+    except connection.Misconfigured as error:
+        raise TrackingRefused(f"{strip_credentials(uri)}: {error}; or train now with tracking.offline=true") from None
+    except OSError as error:  # the exceptions of requests are among them
+        raise TrackingUnavailable(_message(uri, connection.outage(error))) from None
+    if problem:
+        raise TrackingRefused(f"{strip_credentials(uri)}: {problem}")
+
+
+def _retry_after_sec(header: str) -> float:
+    """A Retry-After header, in seconds or as a date (RFC 9110, section 10.2.3); 0 where there is none."""
+    with suppress(ValueError):
+        return max(0.0, float(header))
+    with suppress(ValueError, TypeError):
+        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
+    return 0.0
+
+
+@contextmanager
+def answers(uri: str, hint: str) -> Iterator[None]:
+    """Turn whatever a request raises into TrackingUnavailable or TrackingRefused, without credentials.
+
+    `hint` says what to do where the server does not know what the request names.
+    """
+    with importing_mlflow:
+        from mlflow.exceptions import MlflowException
+
+        answer_check.have_mlflow_check()
+    try:
+        yield
+    except (TrackingUnavailable, TrackingRefused):
+        raise
+    except MlflowException as error:
+        if problem := connection.tls_problem(str(error)):
+            raise TrackingRefused(f"{strip_credentials(uri)}: {problem}") from None
+        status = error.get_http_status_code()
+        if status == 403:
+            raise TrackingRefused(_forbidden(uri, error)) from None
+        if status == 401:
+            raise TrackingRefused(_refusal(uri, error)) from None
+        # MLflow says BAD_REQUEST, with status 400, of a database whose connection is gone (mlflow/store/db/utils.py).
+        if status in (400, 404) and error.error_code != "BAD_REQUEST":
+            raise TrackingRefused(f"{_message(uri, error)}. {hint}") from None
+        not_of_mlflow = "error_code" not in getattr(error, "json", {"error_code": ""})
+        if not_of_mlflow or re.search(r"too many (429|503) error responses", str(error)):
+            check_server(uri)  # MLflow drops a proxy's HTTP status, and Retry-After: ask for them
+        timed_out = "Read timed out" in str(error)
+        why = error if timed_out or status != 500 else connection.outage(error)  # its own wait is not `TIMEOUT_SEC`
+        raise TrackingUnavailable(_message(uri, why), timed_out=timed_out) from None
+    except Exception as error:  # SQLAlchemy, requests and the artifact stores' SDKs raise classes of their own
+        text = _message(uri, f"{type(error).__name__}: {error}")
+        status = getattr(getattr(error, "response", None), "status_code", 0)
+        if status in (401, 403):
+            raise TrackingRefused(_refusal(uri, error)) from None
+        if 400 <= status < 500 and status not in (408, 429):
+            raise TrackingRefused(text) from None
+        raise TrackingUnavailable(text) from None
+
+
+def _message(uri: str, error: object) -> str:
+    text = str(error).replace(uri, strip_credentials(uri)) or type(error).__name__
+    return f"{strip_credentials(uri)}: {redact(text)}"
+
+
+def _forbidden(uri: str, error: object) -> str:
+    if why := connection.has_credentials(uri) and recipients.withheld(uri):
+        return f"{_message(uri, error)}: it does not allow this without credentials, and {why}"
+    return (
+        f"{_message(uri, error)}: a run needs EDIT on its experiment; `{TRACKING} doctor` says what you have "
+        f"and who can grant it. Nothing is lost: `{TRACKING} sync` uploads the rest"
+    )
+
+
+def _refusal(uri: str, error: object) -> str:
+    if why := connection.has_credentials(uri) and recipients.withheld(uri):
+        return f"{_message(uri, error)}: it asks for credentials, and {why}"
+    user, password = connection.credentials()
+    who = urlsplit(uri).username or (user if password else None)
+    given = f"the password of {who} is wrong, or there is no such user" if who else "it asks for a user and a password"
+    why = given if "401" in str(error) or "not authenticated" in str(error) else "it does not allow this"
+    return (
+        f"{_message(uri, error)}: {why}. Give MLflow's credentials in MLFLOW_TRACKING_USERNAME and "
+        "MLFLOW_TRACKING_PASSWORD (or MLFLOW_TRACKING_TOKEN) or ~/.mlflow/credentials, or train now with "
+        "tracking.offline=true"
+    )

@@ -1,0 +1,64 @@
+"""MLflow's client for the mirror: a server that is slow to answer, or has a file to store, gets more time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tracking.store.server import failures, stores
+from tracking.store.server.database import open_client
+from tracking.store.server.failures import REQUEST_TIMEOUT, TrackingUnavailable
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+MAX_TIMEOUT_SEC = 60.0
+STORED_BYTES_PER_SEC = 1e6  # the slowest store that is waited for: servers answer when a file is where it belongs
+
+
+class PatientClient:
+    """Requests to the server at `uri`, which may hold credentials; `hint` is that of `failures.answers`."""
+
+    def __init__(self, uri: str, hint: str) -> None:
+        self.uri = uri
+        self._hint = hint
+        self._timeout_sec = float(failures.DEFAULT_TIMEOUT)
+
+    @cached_property
+    def mlflow(self) -> MlflowClient:
+        stores.check_named(self.uri)
+        return open_client(self.uri)
+
+    @contextmanager
+    def request(self, upload_bytes: int = 0) -> Iterator[MlflowClient]:
+        """MLflow's client for a request, or for an upload of so many bytes. Raises what `failures.answers` raises."""
+        try:
+            with (
+                _timeout(self._timeout_sec + upload_bytes / STORED_BYTES_PER_SEC),
+                failures.answers(self.uri, self._hint),
+            ):
+                yield self.mlflow
+        except TrackingUnavailable as error:
+            if error.timed_out:
+                self._timeout_sec = min(2 * self._timeout_sec, MAX_TIMEOUT_SEC)
+            raise
+
+
+@contextmanager
+def _timeout(sec: float) -> Iterator[None]:
+    """Let the requests of the block take longer than our default, unless the user has said how long they may.
+
+    MLflow knows one timeout for all requests of a process: another thread's request may wait as long meanwhile.
+    """
+    default = failures.DEFAULT_TIMEOUT
+    if os.environ.get(REQUEST_TIMEOUT) != default:
+        yield
+        return
+    os.environ[REQUEST_TIMEOUT] = str(max(int(sec), int(default)))
+    try:
+        yield
+    finally:
+        os.environ[REQUEST_TIMEOUT] = default

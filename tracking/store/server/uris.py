@@ -1,0 +1,46 @@
+"""The tracking server's URI: the user's default, and what a local database's says of files."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from tracking.store.server import recipients
+
+
+def default_uri() -> str:
+    """$MLFLOW_TRACKING_URI, else the database mlflow.db in the current folder. May hold credentials."""
+    return absolute_uri(os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db")
+
+
+def absolute_uri(uri: str) -> str:
+    """The URI with a relative SQLite path made absolute, so that it means the same from every folder."""
+    path = sqlite_path(uri)
+    return uri if path is None else uri.replace(f"///{path}", f"///{path.expanduser().absolute()}", 1)
+
+
+def named(uri: str | None) -> str:
+    """The absolute URI that an option gives, or else `default_uri`: a server that may have the user's credentials."""
+    uri = absolute_uri(uri) if uri else default_uri()
+    recipients.name_server(uri)
+    return uri
+
+
+def sqlite_path(uri: str) -> Path | None:
+    """The file of a local SQLite database, absolute or relative to the current folder; None for any other URI."""
+    match = re.fullmatch(r"sqlite(?:\+\w+)?:///([^?]+)(\?.*)?", uri)
+    return Path(match[1]) if match and match[1] != ":memory:" else None
+
+
+def artifact_root(uri: str) -> str | None:
+    """Where a database's artifacts go: beside it, wherever the process runs; a server decides for itself (None).
+
+    The folder is made here, as private as run folders are, since it holds copies of their files.
+    """
+    path = sqlite_path(uri)
+    if path is None:
+        return None
+    folder = path.absolute().parent / "mlartifacts"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder.as_uri()

@@ -1,0 +1,1 @@
+"""From samples to batches: their types, order, prefetching and version."""

@@ -1,1 +1,0 @@
-"""What is kept of a training when it has ended, where that is asked for: its weights, and a program for MLflow."""
