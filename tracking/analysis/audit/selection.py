@@ -50,7 +50,7 @@ def selected(selector: str, runs: Mapping[str, JournalFigures], sweeps: Mapping[
     by_path = {uid for uid, run in runs.items() if path in [(own := run.folder.resolve()), *own.parents]}
     if by_path:
         return by_path
-    of_sweep = {uid for uid, run in runs.items() if run.tags.get("sweep") in (name, sweeps.get(selector))}
+    of_sweep = {uid for uid, run in runs.items() if run.tags.get("sweep", "") in {name, sweeps.get(selector)} - {""}}
     return of_sweep or {
         uid
         for uid, run in runs.items()

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.damage import change
 from tests.support.studied import SWEEP, config, make_run, make_sweep, write_sweep
 from tracking.__main__ import main
 from tracking.analysis.audit.arithmetic import meets
@@ -148,6 +149,13 @@ def test_the_report_of_a_sweep_is_checked_in_its_folder(root: Path, tmp_path: Pa
     folder = tmp_path / "runs" / SWEEP
     sweep_report.write(folder, "")
     assert main(["audit", str(folder)]) == 0
+    alone = tmp_path / "alone" / "a"
+    shutil.copytree(next(folder.glob("vgg*")), alone)
+    change("run.json", parent=None, uid="0" * 32)(alone)
+    records = (alone / "journal.jsonl").read_text().splitlines(keepends=True)
+    (alone / "journal.jsonl").write_text("".join(line.replace('"sweep":', '"other":') for line in records))
+    # A run without a sweep does not belong to this one.
+    assert main(["audit", str(folder), "--runs-dir", str(alone.parent)]) == 0
     shutil.rmtree(folder / "vgg-digits-fp32-2gpu-seed3")
     assert main(["audit", str(folder)]) == 1
 
