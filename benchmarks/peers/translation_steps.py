@@ -120,7 +120,7 @@ def fairseq_steps(data: TextData, room: int) -> list[Step]:
 
 
 def sampled(steps: list[Step], num: int) -> list[Step]:
-    """`num` of an epoch's batches, evenly spaced by length, in an order that is none of length."""
+    """`num` of an epoch's batches, evenly spaced by length, shuffled."""
     by_length = sorted(steps, key=lambda step: step.width)
     chosen = [by_length[int((place + 0.5) * len(by_length) / num)] for place in range(num)]
     return [chosen[place] for place in np.random.RandomState(0).permutation(num)]

@@ -39,7 +39,7 @@ def audit_folder(folder: Path, roots: Sequence[Path]) -> AuditResult:
         audit_pictures(folder, report, evidence, tally)
     for name, compare in (("report.csv", _csv), ("report.md", _markdown), ("report.html", _page)):
         if not (folder / name).exists():
-            tally.note(False, f"{name}: there is none beside report.json")
+            tally.note(False, f"{name}: is missing beside report.json")
             continue
         try:
             compare(report, (folder / name).read_text(encoding="utf-8"), tally)

@@ -160,7 +160,7 @@ def test_every_number_in_the_tables_of_the_pages_that_is_altered_is_seen(
     (tmp_path / name).write_text(text)
     assert audit_folder(tmp_path, [root / "runs"]).differences == []
     (tmp_path / name).unlink()
-    assert audit_folder(tmp_path, [root / "runs"]).differences == [f"{name}: there is none beside report.json"]
+    assert audit_folder(tmp_path, [root / "runs"]).differences == [f"{name}: is missing beside report.json"]
 
 
 @pytest.mark.parametrize("name", ["accuracy", "utilisation", "throughput", "cost"])
