@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 from contextlib import redirect_stdout
+from dataclasses import dataclass, field
 
 import hydra
 from hydra.core.config_store import ConfigStore
@@ -28,24 +29,26 @@ from tracking.base.console import LastingStream
 from tracking.base.installation import LAUNCH, PREFIX
 from tracking.request import checks, nodes, program, refusal
 
-asked: list[tuple[RunConfig, list[str], list[str]]] = []  # config and overrides of each job; the keys of its study
-refused: list[str] = []  # why a choice is none: Hydra would put words of its own before an error
-multirun = False
 
+@dataclass
+class Request:
+    """What the command line asks for: each job's config, its overrides, and the keys of its study."""
 
-@hydra.main(version_base="1.3", config_path="conf", config_name="config")
-def compose(config: DictConfig) -> None:
-    """Hydra calls this once a job. It only collects: Hydra is finished before a worker starts."""
-    global multirun
-    hydra_config = HydraConfig.get()
-    multirun = hydra_config.mode == RunMode.MULTIRUN
-    params, overrides = list(hydra_config.sweeper.get("params") or {}), list(hydra_config.overrides.task)
-    job = OmegaConf.to_object(config)
-    asked.append((job, overrides, params))  # type: ignore[arg-type]
-    options = GlobalHydra.instance().config_loader().get_group_options
-    choices = hydra_config.runtime.choices
-    if wrong := refusal.added_option(job) or refusal.wrong_choice(choices, overrides, options):
-        refused.append(wrong)
+    jobs: list[tuple[RunConfig, list[str], list[str]]] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)  # Raised within Hydra, they would get its own words before them.
+    multirun: bool = False
+
+    def add(self, config: DictConfig) -> None:
+        """Take in one job, which Hydra has composed; none runs before Hydra has finished."""
+        hydra_config = HydraConfig.get()
+        self.multirun = hydra_config.mode == RunMode.MULTIRUN
+        params, overrides = list(hydra_config.sweeper.get("params") or {}), list(hydra_config.overrides.task)
+        job = OmegaConf.to_object(config)
+        self.jobs.append((job, overrides, params))  # type: ignore[arg-type]
+        options = GlobalHydra.instance().config_loader().get_group_options
+        choices = hydra_config.runtime.choices
+        if wrong := refusal.added_option(job) or refusal.wrong_choice(choices, overrides, options):
+            self.refusals.append(wrong)
 
 
 def main() -> int:
@@ -57,10 +60,10 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory() as scratch:
             os.environ["TIMETRIAL_SCRATCH"] = scratch  # where conf/config.yaml sends Hydra's own output folders
-            collect()
-        if refused:
-            raise ConfigError(refused[0])
-        return launch() if asked else 0  # nothing is asked by --help or --cfg job
+            request = collect()
+        if request.refusals:
+            raise ConfigError(request.refusals[0])
+        return launch(request.jobs, request.multirun) if request.jobs else 0  # --help and --cfg job ask for none
     except (ConfigError, HydraException, OmegaConfBaseException) as error:
         print(refusal.explain(error), file=sys.stderr)
         return 2
@@ -84,8 +87,10 @@ def prepare_hydra() -> None:
     sys.argv[1:] = sorted(map(program.quoted, sys.argv[1:]), key=lambda argument: argument not in ("-m", "--multirun"))
 
 
-def collect() -> None:
-    """Have Hydra call `compose` for each job, or print what its flags ask for, to a reader that may go away."""
+def collect() -> Request:
+    """Have Hydra compose each job, or print what its flags ask for, to a reader that may go away."""
+    request = Request()
+    compose = hydra.main(version_base="1.3", config_path="conf", config_name="config")(request.add)
     output = LastingStream(sys.stdout, BrokenPipeError)
     with redirect_stdout(output):  # type: ignore[type-var]
         try:
@@ -99,9 +104,10 @@ def collect() -> None:
             raise ConfigError(f"{error}; `-m ... dry_run=true` lists a sweep's jobs") from error  # Hydra's flags
         finally:
             output.flush()
+    return request
 
 
-def launch() -> int:
+def launch(asked: list[tuple[RunConfig, list[str], list[str]]], multirun: bool) -> int:
     """Check every job before any is run, then run them: one after the other, side by side, or on a cluster."""
     from tracking.jobs.plan import Job, resume, sweep
     from tracking.jobs.queues import ClusterLauncher, Launcher

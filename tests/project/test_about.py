@@ -39,12 +39,12 @@ def test_each_job_of_a_sweep_is_composed_once(monkeypatch: pytest.MonkeyPatch) -
         return load(loader, config, overrides)
 
     monkeypatch.setattr(ConfigLoaderImpl, "load_sweep_config", counted)
-    monkeypatch.setattr(launch, "asked", [])
-    monkeypatch.setattr(launch, "launch", lambda: 0)
+    seeds: list[list[int]] = []
+    monkeypatch.setattr(launch, "launch", lambda asked, multirun: seeds.append([job[0].seed for job in asked]) or 0)
     monkeypatch.setattr(sys, "argv", ["launch.py", "-m", "seed=1,2"])
-    assert launch.main() == 0
-    assert [config.seed for config, _, _ in launch.asked] == [1, 2]
-    assert jobs == [["seed=1"], ["seed=2"]]
+    assert [launch.main(), launch.main()] == [0, 0]
+    assert seeds == [[1, 2], [1, 2]], "a second request in this process has jobs of its own"
+    assert jobs == [["seed=1"], ["seed=2"]] * 2
 
 
 def test_another_operating_system_is_refused_in_words(

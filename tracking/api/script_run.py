@@ -14,6 +14,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
@@ -31,8 +32,25 @@ COMPANION = installation.module("tracking.jobs.follow.companion")
 READY_SEC = 20.0  # The script waits so long, off the clock, for its companion.
 LOG = ".companion.log"
 TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-ENDED: list[float] = []  # The monotonic time at which this process's last run ended.
-COMPANIONS: list[subprocess.Popen[bytes]] = []  # Python warns of one that is forgotten while it runs.
+
+
+@dataclass
+class ScriptProcess:
+    """What a process that trains remembers from one run to the next."""
+
+    ended: float | None = None  # monotonic time at which the last run ended
+    companions: list[subprocess.Popen[bytes]] = field(default_factory=list)  # Python warns of a forgotten process.
+
+    def since_begin(self) -> float:
+        """Seconds since the process started, or since its last run ended."""
+        return time.monotonic() - (processes.begun() if self.ended is None else self.ended)
+
+    def keep(self, companion: subprocess.Popen[bytes]) -> None:
+        """Remember a companion, and reap those that have ended."""
+        self.companions[:] = [before for before in self.companions if before.poll() is None] + [companion]
+
+
+THIS_PROCESS = ScriptProcess()
 
 
 class ScriptJournal(Journal):
@@ -67,12 +85,16 @@ class ScriptRun:
     Raises ConfigError where it cannot be made, before anything is trained.
     """
 
-    def __init__(self, options: TrialOptions, seen: Seen, facts: fingerprint.Fingerprint, tags: dict[str, str]) -> None:
+    def __init__(
+        self, options: TrialOptions, seen: Seen, facts: fingerprint.Fingerprint, tags: dict[str, str],
+        process: ScriptProcess = THIS_PROCESS,
+    ) -> None:  # fmt: skip
         from tracking.jobs.plan import run_setup  # Here, since it takes a while to import.
 
         self.config: RunConfig = config_of(options, seen)
         self._held = ExitStack()
         self._pid = os.getpid()
+        self._process = process
         self._unsaid = list(options.target)
         self._tags = tags
         self._told = False  # whether a target's metric that the first evaluation lacks was told of
@@ -85,7 +107,7 @@ class ScriptRun:
             self.folder: Path = owner.folder
             run_setup.prepare(self.folder, name, self.config, sys.argv[1:], strip_credentials(uri), values=values)
             self.journal = ScriptJournal(self.folder / run_folder.JOURNAL)
-            self.journal.event("init_start", since_command_sec=since_begin())
+            self.journal.event("init_start", since_command_sec=process.since_begin())
             self.environment = fingerprint.record(self.folder, facts)
         except OSError as error:
             self._held.close()
@@ -93,7 +115,8 @@ class ScriptRun:
                 shutil.rmtree(self.folder, ignore_errors=True)
             raise ConfigError(f"runs_dir={options.runs_dir}: {error}; give a folder with room in it") from None
         self.journal.tags(self.environment | {"script": Path(sys.argv[0]).name} | tags)
-        start_companion(self.folder, owner.descriptor)
+        if companion := start_companion(self.folder, owner.descriptor):
+            process.keep(companion)
         say(f"run folder {self.folder}")
 
     def heed(self, metrics: Mapping[str, float]) -> None:
@@ -147,7 +170,7 @@ class ScriptRun:
         upload = "nothing is uploaded (offline=True)" if offline else "upload goes on without the script"
         say(f"{upload}; what is missing: {installation.TRACKING} sync {self.folder}")
         self._held.close()
-        ENDED[:] = [time.monotonic()]
+        self._process.ended = time.monotonic()
 
 
 @contextmanager
@@ -176,7 +199,7 @@ def failure_of(error: BaseException, rank: int) -> Failure:
     return Failure(kind, f"{type(error).__name__}: {error}".rstrip(": "), traceback.format_exc(), rank)
 
 
-def start_companion(folder: Path, descriptor: int) -> None:
+def start_companion(folder: Path, descriptor: int) -> subprocess.Popen[bytes] | None:
     """Start the process beside the script, and wait until it watches. Warns where that cannot be."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC")}
     environ["PYTHONPATH"] = os.pathsep.join(
@@ -195,23 +218,18 @@ def start_companion(folder: Path, descriptor: int) -> None:
             )  # fmt: skip
     except OSError as error:
         warnings.warn(f"timetrial: nothing is uploaded and the machine is not sampled: {error}", stacklevel=2)
-        return
+        return None
     assert process.stdout
     if not select.select([process.stdout], [], [], READY_SEC)[0] or process.stdout.readline() != b"ready\n":
         warnings.warn(f"timetrial: the companion did not start; {folder / LOG} says why", stacklevel=2)
     process.stdout.close()
-    COMPANIONS[:] = [before for before in COMPANIONS if before.poll() is None] + [process]  # None stays a zombie.
+    return process
 
 
 def script_folder() -> Path:
     """Where the script lies, whose repository a run's commit is of."""
     path = Path(sys.argv[0]).absolute()
     return path.parent if path.parent.is_dir() else Path.cwd()
-
-
-def since_begin() -> float:
-    """Seconds since this process was started, or since the run before in it has ended."""
-    return time.monotonic() - (ENDED[0] if ENDED else processes.begun())
 
 
 def say(words: str) -> None:

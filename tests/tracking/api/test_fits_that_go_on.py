@@ -38,10 +38,8 @@ def second_run(tmp_path: Path) -> tuple[dict[str, Any], dict[str, Any], list[int
     tags = {key: value for record in records if record.kind == "tags" for key, value in record.values.items()}
     samples = [event.values["samples"] for event in journal.events(folder / run_folder.JOURNAL)
                if event.key == "epoch_stop"]  # fmt: skip
-    for (
-        companion
-    ) in script_run.COMPANIONS:  # It adds what limited a run, which the audit would find and the report not.
-        companion.wait(HANGS_SEC)
+    for companion in script_run.THIS_PROCESS.companions:
+        companion.wait(HANGS_SEC)  # It adds what limited a run, which the audit would find and the report not.
     store = FolderRuns([tmp_path / "runs"])
     made = report.make(store, ["timetrial"], store.find(["timetrial"]), ["model"])
     assert audit(made.plain(), [tmp_path / "runs"]).differences == []

@@ -337,7 +337,7 @@ def test_an_argument_that_cannot_be_used_is_refused(arguments: dict[str, Any], w
 
 def wait_for_companions() -> None:
     """They add what limited a run, which a report that is made before that lacks."""
-    for companion in script_run.COMPANIONS:
+    for companion in script_run.THIS_PROCESS.companions:
         companion.wait(HANGS_SEC)
 
 
