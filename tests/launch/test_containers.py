@@ -18,7 +18,7 @@ from tests.support.commands import Launched, collect, launch, start
 from tests.support.folders import wait_for
 from tests.support.slurm_cluster import Cluster
 from tests.tracking.machine.stacks.fake_engine import ANSWER, IMAGE, FakeEngine
-from tracking.machine.environment import git_state
+from tracking.machine.environment import repository
 from tracking.record import journal, run_folder, run_lock
 
 pytestmark = pytest.mark.slow
@@ -148,7 +148,7 @@ def test_a_worker_trains_in_a_container_and_says_which_image_it_was(sweep: Launc
     assert facts["host"]["container"] == "podman"
     assert run_tags["env.stack_id"]
     assert len(run_tags["git.commit"]) == 40
-    assert facts["git"] == git_state(), "as it is outside, with what is not committed"
+    assert {"git": facts["git"]} == repository.ask()(), "as it is outside, with what is not committed"
     assert (facts["environment"]["OMP_NUM_THREADS"], facts["environment"]["NCCL_DEBUG"]) == ("1", "WARN")
     kept = "".join(path.read_text(errors="replace") for path in folder.iterdir() if path.is_file())
     assert "hf_abcdefghijklmnop" not in kept + sweep.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib
 import json
 import shutil
@@ -114,6 +115,40 @@ def test_it_trains_its_own_model_and_a_users_beside_packages_of_the_same_names(i
     synced = installed.run("timetrial", "sync", "runs", "--json")
     assert synced.returncode == 0, synced.stderr
     assert {outcome["state"] for outcome in json.loads(synced.stdout)["outcomes"]} == {"complete"}
+
+
+LOOP = """
+from timetrial import time_trial
+with time_trial({"accuracy": 0.5}, offline=True, device="cpu", system_metrics_interval_sec=0) as trial:
+    trial.step(8)
+    trial.evaluate({"accuracy": 0.9}, epoch=1)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("python", "code/loop.py"),
+        ("timetrial", "run", "model=program", "program.command=python loop.py", "program.cwd=code", "gpus=0"),
+    ],
+    ids=["a script", "a program"],
+)
+def test_a_run_has_the_commit_of_the_users_own_code(installed: Installed, tmp_path: Path, command: list[str]) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "loop.py").write_text(LOOP)
+    for words in ("init -q", "add .", "-c user.name=A -c user.email=a@example.org commit -qm first"):
+        finished("git", "-C", tmp_path / "code", *words.split(" "))
+    (tmp_path / "code" / "loop.py").write_text(LOOP + "# a change\n")
+    done = dataclasses.replace(installed, user=tmp_path).run(*command)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [written] = (tmp_path / "runs").glob(f"*/{run_folder.FINGERPRINT}")
+    facts = json.loads(written.read_text())
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=tmp_path / "code", capture_output=True, text=True).stdout
+    assert facts["git"]["commit"] == head.strip()
+    assert "+# a change" in facts["git"]["diff"]
+    assert facts.get("timetrial") == (hatch_build.commit(ROOT) or None)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,10 +16,11 @@ import torch
 
 from conf.schema import ConfigError
 from tracking.analysis.results import UNCOUNTED_TAG
+from tracking.api import script
 from tracking.api.epochs import Epochs
 from tracking.api.options import TrialOptions, checked
 from tracking.api.samples import count, decimal, first_dimension, sharing
-from tracking.api.script_run import ScriptRun, script_folder, write_failure
+from tracking.api.script_run import ScriptRun, write_failure
 from tracking.api.seen import seen_of
 from tracking.machine.environment import Collector
 from tracking.measure.training import Meter, Ranks, summary
@@ -60,6 +62,7 @@ class TimeTrial(pl.Callback):
         self._meter: Meter | None = None
         self._folder = ""
         self._pid = 0  # the process that trains
+        self._called = 0.0  # when it was asked to
         self._reached = self._counted = False
         self._epoch_samples = 0
         self._in_epoch = False
@@ -68,9 +71,9 @@ class TimeTrial(pl.Callback):
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         if sum(isinstance(callback, TimeTrial) for callback in trainer.callbacks) > 1:  # type: ignore[attr-defined]
             raise ConfigError("callbacks: there are two TimeTrials, and each would be on the other's clock; give one")
-        self._pid = os.getpid()
+        self._pid, self._called = os.getpid(), time.monotonic()
         if stage == "fit" and trainer.local_rank == 0:
-            self._collector = Collector(repository=script_folder())  # Its commands run while the training is set up.
+            self._collector = Collector(repository=script.folder())  # Its commands run while the training is set up.
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
@@ -98,7 +101,7 @@ class TimeTrial(pl.Callback):
         tags = {"clock": "script", "samples": counted + once}
         if trainer.global_step or goes_on(self, pl_module):  # Its time to accuracy would be that of a part.
             tags[UNCOUNTED_TAG] = "goes on from an earlier fit or a checkpoint"
-        return ScriptRun(self._options, seen, facts, tags)
+        return ScriptRun(self._options, seen, facts, tags, self._called)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._meter is not None:

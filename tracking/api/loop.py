@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from tracking.api import script
 from tracking.api.options import Seen, TrialOptions, checked, own_seed
 from tracking.api.samples import count, decimal
-from tracking.api.script_run import ScriptRun, script_folder, write_failure
+from tracking.api.script_run import ScriptRun, write_failure
 from tracking.machine.environment import Collector
 from tracking.measure.training import Meter, Ranks, summary
 from tracking.record import attempts, journal
@@ -129,11 +131,11 @@ def time_trial(
                 system_metrics_interval_sec,
         )
     )  # fmt: skip
-    pid = os.getpid()
+    called, pid = time.monotonic(), os.getpid()
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     ranks = Ranks.joined()
     first = ranks.size == 1 or dist.get_rank() == 0
-    run = start_run(options, where, ranks, precision, batch_size) if first else None
+    run = start_run(options, where, ranks, precision, batch_size, called) if first else None
     meter = Meter(where, ranks, run.journal if run else None, log_every_n_steps)
     trial = Trial(meter, options, run)
     folder = ranks.broadcast(str(run.folder) if run else "")
@@ -151,15 +153,16 @@ def time_trial(
 
 
 def start_run(
-    options: TrialOptions, device: torch.device, ranks: Ranks, precision: str | None, batch_size: int | None
-) -> ScriptRun:
+    options: TrialOptions, device: torch.device, ranks: Ranks, precision: str | None, batch_size: int | None,
+    called: float,
+) -> ScriptRun:  # fmt: skip
     on_gpu = device.type == "cuda"
     seen = Seen(options.name or "loop", on_gpu, 1, ranks.size, precision, batch_size, seed=own_seed())
     first = device.index if device.index is not None and ranks.size == 1 else 0
-    facts = Collector(repository=script_folder()).finish(
+    facts = Collector(repository=script.folder()).finish(
         torch, list(range(first, first + ranks.size)) if on_gpu else []
     )
-    return ScriptRun(options, seen, facts, {"clock": "script", "samples": "given"})
+    return ScriptRun(options, seen, facts, {"clock": "script", "samples": "given"}, called)
 
 
 def end(trial: Trial, meter: Meter, run: ScriptRun | None, options: TrialOptions) -> None:

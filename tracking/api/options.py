@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from conf import target as targets
@@ -24,6 +22,7 @@ from conf.schema import (
     TrackingConfig,
 )
 from conf.target import Target
+from tracking.api import script
 from tracking.record import journal
 from tracking.request.names import (
     MAX_NAME,
@@ -126,7 +125,7 @@ def config_of(options: TrialOptions, seen: Seen) -> RunConfig:
     """The run's configuration, of which only what is known says something."""
     model = ModelConfig(
         name=plain(options.name or seen.model),
-        workload=f"script:{Path(sys.argv[0]).name}",
+        workload=f"script:{script.name()}",
         batch_size=seen.batch_size or 0,
         targets={plain(options.dataset): dict(options.target)},
         optimizer=OptimizerConfig(lr=seen.learning_rate or 0.0),

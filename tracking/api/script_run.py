@@ -20,6 +20,7 @@ from types import FrameType
 
 from conf.schema import ConfigError, RunConfig
 from tracking.analysis.results import UNCOUNTED_TAG
+from tracking.api import script
 from tracking.api.options import Seen, TrialOptions, config_of, params
 from tracking.base import installation
 from tracking.base.secrets import strip_credentials
@@ -41,9 +42,11 @@ class ScriptProcess:
     ended: float | None = None  # monotonic time at which the last run ended
     companions: list[subprocess.Popen[bytes]] = field(default_factory=list)  # Python warns of a forgotten process.
 
-    def since_begin(self) -> float:
-        """Seconds since the process started, or since its last run ended."""
-        return time.monotonic() - (processes.begun() if self.ended is None else self.ended)
+    def since_begin(self, called: float) -> float:
+        """Seconds since the process started, or since its last run ended. A notebook's kernel is there for hours before
+        it trains: its run begins when the training is asked for, at the monotonic time `called`."""
+        begun = processes.begun() if self.ended is None else self.ended
+        return time.monotonic() - (called if script.in_notebook() else begun)
 
     def keep(self, companion: subprocess.Popen[bytes]) -> None:
         """Remember a companion, and reap those that have ended."""
@@ -82,11 +85,12 @@ class ScriptJournal(Journal):
 class ScriptRun:
     """A run folder that this process trains in; `folder`, `config` and `journal` are its parts.
 
-    Raises ConfigError where it cannot be made, before anything is trained.
+    `called` is the monotonic time at which the script asked for the training. Raises ConfigError where the run
+    cannot be made, before anything is trained.
     """
 
     def __init__(
-        self, options: TrialOptions, seen: Seen, facts: fingerprint.Fingerprint, tags: dict[str, str],
+        self, options: TrialOptions, seen: Seen, facts: fingerprint.Fingerprint, tags: dict[str, str], called: float,
         process: ScriptProcess = THIS_PROCESS,
     ) -> None:  # fmt: skip
         from tracking.jobs.plan import run_setup  # Here, since it takes a while to import.
@@ -105,16 +109,16 @@ class ScriptRun:
             # The lock lasts until both this process and the companion are gone.
             owner = self._held.enter_context(run_setup.make_folder(name, Path(options.runs_dir)))
             self.folder: Path = owner.folder
-            run_setup.prepare(self.folder, name, self.config, sys.argv[1:], strip_credentials(uri), values=values)
+            run_setup.prepare(self.folder, name, self.config, script.arguments(), strip_credentials(uri), values=values)
             self.journal = ScriptJournal(self.folder / run_folder.JOURNAL)
-            self.journal.event("init_start", since_command_sec=process.since_begin())
+            self.journal.event("init_start", since_command_sec=process.since_begin(called))
             self.environment = fingerprint.record(self.folder, facts)
         except OSError as error:
             self._held.close()
             if "folder" in vars(self):  # Nothing half-written stays.
                 shutil.rmtree(self.folder, ignore_errors=True)
             raise ConfigError(f"runs_dir={options.runs_dir}: {error}; give a folder with room in it") from None
-        self.journal.tags(self.environment | {"script": Path(sys.argv[0]).name} | tags)
+        self.journal.tags(self.environment | {"script": script.name()} | tags)
         if companion := start_companion(self.folder, owner.descriptor):
             process.keep(companion)
         say(f"run folder {self.folder}")
@@ -224,12 +228,6 @@ def start_companion(folder: Path, descriptor: int) -> subprocess.Popen[bytes] | 
         warnings.warn(f"timetrial: the companion did not start; {folder / LOG} says why", stacklevel=2)
     process.stdout.close()
     return process
-
-
-def script_folder() -> Path:
-    """Where the script lies, whose repository a run's commit is of."""
-    path = Path(sys.argv[0]).absolute()
-    return path.parent if path.parent.is_dir() else Path.cwd()
 
 
 def say(words: str) -> None:

@@ -68,7 +68,10 @@ def differences(store: Runs, runs: Sequence[Run]) -> tuple[list[Differences], li
     if blank and fingerprints is None:
         notes.append(f"{', '.join(blank)}: no env.* tags either, so that it is not known what this ran on")
     params = [dict(run.params) for run in runs]
-    tags = [{key: value for key, value in run.tags.items() if key.startswith(("env.", "git."))} for run in runs]
+    tags = [
+        {key: value for key, value in run.tags.items() if key.startswith(("env.", "git.", "timetrial.commit"))}
+        for run in runs
+    ]
     data = [{key: value for key, value in run.tags.items() if key.startswith("data.")} for run in runs]
     surroundings = [flat(content, into_lists=True) for content in fingerprints or tags]
     metrics = [{"status": run.status, "failure": run.failure, **run.metrics} for run in runs]

@@ -77,7 +77,8 @@ def taken_on(python: Interpreter, config: RunConfig, environ: Mapping[str, str])
     theirs = environ.get("PYTHONPATH", "")
     folders = os.pathsep.join(filter(None, [str(installation.SEARCH_FOLDER), theirs]))
     done = subprocess.run(
-        [*run_module(python, STACK_FINGERPRINT), str(config.num_gpus())], env={**environ, "PYTHONPATH": folders},
+        [*run_module(python, STACK_FINGERPRINT), str(config.num_gpus()), config.program.cwd or "."],
+        env={**environ, "PYTHONPATH": folders},
         stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, check=True,
     )  # fmt: skip
     facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -9,6 +9,7 @@ import importlib
 import json
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from tracking.machine.environment import Collector
@@ -17,8 +18,9 @@ from tracking.machine.environment import Collector
 FRAMEWORKS = {"jax": ("jax",), "tensorflow": ("tensorflow", "tensorflow-cpu", "tf-nightly")}
 
 
-def main(num_gpus: int) -> None:
-    collector = Collector()
+def main(num_gpus: int, folder: str) -> None:
+    """Print the fingerprint; `folder` is the one that the program runs in, of whose repository its commit is."""
+    collector = Collector(repository=Path(folder))
     torch: Any = None
     with suppress(Exception):  # A stack without PyTorch, or with one that cannot be loaded, is a stack as well.
         torch = importlib.import_module("torch")
@@ -31,4 +33,4 @@ def main(num_gpus: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2])

@@ -10,7 +10,7 @@ from typing import Any
 from conf.schema import RunConfig
 from tracking.base import installation
 from tracking.base.secrets import may_be_secret_name, redact
-from tracking.machine.environment import COMPUTING_VARIABLES, GIT_FILE, cache, git_state, nvml, private_folder
+from tracking.machine.environment import COMPUTING_VARIABLES, cache, nvml, private_folder, repository
 from tracking.machine.stacks import Mount, container, image_of
 from tracking.record import documents, run_folder
 
@@ -106,8 +106,9 @@ def wrapped(
     if run_dir.exists():  # a dry run makes none
         if config.is_program():
             run_folder.write_plain_config(run_dir, config)
-        documents.write_json(run_dir / run_folder.GIT, git_state())
-        given[GIT_FILE] = str(run_dir.absolute() / run_folder.GIT)
+        code = Path(config.program.cwd or ".") if config.is_program() else None
+        documents.write_json(run_dir / run_folder.GIT, repository.ask(code)())
+        given[repository.GIT_FILE] = str(run_dir.absolute() / run_folder.GIT)
     planned = container.plan(stack, image, name, guarded, given, mounts(config, run_dir, theirs), uuids)
     own = {**environ, **container.variables(stack, planned)}
     return container.command(stack, planned), own, container.removal(stack, name)

@@ -5,7 +5,7 @@ The fingerprint is taken once in every worker and becomes the run's tags. What a
 
 from __future__ import annotations
 
-from tracking.machine.environment import fingerprint, gpm, libraries, nvml, processes
+from tracking.machine.environment import fingerprint, gpm, libraries, nvml, processes, repository
 from tracking.machine.environment.cache_folder import (
     cache,
     check_cache,
@@ -14,7 +14,7 @@ from tracking.machine.environment.cache_folder import (
     is_trusted,
     private_folder,
 )
-from tracking.machine.environment.fingerprint import GIT_FILE, Collector, git_state
+from tracking.machine.environment.fingerprint import Collector
 from tracking.machine.environment.fingerprint_table import format_table
 from tracking.machine.environment.gpm import gpu_counters
 from tracking.machine.environment.host import COMPUTING_VARIABLES
@@ -22,7 +22,6 @@ from tracking.machine.environment.mlflow_import import importing_mlflow
 
 __all__ = [
     "COMPUTING_VARIABLES",
-    "GIT_FILE",
     "Collector",
     "cache",
     "check_cache",
@@ -30,7 +29,6 @@ __all__ = [
     "distrust",
     "fingerprint",
     "format_table",
-    "git_state",
     "gpm",
     "gpu_counters",
     "importing_mlflow",
@@ -39,4 +37,5 @@ __all__ = [
     "nvml",
     "private_folder",
     "processes",
+    "repository",
 ]

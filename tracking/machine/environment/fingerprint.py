@@ -17,8 +17,9 @@ A fingerprint is a plain dict that JSON can hold. A value that cannot be measure
                  of a program what its Python holds, also jax and tensorflow, and none of these where it is not known
     host         node kernel os architecture cpu sockets cores threads usable_threads numa_nodes memory_bytes
                  container image
-    git          commit branch dirty diff diff_truncated untracked, of the repository that holds this code; of an
-                 installation commit and dirty, of the repository that its wheel was built from
+    git          commit branch dirty diff diff_truncated untracked, of the repository of the script or program; else of
+                 this code, of an installation commit and dirty of the repository that its wheel was built from
+    timetrial    commit dirty, of this code, where `git` is of a script or a program
     environment  the variables that change how a run computes
 """
 
@@ -29,13 +30,12 @@ import json
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from conf.schema import ConfigError
-from tracking.base import installation
 from tracking.machine.environment import host, libraries, nvml, topology
+from tracking.machine.environment import repository as repositories
 from tracking.record import documents, run_folder
 
 Fingerprint = dict[str, Any]
@@ -46,29 +46,29 @@ COMMANDS = {
     "topology": ("nvidia-smi", "topo", "-m"),
     "nvlink": ("nvidia-smi", "nvlink", "-s"),
     "lscpu": ("lscpu",),
-    **({} if installation.PREFIX else host.GIT_COMMANDS),
 }
 EXPECTABLE = ("torch", "cuda", "cudnn", "nccl", "driver", "python", "jax", "tensorflow")
 # What makes a stack: another of any of them is another stack.
 STACK = ("driver", "cuda_driver", "cuda", "cudnn", "nccl", "libraries", "torch", "image")
-REPOSITORY = installation.CODE
-GIT_FILE = "TIMETRIAL_GIT"  # It holds the path of a file with the `git` part, as the launcher of a container sees it.
 
 
 class Collector:
     """Starts the slow commands (nvidia-smi takes seconds) when it is made; `finish` waits for them.
 
-    A worker makes one before it imports torch, and finishes it afterwards at no added latency.
+    A worker makes one before it imports torch, and finishes it afterwards at no added latency. `repository` is a folder
+    of the script or program that runs; without one, it is this code that does.
     """
 
     def __init__(
         self,
         environ: Mapping[str, str] = os.environ,
         start: Callable[[Sequence[str], Path | None], host.Output] = host.start,
-        repository: Path = REPOSITORY,
+        repository: Path | None = None,
     ) -> None:
         self._environ = dict(environ)
-        self._outputs = {name: start(command, repository) for name, command in COMMANDS.items()}
+        self._outputs = {name: start(command, None) for name, command in COMMANDS.items()}
+        told = repositories.told(self._environ)
+        self._repositories = repositories.ask(repository, start) if told is None else lambda: told
 
     def finish(self, torch_module: Any = None, gpu_indices: Sequence[int | str] | None = None) -> Fingerprint:
         """The fingerprint.
@@ -97,7 +97,7 @@ class Collector:
             "topology": matrix or None,
             "software": software | {"python": platform.python_version(), "packages": host.packages()},
             "host": host.describe(text["lscpu"] or "", self._environ),
-            "git": _told(self._environ) or _git(text) or None,
+            **self._repositories(),
             "environment": host.environment(self._environ),
         }
         return {name: part for name, part in parts.items() if part is not None}
@@ -150,7 +150,7 @@ def tags(fingerprint: Fingerprint, image: str | None = None) -> dict[str, str]:
     if used is not None:
         values["env.gpu"] = " + ".join(sorted({gpu["name"] for gpu in used})) if used else "none"
         values["env.gpu_count"] = str(len(used))
-    values |= _git_tags(fingerprint.get("git", {}))
+    values |= repositories.tags(fingerprint)
     if values["env.torch"]:
         values["env.stack_id"] = _hash(values, *STACK)
     if all(values.get(f"env.{key}") for key in ("gpu", "gpu_count", "topology", "cpu")):
@@ -158,38 +158,11 @@ def tags(fingerprint: Fingerprint, image: str | None = None) -> dict[str, str]:
     return {key: value for key, value in values.items() if value}
 
 
-def _git(outputs: Mapping[str, str | None]) -> dict[str, Any]:
-    """The `git` part. The folder of an installation may lie in a repository, but that is somebody else's."""
-    if installation.PREFIX:
-        return installation.built_from()
-    return host.parse_git(*(outputs[name] for name in host.GIT_COMMANDS))
-
-
-def _told(environ: Mapping[str, str]) -> dict[str, Any]:
-    """The `git` part that the launcher wrote for this worker; {} where there is none."""
-    with suppress(OSError, ValueError, KeyError):
-        state: dict[str, Any] = documents.read_json(Path(environ[GIT_FILE]))
-        return state
-    return {}
-
-
 def record(folder: Path, facts: Fingerprint) -> dict[str, str]:
     """Write a run's fingerprint and its packages into its folder; return the tags."""
     documents.write_json(folder / run_folder.FINGERPRINT, facts)
     documents.write_text(folder / run_folder.REQUIREMENTS, requirements(facts))
     return tags(facts)
-
-
-def _git_tags(git: Mapping[str, Any]) -> dict[str, str]:
-    dirty = {"git.dirty": "true" if git["dirty"] else "false"} if "dirty" in git else {}
-    return ({"git.commit": git["commit"]} if git.get("commit") else {}) | dirty
-
-
-def git_state(repository: Path = REPOSITORY) -> dict[str, Any]:
-    """The `git` part of a fingerprint, for a worker whose image need not hold git: see GIT_FILE."""
-    commands = {name: command for name, command in COMMANDS.items() if name in host.GIT_COMMANDS}
-    outputs = {name: host.start(command, repository) for name, command in commands.items()}
-    return _git({name: output() for name, output in outputs.items()})
 
 
 def taken(folder: Path) -> list[Fingerprint]:

@@ -16,7 +16,7 @@ MAX_METRICS, MAX_PARAMS, MAX_TAGS, MAX_ENTITIES, MAX_BYTES = 1000, 100, 100, 100
 MAX_PARAM_CHARS, MAX_TAG_CHARS = 6000, 8000
 RUN_START = "run_start"
 # Tags of ours that MLflow's pages have a column for, under a name of its own.
-ALSO_CALLED = {"git.commit": "mlflow.source.git.commit"}
+ALSO_CALLED = {"git.commit": "mlflow.source.git.commit", "script": "mlflow.source.name"}
 # When the clock started, by the wall clock: MLflow has no events, and its own start of a run is that of the command.
 RUN_START_TAG = "timetrial.run_start_ms"
 

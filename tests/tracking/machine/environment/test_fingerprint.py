@@ -9,8 +9,9 @@ import sys
 
 import pytest
 
+from tests.support.commands import ROOT
 from tests.support.fingerprints import fingerprint, torch_module
-from tracking.machine.environment.fingerprint import REPOSITORY, tags
+from tracking.machine.environment.fingerprint import tags
 from tracking.machine.environment.fingerprint_table import format_table
 
 MIG = "MIG-bbbbbbbb-0000-5000-8000-000000000000"
@@ -140,7 +141,7 @@ def test_gpus_in_use_are_unknown_without_nvidia_smi() -> None:
 def test_collect_works_here_and_imports_no_torch() -> None:
     code = "import json, sys\nfrom tracking.machine.environment import fingerprint as f\n"
     code += "print(json.dumps([f.collect(), 'torch' in sys.modules]))"
-    answer = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     facts, imported = json.loads(answer.stdout)
     assert not imported
     assert {"used", "software", "host", "environment"} <= set(facts)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.commands import Launched, launch
-from tracking.machine.environment.fingerprint import REPOSITORY, collect
+from tests.support.commands import ROOT, Launched, launch
+from tracking.machine.environment.fingerprint import collect
 from tracking.machine.environment.nvml import visible_gpus
 
 gpus_here = [
@@ -114,7 +114,7 @@ def test_versions_that_torch_has_loaded() -> None:
         answer["nccl"] = torch.cuda.nccl.version()
         print(json.dumps(answer))
     """
-    answer = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True)
+    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert answer.returncode == 0, answer.stderr
     facts = json.loads(answer.stdout.splitlines()[-1])
     torch_version, cuda, cudnn = facts["expected"]

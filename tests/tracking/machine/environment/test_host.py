@@ -72,6 +72,10 @@ def test_git_state_without_the_remote(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (clean["git"]["branch"], clean["git"]["dirty"], "diff" in clean["git"]) == ("speed", False, False)
     assert tags(clean)["git.dirty"] == "false"
 
+    own = Collector({}).finish()  # of this code, which a fingerprint of another repository has beside
+    assert clean.get("timetrial", {}).get("commit") == own.get("git", {}).get("commit")
+    assert ("timetrial.commit" in tags(clean), "timetrial.commit" in tags(own)) == ("git" in own, False)
+
     (tmp_path / "train.py").write_text("lr = 2\nurl = 'https://someone:hunter2@example.org/data'\n")
     (tmp_path / "größe 2.py").write_text("")
     dirty = Collector({}, repository=tmp_path).finish()["git"]
