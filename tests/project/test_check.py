@@ -1,0 +1,99 @@
+"""`make check` on a fresh machine: what it installs, what it skips with a reason, and who calls it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import HANGS_SEC, ROOT
+
+PROGRAMS = ("bash", "dirname", "cat")
+SERVICES = {
+    "nginx": "nginx", "openssl": "openssl", "chromium": "chromium", "podman": "podman", "runc": "runc",
+    "busybox": "busybox-static", "sbatch": "slurm-wlm", "munged": "munge", "slurmdbd": "slurmdbd",
+    "mariadbd": "mariadb-server",
+}  # fmt: skip
+
+
+class FreshMachine:
+    """A folder of programs in place of the machine's; each but those of `PROGRAMS` only notes how it was called."""
+
+    def __init__(self, folder: Path, user: int, *programs: str) -> None:
+        self.folder, self.calls = folder, folder / "calls"
+        for name in PROGRAMS:
+            (folder / name).symlink_to(shutil.which(name) or name)
+        self.add("id", f"echo {user}")
+        for name in programs:
+            self.add(name, f'echo "{name} $*" >> {self.calls}')
+
+    def add(self, name: str, line: str) -> None:
+        (self.folder / name).write_text(f"#!{shutil.which('bash')}\n{line}\n")
+        (self.folder / name).chmod(0o755)
+
+    def set_up(self, *arguments: str) -> tuple[list[str], str]:
+        """How programs were called, and what was printed."""
+        script = (ROOT / ".ci/set-up").read_text()
+        script = script.replace('cd "$(dirname "$0")/.."', "").replace("PATH=$PATH:/usr/sbin:/sbin", "")
+        script = script.replace("/usr/lib/postgresql", str(self.folder / "postgresql"))
+        done = subprocess.run(
+            [str(self.folder / "bash"), "-c", script, "set-up", *arguments],
+            cwd=self.folder, env={"PATH": str(self.folder), "HOME": str(self.folder)}, timeout=HANGS_SEC,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True,
+        )  # fmt: skip
+        return self.calls.read_text().splitlines() if self.calls.exists() else [], done.stdout
+
+
+@pytest.mark.slow
+def test_a_fresh_machine_gets_uv_the_services_and_the_environment(tmp_path: Path) -> None:
+    calls, _ = FreshMachine(tmp_path, 0, "apt-get", "uv").set_up()
+    installed = {word for call in calls if call.startswith("apt-get install") for word in call.split()[2:]}
+    assert installed >= {*SERVICES.values(), "postgresql", "fonts-liberation"}
+    assert calls[-1] == "uv sync --group docs --group frameworks"
+
+
+@pytest.mark.slow
+def test_what_is_there_is_not_installed_again(tmp_path: Path) -> None:
+    machine = FreshMachine(tmp_path, 0, "apt-get", "uv", *SERVICES)
+    (tmp_path / "postgresql/15/bin").mkdir(parents=True)
+    (tmp_path / "postgresql/15/bin/postgres").touch()
+    assert machine.set_up() == (["uv sync --group docs --group frameworks"], "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("user", [0, 1000], ids=["without apt-get", "not root"])
+def test_services_that_cannot_be_installed_are_named(tmp_path: Path, user: int) -> None:
+    programs = ["uv", *SERVICES] + (["apt-get"] if user else [])
+    programs.remove("nginx")
+    calls, words = FreshMachine(tmp_path, user, *programs).set_up()
+    assert calls == ["uv sync --group docs --group frameworks"]
+    assert words == "Tests of missing services are skipped. As root on Debian: apt-get install nginx postgresql\n"
+
+
+@pytest.mark.slow
+def test_a_package_that_the_distribution_lacks_keeps_no_other_away(tmp_path: Path) -> None:
+    machine = FreshMachine(tmp_path, 0, "uv")
+    machine.add("apt-get", f'echo "$*" >> {machine.calls}; case "$*" in *runc*) exit 100;; esac')
+    calls, words = machine.set_up()
+    assert "install -y -qq --no-install-recommends podman" in calls
+    assert words.startswith("Tests of missing services are skipped.")
+
+
+@pytest.mark.slow
+def test_uv_comes_by_pip_and_quick_installs_no_service(tmp_path: Path) -> None:
+    machine = FreshMachine(tmp_path, 0, "apt-get")
+    machine.add("uv.later", f'echo "uv $*" >> {machine.calls}')
+    machine.add("python3", f'echo "$*" >> {machine.calls}; {shutil.which("cp")} {tmp_path}/uv.later {tmp_path}/uv')
+    calls, _ = machine.set_up("quick")
+    assert calls == ["-m pip --version", "-m pip install --quiet uv", "uv sync --inexact"]
+
+
+def test_ci_calls_the_command_that_the_readme_shows() -> None:
+    assert (ROOT / ".ci/run").read_text().splitlines()[-1] == "exec make check"
+    start = (ROOT / "README.md").read_text().partition("## Start")[2].partition("\n## ")[0]
+    commands = [line for block in re.findall(r"```bash\n(.*?)```", start, re.DOTALL) for line in block.splitlines()]
+    assert commands[1].startswith("make check ")
+    assert "make quick" in start
