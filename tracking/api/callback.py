@@ -18,6 +18,7 @@ from conf.schema import ConfigError
 from tracking.analysis.results import UNCOUNTED_TAG
 from tracking.api import script
 from tracking.api.epochs import Epochs
+from tracking.api.metric_names import MetricNames
 from tracking.api.options import TrialOptions, checked
 from tracking.api.samples import count, decimal, first_dimension, sharing
 from tracking.api.script_run import ScriptRun, write_failure
@@ -56,6 +57,7 @@ class TimeTrial(pl.Callback):
                 system_metrics_interval_sec,
             )
         )  # fmt: skip
+        self._names = MetricNames(self._options.names)
         self._samples = samples
         self._collector: Collector | None = None
         self._run: ScriptRun | None = None  # rank 0 has it
@@ -86,7 +88,7 @@ class TimeTrial(pl.Callback):
         steps = self._options.log_every_n_steps
         self._meter = Meter(trainer.strategy.root_device, ranks, log, steps)
         self._reached, self._counted, self._epoch_samples, self._in_epoch = False, True, 0, False
-        self._epochs = Epochs(trainer)
+        self._epochs, self._names = Epochs(trainer), MetricNames(self._options.names)
         num_batches = number(trainer.num_training_batches)
         self._meter.start(max_epochs=self._epochs.planned(trainer), num_batches=num_batches)
 
@@ -174,13 +176,10 @@ class TimeTrial(pl.Callback):
 
     def _evaluated(self, trainer: pl.Trainer) -> None:
         assert self._meter is not None
-        metrics = {
-            name: decimal(value)
-            for name, value in trainer.callback_metrics.items()
-            if value.numel() == 1 and journal.is_key(f"eval/{name}")
-        }
+        scalars = {name: value for name, value in trainer.callback_metrics.items() if value.numel() == 1}
+        metrics = {key: decimal(value) for key, value in self._names.keyed(scalars).items()}
         if self._run is not None:
-            self._run.heed(metrics)
+            self._run.heed(metrics, self._names)
         epoch, targets = self._so_far(trainer), self._options.target
         value = metrics.get(next(iter(targets or metrics), ""))
         self._meter.event("eval_accuracy", value, **epoch, step=self._meter.step, metrics=metrics)

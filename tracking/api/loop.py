@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from tracking.api import script
+from tracking.api.metric_names import MetricNames
 from tracking.api.options import Seen, TrialOptions, checked, own_seed
 from tracking.api.samples import count, decimal
 from tracking.api.script_run import ScriptRun, write_failure
@@ -28,6 +29,7 @@ class Trial:
         self._meter = meter
         self._run = run  # the first process has it
         self._options = options
+        self._names = MetricNames(options.names)
         self._num_steps = 0  # steps since the last evaluation
         self._evaluating = False
         self._num_epochs = 1
@@ -67,9 +69,9 @@ class Trial:
         """Note an evaluation, after `epoch` epochs if that is known. Whether the target is reached, now or before."""
         if not self._evaluating:
             self._open_evaluation()
-        values = {name: decimal(value) for name, value in metrics.items()}
+        values = {key: decimal(value) for key, value in self._names.keyed(metrics).items()}
         if self._run is not None:
-            self._run.heed(values)
+            self._run.heed(values, self._names)
         self.counted = self.counted and epoch is not None
         self.whole = self.whole and epoch == self._num_trained
         epoch = self._num_epochs if epoch is None else epoch

@@ -23,6 +23,7 @@ from conf.schema import (
 )
 from conf.target import Target
 from tracking.api import script
+from tracking.api.metric_names import MetricNames
 from tracking.record import journal
 from tracking.request.names import (
     MAX_NAME,
@@ -57,6 +58,7 @@ class TrialOptions:
     offline: bool = False
     params: Mapping[str, journal.Scalar] = field(default_factory=dict)
     system_metrics_interval_sec: float = 2.0
+    names: Mapping[str, str] = field(default_factory=dict)  # of the target's metrics, and what MLflow takes for them
 
 
 @dataclass(frozen=True)
@@ -86,11 +88,12 @@ def checked(options: TrialOptions) -> TrialOptions:
     if not isinstance(options.target, Mapping):
         raise ConfigError(f"target={options.target!r}: give metrics and values, such as {{'val_acc': 0.9}}")
     parsed: dict[str, Target] = {}
+    names = MetricNames()
     for metric, value in options.target.items():
-        if not journal.is_key(f"eval/{metric}"):
-            raise ConfigError(f"target={metric!r}: MLflow does not take the name; {journal.KEY_RULE}")
+        if not isinstance(metric, str) or not metric:
+            raise ConfigError(f"target={metric!r}: is no name of a metric; give a text, such as 'val_acc'")
         try:
-            parsed[metric] = targets.parse(value)
+            parsed[names.key(metric)] = targets.parse(value)
         except ValueError as error:
             raise ConfigError(f"target={{{metric!r}: {value!r}}}: {error}") from None
     if options.log_every_n_steps < 1:
@@ -99,7 +102,7 @@ def checked(options: TrialOptions) -> TrialOptions:
         raise ConfigError(f"system_metrics_interval_sec={options.system_metrics_interval_sec}: must not be below 0")
     if options.price_per_hour is not None and options.price_per_hour < 0:
         raise ConfigError(f"price_per_hour={options.price_per_hour}: must not be below 0")
-    return dataclasses.replace(options, target=parsed)
+    return dataclasses.replace(options, target=parsed, names=names.known())
 
 
 def check_words(options: TrialOptions) -> None:

@@ -21,6 +21,7 @@ from types import FrameType
 from conf.schema import ConfigError, RunConfig
 from tracking.analysis.results import UNCOUNTED_TAG
 from tracking.api import script
+from tracking.api.metric_names import MLFLOW_TAKES, MetricNames
 from tracking.api.options import Seen, TrialOptions, config_of, params
 from tracking.base import installation
 from tracking.base.secrets import strip_credentials
@@ -104,7 +105,8 @@ class ScriptRun:
         self._told = False  # whether a target's metric that the first evaluation lacks was told of
         name = run_setup.run_name(self.config)
         uri = server.absolute_uri(options.uri) if options.uri else server.default_uri()
-        values = params(options, seen, self.config)
+        names = MetricNames()
+        values = names.keyed(params(options, seen, self.config))
         try:
             # The lock lasts until both this process and the companion are gone.
             owner = self._held.enter_context(run_setup.make_folder(name, Path(options.runs_dir)))
@@ -122,9 +124,17 @@ class ScriptRun:
         if companion := start_companion(self.folder, owner.descriptor):
             process.keep(companion)
         say(f"run folder {self.folder}")
+        self._tell(names, "param")
 
-    def heed(self, metrics: Mapping[str, float]) -> None:
+    def _tell(self, names: MetricNames, what: str) -> None:
+        """Say which names MLflow does not take, and keep them in the journal."""
+        if news := names.news():
+            say(f"{what} {', '.join(f'{name!r} is called {key!r}' for name, key in news.items())}: {MLFLOW_TAKES}")
+            self.journal.tags({f"{what}_names": names.tag()})
+
+    def heed(self, metrics: Mapping[str, float], names: MetricNames) -> None:
         """Note which of the target's metrics an evaluation has; say so at once where the first one lacks any."""
+        self._tell(names, "metric")
         self._unsaid = [name for name in self._unsaid if name not in metrics]
         if self._unsaid and not self._told:
             say(f"target: {', '.join(self._unsaid)} was not evaluated; there is {', '.join(metrics) or 'no metric'}")

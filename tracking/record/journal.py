@@ -107,6 +107,15 @@ def is_key(text: str) -> bool:
     return len(text) <= MAX_KEY_CHARS and bool(KEY.fullmatch(text)) and shortest
 
 
+def as_key(text: str, room: int = 0) -> str:
+    """The key nearest to a text: `_` in place of each stretch of characters that MLflow does not take, and the path in
+    its shortest form; `room` characters shorter than a key may be."""
+    parts = [re.sub(r"[^\w.\- ]+", "_", part) for part in text.split("/")]
+    parts = ["_" if part in (".", "..") else part for part in parts if part]
+    key = "/".join(parts)[: MAX_KEY_CHARS - room].rstrip("/")
+    return key or "_"
+
+
 def events(path: Path) -> list[Record]:
     """The events of a journal, in the order they were written."""
     return [record for record, _ in read(path) if record.kind == "event"]

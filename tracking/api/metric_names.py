@@ -1,0 +1,48 @@
+"""The names of a script's metrics and params as MLflow takes them, and what is said of those that had to change."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TypeVar
+
+from tracking.record import journal
+
+Value = TypeVar("Value")
+MLFLOW_TAKES = "MLflow takes letters, digits, '_', '-', '.', ' ' and '/'"
+LEFT_FOR_PREFIX = len("eval/best_")  # A key of a metric in MLflow is its name behind this.
+
+
+class MetricNames:
+    """Renames by `journal.as_key`. Where two names become one, the later one gets some digits of its own hash."""
+
+    def __init__(self, known: Mapping[str, str] | None = None) -> None:
+        self._keys = dict(known or {})
+        self._told: set[str] = set()
+
+    def key(self, name: str) -> str:
+        if name not in self._keys:
+            key = journal.as_key(name, LEFT_FOR_PREFIX)
+            if key in self._keys.values():
+                digits = f"_{hashlib.sha256(name.encode()).hexdigest()[:4]}"
+                key = journal.as_key(name, LEFT_FOR_PREFIX + len(digits)) + digits
+            self._keys[name] = key
+        return self._keys[name]
+
+    def keyed(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        # Names that are keys go first: they keep what they are, whichever order the script has.
+        order = sorted(values, key=lambda name: journal.as_key(name, LEFT_FOR_PREFIX) != name)
+        keys = {name: self.key(name) for name in order}
+        return {keys[name]: value for name, value in values.items()}
+
+    def known(self) -> dict[str, str]:
+        return dict(self._keys)
+
+    def news(self) -> dict[str, str]:
+        """The names that had to change, with what they are called, each once."""
+        news = {name: key for name, key in self._keys.items() if name != key and name not in self._told}
+        self._told |= news.keys()
+        return news
+
+    def tag(self) -> str:
+        return "; ".join(f"{key} is {name}" for name, key in self._keys.items() if name != key)
