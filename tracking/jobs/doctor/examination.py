@@ -35,8 +35,8 @@ def examine(asked: Subject, run: CommandRunner = run, free: Callable[[Path], int
     yield from tracking_server(asked.uri, asked.experiment)
     for what, path in (("runs_dir", asked.runs_dir), ("cache", cache())):
         yield disk(what, path, free or (lambda place: shutil.disk_usage(place).free))
-    if why := distrust(cache()):
-        yield Finding("cache", f"{why}; chmod 700 it, or set TIMETRIAL_CACHE to a folder of your own", ok=False)
+    if why := distrust(cache(), whole=False):
+        yield Finding("cache", f"{why}; mend that, or set TIMETRIAL_CACHE to a folder of your own", ok=False)
     if asked.dataset_path is not None:
         yield dataset(asked.dataset_path)
 

@@ -1,6 +1,7 @@
 """The user's cache: environments, images, compiled steps and data that were made once. It is this user's alone.
 
-What is executed or loaded out of it has to belong to this user or to root, and nobody else may be able to write it.
+What is executed or loaded out of it has to belong to this user or to root, and nobody else may be able to write it, or
+a folder on the way to it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import errno
 import functools
 import getpass
 import os
-import pwd
 import re
 import shutil
 import stat
@@ -21,10 +21,13 @@ from pathlib import Path
 
 from conf.schema import ConfigError
 from tracking.base.safe_text import one_line
+from tracking.machine.environment import others
 
 VARIABLE = "TIMETRIAL_CACHE"
 INDUCTOR = "TORCHINDUCTOR_CACHE_DIR"
-OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+COMPILED = "compiled"  # the folder of what workers compile, and execute
+# Folders in which this process has looked at every file. What is made anew in one's place has another time.
+_whole: set[tuple[Path, int, int]] = set()
 
 
 def cache() -> Path:
@@ -49,18 +52,17 @@ def private_folder(*parts: str) -> Path:
     for part in ("", *parts):
         path = path / part
         path.mkdir(mode=0o700, exist_ok=True)
-    if why := distrust(path):
+    if why := distrust(path, whole=False):
         raise PermissionError(errno.EACCES, f"not used, since {why}", str(path))
     return path
 
 
 def check_cache() -> None:
-    """Raise ConfigError for a cache that others can have written to."""
-    if why := distrust(cache()):
-        raise ConfigError(
-            f"cache: not used, since {why}; remove what is not yours and `chmod 700` it, or set {VARIABLE} to a folder"
-            " of your own"
-        )
+    """Raise ConfigError for a cache that others can have written to, and for compiled steps that they have."""
+    if why := distrust(cache(), whole=False):
+        raise ConfigError(f"cache: not used, since {why}; mend that, or set {VARIABLE} to a folder of your own")
+    if why := distrust(cache() / COMPILED):
+        raise ConfigError(f"cache: not used, since {why}; remove {cache() / COMPILED}: steps are compiled anew")
 
 
 def is_trusted(path: Path) -> bool:
@@ -71,24 +73,53 @@ def is_trusted(path: Path) -> bool:
     return not why
 
 
-def distrust(path: Path) -> str:
-    """Why others can have written what is at a path in the cache; empty where only this user and root can."""
-    root, reachable = cache(), True
-    inner = [place for place in (path, *path.parents) if place.is_relative_to(root) and place != root]
-    for place in (root, *reversed(inner)):
-        try:
-            facts = place.stat() if place == root else place.lstat()
-        except (FileNotFoundError, NotADirectoryError):
-            return ""
-        except OSError as error:
-            return f"{place}: {error.strerror}"
-        if facts.st_uid not in (os.geteuid(), 0):
-            return f"{place} belongs to {_user(facts.st_uid)}"
-        if reachable and facts.st_mode & OTHERS_WRITE and not stat.S_ISLNK(facts.st_mode):
-            return f"others can write to {place} (mode {stat.S_IMODE(facts.st_mode):o})"
-        # What lies in a folder that nobody else can enter is out of their reach, whatever its own mode.
-        reachable = reachable and bool(facts.st_mode & (stat.S_IRWXG | stat.S_IRWXO))
+def distrust(path: Path, whole: bool = True) -> str:
+    """Why others can have written what is at a path in the cache, or above it; empty where only this user and root can.
+
+    `whole`: with every file in it, if it is a folder.
+    """
+    root = cache()
+    try:
+        reachable = others.check_way(root)
+        reachable = _check_root(root) and reachable
+        inner = [place for place in path.parents if place.is_relative_to(root) and place != root]
+        for place in reversed(inner):
+            reachable = others.check_place(place, reachable)
+        if path.is_relative_to(root) and path != root:
+            others.check_place(path, reachable)
+            _check_inside(path, reachable) if whole else None
+    except others.OthersWriteError as why:
+        return str(why)
     return ""
+
+
+def _check_root(root: Path) -> bool:
+    """Where others can enter a user's cache they may have been able to write before. Root's is everybody's to read."""
+    real = root.resolve()
+    others.check_place(real, reachable=False)  # its owner
+    try:
+        facts = real.stat()
+    except OSError:
+        return False
+    closed = others.WRITE | (others.ENTER if facts.st_uid else 0)
+    if facts.st_mode & closed:
+        can = "write to" if facts.st_mode & others.WRITE else "enter"
+        raise others.OthersWriteError(
+            f"others can {can} {real} (mode {stat.S_IMODE(facts.st_mode):o}): `chmod 700 {real}`"
+        )
+    return bool(facts.st_mode & others.ENTER)
+
+
+def _check_inside(path: Path, reachable: bool) -> None:
+    """An environment has 50,000 files, which take half a second: a process looks at them once."""
+    try:
+        facts = path.lstat()
+    except OSError:
+        return
+    known = (path, facts.st_ino, facts.st_ctime_ns)
+    if known not in _whole:
+        others.check_tree(path, reachable)
+        _whole.add(known)
 
 
 def compiler_variables(environ: Mapping[str, str]) -> dict[str, str]:
@@ -100,12 +131,12 @@ def compiler_variables(environ: Mapping[str, str]) -> dict[str, str]:
         own = Path(tempfile.gettempdir()) / f"torchinductor_{user}"  # as torch/_inductor/runtime/cache_dir_utils.py
         own.mkdir(mode=0o700, exist_ok=True)
         facts = own.lstat()
-        if stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & OTHERS_WRITE:
+        if stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & others.WRITE:
             return {}
         _say(f"{own}: not used, since it is not yours alone; PyTorch keeps what it compiles in {cache()}")
     except (OSError, KeyError):  # A user without a name, or a disk without room.
         pass
-    return {INDUCTOR: str(cache() / "compiled" / "inductor")}
+    return {INDUCTOR: str(cache() / COMPILED / "inductor")}
 
 
 @functools.cache
@@ -123,10 +154,3 @@ def _scratch() -> Path:
 @functools.cache
 def _say(words: str) -> None:
     print(one_line(words), file=sys.stderr, flush=True)
-
-
-def _user(uid: int) -> str:
-    try:
-        return f"user {pwd.getpwuid(uid).pw_name}"
-    except KeyError:
-        return f"user {uid}"

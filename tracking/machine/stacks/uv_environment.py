@@ -23,7 +23,7 @@ from typing import Any
 
 from conf.schema import ConfigError, StackConfig
 from tracking.base.secrets import redact
-from tracking.machine.environment import cache, is_trusted, private_folder
+from tracking.machine.environment import cache, distrust, is_trusted, private_folder
 from tracking.record import documents
 
 FORMAT = 1  # part of the digest: another one makes every environment anew
@@ -91,7 +91,7 @@ def read(folder: Path) -> Environment | None:
     with suppress(OSError, ValueError, TypeError, KeyError):
         facts = documents.read_json(folder / "complete.json")
         python = folder / "env/bin/python"
-        if python.exists() and is_trusted(python) and is_trusted(folder / "complete.json"):
+        if python.exists() and is_trusted(folder):
             return Environment(folder.name, python, facts["declared"], facts["build_sec"], facts["size_bytes"])
     return None
 
@@ -173,8 +173,12 @@ def build(stack: StackConfig, uv: str, folder: Path) -> Environment:
     size = sum(path.lstat().st_size for path in env.rglob("*"))
     facts = {"declared": declared(stack), "build_sec": time.monotonic() - started, "size_bytes": size}
     documents.write_json(folder / "complete.json", facts)
-    environment = read(folder)
-    assert environment is not None
+    if (environment := read(folder)) is None:
+        why = distrust(folder) or "its files went away"
+        raise ConfigError(
+            f"stack={stack.name}: its environment is not used, since {why}; uv links files from its own cache: set"
+            " UV_CACHE_DIR to a folder of your own"
+        )
     return environment
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import getpass
+import grp
 import os
+import pwd
 import shutil
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -71,12 +75,99 @@ def test_its_folders_are_made_for_this_user_alone(root: Path) -> None:
 def test_a_cache_that_others_can_write_to_is_refused_with_the_next_step(root: Path, mode: int) -> None:
     root.mkdir()
     root.chmod(mode)
-    with pytest.raises(ConfigError, match=r"others can write to .*\(mode 1?77[57]\); .*chmod 700.*TIMETRIAL_CACHE"):
+    with pytest.raises(
+        ConfigError, match=rf"others can write to .*\(mode 1?77[57]\): `chmod 700 {root}`; .*TIMETRIAL_CACHE"
+    ):
         check_cache()
     with pytest.raises(PermissionError, match="others can write"):
         private_folder("stacks")
-    root.chmod(0o755)
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o711, 0o750])
+def test_a_user_s_cache_that_others_can_enter_is_refused_and_one_of_root_s_is_not(
+    root: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    root.mkdir()
+    root.chmod(mode)
+    if not os.geteuid():
+        check_cache()
+        give_away(root)
+        monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
+    with pytest.raises(
+        ConfigError, match=rf"others can enter .*\(mode {mode:o}\): `chmod 700 {root}`; .*TIMETRIAL_CACHE"
+    ):
+        check_cache()
+    with pytest.raises(PermissionError, match="others can enter"):
+        private_folder("stacks")
+    root.chmod(0o700)
     check_cache()
+
+
+@pytest.fixture
+def above(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder above the cache that others get to; pytest's own they do not."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        (Path(name) / "project/mine").mkdir(parents=True)
+        monkeypatch.setenv("TIMETRIAL_CACHE", str(Path(name) / "project/mine/cache"))
+        yield Path(name) / "project"
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o757])
+def test_a_folder_on_the_way_that_others_can_write_to_is_refused(above: Path, mode: int) -> None:
+    """Whoever can write to a folder above the cache can put another one in its place."""
+    private_folder()
+    above.chmod(mode)
+    with pytest.raises(ConfigError, match=rf"write to {above} \(mode {mode:o}\), which is on the way"):
+        check_cache()
+    with pytest.raises(PermissionError, match="which is on the way"):
+        private_folder()
+    above.chmod(0o1777)  # sticky, as /tmp
+    check_cache()
+    above.chmod(mode)
+    above.parent.chmod(0o700)  # Nobody else gets there.
+    check_cache()
+
+
+def test_a_folder_on_the_way_that_is_another_user_s_is_refused(above: Path) -> None:
+    give_away(above)
+    with pytest.raises(ConfigError, match=f"{above}, on the way to it, belongs to user {STRANGER}"):
+        check_cache()
+
+
+def test_the_way_goes_through_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "open/real").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("open/real")
+    monkeypatch.setenv("TIMETRIAL_CACHE", str(tmp_path / "link/../real/cache"))
+    private_folder()
+    give_away(tmp_path / "link")
+    with pytest.raises(ConfigError, match=f"link, on the way to it, belongs to user {STRANGER}"):
+        check_cache()
+    os.chown(tmp_path / "link", 0, 0, follow_symlinks=False)
+    check_cache()
+    give_away(tmp_path / "open")
+    with pytest.raises(ConfigError, match=f"open, on the way to it, belongs to user {STRANGER}"):
+        check_cache()
+    (tmp_path / "own").mkdir(mode=0o700)
+    (tmp_path / "cache").symlink_to("own")
+    monkeypatch.setenv("TIMETRIAL_CACHE", str(tmp_path / "cache"))
+    check_cache()
+    give_away(tmp_path / "own")
+    with pytest.raises(ConfigError, match=f"own belongs to user {STRANGER}"):
+        check_cache()
+
+
+def test_the_way_may_be_open_to_a_group_of_the_user_s_own(above: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Debian and Red Hat give each user such a group and a umask of 002, so ~/.cache has the mode 775."""
+    members: list[str] = []
+    user = SimpleNamespace(pw_name="alice", pw_gid=above.stat().st_gid)
+    monkeypatch.setattr(grp, "getgrgid", lambda gid: SimpleNamespace(gr_name="alice", gr_mem=members))
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: user)
+    above.chmod(0o775)
+    check_cache()
+    members.append("mallory")
+    with pytest.raises(ConfigError, match=r"\(mode 775\), which is on the way"):
+        check_cache()
 
 
 def test_a_cache_of_another_user_is_refused_also_by_root(root: Path) -> None:
@@ -95,28 +186,70 @@ def test_an_entry_of_another_user_is_not_used_and_that_is_said(root: Path, capsy
     assert f"stacks/env belongs to user {STRANGER}; remove it" in capsys.readouterr().err
 
 
-def test_a_mode_counts_where_others_get_to_the_file(root: Path) -> None:
-    file = private_folder("images") / "a.sif"
-    file.touch()
-    file.chmod(0o666)
-    assert not distrust(file)
-    for folder in (root, root / "images"):
-        folder.chmod(0o755)
-    assert distrust(file).endswith("a.sif (mode 666)")
+def test_a_mode_counts_where_others_get_to_the_file(above: Path) -> None:
+    for name in ("a.sif", "b.sif"):
+        file = private_folder("images") / name
+        file.touch()
+        file.chmod(0o666)
+    assert not distrust(cache() / "images/a.sif")
+    open_for_all(cache())
+    assert distrust(cache() / "images/b.sif").endswith("b.sif (mode 666)")
 
 
-def test_an_environment_of_another_user_is_never_executed(root: Path) -> None:
-    stack = StackConfig("mine", "uv", torch="2.6.0")
-    folder = private_folder("stacks", uv_environment.digest(stack))
-    (folder / "env/bin").mkdir(parents=True)
-    (folder / "env/bin/python").symlink_to("/usr/bin/env")
+def test_compiled_steps_of_another_user_are_refused(root: Path) -> None:
+    step = private_folder("compiled", "inductor") / "step.py"
+    step.touch()
+    give_away(step)
+    with pytest.raises(ConfigError, match=f"step.py belongs to user {STRANGER}; remove {root / 'compiled'}: steps are"):
+        check_cache()
+
+
+FILES = ("bin/python", "lib/python3.11/site-packages/torch/__init__.py", "lib/python3.11/site-packages/evil.pth")
+
+
+@pytest.mark.parametrize(
+    "given_away", [".", "complete.json", "env", "env/bin", "env/lib/python3.11", *(f"env/{name}" for name in FILES)]
+)
+def test_an_environment_is_never_executed_of_which_a_file_is_another_user_s(root: Path, given_away: str) -> None:
+    folder = made_environment()
+    give_away(folder / given_away)
+    assert not ready(MINE)
+    os.chown(folder / given_away, 0, 0, follow_symlinks=False)
+    assert ready(MINE)
+
+
+@pytest.mark.parametrize("opened", ["complete.json", "env/lib", f"env/{FILES[1]}"])
+def test_nor_one_of_which_others_can_write_a_file(above: Path, opened: str) -> None:
+    folder = made_environment()
+    (folder / opened).chmod(0o777)
+    assert ready(MINE)  # Nobody else gets there.
+    remade = shutil.copytree(folder, folder.with_name("other"), symlinks=True)
+    shutil.rmtree(folder)
+    remade.rename(folder)
+    open_for_all(cache())
+    assert not ready(MINE)
+
+
+def open_for_all(root: Path) -> None:
+    """As root's own cache may be."""
+    if os.geteuid():
+        pytest.skip("needs root")
+    for place in (root, *root.rglob("*")):
+        place.chmod(place.stat().st_mode | 0o055) if place.is_dir() else None
+
+
+MINE = StackConfig("mine", "uv", torch="2.6.0")
+
+
+def made_environment() -> Path:
+    folder = private_folder("stacks", uv_environment.digest(MINE))
+    for name in FILES:
+        (folder / "env" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "env" / name).touch()
+    (folder / "env" / FILES[0]).unlink()
+    (folder / "env" / FILES[0]).symlink_to("/usr/bin/env")
     (folder / "complete.json").write_text('{"declared": {}, "build_sec": 1.0, "size_bytes": 1}')
-    assert ready(stack)
-    for path in ("env/bin/python", "env/bin", "env", "complete.json", "."):
-        give_away(folder / path)
-        assert not ready(stack)
-        os.chown(folder / path, 0, 0, follow_symlinks=False)
-    assert ready(stack)
+    return folder
 
 
 def test_an_image_of_another_user_is_never_run(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import shutil
 import sys
 from dataclasses import replace
@@ -90,6 +91,22 @@ def test_one_that_was_cut_off_is_made_anew(stack: StackConfig) -> None:
     assert not ready(stack)
     uv_environment.make(stack)
     assert not (folder / "env/half").exists()
+
+
+def test_one_of_a_uv_s_cache_that_another_user_writes_is_refused(
+    stack: StackConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uv links files of its cache into an environment, and that may be one of a whole group."""
+    if os.geteuid():
+        pytest.skip("needs root, to give a file to another user")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    monkeypatch.setenv("UV_LINK_MODE", "hardlink")
+    shutil.rmtree(uv_environment.make(stack).python.parents[2])
+    for file in (tmp_path / "uv").rglob("extra*/METADATA"):
+        os.chown(file, 54_321, 54_321)
+    with pytest.raises(ConfigError, match=r"METADATA belongs to user 54321; .*set UV_CACHE_DIR"):
+        uv_environment.make(stack)
+    assert not ready(stack)
 
 
 def test_what_does_not_resolve_is_refused_in_the_resolvers_words_before_anything_is_built(
