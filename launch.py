@@ -6,16 +6,19 @@ compose → check → prepare a run folder → spawn the worker → mirror its j
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import tempfile
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
+from typing import Any
 
 import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser import overrides_parser, overrides_visitor
 from hydra.errors import HydraException
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import RunMode
@@ -75,6 +78,10 @@ def main() -> int:
 def prepare_hydra() -> None:
     """Tell Hydra the options, and put the command line into words that it takes."""
     ConfigStore.instance().store("schema", schema.RunConfig)
+    if not __debug__:  # Hydra's parser takes its next word within assertions, which PYTHONOPTIMIZE leaves out.
+        source = compile(inspect.getsource(overrides_visitor), overrides_visitor.__file__, "exec", optimize=0)
+        exec(source, vars(overrides_visitor))
+        overrides_parser.HydraOverrideVisitor = overrides_visitor.HydraOverrideVisitor  # type: ignore[misc, attr-defined]
     # Hydra would compose each job of a sweep to see whether it can be, and again to run it. Here none is run before all
     # are composed.
     Sweeper.validate_batch_is_legal = lambda self, batch: None  # type: ignore[method-assign]
@@ -107,17 +114,26 @@ def collect() -> Request:
     return request
 
 
+def visible_gpus() -> list[Any]:
+    """Those of this machine; where its driver shows none, it says why before anything is refused or run on the CPU."""
+    from tracking.machine.environment import nvml
+
+    if why := nvml.trouble():
+        print(f"note: {why}", file=sys.stderr)
+    return list(nvml.visible_gpus())
+
+
 def launch(asked: list[tuple[RunConfig, list[str], list[str]]], multirun: bool) -> int:
     """Check every job before any is run, then run them: one after the other, side by side, or on a cluster."""
     from tracking.jobs.plan import Job, resume, sweep
     from tracking.jobs.queues import ClusterLauncher, Launcher
     from tracking.jobs.worker_command import check_workload, worker_command
-    from tracking.machine.environment import check_cache, nvml, processes
+    from tracking.machine.environment import check_cache, processes
     from tracking.machine.stacks import judge_all
     from tracking.store import server
 
     check_cache()
-    gpus = nvml.visible_gpus()
+    gpus = visible_gpus()
     jobs = [Job(checks.check_job(config, overrides, params, gpus), overrides) for config, overrides, params in asked]
     for job in jobs:  # Resumed jobs may name other servers, which get no credentials.
         server.named(job.config.tracking.uri)

@@ -254,6 +254,30 @@ def test_a_program_that_says_nothing_of_the_target_is_no_miss_and_is_told_how_to
     assert "target not reached" not in launched.output
 
 
+# The first seed's accuracy is no number at first, the second says nothing of it.
+ODD = """
+import sys, time
+
+if sys.argv[1] == "1":
+    print("acc nan", flush=True)
+    time.sleep(1)
+    print("acc 0.9", flush=True)
+"""
+
+
+def test_a_sweep_ends_with_its_table_whatever_its_programs_say_and_its_terminal_shows(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(ODD)
+    metrics = r'+program.metrics={eval/accuracy: "acc (\S+)"}'
+    bare = {"PYTHONIOENCODING": "ascii", "COLUMNS": "60", "PYTHONOPTIMIZE": "1"}
+    process = start(tmp_path, "-m", *asked("{seed}"), metrics, "target=0.5", "seed=range(1,3)", **bare)
+    launched = collect(process, tmp_path)
+    assert launched.code == 0, launched.output
+    assert "the 95 % interval" in " ".join(launched.output.split())
+    odd, silent = (json.loads((folder / run_folder.RESULT).read_text()) for folder in launched.folders)
+    assert odd["metrics"]["target_reached"] == 1
+    assert "target_reached" not in silent["metrics"]
+
+
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     launched = launch(tmp_path, "model=program", "program.command=no-such-program", "gpus=0", "tracking.offline=true")
     assert launched.code == 2

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
+from types import TracebackType
 from typing import IO, Any, cast
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.text import Text
 
 from tracking.base.safe_text import printable, visible
 
 WIDTH_OF_A_FILE = 260  # characters, where the output is no terminal and nothing says how wide it is
+# What stands for a character that the output's encoding lacks; for all others "?" does. rich cuts cells with "…".
+IN_ASCII = {"±": "+-", "≥": ">=", "≤": "<=", "×": "x", "·": "*", "→": "->", "–": "-", "…": "~"}
 
 
 class LastingStream:
@@ -29,6 +35,8 @@ class LastingStream:
     def write(self, text: str) -> int:
         try:
             return self._stream.write(text)
+        except UnicodeEncodeError as error:
+            return self.write(encodable(text, error.encoding))
         except self._forgives:
             self.give_up()
             return len(text)
@@ -53,10 +61,52 @@ class SafeConsole(Console):
     def print(self, *objects: Any, **options: Any) -> None:
         super().print(*(printable(thing) if isinstance(thing, str) else thing for thing in objects), **options)
 
+    def render_str(self, text: str, **options: Any) -> Text:  # type: ignore[override]
+        """Measure and draw what the output can show: what is replaced later would move a table's columns."""
+        return super().render_str(encodable(text, self.encoding), **options)
+
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """What a table's cells, or a progress line, come to."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=visible(segment.text))
+
+
+class Drawing:
+    """A context for what draws, which must not end a run: it prints the first exception and suppresses all.
+
+    `trouble` says what is missing then. Signals that stop the launcher are no `Exception`, and pass.
+    """
+
+    def __init__(self, console: Console, trouble: str) -> None:
+        self._console = console
+        self._trouble = trouble
+        self._said = False
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        if not self._said:
+            self._said = True
+            with suppress(Exception):  # The console itself may be broken.
+                self._console.print(f"note: {self._trouble}: {type(error).__name__}: {error}", soft_wrap=True)
+        return True
+
+
+def encodable(text: str, encoding: str) -> str:
+    """The text with a replacement for each character that this encoding lacks."""
+    return text.encode(encoding, "timetrial.replace").decode(encoding)
+
+
+def _replaced(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return "".join(IN_ASCII.get(lacking, "?") for lacking in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error("timetrial.replace", _replaced)
 
 
 def make_console() -> Console:

@@ -97,3 +97,21 @@ def test_nodes_that_are_not_alike_are_told_before_they_train() -> None:
         progress.update(tags(env_nodes="a,b", env_differs="env.driver"))
         progress.update(START)
     assert printed.getvalue().splitlines() == ["a-run: its nodes a,b differ in env.driver"]
+
+
+def test_a_first_value_that_is_no_number_is_shown_as_it_is() -> None:
+    nothing = float("nan")
+    assert shown(START, *epoch(1, nothing), accuracy=0.97).endswith("accuracy nan of 0.97")
+    assert shown(START, *epoch(1, nothing), *epoch(2, 0.8), accuracy=0.97).endswith("accuracy 0.8 of 0.97")
+    assert shown(START, *epoch(1, 0.8), *epoch(2, nothing), accuracy=0.97).endswith("accuracy nan of 0.97 (best 0.8)")
+
+
+def test_a_record_that_cannot_be_drawn_ends_nothing_and_is_said_once() -> None:
+    broken = event(5, "eval_accuracy")  # without its metrics
+    printed = io.StringIO()
+    with RunProgress(Console(file=printed, width=200), "a-run") as progress:
+        for record in (START, broken, broken, *epoch(1, 0.9)):
+            progress.update(record)
+    lines = printed.getvalue().splitlines()
+    assert lines[0] == "note: a-run: some of its progress is not shown: KeyError: 'metrics'"
+    assert [line.partition(" loss")[0] for line in lines[1:]] == ["a-run: epoch 1/4"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from tracking.base import installation
 from tracking.jobs.doctor.finding import Finding
-from tracking.machine.environment import nvml
+from tracking.machine.environment import nvidia_smi, nvml
 from tracking.machine.stacks import MIN_DRIVER
 
 NOT_STARTED = 127  # a shell's exit code for a command that is not there
@@ -46,7 +46,7 @@ def run(command: Sequence[str], timeout_sec: float) -> tuple[int, str]:
 
 def gpus(run: CommandRunner) -> Iterator[Finding]:
     code, text = run(("nvidia-smi", "-q", "-x"), 60)
-    seen = nvml.parse_gpus(text)
+    seen = nvidia_smi.parse_gpus(text)
     names = [gpu.get("name", "unknown") for gpu in seen.get("gpus", [])]
     if not names:
         missing = code == NOT_STARTED
@@ -55,6 +55,8 @@ def gpus(run: CommandRunner) -> Iterator[Finding]:
     else:
         counts = " + ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
         yield Finding("GPU", f"{counts}, driver {seen.get('driver')}")
+    if why := nvml.trouble():
+        yield Finding("NVML", why, ok=False)
     command = (sys.executable, "-P", "-m", installation.module("trainers.ceilings.nccl_check"))
     code, text = run(command, NCCL_TIMEOUT_SEC)
     try:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from conf.target import Target, text
+from tracking.base.console import Drawing
 from tracking.record import Record, evaluations
 
 BAR_WIDTH = 20  # characters
@@ -50,17 +51,25 @@ class RunProgress:
         self._began = (0.0, 0)  # seconds and steps, where this attempt's first epoch starts
         self._seen: dict[str, float] = {}
         self._best: dict[str, float] = {}
+        self._drawing = Drawing(console, f"{name}: some of its progress is not shown")
 
     def __enter__(self) -> RunProgress:
-        self._progress.start()
+        with self._drawing:
+            self._progress.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._progress.stop()
+        with self._drawing:
+            self._progress.stop()
 
     def update(self, record: Record) -> None:
+        """Draw what a record tells. Nothing that goes wrong here reaches the caller, who watches over the run."""
+        with self._drawing:
+            self._update(record)
+
+    def _update(self, record: Record) -> None:
         if record.kind == "metrics" and "system/cpu_utilization_percentage" not in record.values:
             self._seen |= record.values
         if words := differing(record):
@@ -133,8 +142,9 @@ class RunProgress:
         """The pattern of an evaluation's metric: its value, of its target, and the best where that was before."""
         name = key.removeprefix("eval/")
         target = f" of {text(self._targets[name])}" if name in self._targets else ""
-        earlier = name in self._targets and self._best.get(name, self._seen[key]) != self._seen[key]
-        return f"{name} {{:.4g}}{target}" + (f" (best {self._best[name]:.4g})" if earlier else "")
+        best = self._best.get(name, self._seen[key])  # Values that are no number have none.
+        earlier = name in self._targets and best != self._seen[key]
+        return f"{name} {{:.4g}}{target}" + (f" (best {best:.4g})" if earlier and math.isfinite(best) else "")
 
 
 def differing(record: Record) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from conf.schema import ConfigError, RunConfig
 from tracking.analysis.statistics import counted
+from tracking.base.console import Drawing
 from tracking.base.installation import LAUNCH
 from tracking.jobs.follow import result_table, tracking_command, unfinished
 from tracking.jobs.node import Interrupted, signals, ticket
@@ -104,7 +105,8 @@ class ClusterLauncher(Launcher):
         except Interrupted as error:
             end_unsubmitted([job], Failure(f"signal:{error.signum}", f"stopped by {error}"))
         assert job.result is not None
-        self._console.print(result_table.run_table(job.name, folder, job.result))
+        with Drawing(self._console, "the run's table is not shown"):
+            self._console.print(result_table.run_table(job.name, folder, job.result))
         self._uploads.wait([folder])
         self._uploads.print_link(folder)
         return exit_code([job])

@@ -11,7 +11,7 @@ from typing import Any
 
 from conf.schema import ConfigError, RunConfig
 from tracking.analysis.statistics import counted
-from tracking.base.console import make_console
+from tracking.base.console import Drawing, make_console
 from tracking.base.installation import LAUNCH
 from tracking.jobs.follow import Uploads, console, result_table, unfinished
 from tracking.jobs.node import Interrupted, Nodes, node_supervision, nodes, reopen, signals, supervision
@@ -88,7 +88,8 @@ class Launcher:
                     return 1  # stopped before anything was there to show
             assert job.folder is not None
             assert job.result is not None
-            self._console.print(result_table.run_table(job.name, job.folder, job.result))
+            with Drawing(self._console, "the run's table is not shown"):
+                self._console.print(result_table.run_table(job.name, job.folder, job.result))
             if job.result.failure and checkpoints.in_folder(job.folder):
                 self._console.print(f"continue it with: {LAUNCH} resume={os.path.relpath(job.folder)}", soft_wrap=True)
             self._uploads.wait([job.folder])
@@ -130,11 +131,10 @@ class Launcher:
             self._mark(folder)
             self._uploads.start(folder)
             self._run_jobs(jobs, folder)
-            try:
+            with Drawing(self._console, "the sweep's summary is not written"):
                 sweep.finish(folder, jobs)
-            except OSError as error:
-                self._console.print(f"the sweep's summary is not written: {error}", soft_wrap=True)
-            self._console.print(sweep_summary.table(folder.name, jobs))
+            with Drawing(self._console, "the sweep's table is not shown"):
+                self._console.print(sweep_summary.table(folder.name, jobs))
             self._console.print(f"sweep folder: {os.path.relpath(folder)}", soft_wrap=True)
             if (usd := sweep_summary.spent_usd(folder)) is not None:
                 self._console.print(f"cost of the sweep: {usd:,.2f} USD, of every job from its start to its end")

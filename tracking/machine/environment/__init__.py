@@ -5,7 +5,7 @@ The fingerprint is taken once in every worker and becomes the run's tags. What a
 
 from __future__ import annotations
 
-from tracking.machine.environment import fingerprint, gpm, libraries, nvml, processes, repository
+from tracking.machine.environment import fingerprint, gpm, libraries, nvidia_smi, nvml, processes, repository
 from tracking.machine.environment.cache_folder import (
     cache,
     check_cache,
@@ -34,6 +34,7 @@ __all__ = [
     "importing_mlflow",
     "is_trusted",
     "libraries",
+    "nvidia_smi",
     "nvml",
     "private_folder",
     "processes",

@@ -12,9 +12,10 @@ A fingerprint is a plain dict that JSON can hold. A value that cannot be measure
     topology     class (of the GPUs in use; see tracking.machine.environment.topology) links cpu_affinity numa_node
     software     driver driver_cuda (newest CUDA of that driver) kernel_driver (of the kernel's module) cuda_driver
                  (newest CUDA of the driver's library that a program gets: another than driver_cuda where a
-                 compatibility library shadows it) python packages {name: version}; and, where torch has been imported,
-                 as loaded: torch cuda cudnn nccl, libraries {name: path} as mapped, loaded (their versions, in words);
-                 of a program what its Python holds, also jax and tensorflow, and none of these where it is not known
+                 compatibility library shadows it) nvml (why it shows none of the driver's GPUs) python packages
+                 {name: version}; and, where torch has been imported, as loaded: torch cuda cudnn nccl, libraries
+                 {name: path} as mapped, loaded (their versions, in words); of a program what its Python holds, also
+                 jax and tensorflow, and none of these where it is not known
     host         node kernel os architecture cpu sockets cores threads usable_threads numa_nodes memory_bytes
                  container image
     git          commit branch dirty diff diff_truncated untracked, of the repository of the script or program; else of
@@ -34,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from conf.schema import ConfigError
-from tracking.machine.environment import host, libraries, nvml, topology
+from tracking.machine.environment import host, libraries, nvidia_smi, nvml, topology
 from tracking.machine.environment import repository as repositories
 from tracking.record import documents, run_folder
 
@@ -78,7 +79,7 @@ class Collector:
         CUDA's indices (the first of CUDA_VISIBLE_DEVICES is 0) or as UUIDs; [] = none; None = all that CUDA shows.
         """
         text = {name: output() for name, output in self._outputs.items()}
-        driver = nvml.parse_gpus(text["query"] or "", text["list"] or "")
+        driver = nvidia_smi.parse_gpus(text["query"] or "", text["list"] or "")
         gpus = driver.pop("gpus", None)
         for index, links in topology.parse_nvlink(text["nvlink"] or "").items():
             if gpus and index < len(gpus):
@@ -89,6 +90,7 @@ class Collector:
             link_class = topology.classify(matrix.get("links", {}), [gpu.get("index") for gpu in used])
             matrix |= {"class": link_class} if link_class else {}
         software = driver | host.loaded_versions(torch_module) | libraries.drivers()
+        software |= {"nvml": why} if (why := nvml.trouble()) else {}
         if torch_module is not None and (paths := libraries.mapped()):
             software |= {"libraries": paths, "loaded": libraries.summary(paths)}
         parts = {
@@ -111,7 +113,7 @@ def collect(torch_module: Any = None, gpu_indices: Sequence[int | str] | None = 
 def _used(
     gpus: list[dict[str, Any]], visible: str | None, wanted: Sequence[int | str] | None
 ) -> list[dict[str, Any]] | None:
-    machine = nvml.devices(gpus)
+    machine = nvidia_smi.devices(gpus)
     shown = nvml.select(machine, visible)
     if wanted is None:
         return [_plain(gpu) for gpu in shown]
@@ -144,6 +146,7 @@ def tags(fingerprint: Fingerprint, image: str | None = None) -> dict[str, str]:
         **{f"env.{key}": machine.get(key) for key in ("cpu", "kernel", "node")},
         "env.cuda_driver": software.get("cuda_driver"),
         "env.libraries": software.get("loaded"),
+        "env.nvml": software.get("nvml"),
         "env.image": image or machine.get("image"),
         "env.topology": fingerprint.get("topology", {}).get("class"),
     }

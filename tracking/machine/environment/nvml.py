@@ -1,18 +1,21 @@
-"""The GPUs as the NVIDIA driver reports them: those that CUDA would show (through NVML), and `nvidia-smi` as dicts.
+"""The GPUs that CUDA would show, as NVML reports them.
 
-Neither imports torch nor starts CUDA, so that the launcher can ask before a worker exists.
+It imports no torch and starts no CUDA, so the launcher can ask before a worker exists. NVML lacks single queries on
+some GPUs (GB10 has no memory of its own): such a value is absent, and the GPU is there.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import xml.etree.ElementTree as ElementTree
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+DEVICE = Path("/dev/nvidiactl")  # is there where the driver is, and may be used
 
 
 @dataclass(frozen=True)
@@ -29,18 +32,32 @@ class Gpu:
 def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[Gpu]:
     """The GPUs that CUDA would show a process with this environment, in CUDA's order for CUDA_DEVICE_ORDER=PCI_BUS_ID.
 
-    Empty where there is no NVIDIA driver or the package nvidia-ml-py is missing.
+    Empty where there is no NVIDIA driver, and where NVML cannot be asked, of which `trouble` tells why.
     """
-    pynvml = _started()
-    if pynvml is None:
-        return []
-    try:
-        machine = [_devices(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
-    except pynvml.NVMLError:  # a GPU that fell off the bus, say: CUDA does not start then either
-        return []
-    finally:
-        pynvml.nvmlShutdown()
+    machine, _ = _machine()
     return select(machine, environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def trouble() -> str:
+    """Why the GPUs of this machine's NVIDIA driver cannot be seen; empty where they can, and without a driver."""
+    _, why = _machine() if DEVICE.exists() else ([], "")
+    return f"an NVIDIA driver is here, and its GPUs cannot be seen: {why}" if why else ""
+
+
+def _machine() -> tuple[list[list[Gpu]], str]:
+    """For each GPU of the machine what CUDA could show of it; or why NVML cannot be asked."""
+    try:
+        import pynvml
+    except ImportError:
+        return [], "the package nvidia-ml-py is missing; install it"
+    try:
+        pynvml.nvmlInit()
+        try:
+            return [_devices(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())], ""
+        finally:
+            pynvml.nvmlShutdown()
+    except pynvml.NVMLError as error:  # a GPU that fell off the bus, say: CUDA does not start then either
+        return [], f"NVML: {error}"
 
 
 def bus_id(uuid: str) -> str:
@@ -83,23 +100,30 @@ def _started() -> ModuleType | None:
 def _devices(pynvml: ModuleType, index: int) -> list[Gpu]:
     """What CUDA could show of the GPU with this index: the GPU itself or, under MIG, its MIG devices."""
     gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
-    major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(gpu)
-    handles = [gpu]
-    try:
-        if pynvml.nvmlDeviceGetMigMode(gpu)[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
-            handles = _mig_handles(pynvml, gpu)
-    except pynvml.NVMLError_NotSupported:
-        handles = [gpu]
-    return [
-        Gpu(
-            index,
-            pynvml.nvmlDeviceGetName(handle),
-            pynvml.nvmlDeviceGetUUID(handle),
-            pynvml.nvmlDeviceGetMemoryInfo(handle).total,
-            round(major + minor / 10, 1),
+    capability = _asked(pynvml, pynvml.nvmlDeviceGetCudaComputeCapability, gpu)
+    mig = _asked(pynvml, pynvml.nvmlDeviceGetMigMode, gpu)
+    handles = _mig_handles(pynvml, gpu) if mig and mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE else [gpu]
+    gpus = []
+    for handle in handles:
+        memory = _asked(pynvml, pynvml.nvmlDeviceGetMemoryInfo, handle)
+        gpus.append(
+            Gpu(
+                index,
+                _asked(pynvml, pynvml.nvmlDeviceGetName, handle) or "unknown",
+                pynvml.nvmlDeviceGetUUID(handle),  # Nothing can be done with a GPU that has none.
+                memory.total if memory else None,
+                round(capability[0] + capability[1] / 10, 1) if capability else None,
+            )
         )
-        for handle in handles
-    ]
+    return gpus
+
+
+def _asked(pynvml: ModuleType, query: Callable[[Any], Any], handle: Any) -> Any:
+    """What NVML answers; None where it lacks the query for this GPU."""
+    try:
+        return query(handle)
+    except pynvml.NVMLError:
+        return None
 
 
 def index_of(pynvml: Any, handle: Any) -> int:
@@ -149,112 +173,3 @@ def _find(machine: Sequence[Sequence[Gpu]], entry: str, kind: str) -> Gpu | None
     number = re.match(r"\s*\+?(\d+)", entry)  # like strtoul: what follows the digits is ignored
     index = int(number[1]) if number else len(machine)
     return machine[index][0] if index < len(machine) and machine[index] else None
-
-
-# Where `nvidia-smi -q -x` keeps a value; of several places, the later ones are those of older drivers.
-_TEXTS = {
-    "name": ("product_name",),
-    "uuid": ("uuid",),
-    "architecture": ("product_architecture",),
-    "pci_bus_id": ("pci/pci_bus_id",),
-    "vbios": ("vbios_version",),
-    "compute_mode": ("compute_mode",),
-    "persistence_mode": ("persistence_mode",),
-    "ecc": ("ecc_mode/current_ecc",),
-    "mig": ("mig_mode/current_mig",),
-}
-_NUMBERS = {
-    "memory_bytes": ("fb_memory_usage/total",),
-    "power_limit_watts": (
-        "gpu_power_readings/current_power_limit",
-        "gpu_power_readings/power_limit",
-        "power_readings/power_limit",
-    ),
-    "default_power_limit_watts": ("gpu_power_readings/default_power_limit", "power_readings/default_power_limit"),
-    "sm_clock_mhz": ("clocks/sm_clock",),
-    "memory_clock_mhz": ("clocks/mem_clock",),
-    "max_sm_clock_mhz": ("max_clocks/sm_clock",),
-    "max_memory_clock_mhz": ("max_clocks/mem_clock",),
-    "application_sm_clock_mhz": ("applications_clocks/graphics_clock",),
-    "application_memory_clock_mhz": ("applications_clocks/mem_clock",),
-    "pcie_generation": ("pci/pci_gpu_link_info/pcie_gen/current_link_gen",),
-    "pcie_width": ("pci/pci_gpu_link_info/link_widths/current_link_width",),
-    "max_pcie_generation": ("pci/pci_gpu_link_info/pcie_gen/max_link_gen",),
-    "max_pcie_width": ("pci/pci_gpu_link_info/link_widths/max_link_width",),
-}
-_MIG_NUMBERS = {
-    "index": ("index",),
-    "gpu_instance": ("gpu_instance_id",),
-    "compute_instance": ("compute_instance_id",),
-    "memory_bytes": ("fb_memory_usage/total",),
-    "multiprocessors": ("device_attributes/shared/multiprocessor_count",),
-}
-_UNKNOWN = re.compile(r"(\W*(n/?a|none|not supported|unknown error|.*deprecated|.*permissions?|.*reset)\W*)?", re.I)
-
-
-def parse_gpus(query: str, listing: str = "") -> dict[str, Any]:
-    """Read `nvidia-smi -q -x` and, for the names and UUIDs of MIG devices, `nvidia-smi -L`.
-
-    Returns `driver`, `driver_cuda` (the newest CUDA that the driver supports) and `gpus`, a list by index; {} for text
-    that is no such XML.
-    """
-    try:
-        # A driver may put a warning behind the document ("infoROM is corrupted").
-        root = ElementTree.fromstring("".join(query.partition("</nvidia_smi_log>")[:2]))
-    except ElementTree.ParseError:
-        return {}
-    names = _mig_names(listing)
-    gpus = []
-    for index, element in enumerate(root.findall("gpu")):
-        slices = [_numbers(mig, _MIG_NUMBERS) for mig in element.iter("mig_device")]
-        for mig in slices:
-            mig |= names.get((index, mig.get("index")), {})
-        gpu = {"index": index} | _texts(element, _TEXTS) | _numbers(element, _NUMBERS)
-        gpus.append(gpu | ({"mig_devices": slices} if slices else {}))
-    return _texts(root, {"driver": ("driver_version",), "driver_cuda": ("cuda_version",)}) | {"gpus": gpus}
-
-
-def _texts(element: ElementTree.Element, fields: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """The fields that have a value in this element; "N/A" and its like are left out."""
-    values = {}
-    for key, paths in fields.items():
-        for path in paths:
-            text = element.findtext(path, "").strip()
-            if not _UNKNOWN.fullmatch(text):
-                values[key] = text
-                break
-    return values
-
-
-def _numbers(element: ElementTree.Element, fields: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """The fields that have a number in this element, in the unit that their key names."""
-    values: dict[str, Any] = {}
-    for key, text in _texts(element, fields).items():
-        if match := re.fullmatch(r"(\d+(?:\.\d+)?)\s*(MiB|MHz|W|x)?", text):
-            number = float(match[1])
-            values[key] = number if match[2] == "W" else int(number * (2**20 if match[2] == "MiB" else 1))
-    return values
-
-
-def _mig_names(listing: str) -> dict[tuple[int, int | None], dict[str, str]]:
-    """{(GPU index, MIG index): {"name": as CUDA names it, "uuid": ...}} of `nvidia-smi -L`."""
-    names: dict[tuple[int, int | None], dict[str, str]] = {}
-    index, model = -1, ""
-    for line in listing.splitlines():
-        if match := re.match(r"GPU (\d+): (.+) \(UUID", line):
-            index, model = int(match[1]), match[2]
-        elif match := re.match(r"\s*MIG (\S+)\s+Device\s+(\d+): \(UUID: (\S+)\)", line):
-            names[index, int(match[2])] = {"name": f"{model} MIG {match[1]}", "uuid": match[3]}
-    return names
-
-
-def devices(gpus: Sequence[Mapping[str, Any]]) -> list[list[Gpu]]:
-    """The `gpus` of parse_gpus in the form that `select` takes. A MIG device without a UUID cannot be selected."""
-    return [
-        [
-            Gpu(gpu["index"], device.get("name", gpu.get("name", "")), device["uuid"], device.get("memory_bytes"))
-            for device in (gpu.get("mig_devices", []) if gpu.get("mig") == "Enabled" else [gpu])
-            if "uuid" in device
-        ]
-        for gpu in gpus
-    ]

@@ -105,6 +105,11 @@ def test_what_else_may_be_wrong_with_gpus() -> None:
     assert "is not known here" in newer.words
 
 
+def test_a_driver_whose_gpus_cannot_be_seen_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus.nvml, "trouble", lambda: "an NVIDIA driver is here, and its GPUs cannot be seen: NVML: x")
+    assert findings()["NVML"] == Finding("NVML", gpus.nvml.trouble(), ok=False)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there are GPUs here")
 def test_a_machine_without_gpus() -> None:

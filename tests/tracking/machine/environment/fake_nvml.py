@@ -10,6 +10,7 @@ class FakeNvml(types.ModuleType):
 
     NVML_SUCCESS = 0
     NVML_CLOCK_SM = 1
+    NVML_DEVICE_MIG_ENABLE = 1
     NVML_PCIE_UTIL_TX_BYTES, NVML_PCIE_UTIL_RX_BYTES = 0, 1
     NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX = 138, 139
 
@@ -34,6 +35,20 @@ class FakeNvml(types.ModuleType):
         raise self.NVMLError("Not Supported")
 
     def nvmlInit(self) -> None: ...
+
+    def nvmlShutdown(self) -> None: ...
+
+    def nvmlDeviceGetName(self, handle: int) -> str:
+        return "NVIDIA GB10"
+
+    def nvmlDeviceGetUUID(self, handle: int) -> str:
+        return f"GPU-{handle}"
+
+    def nvmlDeviceGetCudaComputeCapability(self, handle: int) -> tuple[int, int]:
+        return 12, 1
+
+    def nvmlDeviceGetMigMode(self, handle: int) -> tuple[int, int]:
+        return 0, 0
 
     def nvmlDeviceGetCount(self) -> int:
         return 4

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracking.machine.environment import nvml
+from tests.tracking.machine.environment.fake_nvml import FakeNvml
+from tracking.machine.environment import fingerprint, nvidia_smi, nvml
 from tracking.machine.environment.nvml import Gpu, select, visible_gpus
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
@@ -113,21 +114,57 @@ def test_visible_gpus_through_nvml_with_mig(monkeypatch: pytest.MonkeyPatch) -> 
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": ""}) == []
 
 
-def test_no_visible_gpus_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_visible_gpus_without_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert visible_gpus({}) == []
+    monkeypatch.setattr(nvml, "DEVICE", tmp_path)
+    assert "nvidia-ml-py is missing" in nvml.trouble()
+
+
+QUERIES = ("MemoryInfo", "MigMode", "CudaComputeCapability", "Name")
+
+
+@pytest.mark.parametrize("broken", [*((query,) for query in QUERIES), QUERIES])
+def test_a_gpu_is_there_whatever_nvml_does_not_know_of_it(
+    monkeypatch: pytest.MonkeyPatch, broken: tuple[str, ...]
+) -> None:
+    fake = FakeNvml()
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    fake.broken |= {"nvmlDeviceGetMigMode", *(f"nvmlDeviceGet{query}" for query in broken)}
+    gpus = visible_gpus({})
+    assert [gpu.uuid for gpu in gpus] == ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]
+    whole = (None if "MemoryInfo" in broken else 100e9, None if "CudaComputeCapability" in broken else 12.1)
+    assert {(gpu.memory_bytes, gpu.compute_capability) for gpu in gpus} == {whole}
+
+
+@pytest.mark.parametrize("broken", ["nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"])
+def test_why_nvml_fails_is_told_where_there_is_a_driver(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, broken: str
+) -> None:
+    fake = FakeNvml()
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    monkeypatch.setattr(nvml, "DEVICE", tmp_path)
+    assert nvml.trouble() == ""
+    fake.broken.add(broken)
+    assert visible_gpus({}) == []
+    why = "an NVIDIA driver is here, and its GPUs cannot be seen: NVML: Not Supported"
+    assert nvml.trouble() == why
+    facts = fingerprint.Collector(start=lambda command, folder: lambda: None).finish()
+    assert fingerprint.tags(facts)["env.nvml"] == why
+    monkeypatch.setattr(nvml, "DEVICE", tmp_path / "none")
+    assert nvml.trouble() == "", "no driver, and nothing to tell of it"
 
 
 def test_damaged_answers_are_left_out() -> None:
-    assert nvml.parse_gpus("<nvidia_smi_log><gpu>") == {}
-    assert nvml.parse_gpus("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.") == {}
+    assert nvidia_smi.parse_gpus("<nvidia_smi_log><gpu>") == {}
+    assert nvidia_smi.parse_gpus("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.") == {}
     query = (FIXTURES / "h200-x4" / "nvidia-smi_-q_-x.xml").read_text()
-    assert len(nvml.parse_gpus(query + "WARNING: infoROM is corrupted at gpu 0000:00:06.0\n")["gpus"]) == 4
+    assert len(nvidia_smi.parse_gpus(query + "WARNING: infoROM is corrupted at gpu 0000:00:06.0\n")["gpus"]) == 4
 
 
 @given(st.text())
 def test_any_text_is_taken(text: str) -> None:
-    nvml.parse_gpus(text, text)
+    nvidia_smi.parse_gpus(text, text)
 
 
 @pytest.mark.gpu
