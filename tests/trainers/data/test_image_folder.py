@@ -35,12 +35,13 @@ def level(part: str, name: str, number: int) -> int:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("images")
-    endings = itertools.cycle([".JPEG", ".jpg", ".png", ".Jpg"])
+    formats = {".JPEG": "JPEG", ".jpg": "JPEG", ".png": "PNG", ".Jpg": "JPEG", ".bmp": "BMP", ".GIF": "GIF"}
+    endings = itertools.cycle(formats)
     for part, classes in COUNTS.items():
         for name, count in classes.items():
             for number, ending in zip(range(count), endings, strict=False):
                 image = np.full((12 + number, 20, 3), level(part, name, number), np.uint8)
-                write(root / part / name / f"{number}{ending}", image, format="PNG" if ending == ".png" else "JPEG")
+                write(root / part / name / f"{number}{ending}", image, format=formats[ending])
     (root / "train" / "ant" / "._0.jpg").write_text("not an image, but what another system left")
     (root / "train" / "ant" / "list.txt").write_text("no image either")
     (root / "train" / ".cache").mkdir()
@@ -225,6 +226,14 @@ BAD = {
     ),
     "part that links to itself": (lambda root: linked_to_itself(root / "val"), r"lacks val"),
     "root that links to itself": (lambda root: linked_to_itself(root), r"there is no (such )?folder"),
+    "an image of another kind": (
+        lambda root: (root / "train" / "ant" / "3.TIF").write_bytes(b"II*"),
+        r"train/ant holds images that are not read \(3\.TIF and so on, 1 in all\); convert them to",
+    ),
+    "images of a class in a folder": (
+        lambda root: write(root / "train" / "ant" / "more" / "0.jpg", picture(8, 8)),
+        r"train/ant holds images in a folder of its own \(more\)",
+    ),
     "class of val only": (
         lambda root: write(root / "val" / "dog" / "0.jpg", picture(8, 8)),
         r"val/dog is a class that .*train has no folder of",

@@ -134,6 +134,45 @@ def test_what_is_met_under_a_jpegs_name_is_read(tmp_path: Path, kind: str) -> No
     assert JpegReader(CPU, 1).read([path]).host_sizes.tolist() == [[32, 48]]
 
 
+GREY = np.add.outer(np.arange(48), np.arange(64)) * 2 % 256
+
+
+# What each format can hold, and how far a value may be from the one that was written: few colours, or lossy ones.
+HELD = {
+    "JPEG": {"L": 2, "RGB": 3, "CMYK": 3, "YCbCr": 3},
+    "PNG": {"1": 130, "L": 0, "LA": 0, "P": 45, "RGB": 0, "RGBA": 0, "I;16": 0},
+    "GIF": {"L": 0, "P": 45},
+    "BMP": {"1": 130, "L": 0, "P": 45, "RGB": 0, "RGBA": 0},
+    "WEBP": {"RGB": 4, "RGBA": 4},
+}
+
+
+@pytest.mark.parametrize(("kind", "mode"), [(kind, mode) for kind, modes in HELD.items() for mode in modes])
+def test_every_mode_of_every_format_is_read_by_its_range(tmp_path: Path, kind: str, mode: str) -> None:
+    path, grey = tmp_path / "grey.jpg", Image.fromarray(GREY.astype(np.uint8))
+    held = Image.fromarray((GREY * 257).astype(np.uint16)) if mode == "I;16" else grey.convert("RGB").convert(mode)
+    if mode == "RGBA":
+        held.putalpha(128)  # Pillow writes RGB where nothing shows through.
+    held.save(path, format=kind)
+    pixels = file.decode_file(path)
+    assert np.abs(pixels.astype(int) - GREY[:, :, None]).mean() <= HELD[kind][mode]
+    assert abs(pixels.mean() - GREY.mean()) < 4
+
+
+def test_colour_and_grey_of_16_bits_agree(tmp_path: Path) -> None:
+    values = (GREY * 257).astype(np.uint16)
+    Image.fromarray(values).save(tmp_path / "grey.png")
+    assert np.array_equal(file.decode_file(tmp_path / "grey.png"), np.repeat(GREY[:, :, None], 3, axis=2))
+    decoded = JpegReader(CPU, 1).read([tmp_path / "grey.png"])
+    assert decoded.pixels.float().mean() == pytest.approx(GREY.mean())
+
+
+@pytest.mark.parametrize("mode", ["F", "I"])
+def test_values_of_no_known_range_are_refused(mode: str) -> None:
+    with pytest.raises(ValueError, match=f"its mode is {mode}, whose values have no known range"):
+        file.rgb(Image.new(mode, (4, 4)))
+
+
 def with_header(path: Path, height: int, width: int) -> Path:
     """Change what the file says of its size; the pixels stay few."""
     content = bytearray(path.read_bytes())

@@ -28,6 +28,7 @@ from trainers.data.reading.image_limit import MAX_IMAGE_PIXELS, above_limit
 
 # What is met under a JPEG's name. Pillow would open fifty formats, one of them by a program beside it (EPS).
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
+EIGHT_BITS = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")  # modes of Pillow
 Image.MAX_IMAGE_PIXELS = None  # Pillow would refuse at a limit of its own, which no option here raises
 
 log = logging.getLogger(__name__)
@@ -72,11 +73,25 @@ def decode_file(path: PathLike, max_image_pixels: int = MAX_IMAGE_PIXELS) -> np.
         with Image.open(io.BytesIO(content.numpy().tobytes()), formats=FORMATS) as picture:  # reads the header
             if large := above_limit(picture.size[::-1], max_image_pixels):
                 raise ConfigError(f"dataset.path: the file {os.fspath(path)} {large}, or take it out of the dataset")
-            return np.array(picture.convert("RGB"))
+            return rgb(picture)
     except ConfigError:
         raise
     except (OSError, SyntaxError, ValueError) as error:
         raise _refusal(path, f"cannot be decoded as an image ({error}; allowed: {', '.join(FORMATS)})") from error
+
+
+def rgb(picture: Image.Image) -> np.ndarray:
+    """The pixels in 8 bits, uint8 [height, width, 3]; transparency is left out.
+
+    Raises ValueError for a mode whose values have no known range.
+    """
+    if picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format == "PNG"):
+        # Pillow's own conversion cuts at 255. The upper byte is what it takes of 16 bits in colour.
+        grey = (np.asarray(picture).astype(np.int64) >> 8).astype(np.uint8)
+        return np.repeat(grey[:, :, None], RGB, axis=2)
+    if picture.mode not in EIGHT_BITS:
+        raise ValueError(f"its mode is {picture.mode}, whose values have no known range; convert it to 8 or 16 bits")
+    return np.array(picture.convert("RGB"))
 
 
 def decode_files(

@@ -11,7 +11,14 @@ import numpy as np
 
 from conf.schema import ConfigError
 
-EXTENSIONS = (b".jpeg", b".jpg", b".png")
+EXTENSIONS = (b".jpeg", b".jpg", b".jpe", b".jfif", b".png", b".webp", b".bmp", b".gif")
+# Of images that nothing here reads. Other files beside the images, such as lists, are nobody's mistake.
+UNREAD = (
+    b".apng", b".avif", b".cr2", b".dds", b".dng", b".exr", b".hdr", b".heic", b".heif", b".ico", b".j2k", b".jp2",
+    b".jpx", b".jxl", b".nef", b".pbm", b".pgm", b".pnm", b".ppm", b".psd", b".raw", b".svg", b".tga", b".tif",
+    b".tiff",
+)  # fmt: skip
+READ = ".JPEG, .jpg, .png, .webp, .bmp or .gif"
 LAYOUT = "train/<class>/*.JPEG and val/<class>/*.JPEG"
 NUM_THREADS = 16  # a listing waits for the disk, or for the network behind it
 
@@ -98,11 +105,26 @@ def _index(path: str, folder: Path, class_names: tuple[str, ...]) -> FolderIndex
 def _images(path: str, folder: Path, name: str) -> list[bytes]:
     inside = os.fsencode(name) + os.fsencode(os.sep)
     # Names that begin with a dot are what some systems leave beside a file that they copied.
-    files = [file for file in os.listdir(os.fsencode(folder / name)) if file.lower().endswith(EXTENSIONS)]  # noqa: PTH208
-    images = sorted(inside + file for file in files if not file.startswith(b"."))
+    files = [file for file in os.listdir(os.fsencode(folder / name)) if not file.startswith(b".")]  # noqa: PTH208
+    images = sorted(inside + file for file in files if file.lower().endswith(EXTENSIONS))
+    if unread := sorted(file for file in files if file.lower().endswith(UNREAD)):
+        raise ConfigError(
+            f"dataset.path={path}: the class {folder / name} holds images that are not read"
+            f" ({os.fsdecode(unread[0])} and so on, {len(unread)} in all); convert them to {READ}, or take them out"
+        )
     if not images:
         raise ConfigError(
-            f"dataset.path={path}: the class {folder / name} holds no image (.JPEG, .jpg or .png); add some, or remove"
-            " the folder"
+            f"dataset.path={path}: the class {folder / name} holds no image ({READ}); add some, or remove the folder"
+        )
+    if nested := sorted(file for file in files if b"." not in file and holds_images(folder / name, file)):
+        raise ConfigError(
+            f"dataset.path={path}: the class {folder / name} holds images in a folder of its own"
+            f" ({os.fsdecode(nested[0])}); move them into the class's folder, or take them out"
         )
     return images
+
+
+def holds_images(folder: Path, name: bytes) -> bool:
+    """Whether this is a folder with images in it."""
+    path = os.path.join(os.fsencode(folder), name)  # noqa: PTH118  (a name may be no text)
+    return os.path.isdir(path) and any(file.lower().endswith(EXTENSIONS) for file in os.listdir(path))  # noqa: PTH112, PTH208
