@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from conf import target as targets
 from conf.schema import (
     ConfigError,
@@ -35,6 +37,8 @@ from tracking.request.names import (
     check_uri,
 )
 
+# Of a script's own seeds. PyTorch that nobody has seeded has one above, as has a seed that PyTorch drew.
+MOST_SEED = 2**32
 # Lightning's words for a precision, and ours; others stay as they are.
 PRECISIONS = {
     "32-true": "fp32", "32": "fp32", "bf16-mixed": "bf16", "bf16-true": "bf16", "16-mixed": "fp16", "16-true": "fp16",
@@ -188,6 +192,9 @@ def plain(name: str) -> str:
 
 
 def own_seed(environ: Mapping[str, Any] = os.environ) -> int | None:
-    """What `seed_everything` was given, where it was called."""
+    """What Lightning's `seed_everything` was given, or else PyTorch; None where neither was seeded."""
     text = str(environ.get("PL_GLOBAL_SEED", ""))
-    return int(text) if text.isdigit() else None
+    if text.isdigit():
+        return int(text)
+    seed = torch.initial_seed()
+    return seed if seed < MOST_SEED else None

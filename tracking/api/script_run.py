@@ -103,7 +103,7 @@ class ScriptRun:
         self._unsaid = list(options.target)
         self._tags = tags
         self._told = False  # whether a target's metric that the first evaluation lacks was told of
-        name = run_setup.run_name(self.config)
+        name = run_setup.run_name(self.config, seeded=seen.seed is not None)
         uri = server.absolute_uri(options.uri) if options.uri else server.default_uri()
         names = MetricNames()
         values = names.keyed(params(options, seen, self.config))

@@ -22,12 +22,16 @@ IN_RUN_NAME = ("model", "dataset", "precision", "gpus", "cpu_processes", "seed")
 MOST_CHARS = 500  # the part of a program's command that a table of params shows
 
 
-def run_name(config: RunConfig, varied: str = "") -> str:
-    """A name that tells a runs table what it was: `vgg-digits-bf16-2gpu-seed1`; and `varied`, where that is not all."""
+def run_name(config: RunConfig, varied: str = "", seeded: bool = True) -> str:
+    """A name that tells a runs table what it was: `vgg-digits-bf16-2gpu-seed1`; and `varied`, where that is not all.
+
+    A script's run whose seed is not known is not `seeded`.
+    """
     devices = f"{config.num_gpus()}gpu" if config.on_gpu() else f"{config.cpu_processes}cpu"
     if isinstance(config.gpus, list):
         devices = f"gpu{'+'.join(map(str, config.gpus))}"
-    name = f"{config.model.name}-{config.dataset.name}-{config.precision.name}-{devices}-seed{config.seed}"
+    name = f"{config.model.name}-{config.dataset.name}-{config.precision.name}-{devices}"
+    name += f"-seed{config.seed}" if seeded else ""
     name += "-warm-up" if config.warm_up else ""
     return f"{name}-{varied}" if varied else name
 
