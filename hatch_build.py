@@ -20,7 +20,7 @@ PACKAGE = "timetrial"
 PARTS = ("conf", "tracking", "trainers", "launch")  # What is imported under a name of its own in a clone.
 
 
-class OnePackage(BuildHookInterface):
+class OnePackage(BuildHookInterface[Any]):
     """Writes the package into a folder of its own, from which hatchling takes it."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

@@ -99,7 +99,7 @@ def collect() -> Request:
     request = Request()
     compose = hydra.main(version_base="1.3", config_path="conf", config_name="config")(request.add)
     output = LastingStream(sys.stdout, BrokenPipeError)
-    with redirect_stdout(output):  # type: ignore[type-var]
+    with redirect_stdout(output):
         try:
             if "--version" in sys.argv[1:]:  # Hydra would print its own
                 print(f"timetrial {installation.version()}")

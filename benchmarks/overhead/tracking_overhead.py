@@ -44,7 +44,8 @@ from tracking.request.stored_config import from_dict
 from trainers.data.images import ImageData, Source
 from trainers.loop import precision
 from trainers.loop.train import train
-from trainers.models.vgg import Vgg, compiled, forward_loss
+from trainers.models.vgg import Vgg, forward_loss
+from trainers.ops.compiling import compiled
 from trainers.workload import Shard, Workload
 
 NUM_EVAL = 64

@@ -139,9 +139,9 @@ def train_epoch(
         optimizer.zero_grad()
         with torch.autocast(device.type, kind or torch.bfloat16, enabled=kind is not None):
             loss = sum(net([image.to(device) for image in images], on_device).values())
-        loss.backward()  # type: ignore[union-attr]
+        loss.backward()
         optimizer.step()
-        losses.append(float(loss.detach()))  # type: ignore[union-attr]
+        losses.append(float(loss.detach()))
     return float(np.mean(losses))
 
 

@@ -119,7 +119,7 @@ def build_peer(
     gmac = forward_gmac(loss_of(net, workload, COUNTED_IMAGES, torch.device("cpu"), False), COUNTED_IMAGES)
     net = net.to(device)
     if tuned:
-        net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        net = net.to(memory_format=torch.channels_last)
     mode = "reduce-overhead" if tuning == "+ CUDA graphs" else None
     if tuning == "+ whole compiled" or (mode and workload == "resnet50"):
         net.compile(mode=mode)
@@ -152,7 +152,7 @@ def detector_loss(
         if workload == "maskrcnn":
             target["masks"] = box_masks(boxes, *canvas)
         targets.append(target)
-    return lambda: sum(net(images, targets).values())  # type: ignore[return-value]
+    return lambda: sum(net(images, targets).values())
 
 
 def box_masks(boxes: torch.Tensor, height: int, width: int) -> torch.Tensor:

@@ -71,7 +71,7 @@ def _refusal(scope: Message) -> Response | None:
     with app.test_request_context("/", headers=headers):
         sender = identify()
         if isinstance(sender, app.response_class):
-            return sender  # type: ignore[no-any-return]
+            return sender
         if scope["method"] == "PUT" and UPLOAD.match(scope["path"]):
             return None
         length = _length(scope)

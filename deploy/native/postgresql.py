@@ -65,7 +65,9 @@ class PostgreSQL:
         """Run one of PostgreSQL's client programs and return its output. Raises ServerError with its words."""
         command = [self._program(program), "-h", str(self.socket), "-w", *arguments]
         environ = {**os.environ, **self.environment}
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, **options)
+        done: subprocess.CompletedProcess[str] = subprocess.run(
+            command, env=environ, capture_output=True, text=True, **options
+        )
         self._checked(done)
         return done.stdout
 

@@ -44,7 +44,8 @@ class Launched:
 
     @property
     def result(self) -> dict[str, Any]:
-        return json.loads((self.folder / run_folder.RESULT).read_text())
+        result: dict[str, Any] = json.loads((self.folder / run_folder.RESULT).read_text())
+        return result
 
 
 def limited(max_file_bytes: int) -> list[str]:

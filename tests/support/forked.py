@@ -123,7 +123,7 @@ def enter(command: list[str], cwd: str, environ: dict[str, str], output: str, ma
         environ["PYTHONDONTWRITEBYTECODE"] = "1"  # It would be cut short as well, in the cache of all tests.
         sys.dont_write_bytecode = True
     become(environ, os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), cwd)
-    subprocess.Popen = ForkedWorker  # type: ignore[assignment,misc]
+    subprocess.Popen = ForkedWorker  # type: ignore[misc]
     run(command)
 
 

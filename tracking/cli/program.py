@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None, prog: str = TRACKING, others: Others = (
     """
     words = sys.argv[1:] if argv is None else argv
     output, errors = (LastingStream(stream, BrokenPipeError) for stream in (sys.stdout, sys.stderr))
-    with redirect_stdout(output), redirect_stderr(errors):  # type: ignore[type-var]
+    with redirect_stdout(output), redirect_stderr(errors):
         try:
             try:
                 return execute(words, prog, others)

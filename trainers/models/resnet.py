@@ -111,7 +111,7 @@ class ResNet(TrialModule):
         if pretrained is not None:
             load_pretrained(self.net.resnet, pretrained, head="fc")
         # What cuDNN's tensor-core kernels want, and faster on a CPU too; before DDP lays out its buckets.
-        self.net = self.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.net = self.net.to(memory_format=torch.channels_last)
         self._training_loss, self._evaluate = training_loss, evaluate
         self._sums = DistributedSum()
 

@@ -54,11 +54,11 @@ class Schedule:
             return self.learning_rate * epoch / self.warmup_epochs
         rate = self.learning_rate * min(1.0, (step + 1) / (self.warmup_steps + 1))
         if self.decay_epochs is not None:
-            return rate / 10 ** sum(epoch >= decay for decay in self.decay_epochs)
+            return float(rate / 10 ** sum(epoch >= decay for decay in self.decay_epochs))
         done = min(1.0, (epoch - self.warmup_epochs) / (self.epochs - self.warmup_epochs))
         if self.decay_power is not None:
             end = min(rate, self.end_learning_rate)
-            return end + (rate - end) * (1 - done) ** self.decay_power
+            return float(end + (rate - end) * (1 - done) ** self.decay_power)
         return rate * (1 + math.cos(math.pi * done)) / 2
 
     def apply(self, trainer: Any, batch_idx: int) -> None:

@@ -23,7 +23,7 @@ class Scoring:
     beta: float = 0.0
 
     def length_penalty(self, num: float | torch.Tensor) -> float | torch.Tensor:
-        return ((5 + num) / 6) ** self.alpha  # type: ignore[no-any-return]
+        return ((5 + num) / 6) ** self.alpha
 
 
 class Stepper(Protocol):

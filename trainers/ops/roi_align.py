@@ -91,7 +91,7 @@ def as_a_graph(
             index = start + y[:, :, None] * width + x[:, None, :]
             weight = weight_y[:, :, None] * weight_x[:, None, :] * (inside & valid[:, None, None])
             total = total + pixels[image[:, None, None], index] * weight[..., None]
-    bins = total.unflatten(1, (size, SAMPLES)).unflatten(3, (size, SAMPLES)).mean(dim=(2, 4))
+    bins: torch.Tensor = total.unflatten(1, (size, SAMPLES)).unflatten(3, (size, SAMPLES)).mean(dim=(2, 4))
     return bins.permute(0, 3, 1, 2)
 
 

@@ -114,7 +114,7 @@ class RoiAlign(torch.autograd.Function):
     """As trainers.ops.roi_align.roi_align; the gradients of the features are summed in fp32."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         rois: torch.Tensor,
         image: torch.Tensor,
@@ -140,7 +140,7 @@ class RoiAlign(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         gradient = gradient.contiguous(memory_format=torch.channels_last)
         sums = [
             torch.empty(shape, device=gradient.device, memory_format=torch.channels_last).zero_()

@@ -73,7 +73,8 @@ def _points(run: JournalFigures, panel: Mapping[str, Any]) -> Line:
 
 
 def _logged(row: Mapping[str, Any]) -> bool:
-    return row["kind"] == "metrics"
+    kind: str = row["kind"]
+    return kind == "metrics"
 
 
 def _numbers(expected: list[float], off: float = 0.0) -> That:

@@ -17,6 +17,8 @@ from tracking.analysis.compare.non_inferiority import CANNOT_TELL, NOT_SLOWER, S
 from tracking.analysis.results import NONE, REPEATS, TASK, Run, Runs, differing, newest_attempts
 from tracking.base.safe_text import in_markdown
 
+__all__ = ["CANNOT_TELL", "GateVerdict", "Question", "judge", "junit", "markdown"]
+
 
 @dataclass(frozen=True)
 class Question:
@@ -151,4 +153,5 @@ def junit(verdict: GateVerdict) -> bytes:
         kind = "failure" if verdict.code == SLOWER else "error"
         ElementTree.SubElement(case, kind, {"message": verdict.sentence}).text = "\n".join(verdict.notes)
     ElementTree.SubElement(case, "system-out").text = markdown(verdict)
-    return ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
+    written: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
+    return written

@@ -51,7 +51,8 @@ def separate_variances_p(distance: float, first: tuple[float, int], second: tupl
 
     def excess(log_p: float) -> float:
         tail = math.exp(log_p) / 2
-        return sum(share / total * (special.stdtrit(freedom, tail) / score) ** 2 for share, freedom in parts) - 1
+        squares = ((share, special.stdtrit(freedom, tail) / score) for share, freedom in parts)
+        return float(sum(share / total * ratio**2 for share, ratio in squares)) - 1
 
     low, high = math.log(ends[0]), math.log(ends[-1])
     if excess(low) <= 0 or excess(high) >= 0:  # the two ends differ by rounding

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from conf.schema import StudyConfig
+from conf.launch_options import StudyConfig
 from tracking.analysis.published import comparison
 from tracking.analysis.report import Report, page, report
 from tracking.analysis.results import FolderRuns, MlflowRuns

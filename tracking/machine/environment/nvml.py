@@ -94,7 +94,8 @@ def _started() -> ModuleType | None:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         return None
-    return pynvml
+    module: ModuleType = pynvml
+    return module
 
 
 def _devices(pynvml: ModuleType, index: int) -> list[Gpu]:

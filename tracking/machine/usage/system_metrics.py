@@ -93,7 +93,9 @@ class SystemMetricsThread:
     ) -> None:
         self.failures: dict[str, str] = {}
         self._journal = journal
-        self._make = lambda: SystemMetrics(gpu_uuids, disk_path, node, neighbours=neighbours)
+        self._make: Callable[[], SystemMetrics] = lambda: SystemMetrics(
+            gpu_uuids, disk_path, node, neighbours=neighbours
+        )
         self._interval_sec = interval_sec
         self._first_step = first_step
         self._closing = threading.Event()

@@ -15,6 +15,8 @@ from tracking.store.server import connection, recipients
 from tracking.store.server.answer_size import bounded
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from requests import Response
 
 FILES = "/mlflow-artifacts/artifacts/"  # in the address of an upload (PUT) and of a download (GET)
@@ -56,7 +58,8 @@ def have_mlflow_check() -> None:
     """
     from mlflow.utils import rest_utils
 
-    send = rest_utils._get_http_response_with_retries  # for servers; stores in a cloud are asked by another
+    # for servers; stores in a cloud are asked by another
+    send: Callable[..., Response] = rest_utils._get_http_response_with_retries
     if hasattr(send, "__wrapped__"):
         return
 
@@ -65,7 +68,7 @@ def have_mlflow_check() -> None:
         url, options = recipients.guarded(url, options)
         limit_sec = options.get("timeout")
         if FILES in url and method == "GET":  # It is read into a file, and may be as large as it is.
-            return send(method, url, *arguments, **options)  # type: ignore[no-any-return]
+            return send(method, url, *arguments, **options)
         options["stream"] = True
 
         def ask() -> Response:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trainers.data.coco.evaluation import DetectionEvaluator, IouType
+from trainers.data.coco.evaluation import DetectionEvaluator
 from trainers.data.coco.index import CocoIndex, load_index
+from trainers.data.coco.overlaps import IouType
 
 __all__ = ["CocoIndex", "DetectionEvaluator", "IouType", "load_index"]

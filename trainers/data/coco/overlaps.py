@@ -32,7 +32,8 @@ class Pair(NamedTuple):
     objects: list[dict[str, Any]]  # the annotations, in their order
 
     def size(self) -> int:
-        return (self.detections.stop - self.detections.start) * len(self.objects)
+        num_detections: int = self.detections.stop - self.detections.start
+        return num_detections * len(self.objects)
 
 
 class Objects:

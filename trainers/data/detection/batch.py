@@ -60,7 +60,8 @@ def move(points: np.ndarray, cut: Cut, images: np.ndarray | slice) -> np.ndarray
     # The two ends are swapped as well: a box keeps x0 <= x1.
     moved[..., 0] = np.where(flipped, width - x1, x0)
     moved[..., 2] = np.where(flipped, width - x0, x1)
-    return moved.astype(np.float32)
+    boxes: np.ndarray = moved.astype(np.float32)
+    return boxes
 
 
 def move_edges(edges: np.ndarray, cut: Cut, images: np.ndarray) -> np.ndarray:

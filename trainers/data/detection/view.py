@@ -57,7 +57,8 @@ class ShortEdge:
     def canvas_of(self, sizes: np.ndarray) -> np.ndarray:
         out = self._resized(sizes)
         fits = np.array([(out <= canvas).all(axis=1) for canvas in self.canvases])
-        return fits.argmax(axis=0)  # the first that fits
+        first: np.ndarray = fits.argmax(axis=0)
+        return first
 
     def train(
         self,
@@ -76,4 +77,5 @@ class ShortEdge:
 
     def _resized(self, sizes: np.ndarray) -> np.ndarray:
         scale = np.minimum(self.min_size / sizes.min(axis=1), self.max_size / sizes.max(axis=1))
-        return np.maximum(1, np.floor(sizes * scale[:, None] + 1e-6)).astype(np.int64)
+        resized: np.ndarray = np.maximum(1, np.floor(sizes * scale[:, None] + 1e-6)).astype(np.int64)
+        return resized

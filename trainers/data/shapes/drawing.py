@@ -117,12 +117,14 @@ def texture(rng: np.random.RandomState, height: int, width: int, colours: np.nda
     )
     shade = patterns[rng.randint(len(patterns))]().astype(np.float32)
     first, second = colours.astype(np.float32)[..., None, None]
-    return first + shade * (second - first)
+    mixed: np.ndarray = first + shade * (second - first)
+    return mixed
 
 
 def _wave(phase: np.ndarray) -> np.ndarray:
     """A triangle wave of period 1 between 0 and 1."""
-    return np.abs((phase - np.floor(phase)) * 2 - 1)
+    wave: np.ndarray = np.abs((phase - np.floor(phase)) * 2 - 1)
+    return wave
 
 
 def _clouds(rng: np.random.RandomState, height: int, width: int, period: float) -> np.ndarray:

@@ -64,7 +64,7 @@ def cell_of(source: np.ndarray, target: np.ndarray, among: list[Cell]) -> np.nda
     table = np.full((int(source.max()) + 1, int(target.max()) + 1), -1, np.int64)
     for number, cell in enumerate(among):
         table[cell.least_source : cell.source + 1, cell.least_target : cell.target + 1] = number
-    places = table[source, target]
+    places: np.ndarray = table[source, target]
     assert (places >= 0).all()
     return places
 

@@ -32,4 +32,4 @@ def lengths(size: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.RandomState(0)
     target = np.exp(rng.normal(*LOGARITHM, size))
     source = target * np.exp(rng.normal(*RATIO, size))
-    return tuple(np.clip(side.round(), 2, MOST).astype(np.int64) for side in (source, target))  # type: ignore[return-value]
+    return tuple(np.clip(side.round(), 2, MOST).astype(np.int64) for side in (source, target))

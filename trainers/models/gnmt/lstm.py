@@ -26,7 +26,7 @@ class Lstm(nn.LSTM):
     def forward(self, x: torch.Tensor, state: State | None = None) -> tuple[torch.Tensor, State]:  # type: ignore[override]
         dtype = asked_type(x)
         if dtype is None or not (x.is_cuda and on_cudnn(x.device, dtype)):
-            return super().forward(x, state)  # type: ignore[no-any-return]
+            return super().forward(x, state)
         return self.in_type(dtype, x, state)
 
     def in_type(self, dtype: torch.dtype, x: torch.Tensor, state: State | None = None) -> tuple[torch.Tensor, State]:
@@ -45,7 +45,7 @@ class OneCast(torch.autograd.Function):
     """Weights in another type, one behind the other in memory, as cuDNN wants them; elsewhere it would copy them."""
 
     @staticmethod
-    def forward(ctx: Any, dtype: torch.dtype, *weights: torch.Tensor) -> tuple[torch.Tensor, ...]:  # type: ignore[override]
+    def forward(ctx: Any, dtype: torch.dtype, *weights: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.types = [weight.dtype for weight in weights]
         sizes = [weight.numel() for weight in weights]
         flat = torch.empty(sum(sizes), dtype=dtype, device=weights[0].device)
@@ -54,7 +54,7 @@ class OneCast(torch.autograd.Function):
         return tuple(parts)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         return None, *(gradient.to(kind) for gradient, kind in zip(gradients, ctx.types, strict=True))
 
 

@@ -65,12 +65,12 @@ class Reordered(torch.autograd.Function):
     """Rows x[order], of x [N, width] and an order that is its own inverse: backward it needs no additions."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, order: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def forward(ctx: Any, x: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(order)
         return x.index_select(0, order)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         return gradient.index_select(0, ctx.saved_tensors[0]), None
 
 

@@ -54,7 +54,7 @@ def build_network(num_classes: int, backbone: str, channels: int, pretrained: st
     )
     for name, values in (("mean", MEAN), ("std", STD)):  # on the device already when a step needs them
         network.register_buffer(name, torch.tensor(values).view(3, 1, 1), persistent=False)
-    return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+    return network.to(memory_format=torch.channels_last)
 
 
 def dense(
@@ -99,4 +99,5 @@ def mask_head(network: MaskRCNN, pooled: torch.Tensor, classes: torch.Tensor) ->
     weights = predictor.mask_fcn_logits.weight[classes, :, 0]  # [P, channels, 1]
     pixels = features.permute(0, 2, 3, 1).flatten(1, 2)  # [P, 784, channels]
     logits = pixels @ weights + predictor.mask_fcn_logits.bias[classes, None, None]
-    return logits.view(-1, MASK_SIZE, MASK_SIZE)
+    masks: torch.Tensor = logits.view(-1, MASK_SIZE, MASK_SIZE)
+    return masks

@@ -42,7 +42,8 @@ def loss(
         user_rows, item_rows, net.mf_user.weight, net.mf_item.weight, weight2, second.bias, weight3, third.bias,
         net.final.weight[0], net.final.bias, users, items, weights / largest,
     )[0]  # fmt: skip
-    return total * (largest / items.shape[1])
+    loss: torch.Tensor = total * (largest / items.shape[1])
+    return loss
 
 
 @torch.library.custom_op("timetrial::neumf_loss", mutates_args=())

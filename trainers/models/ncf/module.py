@@ -55,7 +55,8 @@ class Predictor(nn.Module):
         self.net = net
 
     def forward(self, pairs: torch.Tensor) -> torch.Tensor:
-        return self.net(pairs[:, 0], pairs[:, 1:])[:, 0].sigmoid()
+        probabilities: torch.Tensor = self.net(pairs[:, 0], pairs[:, 1:])[:, 0].sigmoid()
+        return probabilities
 
 
 class Ncf(TrialModule):

@@ -56,4 +56,5 @@ class ColourJitter(nn.Module):
         # Not a matrix product: autocast would round it to bf16.
         columns = matrix[..., None, None].unbind(dim=2)  # what red, green and blue each add to all three
         red, green, blue = (pixels[:, index : index + 1] * column for index, column in enumerate(columns))
-        return (red + green + blue + offset).clamp(0, 1)
+        jittered: torch.Tensor = (red + green + blue + offset).clamp(0, 1)
+        return jittered

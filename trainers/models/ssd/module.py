@@ -144,7 +144,7 @@ class Ssd(TrialModule):
         if pretrained is not None:
             load_pretrained(net.backbone, pretrained)
         # What cuDNN's tensor-core kernels want; before DDP lays out its buckets.
-        self.net: Ssd300 = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.net: Ssd300 = net.to(memory_format=torch.channels_last)
         self._forward_loss, self._candidates = forward_loss, candidates
         self._detections: list[tuple[torch.Tensor, torch.Tensor]] = []  # on the device, one item a step
         self._evaluator = data.evaluator(("bbox",))

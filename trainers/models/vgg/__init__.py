@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from trainers.models.vgg.module import WORKLOAD, Vgg, compiled, forward_loss
+from trainers.models.vgg.module import WORKLOAD, Vgg, forward_loss
 
-__all__ = ["WORKLOAD", "Vgg", "compiled", "forward_loss"]
+__all__ = ["WORKLOAD", "Vgg", "forward_loss"]

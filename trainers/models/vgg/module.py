@@ -110,7 +110,7 @@ class Vgg(TrialModule):
         self.schedule = Schedule(learning_rate, self.max_epochs, list(accumulate(epochs))[:-1])
         self.class_names = data.class_names
         # What cuDNN's tensor-core kernels want, and faster on a CPU too; before DDP lays out its buckets.
-        self.net = build_network(data.image_size, data.num_classes).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.net = build_network(data.image_size, data.num_classes).to(memory_format=torch.channels_last)
         self._forward_loss, self._evaluate = forward_loss, evaluate
         self._counter = ConfusionCounter(data.num_classes)
         self._matrix: np.ndarray | None = None  # the last evaluation's

@@ -113,7 +113,8 @@ def _training(timed: Sequence[Row]) -> Spans:
 
 def _between(timed: Sequence[Row], name: str) -> float:
     starts, stops = ([row["clock_sec"] for row in timed if row["key"] == f"{name}_{end}"] for end in ("start", "stop"))
-    return sum(stop - start for start, stop in zip(starts, stops, strict=False))
+    total: float = sum(stop - start for start, stop in zip(starts, stops, strict=False))
+    return total
 
 
 def _means(rows: Sequence[Row], spans: Spans) -> dict[str, float]:

@@ -200,7 +200,8 @@ class JournalFigures(JournalRun):
             milliseconds += max(math.fsum(window[rank] for window in own) for rank in range(len(own[0])))
         if not milliseconds or any(count not in window for window in steady for count in counts):
             return None
-        return 1e3 * sum(window[count] for window in steady for count in counts) / milliseconds
+        rate: float = 1e3 * sum(window[count] for window in steady for count in counts) / milliseconds
+        return rate
 
     def samples_per_sec_per_device(self) -> float | None:
         rate, devices = self.samples_per_sec(), self.devices()
