@@ -81,7 +81,7 @@ def prepare_hydra() -> None:
     if not __debug__:  # Hydra's parser takes its next word within assertions, which PYTHONOPTIMIZE leaves out.
         source = compile(inspect.getsource(overrides_visitor), overrides_visitor.__file__, "exec", optimize=0)
         exec(source, vars(overrides_visitor))
-        overrides_parser.HydraOverrideVisitor = overrides_visitor.HydraOverrideVisitor  # type: ignore[misc, attr-defined]
+        overrides_parser.HydraOverrideVisitor = overrides_visitor.HydraOverrideVisitor  # type: ignore[attr-defined]
     # Hydra would compose each job of a sweep to see whether it can be, and again to run it. Here none is run before all
     # are composed.
     Sweeper.validate_batch_is_legal = lambda self, batch: None  # type: ignore[method-assign]

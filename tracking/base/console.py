@@ -61,7 +61,7 @@ class SafeConsole(Console):
     def print(self, *objects: Any, **options: Any) -> None:
         super().print(*(printable(thing) if isinstance(thing, str) else thing for thing in objects), **options)
 
-    def render_str(self, text: str, **options: Any) -> Text:  # type: ignore[override]
+    def render_str(self, text: str, **options: Any) -> Text:
         """Measure and draw what the output can show: what is replaced later would move a table's columns."""
         return super().render_str(encodable(text, self.encoding), **options)
 
