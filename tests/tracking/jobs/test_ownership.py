@@ -16,6 +16,7 @@ import yaml
 from conf.schema import ConfigError
 from tests.support.commands import launch
 from tests.support.composing import composed
+from tests.support.mlflow_server import answering
 from tests.tracking.jobs.test_resume_request import GIVEN, asked, interrupted, refused
 from tracking.base.console import make_console
 from tracking.jobs.node import endings, signals, slurm, ticket
@@ -26,7 +27,8 @@ from tracking.jobs.plan.job import Job
 from tracking.jobs.queues import cluster_launcher
 from tracking.jobs.queues.following import Following
 from tracking.jobs.queues.queue import BatchQueue
-from tracking.record import journal, run_folder
+from tracking.jobs.trust import ownership
+from tracking.record import journal, run_folder, signature
 
 
 @pytest.fixture(autouse=True)
@@ -113,6 +115,66 @@ def test_a_sweep_that_somebody_changed_is_refused_and_one_that_grew_is_not() -> 
     with pytest.raises(ConfigError, match=r"sweep.resume=.*LD_PRELOAD='/tmp/evil.so'.*trust=true"):
         sweep.resume("runs", folder.name, [Job(composed([]), [])], multirun=False)
     assert sweep.resume("runs", folder.name, [Job(composed(["trust=true", "sweep.resume=x"]), [])], multirun=False)
+
+
+def name_server(folder: Path, uri: str) -> None:
+    path = folder / run_folder.RUN
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"tracking_uri": uri}))
+
+
+@pytest.mark.parametrize(
+    "change", [{"tracking_uri": "https://evil.example.org"}, {"uid": "e" * 32}, {"experiment": "e"}], ids=str
+)
+def test_what_says_where_a_run_is_recorded_is_signed_as_well(tmp_path: Path, change: dict[str, str]) -> None:
+    folder = interrupted(tmp_path / "runs")
+    path = folder / run_folder.RUN
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    words = refused(folder)
+    assert "was not written by you on this machine, or was changed since" in words
+    assert f"MLflow at '{change.get('tracking_uri', 'sqlite:////some/where.db')}'" in words
+    assert asked(folder, "trust=true").checkpoint
+
+
+def test_so_is_a_sweep_s(followed: list[Path]) -> None:
+    config = composed(SLURM)
+    with sweep.create([Job(config, SLURM)], [], "sqlite:///x.db") as owner:
+        folder = owner.folder
+    assert cluster_launcher.follow(folder, 0.0) == 0
+    name_server(folder, "https://evil.example.org")
+    with pytest.raises(ConfigError, match=r"follow .*MLflow at 'https://evil.example.org'.*add --trust"):
+        cluster_launcher.follow(folder, 0.0)
+    with pytest.raises(ConfigError, match=r"sweep.resume=.*MLflow at 'https://evil.example.org'.*add trust=true"):
+        sweep.resume("runs", folder.name, [Job(composed([]), [])], multirun=False)
+
+
+def test_what_an_earlier_version_signed_is_this_user_s(tmp_path: Path) -> None:
+    folder = interrupted(tmp_path / "runs")
+    signed = signature.of(ownership._configurations([run_folder.read_config(folder)]))
+    (folder / ".signature").write_text(str(signed))
+    assert asked(folder).checkpoint
+    (folder / ".signature").write_text("0" * 64)
+    assert "trust=true" in refused(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["run", "sweep"])
+def test_a_server_that_a_folder_names_is_sent_no_credentials_with_trust_either(tmp_path: Path, kind: str) -> None:
+    here = tmp_path / "here"
+    if kind == "sweep":
+        with sweep.create([Job(composed(GIVEN), GIVEN)], [], "sqlite:///x.db") as owner:
+            folder = owner.folder
+    else:
+        folder = interrupted(here / "runs")
+    token = {"MLFLOW_TRACKING_TOKEN": "t0ken-4711"}
+    with answering(401) as (uri, headers):
+        name_server(folder, uri)
+        resume = [f"sweep.resume={folder.name}"] if kind == "sweep" else [f"resume={folder}", "tracking.offline=false"]
+        refused = launch(here, *resume, **token)
+        assert (refused.code, headers) == (2, []), refused.output
+        assert f"MLflow at '{uri}'" in refused.output
+        trusted = launch(here, *resume, "trust=true", **token)
+        assert set(headers) == {None}, trusted.output
+        assert "only the run's folder does" in trusted.output
 
 
 SLURM = ["gpus=0", "cluster=slurm", "cluster.before=['touch /tmp/ran']", "cluster.lines=['--chdir=/tmp']"]

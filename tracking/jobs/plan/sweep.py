@@ -110,6 +110,7 @@ def prepare(folder: Path, jobs: Sequence[Job], argv: Sequence[str], uri: str) ->
     write_definition(folder, jobs, argv)
     info = run_folder.RunInfo(title(jobs), config.tracking.experiment, uri, kind="sweep")
     documents.write_json(folder / run_folder.RUN, info)
+    ownership.sign(folder, [job.config for job in jobs])
     log = Journal(folder / run_folder.JOURNAL)
     study = {"study": config.study.name} if config.study.name else {}
     log.tags({**study, "sweep": folder.name, NOTE_TAG: note(argv)})
@@ -135,7 +136,6 @@ def write_definition(folder: Path, jobs: Sequence[Job], argv: Sequence[str]) -> 
     name_jobs(jobs)
     definition = [{"overrides": job.overrides, "config": dataclasses.asdict(job.config)} for job in jobs]
     documents.write_json(folder / DEFINITION, {"argv": list(argv), "jobs": definition})
-    ownership.sign(folder, [job.config for job in jobs])
     sweep_view.write(folder, [job.config for job in jobs], [job.name for job in jobs], list(sweep_summary.grid(jobs)))
 
 
@@ -166,6 +166,7 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
     if added:
         jobs += added
         write_definition(folder, jobs, documents.read_json(folder / DEFINITION)["argv"])
+        ownership.sign(folder, [job.config for job in jobs])
     name_jobs(jobs)
     elsewhere = any(word.startswith("cluster") for word in asked[0].overrides)
     for job in jobs:

@@ -1,7 +1,8 @@
 """Whether a folder's configuration is this user's own: who acts on a folder does what its configuration says.
 
-To resume a run and to follow a sweep is to run a workload, an interpreter and lines of shell that a file names. So the
-launcher signs a configuration when it writes it, and whoever acts on a folder asks here first.
+To resume a run and to follow a sweep is to run a workload, an interpreter and lines of shell that a file names, and to
+send the outcome to the server that run.json names. So the launcher signs both files when it writes them, and whoever
+acts on a folder asks here first.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from conf.schema import ConfigError, RunConfig
-from tracking.jobs.trust.executed import would_run
-from tracking.record import files, signature
+from tracking.jobs.trust.executed import EXECUTED, would_run
+from tracking.record import documents, files, run_folder, signature
 from tracking.request.names import check_text
 
 SIGNATURE = ".signature"
 
 
 def sign(folder: Path, configs: Sequence[RunConfig]) -> None:
-    """Sign the configurations that the launcher writes into a folder; not where this user can keep no key."""
-    if signed := signature.of(_signed(configs)):
+    """Sign the configurations and the run.json that the launcher has written into a folder.
+
+    Not where this user can keep no key.
+    """
+    if signed := signature.of(_signed(folder, configs)):
         files.remove(folder / SIGNATURE)
         with files.opened(folder / SIGNATURE, "x") as file:
             file.write(signed)
@@ -38,16 +42,27 @@ def check(folder: Path, configs: Sequence[RunConfig], given: str, trust: bool, h
     written = ""
     with suppress(OSError, ValueError):
         written = files.read_text(folder / SIGNATURE)
-    if trust or signature.is_own(_signed(configs), written):
+    if trust or any(signature.is_own(made, written) for made in (_signed(folder, configs), _configurations(configs))):
         return
-    runs = "; ".join(dict.fromkeys(phrase for config in configs for phrase in would_run(config)))
+    phrases = [phrase for config in configs for phrase in would_run(config)]
+    with suppress(OSError, ValueError):
+        phrases.append(f"{EXECUTED['tracking.uri']} {run_folder.read_info(folder).tracking_uri!r}")
+    runs = "; ".join(dict.fromkeys(phrases))
     raise ConfigError(
         f"{given}: what it runs was not written by you on this machine, or was changed since: {runs}. If you trust who"
         f" made it, add {how}"
     )
 
 
-def _signed(configs: Sequence[RunConfig]) -> list[dict[str, Any]]:
+def _signed(folder: Path, configs: Sequence[RunConfig]) -> dict[str, Any]:
+    """What is signed. Earlier versions signed the configurations alone."""
+    identity = None
+    with suppress(OSError, ValueError):
+        identity = documents.read_json(folder / run_folder.RUN)
+    return {"configurations": _configurations(configs), "run": identity}
+
+
+def _configurations(configs: Sequence[RunConfig]) -> list[dict[str, Any]]:
     """What differs from the defaults, so that a version with more options finds the same."""
     default = dataclasses.asdict(RunConfig())
     return [_differing(dataclasses.asdict(config), default) for config in configs]
