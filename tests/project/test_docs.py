@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,10 +27,6 @@ DOCS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 MEASUREMENT = (ROOT / "docs" / "measurement.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-
-
-# Modules that read runs: they also name beginnings of keys, and published figures of what is not measured here.
-READERS = {"compare", "report", "published", "audit", "arithmetic", "journals"}  # rooms that read metrics and make none
 
 
 def name(path: Path) -> str:
@@ -187,9 +183,9 @@ def test_no_path_of_one_machine(path: Path) -> None:
     assert not re.findall(r"(?<![\w.~/])/(?:home|root|tmp|work|Users)/\S*", text)
 
 
-def literals(folder: str, without: Collection[str] = ()) -> Iterator[str]:
+def literals(folder: str) -> Iterator[str]:
     for path in (ROOT / folder).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if path.parent.name not in without else ():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield node.value
 
@@ -199,16 +195,6 @@ def section(heading: str) -> set[str]:
     text = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", MEASUREMENT, re.MULTILINE | re.DOTALL)
     assert text, heading
     return set(re.findall(r"`([^`\s]+)`", text[1]))
-
-
-def test_the_table_of_metrics_is_that_of_the_code() -> None:
-    key = re.compile(
-        r"(time|throughput|energy|cost|memory|epochs|train|resume|checkpoint)/[a-z_0-9]+|world_size|target_reached"
-    )
-    texts = {*literals("tracking", without=READERS), *literals("trainers")}
-    in_code = {text for text in texts if key.fullmatch(text)}
-    in_docs = {text for text in section("Metrics") if key.fullmatch(text)}
-    assert in_docs == in_code
 
 
 def test_the_lists_of_params_tags_and_failures_are_those_of_the_code() -> None:

@@ -23,6 +23,7 @@ from tracking.api.options import TrialOptions, checked
 from tracking.api.samples import count, decimal, first_dimension, sharing
 from tracking.api.script_run import ScriptRun, write_failure
 from tracking.api.seen import seen_of
+from tracking.base import quantities
 from tracking.machine.environment import Collector
 from tracking.measure.training import Meter, Ranks, summary
 from tracking.record import attempts, journal
@@ -183,11 +184,11 @@ class TimeTrial(pl.Callback):
         epoch, targets = self._so_far(trainer), self._options.target
         value = metrics.get(next(iter(targets or metrics), ""))
         self._meter.event("eval_accuracy", value, **epoch, step=self._meter.step, metrics=metrics)
-        drawn = {f"eval/{name}": value for name, value in metrics.items()}
+        drawn = {quantities.EVAL + name: value for name, value in metrics.items()}
         self._meter.metrics(drawn | ({"epoch": epoch["epoch_num"]} if epoch else {}))
         if not self._reached and attempts.reached(metrics, targets):
             self._reached = True
-            self._meter.note_energy("energy/to_accuracy_joules")
+            self._meter.note_energy(quantities.ENERGY_TO_ACCURACY_JOULES)
             trainer.should_stop = trainer.should_stop or self._options.stop_at_target
 
     def _so_far(self, trainer: pl.Trainer) -> dict[str, float]:
@@ -200,10 +201,10 @@ class TimeTrial(pl.Callback):
         if meter is None:
             return
         TRAINED[pl_module] = weakref.ref(self)
-        meter.note_energy("energy/joules")
+        meter.note_energy(quantities.ENERGY_JOULES)
         targets = self._options.target
         meter.event("run_stop", status="success" if self._reached or not targets else "aborted")
-        without = () if self._counted else ("throughput/samples_per_sec", "energy/joules_per_sample")
+        without = () if self._counted else (quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.ENERGY_JOULES_PER_SAMPLE)
         if self._run is not None:
             gpu = self._run.environment.get("env.gpu", "")
             measured = summary.devices(self._run.config, meter, None, gpu)

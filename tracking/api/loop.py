@@ -17,6 +17,7 @@ from tracking.api.metric_names import MetricNames
 from tracking.api.options import Seen, TrialOptions, checked, own_seed
 from tracking.api.samples import count, decimal
 from tracking.api.script_run import ScriptRun, write_failure
+from tracking.base import quantities
 from tracking.machine.environment import Collector
 from tracking.measure.training import Meter, Ranks, summary
 from tracking.record import attempts, journal
@@ -53,9 +54,12 @@ class Trial:
         """Which figures the loop does not say enough for; asked at its end, while its last steps are open."""
         # How long a step waited for its data a loop does not say, nor where its epochs end if it counts none.
         if not self.counted:
-            return ("throughput/data_wait_fraction", "epochs/", "time/epoch_sec")
+            return (quantities.THROUGHPUT_DATA_WAIT_FRACTION, quantities.EPOCHS, quantities.TIME_EPOCH_SEC)
         whole = self.whole and not self._num_steps
-        return ("throughput/data_wait_fraction", *(() if whole else ("epochs/trained", "time/epoch_sec")))
+        return (
+            quantities.THROUGHPUT_DATA_WAIT_FRACTION,
+            *(() if whole else (quantities.EPOCHS_TRAINED, quantities.TIME_EPOCH_SEC)),
+        )
 
     @contextmanager
     def evaluation(self) -> Iterator[None]:
@@ -77,10 +81,10 @@ class Trial:
         epoch = self._num_epochs if epoch is None else epoch
         value = values.get(next(iter(self._options.target or values), ""))
         self._meter.event("eval_accuracy", value, epoch_num=epoch, step=self._meter.step, metrics=values)
-        self._meter.metrics({f"eval/{name}": value for name, value in values.items()} | {"epoch": epoch})
+        self._meter.metrics({quantities.EVAL + name: value for name, value in values.items()} | {"epoch": epoch})
         if not self.reached and attempts.reached(values, self._options.target):
             self.reached = True
-            self._meter.note_energy("energy/to_accuracy_joules")
+            self._meter.note_energy(quantities.ENERGY_TO_ACCURACY_JOULES)
         self._close_evaluation()
         return self.reached
 
@@ -171,7 +175,7 @@ def end(trial: Trial, meter: Meter, run: ScriptRun | None, options: TrialOptions
     """The figures of a loop that came to its end. A collective call."""
     without = trial.without
     trial.end_of_steps()
-    meter.note_energy("energy/joules")
+    meter.note_energy(quantities.ENERGY_JOULES)
     meter.event("run_stop", status="success" if trial.reached or not options.target else "aborted")
     if run is not None:
         measured: dict[str, Any] = summary.devices(run.config, meter, None, run.environment.get("env.gpu", ""))

@@ -6,11 +6,12 @@ import hashlib
 from collections.abc import Mapping
 from typing import TypeVar
 
+from tracking.base import quantities
 from tracking.record import journal
 
 Value = TypeVar("Value")
 MLFLOW_TAKES = "MLflow takes letters, digits, '_', '-', '.', ' ' and '/'"
-LEFT_FOR_PREFIX = len("eval/best_")  # A key of a metric in MLflow is its name behind this.
+LEFT_FOR_PREFIX = len(quantities.BEST)  # A key of a metric in MLflow is its name behind this.
 
 
 class MetricNames:

@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tracking.base import quantities
 from tracking.cli import store_options
 from tracking.cli.command import REFUSED, Answer, Command, Refused
 
@@ -27,7 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--{name}", nargs="+", required=True, metavar="RUNS", help="a sweep, an experiment, or runs: ids or names"
         )
-    parser.add_argument("--metric", default="time/to_accuracy_sec", help="a time, a cost or a rate (%(default)s)")
+    parser.add_argument(
+        "--metric", default=quantities.TIME_TO_ACCURACY_SEC,
+        help="a time, a cost, a rate, or a metric whose direction is declared (%(default)s)",
+    )  # fmt: skip
     parser.add_argument("--max-slowdown", type=share, required=True, metavar="3%", help="slowdown that is allowed")
     parser.add_argument("--confidence", type=float, default=0.95, help="of passing and of failing (%(default)s)")
     parser.add_argument(

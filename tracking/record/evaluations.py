@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from conf.target import Target, is_at_most, margin
+from tracking.base import quantities
 
-BEST = "eval/best_"  # followed by the metric's name: the key of its best value
+BEST = quantities.BEST  # followed by the metric's name: the key of its best value
 
 
 # Metrics whose names end so are better where they are lower.

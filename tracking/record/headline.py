@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from conf.target import text
+from tracking.base import quantities
 from tracking.record import evaluations
 from tracking.record.run_folder import Result
 
 
 def headline(result: Result) -> str:
     """`accuracy 0.97 in 19.15 s (10 epochs), 641 images/s`; empty where nothing was measured."""
-    rate = result.metrics.get("throughput/samples_per_sec")
+    rate = result.metrics.get(quantities.THROUGHPUT_SAMPLES_PER_SEC)
     parts = [_reached(result), "" if rate is None else f"{rate:,.0f} {result.unit}/s"]
     return ", ".join(part for part in parts if part)
 
@@ -17,12 +18,12 @@ def headline(result: Result) -> str:
 def _reached(result: Result) -> str:
     """How soon the target was reached, or how far the run came."""
     metrics, target = result.metrics, ", ".join(f"{name} {text(value)}" for name, value in result.targets.items())
-    if "time/to_accuracy_sec" in metrics:
-        epochs = metrics.get("epochs/to_accuracy")  # A loop of one's own, or a program, may not count them.
+    if quantities.TIME_TO_ACCURACY_SEC in metrics:
+        epochs = metrics.get(quantities.EPOCHS_TO_ACCURACY)  # A loop of one's own, or a program, may not count them.
         after = "" if epochs is None else f" ({epochs:g} epoch{'s' if epochs != 1 else ''})"
-        return f"{target} in {metrics['time/to_accuracy_sec']:.2f} s{after}"
-    if "time/resumed_to_accuracy_train_sec" in metrics:
-        return f"{target} after {metrics['time/resumed_to_accuracy_train_sec']:.2f} s of training, interrupted"
+        return f"{target} in {metrics[quantities.TIME_TO_ACCURACY_SEC]:.2f} s{after}"
+    if quantities.TIME_RESUMED_TO_ACCURACY_TRAIN_SEC in metrics:
+        return f"{target} after {metrics[quantities.TIME_RESUMED_TO_ACCURACY_TRAIN_SEC]:.2f} s of training, interrupted"
     reached = _named(_best(result))
     if result.targets and reached:
         return f"target missed: {reached} at best, {target} was the target"

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from conf.schema import ConfigError, RunConfig
+from tracking.base import quantities
 from tracking.base.safe_text import breaks_a_line, one_line
 from tracking.base.secrets import MIN_CHARS, REDACTED, URL_PASSWORD, is_secret_name, redact, strip_credentials
 
@@ -17,18 +18,14 @@ NAME = rf"[\w+-][\w.+-]{{0,{MAX_NAME - 1}}}"
 MAX_SHOWN = 200  # characters of a value that is refused
 MAX_EXPERIMENT = 500  # characters, MLflow's own limit
 REGISTERED = r"[A-Za-z0-9][\w. -]{0,249}"  # MLflow forbids less; quotes would end the words of a search
-# The metrics that timetrial measures: no script, program or log gives a metric of its own such a name.
-MEASURED = (
-    "bottleneck/", "checkpoint/", "cost/", "energy/", "epochs/", "evaluations/", "memory/", "resume/", "system/",
-    "test/", "throughput/", "time/",
-)  # fmt: skip
-MEASURED_NAMES = ("target_reached", "world_size")
+# No script, program or log gives a metric of its own such a name.
+MEASURED_NAMES = (quantities.TARGET_REACHED, quantities.WORLD_SIZE)
 URI_SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql")
 
 
 def is_measured(metric: str) -> bool:
     """Whether a metric of this name is timetrial's own."""
-    return metric.startswith(MEASURED) or metric in MEASURED_NAMES
+    return metric.startswith(quantities.RESERVED) or metric in MEASURED_NAMES
 
 
 def check_names(config: RunConfig) -> None:

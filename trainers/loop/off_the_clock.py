@@ -12,6 +12,7 @@ import pytorch_lightning as pl
 import torch
 
 from conf.schema import RunConfig
+from tracking.base import quantities
 from tracking.measure.training import Ranks
 from tracking.record import Journal
 from trainers.loop import precision
@@ -81,7 +82,7 @@ def evaluate_test(trainer: pl.Trainer, module: TrialModule, loader: Loader) -> d
     with evaluating(module), torch.no_grad():  # A profile comes behind it, of steps as the training's were.
         for index, batch in enumerate(loader):
             trainer.strategy.validation_step(batch, index)
-    return {f"test/{name}": value for name, value in module.metrics().items()}
+    return {quantities.TEST + name: value for name, value in module.metrics().items()}
 
 
 @contextmanager

@@ -38,7 +38,7 @@ def test_a_job_that_missed_its_target_has_its_rate_its_epochs_and_its_best_value
     reached, missed, failed, mean = shown(REACHED, MISSED, None)
     assert (missed["status"], missed["time to accuracy (s)"]) == ("target missed", "")
     assert (missed["epochs trained"], missed["best accuracy"], missed["samples/s"]) == ("3", "0.85", "102")
-    assert (missed["FLOPs utilisation"], reached["FLOPs utilisation"]) == ("32.1%", "")
+    assert (missed["FLOPs utilisation (%)"], reached["FLOPs utilisation (%)"]) == ("32.1", "")
     assert (reached["epochs"], reached["best accuracy"]) == ("2", "0.95")
     assert (failed["best accuracy"], failed["samples/s"]) == ("", "")
     assert mean["n"] == "2 of 3"
@@ -87,4 +87,4 @@ def test_a_job_that_was_stopped_from_outside_is_named_beside_the_share() -> None
 def test_where_all_reached_it_there_is_one_column_of_epochs() -> None:
     (row,) = shown(REACHED)
     assert "epochs trained" not in row
-    assert "FLOPs utilisation" not in row
+    assert "FLOPs utilisation (%)" not in row

@@ -12,8 +12,9 @@ from tracking.analysis.audit.comparisons import Verdicts
 from tracking.analysis.audit.evidence import Evidence, Labels
 from tracking.analysis.audit.missing import is_stack
 from tracking.analysis.audit.trees import Near, That, name_of
+from tracking.base import quantities
 
-COST = "cost/to_accuracy_usd"
+COST = quantities.COST_TO_ACCURACY_USD
 
 
 def identity(record: Mapping[str, Any]) -> str:

@@ -13,14 +13,15 @@ from tracking.analysis.audit import selection
 from tracking.analysis.audit.arithmetic import Observations, PairTest, corrected, pair_of, step, wilson
 from tracking.analysis.audit.journals import JournalFigures
 from tracking.analysis.audit.trees import name_of
+from tracking.base import quantities
 
 DEVICES = {"gpus", "nodes", "cpu_processes"}
 # A setting's value of each axis.
 Labels = Mapping[str, str]
-OF_TARGETS = {
-    "time/to_accuracy_sec", "time/to_accuracy_train_sec", "epochs/to_accuracy", "evaluations/to_accuracy",
-    "cost/to_accuracy_usd", "energy/to_accuracy_joules",
-}  # fmt: skip
+OF_TARGETS = {*quantities.TO_ACCURACY}
+OF_A_GAP = (
+    quantities.TIME_EVALUATION_INTERVAL_SEC, quantities.TIME_TO_ACCURACY_SEC, quantities.EPOCHS_TO_ACCURACY,
+)  # fmt: skip
 
 
 class Evidence:
@@ -116,10 +117,7 @@ class Evidence:
             return step(key)
         gaps = []
         for run in self.ended(workload, setting).values():
-            value, last, whole, epochs = (
-                run.value(name)
-                for name in (key, "time/evaluation_interval_sec", "time/to_accuracy_sec", "epochs/to_accuracy")
-            )
+            value, last, whole, epochs = (run.value(name) for name in (key, *OF_A_GAP))
             if value is not None and last is not None and whole:
                 gaps.append(value / whole * last)
             elif value is not None and epochs:
@@ -134,7 +132,7 @@ class Evidence:
 
     def reached(self, workload: str, setting: Labels) -> tuple[int, int]:
         """How many runs reached the target, and of how many."""
-        hits = len(self.values(workload, setting, "time/to_accuracy_sec"))
+        hits = len(self.values(workload, setting, quantities.TIME_TO_ACCURACY_SEC))
         return hits, hits + len(self.short(workload, setting))
 
     def share(self, workload: str, setting: Labels) -> str:
@@ -153,7 +151,7 @@ class Evidence:
     def spent_usd(self, workload: str) -> float:
         """The cost of the runs that count."""
         counting = [run for run_id in self.members(workload) if self.counts(run := self.runs[run_id])]
-        return math.fsum(run.value("cost/usd") or 0.0 for run in counting)
+        return math.fsum(run.value(quantities.COST_USD) or 0.0 for run in counting)
 
     def devices(self, workload: str, setting: Labels) -> float | None:
         counts = {run.devices() for run in self.ended(workload, setting).values()}

@@ -10,6 +10,7 @@ from tracking.analysis.audit.evidence import OF_TARGETS, Evidence, Labels
 from tracking.analysis.audit.headings import BUSY, LEAST_SHARE, LIMITS, OVER_FP32, QUANTITIES, RATIOS
 from tracking.analysis.audit.journals import BEST
 from tracking.analysis.audit.trees import Near, That, name_of
+from tracking.base import quantities
 
 Record = Mapping[str, Any]
 
@@ -42,7 +43,7 @@ def shown(evidence: Evidence, workload: str) -> dict[str, tuple[str, float]]:
     }
     if not any(run.missed for run in ended):
         there.pop("epochs trained", None)
-    if all(run.value("evaluations/to_accuracy") == run.value("epochs/to_accuracy") for run in ended):
+    if all(run.value(quantities.EVALUATIONS_TO_ACCURACY) == run.value(quantities.EPOCHS_TO_ACCURACY) for run in ended):
         there.pop("evaluations", None)
     limits = {
         heading: (key, 100.0)

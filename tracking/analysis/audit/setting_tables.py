@@ -11,6 +11,7 @@ from tracking.analysis.audit.evidence import OF_TARGETS, Evidence, Labels, witho
 from tracking.analysis.audit.headings import BUSY, CAUSES, FACTS, LIMITS, OVER_FP32, RATIOS, SPEEDS
 from tracking.analysis.audit.journals import PREFIX, JournalFigures
 from tracking.analysis.audit.trees import That, name_of
+from tracking.base import quantities
 
 Rows = dict[str, Any]  # by what tells a row apart, its cells by heading
 
@@ -122,7 +123,8 @@ def speed_ups(content: Content) -> Rows:
     """A row a workload and what its settings are beside their devices, a column a number of devices."""
     evidence = content.evidence
     rows: Rows = {}
-    key = "time/to_accuracy_sec" if evidence.metric.startswith("time/to_accuracy") else "throughput/samples_per_sec"
+    clocks = (quantities.TIME_TO_ACCURACY_SEC, quantities.TIME_TO_ACCURACY_TRAIN_SEC)
+    key = clocks[0] if evidence.metric in clocks else quantities.THROUGHPUT_SAMPLES_PER_SEC
     heading = next(heading for heading, (of, of_growth) in RATIOS.items() if of == key and not of_growth)
     counts: set[str] = set()
     for workload in evidence.workloads():

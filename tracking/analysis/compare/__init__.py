@@ -20,13 +20,10 @@ from tracking.analysis.compare.estimates import Estimate, estimate, speed_up
 from tracking.analysis.compare.given_up import UNTIL_GIVEN_UP
 from tracking.analysis.compare.grouping import DEVICES, Setting, Task, is_stack
 from tracking.analysis.compare.missing import missing
-from tracking.analysis.compare.quantities import QUANTITIES, RATIOS, Quantity, unit
 
 __all__ = [
     "ALPHA",
     "DEVICES",
-    "QUANTITIES",
-    "RATIOS",
     "UNTIL_GIVEN_UP",
     "Best",
     "BestStack",
@@ -34,7 +31,6 @@ __all__ = [
     "Estimate",
     "Factor",
     "Factors",
-    "Quantity",
     "Setting",
     "Task",
     "axis_values",
@@ -55,5 +51,4 @@ __all__ = [
     "missing",
     "runs_that_would_tell",
     "speed_up",
-    "unit",
 ]

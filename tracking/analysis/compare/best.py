@@ -23,8 +23,9 @@ from tracking.analysis.compare.comparisons import (
 from tracking.analysis.compare.estimates import Estimate, estimate
 from tracking.analysis.compare.grouping import Setting, Task, is_stack
 from tracking.analysis.statistics import Needed, candidates, corrected, lead_bounds, one_sided_level
+from tracking.base import quantities
 
-COST = "cost/to_accuracy_usd"
+COST = quantities.COST_TO_ACCURACY_USD
 
 
 @dataclass(frozen=True)

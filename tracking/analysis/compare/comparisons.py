@@ -28,9 +28,10 @@ from tracking.analysis.statistics import (
     t_test,
     wins,
 )
+from tracking.base import quantities
 
 ALPHA = 0.05
-TIME = "time/to_accuracy_sec"
+TIME = quantities.TIME_TO_ACCURACY_SEC
 
 
 @dataclass(frozen=True)
@@ -213,7 +214,7 @@ def _parts(setting: Setting) -> tuple[Times, Times] | None:
     """
     intervals, numbers = [], []
     for run in sorted(setting.trained, key=seed_of):
-        number = run.metrics.get("evaluations/to_accuracy", run.metrics.get("epochs/to_accuracy"))
+        number = run.metrics.get(quantities.EVALUATIONS_TO_ACCURACY, run.metrics.get(quantities.EPOCHS_TO_ACCURACY))
         if number and TIME in run.metrics:
             numbers.append(number)
             intervals.append(run.metrics[TIME] / number)

@@ -9,6 +9,7 @@ from typing import Any
 from conf.schema import NOT_MEASURED
 from tracking.analysis.compare.confounding import FIND_IT, has_environment
 from tracking.analysis.results import NONE, Cell, Run, Runs, Table, differing, flat, relative_change
+from tracking.base import quantities
 from tracking.record import documents as run_documents
 from tracking.record import run_folder
 from tracking.request import stored_config
@@ -75,8 +76,8 @@ def differences(store: Runs, runs: Sequence[Run]) -> tuple[list[Differences], li
     data = [{key: value for key, value in run.tags.items() if key.startswith("data.")} for run in runs]
     surroundings = [flat(content, into_lists=True) for content in fingerprints or tags]
     metrics = [{"status": run.status, "failure": run.failure, **run.metrics} for run in runs]
-    own = [{key: value for key, value in values.items() if not key.startswith("system/")} for values in metrics]
-    system = [{key: value for key, value in values.items() if key.startswith("system/")} for values in metrics]
+    own = [{key: value for key, value in values.items() if not key.startswith(quantities.SYSTEM)} for values in metrics]
+    system = [{key: value for key, value in values.items() if key.startswith(quantities.SYSTEM)} for values in metrics]
     around = dict(differing([values | version for values, version in zip(surroundings, data, strict=True)]))
     stack = Differences("stack", [(key, around.pop(key)) for key in STACK_KEYS if key in around])
     asked = [

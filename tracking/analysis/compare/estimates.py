@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tracking.analysis.compare.grouping import DEVICES, Setting, Task
 from tracking.analysis.compare.metric_direction import higher_is_better
 from tracking.analysis.statistics import Times, mean_and_standard_error, olympic_mean
+from tracking.base import quantities
 
 OLYMPIC_FROM = 5  # runs, as in MLPerf's vision benchmarks
 
@@ -115,7 +116,7 @@ def speed_up(setting: Setting, base: Setting, key: str) -> tuple[Estimate, Estim
 
 def main_metric(tasks: Sequence[Task]) -> str:
     """What settings are compared by: time to accuracy where a run has a target, else the rate, else training time."""
-    keys = ("time/to_accuracy_sec", "throughput/samples_per_sec", "time/train_sec")
+    keys = (quantities.TIME_TO_ACCURACY_SEC, quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.TIME_TRAIN_SEC)
     there: Mapping[str, bool] = {
         key: any(setting.runs_of(key) for task in tasks for setting in task.settings) for key in keys
     }

@@ -11,8 +11,9 @@ from tracking.analysis.compare.given_up import UNTIL_GIVEN_UP
 from tracking.analysis.compare.grouping import Setting
 from tracking.analysis.results import Run
 from tracking.analysis.statistics import Times, counted, share, verb
+from tracking.base import quantities
 
-TIME = "time/to_accuracy_sec"
+TIME = quantities.TIME_TO_ACCURACY_SEC
 
 
 @dataclass(frozen=True)

@@ -6,19 +6,22 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tracking.analysis.results import Run
+from tracking.base import quantities
 from tracking.record import failures
 
-EPOCH = "epoch"  # the one that was evaluated last
-# The metrics that only a run has that reached its target: what says of another how far it came without.
+EPOCH = quantities.EPOCH  # the one that was evaluated last
+OF_THE_CLOCK = (quantities.TIME_TRAIN_SEC, quantities.TIME_EVAL_SEC, quantities.TIME_CHECKPOINT_SEC)
+# By metric to accuracy, the metrics that say of a run without its target how far it came.
 UNTIL_GIVEN_UP: Mapping[str, Sequence[str]] = {
-    "time/to_accuracy_sec": ("time/train_sec", "time/eval_sec", "time/checkpoint_sec"),
-    "time/to_accuracy_train_sec": ("time/train_sec",),
-    "epochs/to_accuracy": (EPOCH,),
-    "evaluations/to_accuracy": ("evaluations/censored",),
-    "cost/to_accuracy_usd": ("cost/usd",),
-    "energy/to_accuracy_joules": ("energy/joules",),
+    quantities.TIME_TO_ACCURACY_SEC: OF_THE_CLOCK,
+    quantities.TIME_TO_ACCURACY_TRAIN_SEC: (quantities.TIME_TRAIN_SEC,),
+    quantities.EPOCHS_TO_ACCURACY: (EPOCH,),
+    quantities.EVALUATIONS_TO_ACCURACY: (quantities.EVALUATIONS_CENSORED,),
+    quantities.COST_TO_ACCURACY_USD: (quantities.COST_USD,),
+    quantities.ENERGY_TO_ACCURACY_JOULES: (quantities.ENERGY_JOULES,),
 }
-CENSORED = "time/censored_sec"  # runs of older versions lack it: then the sum of what was timed is less, and as true
+# Runs of older versions lack it. The sum of what was timed then stands for it: it is less, and as true.
+CENSORED = quantities.TIME_CENSORED_SEC
 BOUNDS = {CENSORED, *(key for keys in UNTIL_GIVEN_UP.values() for key in keys)}
 
 
@@ -27,7 +30,7 @@ def given_up_at(key: str, metrics: Mapping[str, float]) -> float | None:
 
     None where its metrics do not say.
     """
-    if key == "time/to_accuracy_sec" and CENSORED in metrics:
+    if key == quantities.TIME_TO_ACCURACY_SEC and CENSORED in metrics:
         return metrics[CENSORED]
     there = [metrics[name] for name in UNTIL_GIVEN_UP[key] if name in metrics]
     return sum(there) if UNTIL_GIVEN_UP[key][0] in metrics else None
@@ -40,14 +43,14 @@ def interval_of(key: str, metrics: Mapping[str, float]) -> float | None:
     that the last interval has of the time to accuracy; of older runs, of an epoch. None where nothing says it, and of
     figures that are not to accuracy.
     """
-    if key.startswith(("epochs/", "evaluations/")):
+    if key.startswith((quantities.EPOCHS, quantities.EVALUATIONS)):
         return 1.0
     if key not in UNTIL_GIVEN_UP or key not in metrics:
         return None
-    interval, time = metrics.get("time/evaluation_interval_sec"), metrics.get("time/to_accuracy_sec")
+    interval, time = metrics.get(quantities.TIME_EVALUATION_INTERVAL_SEC), metrics.get(quantities.TIME_TO_ACCURACY_SEC)
     if interval is not None and time:
         return metrics[key] * interval / time
-    epochs = metrics.get("epochs/to_accuracy")
+    epochs = metrics.get(quantities.EPOCHS_TO_ACCURACY)
     return metrics[key] / math.ceil(epochs) if epochs else None
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from tracking.analysis.compare.given_up import UNTIL_GIVEN_UP, given_up_at, interval_of
 from tracking.analysis.results import TASK, End, Run
 from tracking.analysis.statistics import Share, Times, finite, share
+from tracking.base import quantities
 
 DEVICES = ("gpus", "nodes", "cpu_processes")
 MISSED = "target missed"  # why a run is excluded that trained to its end
@@ -111,13 +112,13 @@ class Setting:
     @property
     def reached(self) -> Share | None:
         """How many of its runs reached their target, of those that did or missed it; None where there are none."""
-        num_reached = len(self.values("time/to_accuracy_sec"))
+        num_reached = len(self.values(quantities.TIME_TO_ACCURACY_SEC))
         return share(num_reached, num_reached + self.num_missed)
 
     @property
     def devices(self) -> float | None:
         """The measured world size, where all its runs had the same."""
-        sizes = set(self.values("world_size"))
+        sizes = set(self.values(quantities.WORLD_SIZE))
         return sizes.pop() if len(sizes) == 1 else None
 
 

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+from conf.metric import HIGHER
+from tracking.base import quantities
 from tracking.record import evaluations
 
-RATES = (
-    "throughput/samples_per_sec",
-    "throughput/samples_per_sec_per_device",
-    "throughput/tokens_per_sec",
-    "throughput/source_tokens_per_sec",
-    "throughput/target_tokens_per_sec",
-    "throughput/model_flops_utilization",
-)
-COSTS = (
-    "time/", "epochs/", "evaluations/", "cost/", "energy/", "memory/", "throughput/step_ms", "throughput/data_wait",
+SPEEDS = (
+    quantities.TIME, quantities.EPOCHS, quantities.EVALUATIONS, quantities.COST, quantities.ENERGY, quantities.MEMORY,
+    quantities.THROUGHPUT,
 )  # fmt: skip
-SCORES = ("eval/", "test/")  # what a model is evaluated by
 
 
 def higher_is_better(key: str) -> bool:
     """Of rates and scores more is better; of times, costs, losses and all else, less."""
-    return key in RATES or (key.startswith(SCORES) and evaluations.higher_is_better(key))
+    if key.startswith((quantities.EVAL, quantities.TEST)):
+        return evaluations.higher_is_better(key)
+    return quantities.better(key) == HIGHER
 
 
 def has_slowdown(key: str) -> bool:
     """Whether it is a rate, a time or a cost, of which it can be said that one is slower than another."""
-    return key in RATES or key.startswith(COSTS)
+    return key.startswith(SPEEDS) and (quantities.better(key) is not None or key not in quantities.CATALOGUE)

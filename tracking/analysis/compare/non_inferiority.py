@@ -19,8 +19,7 @@ from dataclasses import dataclass, replace
 from tracking.analysis.compare.estimates import Estimate, estimate, ratio
 from tracking.analysis.compare.gate_side import TIME, Side, described, kinds, reached, remarks
 from tracking.analysis.compare.given_up import UNTIL_GIVEN_UP
-from tracking.analysis.compare.metric_direction import COSTS, RATES, has_slowdown, higher_is_better
-from tracking.analysis.compare.quantities import unit
+from tracking.analysis.compare.metric_direction import SPEEDS, has_slowdown, higher_is_better
 from tracking.analysis.results import Cell, Table
 from tracking.analysis.statistics import (
     POWER,
@@ -35,6 +34,7 @@ from tracking.analysis.statistics import (
     ratio_bounds,
     runs_to_tell,
 )
+from tracking.base.quantities import unit
 
 NOT_SLOWER, SLOWER, CANNOT_TELL = 0, 1, 2
 ON_EVALUATIONS = "Times fall on evaluations: evaluate more often, or ask of a rate or of time/train_sec. "
@@ -74,8 +74,8 @@ def check_metric(metric: str) -> None:
     """Raise ValueError for a metric of which no slowdown can be told."""
     if not has_slowdown(metric):
         raise ValueError(
-            f"--metric {metric}: is neither a time or cost ({', '.join(COSTS)}) nor a rate ({', '.join(RATES)}), of "
-            "which alone a slowdown can be told"
+            f"--metric {metric}: is neither a time or cost nor a rate ({', '.join(SPEEDS)}), of which alone a slowdown"
+            " can be told"
         )
 
 

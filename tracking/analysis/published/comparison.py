@@ -5,26 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tracking.analysis.compare import QUANTITIES, Quantity, Setting, Task, estimate
+from tracking.analysis.compare import Setting, Task, estimate
 from tracking.analysis.published import nodes
 from tracking.analysis.published.studies import Reference, known_studies, reference_rows
 from tracking.analysis.published.tables import printed_tables, reference_tables
 from tracking.analysis.report import Report
 from tracking.analysis.results import Cell, Table
+from tracking.base import quantities
+from tracking.base.quantities import Quantity, quantity
 
-OF_A_REPORT = {quantity.key: quantity for quantity in QUANTITIES}
 # Studies print times in minutes, and two figures that a report has no column for.
 SHOWN = (
-    replace(OF_A_REPORT["time/to_accuracy_sec"], heading="time to accuracy (min)", scale=1 / 60),
-    OF_A_REPORT["time/epoch_sec"],
-    OF_A_REPORT["epochs/to_accuracy"],
-    OF_A_REPORT["throughput/samples_per_sec"],
-    Quantity("samples/s a device", "throughput/samples_per_sec_per_device"),
-    Quantity("tokens/s", "throughput/tokens_per_sec"),
-    Quantity("tokens/s a device", "throughput/tokens_per_sec_per_device"),
-    Quantity("target tokens/s", "throughput/target_tokens_per_sec"),
-    OF_A_REPORT["cost/to_accuracy_usd"],
+    replace(quantity(quantities.TIME_TO_ACCURACY_SEC), heading="time to accuracy (min)", scale=1 / 60),
+    quantity(quantities.TIME_EPOCH_SEC),
+    quantity(quantities.EPOCHS_TO_ACCURACY),
+    quantity(quantities.THROUGHPUT_SAMPLES_PER_SEC),
+    quantity(quantities.THROUGHPUT_SAMPLES_PER_SEC_PER_DEVICE),
+    quantity(quantities.THROUGHPUT_TOKENS_PER_SEC),
+    quantity(quantities.THROUGHPUT_TOKENS_PER_SEC_PER_DEVICE),
+    quantity(quantities.THROUGHPUT_TARGET_TOKENS_PER_SEC),
+    quantity(quantities.COST_TO_ACCURACY_USD),
 )
+OWN_RATES = (quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.THROUGHPUT_SAMPLES_PER_SEC_PER_DEVICE)
 # These studies published ratios alone, of this model, which no row of a run can stand beside: their tables are shown.
 MODEL_OF_RATIOS = {"stacks": "maskrcnn", "c4140": "resnet50"}
 NOTE = (
@@ -84,21 +86,20 @@ def beside_table(task: Task, published: Sequence[Reference]) -> Table:
     """A row a setting of the task, then the published rows, with every quantity that one of those has."""
     ours = [setting for setting in task.settings if setting.runs]
     shown = [
-        quantity
-        for quantity in SHOWN
-        if any(quantity.key in row.metrics for row in published)
-        or (quantity.key.startswith("throughput/samples") and any(setting.values(quantity.key) for setting in ours))
+        facts
+        for facts in SHOWN
+        if any(facts.key in row.metrics for row in published)
+        or (facts.key in OWN_RATES and any(setting.values(facts.key) for setting in ours))
     ]
     rows: list[list[Cell]] = [own_row(setting, shown) for setting in ours]
     for row in published:
         batch = None if row.batch_size is None else f"{row.batch_size:,}"
         figures: list[Cell] = [
-            f"{row.metrics[quantity.key] * quantity.scale:,.5g}" if quantity.key in row.metrics else None
-            for quantity in shown
+            f"{row.metrics[facts.key] * facts.scale:,.5g}" if facts.key in row.metrics else None for facts in shown
         ]
         what = ": ".join(filter(None, [row.source, row.what]))
         rows.append([what, row.hardware, str(row.gpus or ""), row.precision, batch, None, *figures])
-    headings = ["", "hardware", "GPUs", "precision", "batch", "reached", *(quantity.heading for quantity in shown)]
+    headings = ["", "hardware", "GPUs", "precision", "batch", "reached", *(facts.heading for facts in shown)]
     return Table(
         f"{task.title}, beside published figures", dict.fromkeys(headings, ""), rows, NOTE, "beside", task.title
     )
@@ -113,8 +114,8 @@ def own_row(setting: Setting, shown: Sequence[Quantity]) -> list[Cell]:
             words = {run.tags.get("env.cpu", "CPU") for run in setting.runs}
         facts.append(", ".join(sorted(words)))
     cells: list[Cell] = []
-    for quantity in shown:
-        mean = estimate(setting.measured(quantity.key), quantity.scale)
-        cells.append(mean.text(setting.usual_n(quantity.key)) if mean else None)
+    for figure in shown:
+        mean = estimate(setting.measured(figure.key), figure.scale)
+        cells.append(mean.text(setting.usual_n(figure.key)) if mean else None)
     share = setting.reached.text if setting.reached else None
     return [f"yours: {setting.name} (n={len(setting.runs)})", *facts, share, *cells]

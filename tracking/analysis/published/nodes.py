@@ -8,9 +8,10 @@ from tracking.analysis.compare import Estimate, Setting, Task, estimate, estimat
 from tracking.analysis.published.studies import read
 from tracking.analysis.report import Panel, Plot, Point, beside_lines, drawn
 from tracking.analysis.results import Cell, Table
+from tracking.base import quantities
 
 STUDY = "c4140"
-TIME, EPOCHS = "time/to_accuracy_sec", "epochs/to_accuracy"
+TIME, EPOCHS = quantities.TIME_TO_ACCURACY_SEC, quantities.EPOCHS_TO_ACCURACY
 PUBLISHED = "published: C4140, 4 V100s a node"
 SPEED_UP, EFFICIENCY, EPOCHS_TO = "speed-up", "efficiency (1 is ideal)", "epochs to the target"
 NODE_COUNT = "nodes (number)"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conf.schema import ConfigError
+from tracking.base import quantities
 
 FOLDER = Path(__file__).resolve().parent / "references"
 DGX1 = "Multi-GPU Scaling of MLPerf Benchmarks on NVIDIA DGX-1"
@@ -44,14 +45,14 @@ MODELS = {
 }
 # Of each unit in records.csv, the metric that it is of, and the factor to that metric's unit.
 UNITS = {
-    "minutes": ("time/to_accuracy_sec", 60.0),
-    "s": ("time/to_accuracy_sec", 1.0),
-    "images/s": ("throughput/samples_per_sec", 1.0),
-    "samples/s": ("throughput/samples_per_sec", 1.0),
-    "images/s/GPU": ("throughput/samples_per_sec_per_device", 1.0),
-    "tokens/s": ("throughput/tokens_per_sec", 1.0),
-    "tokens/s/GPU": ("throughput/tokens_per_sec_per_device", 1.0),
-    "target tokens/s": ("throughput/target_tokens_per_sec", 1.0),
+    "minutes": (quantities.TIME_TO_ACCURACY_SEC, 60.0),
+    "s": (quantities.TIME_TO_ACCURACY_SEC, 1.0),
+    "images/s": (quantities.THROUGHPUT_SAMPLES_PER_SEC, 1.0),
+    "samples/s": (quantities.THROUGHPUT_SAMPLES_PER_SEC, 1.0),
+    "images/s/GPU": (quantities.THROUGHPUT_SAMPLES_PER_SEC_PER_DEVICE, 1.0),
+    "tokens/s": (quantities.THROUGHPUT_TOKENS_PER_SEC, 1.0),
+    "tokens/s/GPU": (quantities.THROUGHPUT_TOKENS_PER_SEC_PER_DEVICE, 1.0),
+    "target tokens/s": (quantities.THROUGHPUT_TARGET_TOKENS_PER_SEC, 1.0),
 }
 
 
@@ -109,9 +110,9 @@ def dgx1_rows() -> list[Reference]:
             "dgx1", MODELS[row["workload"]], "DGX-1 (V100 32 GB)", int(row["gpus"]), row["precision"],
             int(row["batch_size"]),
             {
-                "time/to_accuracy_sec": 60 * minutes_to_accuracy(row),
-                "time/epoch_sec": 60 * float(row["minutes_per_epoch"]),
-                "epochs/to_accuracy": float(row["epochs"]),
+                quantities.TIME_TO_ACCURACY_SEC: 60 * minutes_to_accuracy(row),
+                quantities.TIME_EPOCH_SEC: 60 * float(row["minutes_per_epoch"]),
+                quantities.EPOCHS_TO_ACCURACY: float(row["epochs"]),
             },
             DGX1,
         )
@@ -124,8 +125,8 @@ def fashion_mnist_rows() -> list[Reference]:
         Reference(
             "fashion_mnist", "vgg", f"{row['instance']} ({row['gpu']})", 1, None, None,
             {
-                "time/to_accuracy_sec": 60 * minutes,
-                "cost/to_accuracy_usd": usd(minutes, float(row["usd_per_hour"])),
+                quantities.TIME_TO_ACCURACY_SEC: 60 * minutes,
+                quantities.COST_TO_ACCURACY_USD: usd(minutes, float(row["usd_per_hour"])),
             },
             FASHION_MNIST,
             f"CUDA {row['cuda']}, all of a training",
@@ -140,9 +141,9 @@ def framework_rows() -> list[Reference]:
         Reference(
             "frameworks", "resnet50", "V100-SXM2 with NVLink", int(row["gpus"]), None, None,
             {
-                "time/to_accuracy_sec": 60 * minutes_to_accuracy(row),
-                "time/epoch_sec": 60 * float(row["minutes_per_epoch"]),
-                "epochs/to_accuracy": float(row["epochs"]),
+                quantities.TIME_TO_ACCURACY_SEC: 60 * minutes_to_accuracy(row),
+                quantities.TIME_EPOCH_SEC: 60 * float(row["minutes_per_epoch"]),
+                quantities.EPOCHS_TO_ACCURACY: float(row["epochs"]),
             },
             DELL,
             f"{row['framework']} {row['version']} of {row['published_by']}, cuDNN {row['cudnn']}",
@@ -155,7 +156,7 @@ def dell_rows() -> list[Reference]:
     return [
         Reference(
             "dell", row["workload"], row["system"], int(row["gpus"]), None, integer(row["batch_size"]),
-            {"time/to_accuracy_sec": float(row["seconds"])}, DELL, row["framework"],
+            {quantities.TIME_TO_ACCURACY_SEC: float(row["seconds"])}, DELL, row["framework"],
         )
         for row in read("dell_mlperf.csv")
     ]  # fmt: skip

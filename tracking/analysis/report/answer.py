@@ -9,6 +9,7 @@ from tracking.analysis.compare import Best, Comparison, Task, best, grouping
 from tracking.analysis.report import sentences
 from tracking.analysis.report.pictures import COST
 from tracking.analysis.report.sentences import Sentence
+from tracking.base import quantities
 
 
 def answer(task: Task, metric: str, chosen: Best | None, comparisons: Sequence[Comparison]) -> list[Sentence]:
@@ -37,4 +38,4 @@ def _cost(task: Task) -> Sentence:
 
 def spent(task: Task) -> float:
     """The cost in USD of all runs that are averaged; 0 without a price."""
-    return math.fsum(run.metrics.get("cost/usd", 0.0) for run in task.runs)
+    return math.fsum(run.metrics.get(quantities.COST_USD, 0.0) for run in task.runs)

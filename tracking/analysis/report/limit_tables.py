@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tracking.analysis.compare import Task, estimate
 from tracking.analysis.report.tables import ReportedFigure, ids_of
 from tracking.analysis.results import Table
+from tracking.base import quantities
 from tracking.measure.bottleneck import NAMES, limit
 
 LEAST_SHOWN = 0.005  # a cause that takes less of every setting's time has no column
@@ -30,30 +31,24 @@ def limits_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[ReportedF
             continue
         row = [*setting.labels.values(), NAMES[limit(own)]]
         for name in columns:
-            key = key_of(name)
-            mean = estimate(setting.measured(key), 100.0)
-            row.append(mean.text(setting.usual_n(key)) if mean else "")
+            facts = quantities.quantity(quantities.bottleneck(name))
+            mean = estimate(setting.measured(facts.key), facts.scale)
+            row.append(mean.text(setting.usual_n(facts.key)) if mean else "")
             if mean:
-                heading = heading_of(name)
-                figures.append(ReportedFigure(task.title, setting.labels, heading, key, mean, ids_of(setting, key)))
+                ids = ids_of(setting, facts.key)
+                figures.append(ReportedFigure(task.title, setting.labels, facts.heading, facts.key, mean, ids))
         rows.append(row)
-    headings = dict.fromkeys([*axes, "limited by", *(heading_of(name) for name in columns)], "")
+    headings = dict.fromkeys(
+        [*axes, "limited by", *(quantities.quantity(quantities.bottleneck(name)).heading for name in columns)], ""
+    )
     return Table(f"{task.title}: what limited it", headings, rows, NOTE, "limits", task.title), figures
-
-
-def key_of(name: str) -> str:
-    return f"bottleneck/{name}_fraction"
-
-
-def heading_of(name: str) -> str:
-    return f"{NAMES[name]} (%)"
 
 
 def _shares(task: Task, name: str) -> dict[str, float]:
     """The mean share of a cause, by setting."""
     values: dict[str, float] = {}
     for setting in task.settings:
-        mean = estimate(setting.measured(key_of(name)))
+        mean = estimate(setting.measured(quantities.bottleneck(name)))
         if mean:
             values[setting.name] = mean.mean
     return values

@@ -33,6 +33,7 @@ from tracking.analysis.report.utilization_table import utilization_table
 from tracking.analysis.report.verdicts import Verdict
 from tracking.analysis.results import Run, Runs, Table, need_finished, newest_attempts
 from tracking.analysis.statistics import counted
+from tracking.base import quantities
 from tracking.store.mirror import UID_TAG
 
 RUN_AGAIN, SHARED_MACHINE = "run again", "shared its machine"  # why a run that was asked for is left out
@@ -109,7 +110,7 @@ def make(
     superseded, runs = [(run, RUN_AGAIN) for run in runs if run.id not in kept], newest
     need_finished(runs, selectors)
     if metric and not any(metric in run.metrics for run in runs):
-        there = sorted({key for run in runs for key in run.metrics if not key.startswith("system/")})
+        there = sorted({key for run in runs for key in run.metrics if not key.startswith(quantities.SYSTEM)})
         raise ValueError(f"--metric {metric}: no run has it; there are: {', '.join(there)}")
     values = axis_values.Values(store, runs)
     axes = axis_values.with_pairs(list(by) or axis_values.likely_axes(runs), runs)

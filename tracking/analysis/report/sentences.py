@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tracking.analysis.compare import ALPHA, UNTIL_GIVEN_UP, Best, Comparison, Factors, Setting, estimate, unit
+from tracking.analysis.compare import ALPHA, UNTIL_GIVEN_UP, Best, Comparison, Factors, Setting, estimate
 from tracking.analysis.statistics import Needed, counted
+from tracking.base.quantities import unit
 
 MOST_NAMED = 3  # settings of which a sentence says the names
 CONFIDENCE = 1 - ALPHA

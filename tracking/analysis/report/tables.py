@@ -7,10 +7,7 @@ from dataclasses import dataclass
 
 from tracking.analysis.compare import (
     DEVICES,
-    QUANTITIES,
-    RATIOS,
     Estimate,
-    Quantity,
     Setting,
     Task,
     estimate,
@@ -20,7 +17,8 @@ from tracking.analysis.compare import (
 from tracking.analysis.report import sentences
 from tracking.analysis.report.sentences import Sentence
 from tracking.analysis.results import Table
-from tracking.record import evaluations
+from tracking.base import quantities
+from tracking.base.quantities import Quantity
 
 MISSED_TOO = "Figures that are not to accuracy are also of runs that missed the target. "
 STOPPED = "Stopped: from outside, as by a time limit; nothing is known of such a run beyond that. "
@@ -28,7 +26,9 @@ REACHED = "Reached: the runs that reached the target, with the 95 % interval of 
 OLYMPIC = "olympic: without the best and the worst run, from 5 runs on. "
 OLYMPIC_INVALID = "It leaves out one run that did not reach the target, and is invalid where more did not. "
 WHY_GIVEN_UP = "Runs that missed the target, diverged or were stopped count in figures to accuracy."
-FACTS = {"world_size": "devices", "global_batch_size": "global batch", "precision": "precision"}  # beside the axes
+RATIOS = {key: headings[:2] for key, headings in quantities.RATIOS.items()}
+# Beside the axes: what settings are, by param or metric.
+FACTS = {quantities.WORLD_SIZE: "devices", "global_batch_size": "global batch", "precision": "precision"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ReportedFigure:
 def settings_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[ReportedFigure]]:
     """A row a setting: what it was, and every quantity that a run of the workload has; and these as figures."""
     figures: list[ReportedFigure] = []
-    shown = quantities(task)
+    shown = quantities_of(task)
     facts = {key: heading for key, heading in FACTS.items() if key not in axes}
     ratios = [key for key in RATIOS if any(_ratios(task, setting, key) for setting in task.settings)]
     shares = ["reached"] if any(map(shown_share, task.settings)) else []
@@ -80,18 +80,20 @@ def settings_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[Reporte
     return Table(task.title, dict.fromkeys(headings, ""), rows, note.strip(), "settings", task.title), figures
 
 
-def quantities(task: Task) -> list[Quantity]:
+def quantities_of(task: Task) -> list[Quantity]:
     """The quantities that a run of the workload has, and before its rates the best value of each metric."""
     runs = [run for setting in task.settings for run in setting.trained]
-    names = sorted({key for run in runs for key in run.metrics if key.startswith(evaluations.BEST)})
-    there = [quantity for quantity in QUANTITIES if any(setting.values(quantity.key) for setting in task.settings)]
-    same = all(run.metrics.get("evaluations/to_accuracy") == run.metrics.get("epochs/to_accuracy") for run in runs)
-    left_out = {"evaluations/to_accuracy"} if same else set()
-    left_out |= set() if any(setting.missed for setting in task.settings) else {"epochs/trained"}
-    shown = [quantity for quantity in there if quantity.key not in left_out]
-    place = next((place for place, quantity in enumerate(shown) if quantity.key.startswith("throughput/")), len(shown))
-    best = [Quantity(f"best {key.removeprefix(evaluations.BEST)}", key) for key in names]
-    return [*shown[:place], *best, *shown[place:]]
+    names = sorted({key for run in runs for key in run.metrics if key.startswith(quantities.BEST)})
+    there = [key for key in quantities.OF_A_SETTING if any(setting.values(key) for setting in task.settings)]
+    same = all(
+        run.metrics.get(quantities.EVALUATIONS_TO_ACCURACY) == run.metrics.get(quantities.EPOCHS_TO_ACCURACY)
+        for run in runs
+    )
+    left_out = {quantities.EVALUATIONS_TO_ACCURACY} if same else set()
+    left_out |= set() if any(setting.missed for setting in task.settings) else {quantities.EPOCHS_TRAINED}
+    shown = [key for key in there if key not in left_out]
+    place = next((place for place, key in enumerate(shown) if key.startswith(quantities.THROUGHPUT)), len(shown))
+    return [*map(quantities.quantity, [*shown[:place], *names, *shown[place:]])]
 
 
 def shown_share(setting: Setting) -> str:
@@ -129,8 +131,8 @@ def _fact(setting: Setting, key: str) -> str:
 
 def speed_up_table(tasks: Sequence[Task], metric: str) -> Table | None:
     """Speed-ups of all workloads in one table: a row a workload and setting, a column a number of devices."""
-    to_accuracy = metric.startswith("time/to_accuracy")
-    key = "time/to_accuracy_sec" if to_accuracy else "throughput/samples_per_sec"
+    to_accuracy = metric in (quantities.TIME_TO_ACCURACY_SEC, quantities.TIME_TO_ACCURACY_TRAIN_SEC)
+    key = quantities.TIME_TO_ACCURACY_SEC if to_accuracy else quantities.THROUGHPUT_SAMPLES_PER_SEC
     rows: dict[tuple[str, str], dict[float, str]] = {}
     for task in tasks:
         for setting in task.settings:

@@ -7,17 +7,18 @@ from collections.abc import Sequence
 from tracking.analysis.compare import Setting, Task, estimate, estimates
 from tracking.analysis.report.tables import ReportedFigure, ids_of
 from tracking.analysis.results import Table
-from tracking.measure.bottleneck import UTILIZATION
+from tracking.base import quantities
 
-RATE, TIME = "throughput/samples_per_sec", "time/to_accuracy_sec"
-SPEED = {RATE: ("samples/s", "speed-up of the rate over fp32"), TIME: ("time to accuracy (s)", "speed-up over fp32")}
+RATE, TIME = quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.TIME_TO_ACCURACY_SEC
+SPEED = {key: (quantities.quantity(key).heading, quantities.RATIOS[key][2]) for key in (RATE, TIME)}
+HARDWARE = {key: quantities.quantity(key).heading for key in quantities.OF_HARDWARE}
 NOTE = "Utilisation: means over the training (docs/measurement.md)."
 ERROR = " ±: standard error of the mean over runs."
 
 
 def utilization_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[ReportedFigure]] | None:
     """None where no run says how busy it kept its hardware."""
-    shown = {key: words for key, words in UTILIZATION.items() if _is_measured(task, key)}
+    shown = {key: words for key, words in HARDWARE.items() if _is_measured(task, key)}
     if not shown:
         return None
     figures: list[ReportedFigure] = []

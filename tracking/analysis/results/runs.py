@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from tracking.base import quantities
 from tracking.base.installation import LAUNCH, TRACKING
 from tracking.record import failures
 
@@ -74,7 +75,7 @@ class Run:
         if self.failure:
             return End.STOPPED if self.failure in failures.STOPPED_BY else End.FAILED
         ends = {1.0: End.REACHED, 0.0: End.MISSED}
-        return ends.get(self.metrics.get("target_reached", math.nan), End.TRAINED)
+        return ends.get(self.metrics.get(quantities.TARGET_REACHED, math.nan), End.TRAINED)
 
     @property
     def has_target(self) -> bool:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from conf.target import Target, text
+from tracking.base import quantities
 from tracking.base.console import Drawing
 from tracking.record import Record, evaluations
 
@@ -70,7 +71,7 @@ class RunProgress:
             self._update(record)
 
     def _update(self, record: Record) -> None:
-        if record.kind == "metrics" and "system/cpu_utilization_percentage" not in record.values:
+        if record.kind == "metrics" and quantities.SYSTEM_CPU_UTILIZATION_PERCENTAGE not in record.values:
             self._seen |= record.values
         if words := differing(record):
             self._console.print(f"{self._name}: {words}", soft_wrap=True)
@@ -90,7 +91,7 @@ class RunProgress:
             record.key == "epoch_stop" and "samples" in record.values
         ):  # the last window's rate, of what steps were left over, says little of the epoch
             epoch_sec = record.clock_sec - self._epoch_start
-            self._seen["throughput/samples_per_sec"] = record.values["samples"] / epoch_sec
+            self._seen[quantities.THROUGHPUT_SAMPLES_PER_SEC] = record.values["samples"] / epoch_sec
         if record.key == "checkpoint_stop" and "error" in record.values:
             epoch, error = record.values["epoch_num"], record.values["error"]
             self._console.print(f"{self._name}: no checkpoint after epoch {epoch}: {error}", soft_wrap=True)
@@ -116,7 +117,7 @@ class RunProgress:
 
     def _evaluated(self, record: Record) -> None:
         for name, value in record.values["metrics"].items():
-            self._seen[f"eval/{name}"] = value
+            self._seen[quantities.EVAL + name] = value
             better = max if evaluations.higher_is_better(name, self._targets) else min
             if math.isfinite(value):
                 self._best[name] = better(value, self._best.get(name, value))
@@ -133,18 +134,23 @@ class RunProgress:
         return f"{duration(sec_per_step * (self._epochs * self._batches - step))} left at most"
 
     def _detail(self) -> str:
-        texts = {"train/loss": "loss {:.3g}", "throughput/samples_per_sec": "{:,.0f} samples/s"}
-        texts |= {key: self._metric(key) for key in self._seen if key.startswith("eval/")}
-        texts.pop("eval/loss", None)  # one loss is enough for a line
-        return "  ".join(text.format(self._seen[key]) for key, text in texts.items() if key in self._seen)
+        one_loss = quantities.EVAL + "loss"  # The training's is enough for a line.
+        evaluated = [key for key in self._seen if key.startswith(quantities.EVAL) and key != one_loss]
+        texts = {key: quantities.text(key, value) for key, value in self._seen.items()}
+        texts |= {key: self._metric(key) for key in evaluated}
+        if quantities.TRAIN_LOSS in texts:
+            texts[quantities.TRAIN_LOSS] = f"loss {texts[quantities.TRAIN_LOSS]}"
+        ours = (quantities.TRAIN_LOSS, quantities.THROUGHPUT_SAMPLES_PER_SEC)
+        return "  ".join(texts[key] for key in (*ours, *evaluated) if key in texts)
 
     def _metric(self, key: str) -> str:
-        """The pattern of an evaluation's metric: its value, of its target, and the best where that was before."""
-        name = key.removeprefix("eval/")
+        """An evaluation's metric: its value, its target, and the best value where that came earlier."""
+        name = key.removeprefix(quantities.EVAL)
         target = f" of {text(self._targets[name])}" if name in self._targets else ""
         best = self._best.get(name, self._seen[key])  # Values that are no number have none.
-        earlier = name in self._targets and best != self._seen[key]
-        return f"{name} {{:.4g}}{target}" + (f" (best {best:.4g})" if earlier and math.isfinite(best) else "")
+        earlier = name in self._targets and best != self._seen[key] and math.isfinite(best)
+        behind = f" (best {quantities.text(key, best)})" if earlier else ""
+        return f"{name} {quantities.text(key, self._seen[key])}{target}{behind}"
 
 
 def differing(record: Record) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.table import Table
 
 from conf.target import text
+from tracking.base import quantities
 from tracking.measure import kernels
 from tracking.record import Result, evaluations, files, run_folder
 
@@ -37,11 +38,12 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
     rows = [("target", ", ".join(f"{name} {text(value)}" for name, value in result.targets.items()) or "none")]
     rows.append(("best", best(result)))
     rows += time_rows(result)
-    if "throughput/samples_per_sec" in metrics:
-        rate, number = metrics["throughput/samples_per_sec"], result.windows["num_windows"]
+    if quantities.THROUGHPUT_SAMPLES_PER_SEC in metrics:
+        rate, number = metrics[quantities.THROUGHPUT_SAMPLES_PER_SEC], result.windows["num_windows"]
         rows.append(("throughput", f"{rate:,.0f} {result.unit}/s in the steady state (windows: {number})"))
-    if "time/eval_sec" in metrics and "time/train_sec" in metrics:
-        share = metrics["time/eval_sec"] / (metrics["time/eval_sec"] + metrics["time/train_sec"])
+    if quantities.TIME_EVAL_SEC in metrics and quantities.TIME_TRAIN_SEC in metrics:
+        evaluating, training = metrics[quantities.TIME_EVAL_SEC], metrics[quantities.TIME_TRAIN_SEC]
+        share = evaluating / (evaluating + training)
         share = result.bottleneck.get("shares", {}).get("evaluation", share)  # one number in this table
         rows.append(("evaluation", f"{100 * share:.0f} % of the time"))
     rows += resumed_rows(result)
@@ -53,29 +55,35 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
         rows += [("not measured", words) for words in result.bottleneck.get("missing", ())]
     if result.neighbours:
         rows.append(("neighbours", result.neighbours))
-    rows.append(("world size", f"{metrics['world_size']:g}" if "world_size" in metrics else "not known"))
-    rows.append(("before the clock", f"{seconds(metrics, 'time/init_sec')} from the command to the first data"))
-    if "cost/to_accuracy_usd" in metrics:
-        rows.append(("cost to accuracy", f"{metrics['cost/to_accuracy_usd']:.4f} USD"))
-    tests = {key: value for key, value in metrics.items() if key.startswith("test/")}
+    rows.append(
+        ("world size", f"{metrics[quantities.WORLD_SIZE]:g}" if quantities.WORLD_SIZE in metrics else "not known")
+    )
+    before = shown(metrics, quantities.TIME_INIT_SEC)
+    rows.append(("before the clock", f"{before} from the command to the first data"))
+    if quantities.COST_TO_ACCURACY_USD in metrics:
+        rows.append(("cost to accuracy", shown(metrics, quantities.COST_TO_ACCURACY_USD)))
+    tests = {key: value for key, value in metrics.items() if key.startswith(quantities.TEST)}
     if tests:
-        rows.append(("test set", ", ".join(f"{key[5:]} {value:.4g}" for key, value in tests.items())))
+        rows.append(
+            ("test set", ", ".join(f"{key.removeprefix(quantities.TEST)} {value:.4g}" for key, value in tests.items()))
+        )
     return rows
 
 
 def time_rows(result: Result) -> list[tuple[str, str]]:
     """The times to accuracy, or why there is none."""
-    metrics = result.metrics
-    if "time/to_accuracy_sec" in metrics:
-        rows = [("time to accuracy", f"{seconds(metrics, 'time/to_accuracy_sec')} (MLPerf's clock)")]
-        if "time/to_accuracy_train_sec" in metrics:
-            rows.append(("", f"{seconds(metrics, 'time/to_accuracy_train_sec')} (DAWNBench's: without evaluation)"))
-        if "epochs/to_accuracy" in metrics:
-            rows.append(("epochs", f"{metrics['epochs/to_accuracy']:g}"))
-        if number := metrics.get("evaluations/to_accuracy"):
-            rows.append(("evaluations", f"{number:g}, one every {metrics['time/to_accuracy_sec'] / number:.2f} s"))
+    metrics, key = result.metrics, quantities.TIME_TO_ACCURACY_SEC
+    if key in metrics:
+        rows = [("time to accuracy", f"{shown(metrics, key)} (MLPerf's clock)")]
+        if quantities.TIME_TO_ACCURACY_TRAIN_SEC in metrics:
+            trained = shown(metrics, quantities.TIME_TO_ACCURACY_TRAIN_SEC)
+            rows.append(("", f"{trained} (DAWNBench's: without evaluation)"))
+        if quantities.EPOCHS_TO_ACCURACY in metrics:
+            rows.append(("epochs", f"{metrics[quantities.EPOCHS_TO_ACCURACY]:g}"))
+        if number := metrics.get(quantities.EVALUATIONS_TO_ACCURACY):
+            rows.append(("evaluations", f"{number:g}, one every {quantities.text(key, metrics[key] / number)}"))
         return rows
-    if "time/resumed_to_accuracy_train_sec" in metrics:
+    if quantities.TIME_RESUMED_TO_ACCURACY_TRAIN_SEC in metrics:
         return [("time to accuracy", "none: the run was interrupted")]
     if unsaid := [name for name in result.targets if evaluations.BEST + name not in metrics]:
         how = f"a program's is declared in program.metrics as eval/{unsaid[0]}"
@@ -92,12 +100,12 @@ def resumed_rows(result: Result) -> list[tuple[str, str]]:
     metrics = result.metrics
     after = ", ".join(f"epoch {resume['epoch_num']} ({resume['after']})" for resume in result.resumes)
     rows = [("resumed after", after)]
-    if "time/resumed_to_accuracy_train_sec" in metrics:
-        in_all = seconds(metrics, "time/resumed_to_accuracy_sec")
-        trained = seconds(metrics, "time/resumed_to_accuracy_train_sec")
+    if quantities.TIME_RESUMED_TO_ACCURACY_TRAIN_SEC in metrics:
+        in_all = shown(metrics, quantities.TIME_RESUMED_TO_ACCURACY_SEC)
+        trained = shown(metrics, quantities.TIME_RESUMED_TO_ACCURACY_TRAIN_SEC)
         rows.append(("to the target", f"{in_all} with all interruptions, {trained} of training that counted"))
-    rows.append(("interruptions", f"{seconds(metrics, 'resume/lost_sec')} of training were lost"))
-    rows.append(("", f"{seconds(metrics, 'resume/down_sec')} nothing was trained"))
+    rows.append(("interruptions", f"{shown(metrics, quantities.RESUME_LOST_SEC)} of training were lost"))
+    rows.append(("", f"{shown(metrics, quantities.RESUME_DOWN_SEC)} nothing was trained"))
     if result.changed:
         rows.append(("changed between", ", ".join(result.changed)))
     return rows
@@ -106,9 +114,10 @@ def resumed_rows(result: Result) -> list[tuple[str, str]]:
 def best(result: Result) -> str:
     """The best value of each metric that has one (see tracking.record.evaluations)."""
     values = {key: value for key, value in result.metrics.items() if key.startswith(evaluations.BEST)}
-    shown = ", ".join(f"{key.removeprefix(evaluations.BEST)} {value:.4g}" for key, value in values.items())
-    return shown or "no evaluation"
+    named = ", ".join(f"{key.removeprefix(evaluations.BEST)} {value:.4g}" for key, value in values.items())
+    return named or "no evaluation"
 
 
-def seconds(metrics: Mapping[str, float], key: str) -> str:
-    return f"{metrics[key]:.2f} s" if key in metrics else "-"
+def shown(metrics: Mapping[str, float], key: str) -> str:
+    """A metric with its unit."""
+    return quantities.text(key, metrics[key]) if key in metrics else "-"

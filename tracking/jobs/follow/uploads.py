@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from rich.console import Console
 
 from conf.schema import ConfigError, RunConfig, TrackingConfig
+from tracking.base import quantities
 from tracking.base.installation import CODE, PREFIX, TRACKING
 from tracking.base.secrets import strip_credentials
 from tracking.jobs.follow import unfinished
@@ -202,7 +203,7 @@ class Uploads:
 def _time_to_accuracy_sec(folder: Path) -> float:
     """A run's time to accuracy, by which the fastest comes first."""
     result = run_folder.read_result(folder)
-    return result.metrics.get("time/to_accuracy_sec", math.inf) if result else math.inf
+    return result.metrics.get(quantities.TIME_TO_ACCURACY_SEC, math.inf) if result else math.inf
 
 
 def sync_command(folders: Sequence[Path]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from conf.schema import PROGRAM, DatasetConfig, ModelConfig, PrecisionConfig, RunConfig, StackConfig
 from conf.target import Target, text
 from tracking.analysis import mlperf
+from tracking.base import quantities
 from tracking.jobs.importing.published_log import PublishedLog, read
 from tracking.jobs.plan import run_setup
 from tracking.measure.programs import NO_STOP, SUCCESS, remarks
@@ -88,8 +89,8 @@ def _fill(folder: Path, config: RunConfig, path: Path, log: PublishedLog, digest
     tags = _tags(path, log, digest) | ({"import.note": note} if note else {})
     out.tags(tags)
     windows = throughput.coarse(log.records)
-    measured = throughput.summarize(windows, size) | {"world_size": float(size)}
-    unknown = () if clock.first(log.records, "eval_start") else ("time/to_accuracy_train_sec",)
+    measured = throughput.summarize(windows, size) | {quantities.WORLD_SIZE: float(size)}
+    unknown = () if clock.first(log.records, "eval_start") else (quantities.TIME_TO_ACCURACY_TRAIN_SEC,)
     summary.write(config, folder, out, windows, measured, "samples", unknown)
     out.close()
     return Imported(path, folder, True, note, tags.get("program.not_understood", ""))
@@ -130,7 +131,7 @@ def _note(log: PublishedLog) -> str:
     if log.status == NO_STOP:
         return "the log has no run_stop: by MLPerf's rules its run missed"
     events: list[Record] = [record for record in log.records if record.kind == "event"]
-    reached = clock.summarize(events, log.targets).get("target_reached")
+    reached = clock.summarize(events, log.targets).get(quantities.TARGET_REACHED)
     said = log.status == SUCCESS
     if reached is None:
         return "it has no target that is known; give --target"

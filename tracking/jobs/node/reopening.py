@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tracking.base import quantities
 from tracking.record import NOTE_TAG, Checkpoint, Journal, Record, attempts, checkpoints, journal, run_folder
 
 
@@ -34,7 +35,7 @@ def reopen(folder: Path, checkpoint: Checkpoint | None, unsaid: str = "unknown")
         checkpoint=str(checkpoint.path.relative_to(folder)) if checkpoint else "",
         after=after,
     )
-    log.metrics({"resume/count": number}, from_step)
+    log.metrics({quantities.RESUME_COUNT: number}, from_step)
     log.tags(
         {
             "resumed": number,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from conf.schema import RunConfig
+from tracking.base import quantities
 from tracking.jobs.node.description import describe
 from tracking.jobs.node.rendezvous.nodes import NodeFailed, Nodes
 from tracking.jobs.node.signals import Interrupted
@@ -97,7 +98,8 @@ def record_given_up(folder: Path, config: RunConfig, failure: Failure | None) ->
     if not censored:
         return
     price = config.instance.price_per_hour
-    usd = {} if price is None else {"cost/usd": price * config.nodes / 3600 * censored["time/censored_sec"]}
+    hours = censored[quantities.TIME_CENSORED_SEC] / 3600
+    usd = {} if price is None else {quantities.COST_USD: price * config.nodes * hours}
     log = Journal(folder / run_folder.JOURNAL)
     log.metrics(censored | usd)
     log.close()
@@ -145,7 +147,7 @@ def position(path: Path) -> tuple[int, int]:
     offset = samples = 0
     for record, end in journal.read(path):
         offset = end
-        samples += record.kind == "metrics" and any(key.startswith("system/") for key in record.values)
+        samples += record.kind == "metrics" and any(key.startswith(quantities.SYSTEM) for key in record.values)
     return offset, samples
 
 

@@ -223,7 +223,7 @@ def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None) -> 
     unfinished = [sweep_summary.status(job) for job in jobs if not job.finished]
     metrics = {"num_finished": float(len(jobs) - len(unfinished))}
     if (usd := sweep_summary.spent_usd(folder)) is not None:
-        metrics["cost/sweep_usd"] = usd
+        metrics[sweep_summary.COST] = usd
     result = Result("finished", metrics=metrics)
     if unfinished:
         message = f"{len(unfinished)} of {counted(len(jobs), 'job')} did not finish: {', '.join(unfinished)}"

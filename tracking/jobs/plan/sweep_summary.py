@@ -14,31 +14,29 @@ from rich.table import Table
 from conf.schema import NOT_MEASURED, RunConfig
 from tracking.analysis.compare import Estimate, Setting, estimate, given_up
 from tracking.analysis.results import Run, words
+from tracking.base import quantities
+from tracking.base.quantities import Quantity
 from tracking.base.safe_text import in_csv, in_markdown
 from tracking.jobs.plan.job import Job
 from tracking.jobs.plan.run_setup import IN_RUN_NAME
-from tracking.record import Result, documents, evaluations, failures, files, journal, run_folder
+from tracking.record import Result, documents, failures, files, journal, run_folder
 
 LEGEND = {  # by what stands in a table that needs it
     "reached by": "reached by: with the 95 % interval of the true share.",
     "±": "±: standard error of the mean over seeds.",
     "≥": "≥: at least, since runs did not reach the target.",
 }
-# The summary's columns by MLflow key: heading and format.
-COLUMNS = {
-    "time/to_accuracy_sec": ("time to accuracy (s)", "{:.2f}"),
-    "time/to_accuracy_train_sec": ("without evaluation (s)", "{:.2f}"),
-    "epochs/to_accuracy": ("epochs", "{:.3g}"),
-    "epochs/trained": ("epochs trained", "{:.3g}"),
-    "evaluations/to_accuracy": ("evaluations", "{:.3g}"),
-    evaluations.BEST: ("best {metric}", "{:.4g}"),  # a column for each metric that a job has a best value of
-    "throughput/samples_per_sec": ("samples/s", "{:,.0f}"),
-    "throughput/model_flops_utilization": ("FLOPs utilisation", "{:.1%}"),
-    "world_size": ("world size", "{:.0f}"),
-}
 # Columns that are shown only where they tell something.
-WHERE_MISSED, WHERE_MEASURED = "epochs/trained", "throughput/model_flops_utilization"
-EVALUATIONS, EPOCHS = "evaluations/to_accuracy", "epochs/to_accuracy"  # the first where it is not the second
+WHERE_MISSED, WHERE_MEASURED = quantities.EPOCHS_TRAINED, quantities.THROUGHPUT_MODEL_FLOPS_UTILIZATION
+# The first is shown where it is not the second.
+EVALUATIONS, EPOCHS = quantities.EVALUATIONS_TO_ACCURACY, quantities.EPOCHS_TO_ACCURACY
+COST = quantities.COST_SWEEP_USD  # of all jobs together
+# The summary's columns by MLflow key.
+COLUMNS = (
+    quantities.TIME_TO_ACCURACY_SEC, quantities.TIME_TO_ACCURACY_TRAIN_SEC, EPOCHS, WHERE_MISSED, EVALUATIONS,
+    quantities.BEST,  # a column for each metric that a job has a best value of
+    quantities.THROUGHPUT_SAMPLES_PER_SEC, WHERE_MEASURED, quantities.WORLD_SIZE,
+)  # fmt: skip
 
 
 def grid(jobs: Sequence[Job]) -> dict[str, list[str]]:
@@ -77,23 +75,22 @@ def flat(config: RunConfig) -> dict[str, str]:
     return words(content)
 
 
-def columns(jobs: Sequence[Job]) -> dict[str, tuple[str, str]]:
-    """The columns of these jobs' summary by MLflow key: heading and format."""
-    chosen: dict[str, tuple[str, str]] = {}
+def columns(jobs: Sequence[Job]) -> list[Quantity]:
+    """The columns of these jobs' summary."""
+    chosen: list[str] = []
     measured = [job.result.metrics for job in jobs if job.result is not None]
     there = list(dict.fromkeys(key for metrics in measured for key in metrics))
-    missed = any(metrics.get("target_reached") == 0.0 for metrics in measured)
+    missed = any(metrics.get(quantities.TARGET_REACHED) == 0.0 for metrics in measured)
     left_out = set() if missed else {WHERE_MISSED}
     left_out |= set() if WHERE_MEASURED in there else {WHERE_MEASURED}
     if all(metrics.get(EVALUATIONS, metrics.get(EPOCHS)) == metrics.get(EPOCHS) for metrics in measured):
         left_out.add(EVALUATIONS)
-    for key, (heading, pattern) in COLUMNS.items():
-        if key == evaluations.BEST:
-            names = [metric.removeprefix(key) for metric in there if metric.startswith(key)]
-            chosen |= {key + name: (heading.format(metric=name), pattern) for name in names}
+    for key in COLUMNS:
+        if key == quantities.BEST:
+            chosen += [metric for metric in there if metric.startswith(key)]
         elif key not in left_out:
-            chosen[key] = heading, pattern
-    return chosen
+            chosen.append(key)
+    return [*map(quantities.quantity, chosen)]
 
 
 def summary(jobs: Sequence[Job]) -> list[dict[str, Any]]:
@@ -102,7 +99,7 @@ def summary(jobs: Sequence[Job]) -> list[dict[str, Any]]:
     Failed jobs are listed with their cause. Those that missed the target, timed out or diverged count against the means
     to accuracy, as in a report. Values have an entry for every column: an estimate, None where there is none.
     """
-    keys, shown = list(grid(jobs)), columns(jobs)
+    keys, shown = list(grid(jobs)), [column.key for column in columns(jobs)]
     settings: dict[tuple[str, ...], list[Job]] = {}
     rows = []
     for job in jobs:
@@ -138,7 +135,7 @@ def run_of(job: Job) -> Run:
     """A job as comparisons see it, of its result; of a run without its target, of what its journal says of its end."""
     result = job.result or Result("not run")
     noted: dict[str, float] = {}
-    if job.folder is not None and not result.metrics.get("target_reached"):
+    if job.folder is not None and not result.metrics.get(quantities.TARGET_REACHED):
         for record, _ in journal.read(job.folder / run_folder.JOURNAL):
             values = record.values if record.kind == "metrics" else {}
             noted |= {key: values[key] for key in given_up.BOUNDS if key in values}
@@ -156,7 +153,7 @@ def status(job: Job) -> str:
     if job.result.failure is not None:
         kind = job.result.failure.kind
         return f"{'stopped' if kind in failures.STOPPED_BY else job.result.status}: {kind}{uncounted}"
-    missed = job.result.metrics.get("target_reached") == 0.0
+    missed = job.result.metrics.get(quantities.TARGET_REACHED) == 0.0
     resumed = ", resumed" if job.result.resumes else ""
     return ("target missed" if missed else "finished") + resumed + uncounted
 
@@ -165,14 +162,16 @@ def cells(row: dict[str, Any]) -> list[str]:
     """A row of the summary as text."""
     shown = []
     for key, figure in row["values"].items():
-        _, pattern = COLUMNS[evaluations.BEST if key.startswith(evaluations.BEST) else key]
-        text = "" if figure is None else f"{figure.bound} {pattern.format(figure.mean)}".lstrip()
-        shown.append(text if figure is None or figure.error is None else f"{text} ± {pattern.format(figure.error)}")
+        facts = quantities.quantity(key)
+        parts = [] if figure is None else [part for part in (figure.mean, figure.error) if part is not None]
+        texts = [f"{part * facts.scale:{facts.digits}}" for part in parts]
+        bound = figure.bound if figure else ""
+        shown.append(f"{bound} {' ± '.join(texts)}".strip())
     return [*row["labels"].values(), row["n"], row["status"], *shown]
 
 
 def headings(jobs: Sequence[Job]) -> list[str]:
-    return [*grid(jobs), "n", "status", *(heading for heading, _ in columns(jobs).values())]
+    return [*grid(jobs), "n", "status", *(column.heading for column in columns(jobs))]
 
 
 def table(name: str, jobs: Sequence[Job]) -> Table:

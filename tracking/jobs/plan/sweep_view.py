@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from conf.schema import RunConfig
+from tracking.base import quantities
 from tracking.jobs.plan import run_setup
 from tracking.record import documents, evaluations, run_folder
 
-SORTED_BY = "metrics.`time/to_accuracy_sec`"
+SORTED_BY = f"metrics.`{quantities.TIME_TO_ACCURACY_SEC}`"
 METRICS = (
-    "time/to_accuracy_sec", "time/to_accuracy_train_sec", "epochs/to_accuracy", "epochs/trained",
-    "throughput/samples_per_sec", "target_reached", "world_size",
+    quantities.TIME_TO_ACCURACY_SEC, quantities.TIME_TO_ACCURACY_TRAIN_SEC, quantities.EPOCHS_TO_ACCURACY,
+    quantities.EPOCHS_TRAINED, quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.TARGET_REACHED, quantities.WORLD_SIZE,
 )  # fmt: skip
-COST, UTILIZATION = "cost/to_accuracy_usd", "throughput/model_flops_utilization"
+COST, UTILIZATION = quantities.COST_TO_ACCURACY_USD, quantities.THROUGHPUT_MODEL_FLOPS_UTILIZATION
 NAME = "attributes.`Run Name`"
 CHARACTER_PIXELS = 6.4  # the width of a character of the UI's font, on average
 NAME_BORDER_PIXELS, HEADING_BORDER_PIXELS = 60, 30
@@ -61,7 +62,7 @@ def state(sweep: str, configs: Sequence[RunConfig], names: Sequence[str], axes: 
     widths = {column: HEADING_BORDER_PIXELS + CHARACTER_PIXELS * len(column.split("`")[1]) for column in columns}
     return {
         "searchFilter": jobs_of(sweep),
-        "orderByKey": SORTED_BY if accuracies else "metrics.`throughput/samples_per_sec`",
+        "orderByKey": SORTED_BY if accuracies else f"metrics.`{quantities.THROUGHPUT_SAMPLES_PER_SEC}`",
         "orderByAsc": bool(accuracies),  # without a target it is speed that was asked for: the highest first
         "selectedColumns": columns,
         "columnOrder": [NAME, *columns],
@@ -79,13 +80,16 @@ def jobs_of(sweep: str) -> str:
 
 def charts(params: Sequence[str], accuracies: Sequence[str]) -> dict[str, Any]:
     """The charts that are first in the UI's chart view; behind them it puts one of each metric, as it always does."""
-    time, settings = "time/to_accuracy_sec", [key for key in params if key != "seed"]
+    time, settings = quantities.TIME_TO_ACCURACY_SEC, [key for key in params if key != "seed"]
     over_time = {"xAxisKey": "time-relative", "useGlobalXaxisKey": False, "selectedXAxisMetricKey": ""}
     curve = {"type": "LINE", "lineSmoothness": 0, "scaleType": "linear", **over_time}
     cards: list[dict[str, Any]] = [
         {"type": "BAR", "metricKey": time, "runsCountToCompare": 20},
-        {"type": "BAR", "metricKey": "throughput/samples_per_sec", "runsCountToCompare": 20},
-        *({**curve, "metricKey": f"eval/{key}", "selectedMetricKeys": [f"eval/{key}"]} for key in accuracies),
+        {"type": "BAR", "metricKey": quantities.THROUGHPUT_SAMPLES_PER_SEC, "runsCountToCompare": 20},
+        *(
+            {**curve, "metricKey": quantities.EVAL + key, "selectedMetricKeys": [quantities.EVAL + key]}
+            for key in accuracies
+        ),
         {"type": "PARALLEL", "selectedParams": settings, "selectedMetrics": [time]},
     ]
     fixed = {"metricSectionId": "timetrial", "deleted": False, "isGenerated": False}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from conf.schema import RunConfig
+from tracking.base import quantities
 from tracking.jobs.program.listener import Listener, now
 from tracking.machine.environment import libraries
 from tracking.measure.programs import remarks
@@ -40,9 +41,9 @@ def conclude(config: RunConfig, run_dir: Path, log: Journal, listener: Listener,
     except ValueError as error:  # No figure can be trusted.
         return fail(run_dir, Failure("error", f"the program's log: {error}", failures.last_words(run_dir)))
     windows = throughput.coarse(events)
-    measured = throughput.summarize(windows, size) | ({} if size is None else {"world_size": float(size)})
+    measured = throughput.summarize(windows, size) | ({} if size is None else {quantities.WORLD_SIZE: float(size)})
     # DAWNBench's clock leaves out what nothing was said of.
-    unknown = () if clock.first(events, "eval_start") else ("time/to_accuracy_train_sec",)
+    unknown = () if clock.first(events, "eval_start") else (quantities.TIME_TO_ACCURACY_TRAIN_SEC,)
     summary.write(config, run_dir, log, windows, measured, config.program.unit, unknown)
     return 0
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from tracking.base import quantities
 from tracking.machine.environment import importing_mlflow
 from tracking.machine.usage import memory_traffic, sensors
 from tracking.machine.usage.gpu_sensors import gpu_sensors
@@ -34,7 +35,7 @@ class SystemMetrics:
         mountstats: Path = MOUNTSTATS, neighbours: Neighbours | None = None,
     ) -> None:  # fmt: skip
         self.failures: dict[str, str] = {}  # by sensor: what it said last
-        self._prefix = f"system/{node}/" if node else "system/"
+        self._prefix = f"{quantities.SYSTEM}{node}/" if node else quantities.SYSTEM
         self._rates = sensors.Rates()
         self._sensors: dict[str, sensors.Sensor] = {
             "disk traffic": lambda: self._rates.per_sec("disk", sensors.disk_megabytes()),

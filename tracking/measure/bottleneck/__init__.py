@@ -10,6 +10,5 @@ from tracking.measure.bottleneck import ceilings, roofline
 from tracking.measure.bottleneck.ceilings import Ceilings
 from tracking.measure.bottleneck.of_run import Findings, examine, explain
 from tracking.measure.bottleneck.shares import NAMES, limit
-from tracking.measure.bottleneck.utilization import HEADINGS as UTILIZATION
 
-__all__ = ["NAMES", "UTILIZATION", "Ceilings", "Findings", "ceilings", "examine", "explain", "limit", "roofline"]
+__all__ = ["NAMES", "Ceilings", "Findings", "ceilings", "examine", "explain", "limit", "roofline"]

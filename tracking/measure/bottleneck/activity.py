@@ -9,10 +9,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from tracking.base import quantities
 from tracking.record import Record
 
 Span = tuple[float, float]  # seconds of the monotonic clock
-SYSTEM = "system/"
+SYSTEM = quantities.SYSTEM
 GPU = re.compile(r"gpu_\d+_(\w+)")
 RATE = re.compile(r"(?:gpu_\d+_)?(\w+)_megabytes_per_sec")
 LEAST_COVERED = 0.5  # the share of a sample's time that has to be training for the sample to count
@@ -56,7 +57,7 @@ def traffic(records: Sequence[Record], span: Span, node: str = "") -> dict[str, 
 
     Of a node but the first the keys begin with `traffic/NODE/`.
     """
-    place = f"traffic/{node}/" if node else "traffic/"
+    place = f"{quantities.TRAFFIC}{node}/" if node else quantities.TRAFFIC
     figures: dict[str, float] = {}
     for own, values in samples(records, node):
         seconds = _overlap(own, span)

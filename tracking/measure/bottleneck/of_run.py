@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tracking.base import quantities
 from tracking.measure.bottleneck import activity, ceilings, roofline, shares, utilization
 from tracking.measure.bottleneck.ceilings import Ceilings
 from tracking.measure.training import clock
@@ -60,7 +61,7 @@ def examine(folder: Path) -> Findings:
     spent, means = _clock(events, start, stop), activity.means(sampled, training_spans(events))
     divided = shares.divide(spent, means, _ceiling_shares(measured, params.get("precision", "")))
     words = shares.words(divided)
-    metrics = {f"bottleneck/{name}_fraction": round(share, 4) for name, share in divided.items()}
+    metrics = {quantities.bottleneck(name): round(share, 4) for name, share in divided.items()}
     metrics |= activity.traffic(sampled, (start.clock_sec, stop.clock_sec))
     metrics |= _traffic_of_other_nodes(folder, start, stop)
     metrics |= utilization.figures(means, measured, _indices(folder))

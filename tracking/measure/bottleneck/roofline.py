@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tracking.base import quantities
 from tracking.measure.bottleneck.ceilings import DRAM, Ceilings
 from tracking.measure.bottleneck.utilization import PREFIX
 from tracking.record import Record
 
 FLOPS = "model_flops"  # the event that says how many a sample takes
-RATE = "roofline/flops_per_sec_per_device"
-BYTES = "roofline/dram_bytes_per_sec_per_device"
-INTENSITY = "roofline/flops_per_byte"
+RATE = quantities.ROOFLINE_FLOPS_PER_SEC_PER_DEVICE
+BYTES = quantities.ROOFLINE_DRAM_BYTES_PER_SEC_PER_DEVICE
+INTENSITY = quantities.ROOFLINE_FLOPS_PER_BYTE
 # Why a run on GPUs has no place.
 NO_FLOPS = "its FLOP/s are not known: nothing states the model's FLOPs, or no step was timed"
 NO_TRAFFIC = "the GPU does not tell its memory's traffic (NVML's GPM), or no sample lies within the training"

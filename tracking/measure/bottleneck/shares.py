@@ -20,20 +20,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tracking.base import quantities
+
 LEAST = 0.25  # a cause that takes less of the time is not named as the limit
-NAMES = {
-    "data": "waiting for data",
-    "host": "the GPU without work from the host",
-    "exchange": "exchange of gradients",
-    "evaluation": "evaluation",
-    "checkpoint": "checkpoints",
-    "dram": "traffic of the GPU's memory",
-    "tensor": "tensor cores",
-    "fp32": "cores for fp32",
-    "power": "a clock that power or heat kept down",
-    "processor": "the cores of the CPU",
-    "unknown": "not known",
-}
+NAMES = quantities.CAUSES
 COUNTERS = {
     "dram": "gpu_dram_bandwidth_percentage",
     "tensor": "gpu_tensor_activity_percentage",

@@ -8,27 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import permutations
 
+from tracking.base import quantities
 from tracking.measure.bottleneck.ceilings import Ceilings
 
-PREFIX = "utilization/"
-PAIR = "ceilings/slowest_pair_megabytes_per_sec"
-# By MLflow key, the heading in a report.
-HEADINGS = {
-    f"{PREFIX}gpu_utilization_percentage": "GPU utilisation (%)",
-    f"{PREFIX}gpu_sm_activity_percentage": "SM activity (%)",
-    f"{PREFIX}gpu_tensor_activity_percentage": "tensor cores active (%)",
-    f"{PREFIX}gpu_dram_bandwidth_percentage": "DRAM bandwidth (%)",
-    f"{PREFIX}gpu_nvlink_transmit_megabytes_per_sec": "NVLink, out of a GPU (MB/s)",
-    f"{PREFIX}gpu_pcie_transmit_megabytes_per_sec": "PCIe, out of a GPU (MB/s)",
-    PAIR: "copy between the slowest pair (MB/s)",
-    f"{PREFIX}run_cpu_percentage": "CPU cores busy (%)",
-    f"{PREFIX}cpu_memory_megabytes_per_sec": "CPU memory traffic (MB/s)",
-}
+PREFIX = quantities.UTILIZATION
+PAIR = quantities.CEILINGS_SLOWEST_PAIR_MEGABYTES_PER_SEC
 
 
 def figures(means: Mapping[str, float], measured: Ceilings | None, indices: Sequence[int]) -> dict[str, float]:
     """By MLflow key; `means` are those of `activity.means`, `indices` those of the GPUs in use."""
-    kept = {key: means[key.removeprefix(PREFIX)] for key in HEADINGS if key.removeprefix(PREFIX) in means}
+    kept = {key: means[key.removeprefix(PREFIX)] for key in quantities.OF_HARDWARE if key.removeprefix(PREFIX) in means}
     slowest = slowest_pair(measured, indices)
     return {key: round(value, 2) for key, value in kept.items()} | (
         {PAIR: round(slowest / 1e6, 2)} if slowest is not None else {}

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from conf.target import Target
+from tracking.base import quantities
 from tracking.measure.programs import foreign
 from tracking.measure.programs.declared_words import Found
 from tracking.measure.programs.epochs import Epochs, as_number, as_whole
@@ -23,7 +24,7 @@ from tracking.measure.programs.wall_clock import WallClock
 from tracking.record import Record, journal, stored
 
 EDGES = {"epoch_start": "epoch", "epoch_stop": "epoch", "eval_start": "eval", "eval_stop": "eval"}
-EVALUATION = "eval/"  # begins the declared keys of evaluations
+EVALUATION = quantities.EVAL  # begins the declared keys of evaluations
 MOST_METRICS = 100  # of one evaluation
 
 
@@ -227,7 +228,7 @@ class Account:
             return []
         self.unsaid -= metrics.keys()
         values = {"step": step, **epoch, "metrics": metrics}
-        curves = {f"eval/{name}": value for name, value in metrics.items()}
+        curves = {quantities.EVAL + name: value for name, value in metrics.items()}
         curves |= {"epoch": float(epoch["epoch_num"])} if epoch else {}
         event = Record("event", time_ms, clock_sec, key="eval_accuracy", values=values)
         return self._thin.kept([event, Record("metrics", time_ms, clock_sec, step=step, values=curves)])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tracking.base import quantities
 from tracking.measure.programs import foreign
 from tracking.record import Record, journal
 from tracking.request.names import is_measured
@@ -60,7 +61,7 @@ def _event(key: str, values: dict[str, Any]) -> dict[str, Any]:
         metrics = values.get("metrics")
         if not isinstance(metrics, dict) or not metrics:
             raise ValueError('eval_accuracy: needs "metrics": {name: value}')
-        return kept | {"metrics": _metrics(metrics, "eval/")}
+        return kept | {"metrics": _metrics(metrics, quantities.EVAL)}
     if key == "throughput_window":
         ranks = values.get("rank_ms")
         if "samples" not in values or not isinstance(ranks, list) or not ranks:

@@ -9,6 +9,7 @@ import pytorch_lightning as pl
 import torch
 
 from conf.schema import RunConfig
+from tracking.base import quantities
 from tracking.measure.training.logged import LoggedValues
 from tracking.measure.training.meter import Meter
 from tracking.measure.training.ranks import Ranks
@@ -84,13 +85,13 @@ class TrialCallback(pl.Callback):
         epoch = trainer.current_epoch + 1
         value = metrics.get(next(iter(self._config.model.metrics), ""))
         self.meter.event("eval_accuracy", value, epoch_num=epoch, step=self.meter.step, metrics=metrics)
-        self.meter.metrics({f"eval/{name}": value for name, value in metrics.items()} | {"epoch": epoch})
+        self.meter.metrics({quantities.EVAL + name: value for name, value in metrics.items()} | {"epoch": epoch})
         if self._evaluated is not None:  # It takes seconds, and a curve has the time at which its value was known.
             self._evaluated(trainer, pl_module, metrics)
         self.meter.event("eval_stop", epoch_num=epoch)
         if not self._reached and attempts.reached(metrics, self._targets):
             self._reached = True
-            self.meter.note_energy("energy/to_accuracy_joules")
+            self.meter.note_energy(quantities.ENERGY_TO_ACCURACY_JOULES)
             trainer.should_stop = self._config.stop_at_target
         self.meter.note_logged()
 
@@ -104,7 +105,7 @@ class TrialCallback(pl.Callback):
         self.meter.note_logged()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.meter.note_energy("energy/joules")
+        self.meter.note_energy(quantities.ENERGY_JOULES)
         self.meter.event("run_stop", status="success" if self._reached or not self._targets else "aborted")
         self.meter.note_logged()
         self._logged.recording = False

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from conf.target import Target
+from tracking.base import quantities
 from tracking.record import Record, attempts
 
 OFF_CLOCK = ("eval", "checkpoint")  # DAWNBench's clock leaves these intervals out.
@@ -53,14 +54,14 @@ def summarize(events: Sequence[Record], targets: Mapping[str, Target]) -> dict[s
     summary = _durations(history)
     hit = next((index for index, event in enumerate(history) if _hits(event, targets)), None)
     if targets:
-        summary["target_reached"] = float(hit is not None)
+        summary[quantities.TARGET_REACHED] = float(hit is not None)
     if hit is not None and "epoch_num" in history[hit].values:  # A program may say nothing of epochs.
-        summary["epochs/to_accuracy"] = float(history[hit].values["epoch_num"])
+        summary[quantities.EPOCHS_TO_ACCURACY] = float(history[hit].values["epoch_num"])
     until = history if hit is None else history[: hit + 1]
     if place := _last_evaluation(until, targets):
-        summary["time/evaluation_interval_sec"] = place[1]
+        summary[quantities.TIME_EVALUATION_INTERVAL_SEC] = place[1]
     if place and hit is not None:
-        summary["evaluations/to_accuracy"] = place[0]
+        summary[quantities.EVALUATIONS_TO_ACCURACY] = place[0]
     if first(events, attempts.RESUME) is not None:
         return summary | _resumed(events, places, history, hit)
     return summary | (censored(history, targets) if hit is None else _to_accuracy(history, hit))
@@ -72,7 +73,7 @@ def censored(events: Sequence[Record], targets: Mapping[str, Target]) -> dict[st
     if seconds is None:
         return {}
     place = _last_evaluation(events, targets)
-    return {"time/censored_sec": seconds, "evaluations/censored": place[0] if place else 0.0}
+    return {quantities.TIME_CENSORED_SEC: seconds, quantities.EVALUATIONS_CENSORED: place[0] if place else 0.0}
 
 
 def _last_evaluation(events: Sequence[Record], targets: Mapping[str, Target]) -> tuple[float, float] | None:
@@ -112,21 +113,21 @@ def _durations(history: Sequence[Record]) -> dict[str, float]:
     if init is not None and start is not None:
         # The launcher says how long its own start had taken by then: the clock of the person who waits.
         command = init.clock_sec - float(init.values.get("since_command_sec", 0.0))
-        summary["time/init_sec"] = start.clock_sec - command
+        summary[quantities.TIME_INIT_SEC] = start.clock_sec - command
     if indexing := intervals(history, "index"):
-        summary["time/index_sec"] = _total(indexing)
+        summary[quantities.TIME_INDEX_SEC] = _total(indexing)
     if warmups := intervals(history, "warmup"):
-        summary["time/compile_sec"] = _total(warmups)
+        summary[quantities.TIME_COMPILE_SEC] = _total(warmups)
     if epochs := intervals(history, "epoch"):
-        summary["time/train_sec"] = _total(epochs) - _within(intervals(history, "eval"), epochs)
+        summary[quantities.TIME_TRAIN_SEC] = _total(epochs) - _within(intervals(history, "eval"), epochs)
         if (trained := _trained(history, len(epochs))) is not None:
-            summary["time/epoch_sec"] = summary["time/train_sec"] / trained
-            summary["epochs/trained"] = trained
+            summary[quantities.TIME_EPOCH_SEC] = summary[quantities.TIME_TRAIN_SEC] / trained
+            summary[quantities.EPOCHS_TRAINED] = trained
     if evaluations := intervals(history, "eval"):
-        summary["time/eval_sec"] = _total(evaluations)
+        summary[quantities.TIME_EVAL_SEC] = _total(evaluations)
     if checkpoints := intervals(history, "checkpoint"):
-        summary["time/checkpoint_sec"] = _total(checkpoints)
-        summary["checkpoint/num_failed"] = float(sum("error" in event.values for event in history))
+        summary[quantities.TIME_CHECKPOINT_SEC] = _total(checkpoints)
+        summary[quantities.CHECKPOINT_NUM_FAILED] = float(sum("error" in event.values for event in history))
     return summary
 
 
@@ -143,7 +144,7 @@ def _to_accuracy(history: Sequence[Record], hit: int) -> dict[str, float]:
     if sec < 0:
         raise ValueError(f"the target is reached {-sec:.3f} s before run_start: the clock went back")
     off_clock_sec = sum(_spent(history[: hit + 1], name) for name in OFF_CLOCK)
-    return {"time/to_accuracy_sec": sec, "time/to_accuracy_train_sec": sec - off_clock_sec}
+    return {quantities.TIME_TO_ACCURACY_SEC: sec, quantities.TIME_TO_ACCURACY_TRAIN_SEC: sec - off_clock_sec}
 
 
 def _resumed(
@@ -153,16 +154,17 @@ def _resumed(
     begin = next(place for place, event in enumerate(events) if event.key == "run_start")
     trained = attempts.trained_sec(events)
     summary = {
-        "resume/count": float(len(attempts.split(events)) - 1),
-        "resume/lost_sec": trained - attempts.trained_sec(history),
+        quantities.RESUME_COUNT: float(len(attempts.split(events)) - 1),
+        quantities.RESUME_LOST_SEC: trained - attempts.trained_sec(history),
     }
     elapsed = attempts.elapsed(events)
     if elapsed is not None:
-        summary["resume/down_sec"] = elapsed[-1] - elapsed[begin] - trained
+        summary[quantities.RESUME_DOWN_SEC] = elapsed[-1] - elapsed[begin] - trained
     if hit is not None:
-        summary["time/resumed_to_accuracy_train_sec"] = _to_accuracy(history, hit)["time/to_accuracy_train_sec"]
+        of_training = _to_accuracy(history, hit)[quantities.TIME_TO_ACCURACY_TRAIN_SEC]
+        summary[quantities.TIME_RESUMED_TO_ACCURACY_TRAIN_SEC] = of_training
         if elapsed is not None:
-            summary["time/resumed_to_accuracy_sec"] = elapsed[places[hit]] - elapsed[begin]
+            summary[quantities.TIME_RESUMED_TO_ACCURACY_SEC] = elapsed[places[hit]] - elapsed[begin]
     return summary
 
 

@@ -18,11 +18,12 @@ from pytorch_lightning.trainer.connectors.logger_connector.fx_validator import _
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from conf.schema import ConfigError
+from tracking.base import quantities
 from tracking.record import journal
 from tracking.request import names
 
-OURS = tuple(sorted(("eval/", *names.MEASURED)))
-OUR_NAMES = tuple(sorted(("epoch", "train/loss", *names.MEASURED_NAMES)))
+OURS = tuple(sorted((quantities.EVAL, *quantities.RESERVED)))
+OUR_NAMES = tuple(sorted((quantities.EPOCH, quantities.TRAIN_LOSS, *names.MEASURED_NAMES)))
 REDUCTIONS = ("mean", "sum", "min", "max")
 NUM_SLOTS = 1024  # A block of pinned memory holds so many values.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from tracking.base import quantities
 from tracking.measure.training import throughput
 from tracking.measure.training.energy import EnergyMeter
 from tracking.measure.training.logged import LoggedValues
@@ -176,8 +177,8 @@ class Meter:
         if self._journal is None:
             return
         self.event("throughput_window", **throughput.written(window))
-        logged |= {"train/loss": loss} if math.isfinite(loss) else {}
-        logged |= {"throughput/samples_per_sec": window.samples_per_sec} if window.samples else {}
+        logged |= {quantities.TRAIN_LOSS: loss} if math.isfinite(loss) else {}
+        logged |= {quantities.THROUGHPUT_SAMPLES_PER_SEC: window.samples_per_sec} if window.samples else {}
         logged |= throughput.token_rates([window])
         if logged:
             self._journal.metrics(logged, window.step)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf.schema import RunConfig
+from tracking.base import quantities
 from tracking.machine.environment import fingerprint
 from tracking.measure.training import clock, throughput
 from tracking.record import Journal, Record, attempts, evaluations, journal, run_folder
@@ -19,18 +20,18 @@ def devices(config: RunConfig, meter: Meter, flops_per_sample: float | None, gpu
     """Summary metrics that every process has a part in: rates, energy, memory. A collective call."""
     world_size = meter.ranks.size
     figures = throughput.summarize(meter.windows, world_size) | meter.energy
-    figures["world_size"] = float(world_size)
-    if "energy/joules" in figures and meter.samples:
-        figures["energy/joules_per_sample"] = figures["energy/joules"] / meter.samples
+    figures[quantities.WORLD_SIZE] = float(world_size)
+    if quantities.ENERGY_JOULES in figures and meter.samples:
+        figures[quantities.ENERGY_JOULES_PER_SAMPLE] = figures[quantities.ENERGY_JOULES] / meter.samples
     if config.on_gpu():
         import torch  # Here alone: a program's summary is written where there may be none.
 
-        figures["memory/peak_allocated_bytes"] = meter.ranks.largest(torch.cuda.max_memory_allocated())
-    rate = figures.get("throughput/samples_per_sec")
+        figures[quantities.MEMORY_PEAK_ALLOCATED_BYTES] = meter.ranks.largest(torch.cuda.max_memory_allocated())
+    rate = figures.get(quantities.THROUGHPUT_SAMPLES_PER_SEC)
     if flops_per_sample is not None and rate is not None:
         utilization = throughput.model_flops_utilization(flops_per_sample, rate, gpu, world_size, config.precision.name)
         if utilization is not None:
-            figures["throughput/model_flops_utilization"] = utilization
+            figures[quantities.THROUGHPUT_MODEL_FLOPS_UTILIZATION] = utilization
     return figures
 
 
@@ -40,9 +41,9 @@ def cost(config: RunConfig, events: Sequence[Record], times: dict[str, float]) -
     if price is None or clock.first(events, "run_stop") is None:
         return {}
     usd_per_sec = price * config.nodes / 3600
-    costs = {"cost/usd": usd_per_sec * attempts.trained_sec(events)}
-    if "time/to_accuracy_sec" in times:
-        costs["cost/to_accuracy_usd"] = usd_per_sec * times["time/to_accuracy_sec"]
+    costs = {quantities.COST_USD: usd_per_sec * attempts.trained_sec(events)}
+    if quantities.TIME_TO_ACCURACY_SEC in times:
+        costs[quantities.COST_TO_ACCURACY_USD] = usd_per_sec * times[quantities.TIME_TO_ACCURACY_SEC]
     return costs
 
 
@@ -68,8 +69,9 @@ def write(
     evaluated = [event for event in attempts.history(events) if event.key == "eval_accuracy"]
     metrics = evaluations.finite(times | best(config, evaluated) | measured | cost(config, events, times))
     metrics = {key: value for key, value in metrics.items() if not (without and key.startswith(without))}
-    if "resume/count" in metrics:
-        metrics.pop("energy/to_accuracy_joules", None)  # It would be compared with that of an uninterrupted run.
+    if quantities.RESUME_COUNT in metrics:
+        # It would be compared with that of an uninterrupted run.
+        metrics.pop(quantities.ENERGY_TO_ACCURACY_JOULES, None)
     # MLflow draws a figure at step 0 as a bar, beside those of other runs, and at any other as a curve of one dot. A
     # figure that has a curve goes behind all of it, where MLflow looks for its value, also behind an earlier attempt's.
     records = (record for record, _ in journal.read(run_dir / run_folder.JOURNAL))

@@ -19,6 +19,7 @@ from itertools import groupby
 from typing import Any
 
 from conf.schema import ConfigError
+from tracking.base import quantities
 from tracking.record import Record
 
 # NVIDIA's datasheets have the dense peak of the matrix units in FLOP/s, without sparsity; keys are NVML's device name
@@ -159,18 +160,18 @@ def summarize(windows: Sequence[Window], world_size: int | None) -> dict[str, fl
     if not counted:
         return {}
     rate = sum(window.samples for window in counted) / total_sec(counted)
-    figures = {"throughput/samples_per_sec": rate}
+    figures = {quantities.THROUGHPUT_SAMPLES_PER_SEC: rate}
     if world_size is not None:
-        figures["throughput/samples_per_sec_per_device"] = rate / world_size
+        figures[quantities.THROUGHPUT_SAMPLES_PER_SEC_PER_DEVICE] = rate / world_size
     figures |= token_rates(counted)
     if milliseconds := [1e3 * value for window in counted for value in window.step_sec]:
         figures |= {
-            "throughput/step_ms_p50": percentile(milliseconds, 50),
-            "throughput/step_ms_p90": percentile(milliseconds, 90),
-            "throughput/step_ms_p99": percentile(milliseconds, 99),
+            quantities.THROUGHPUT_STEP_MS_P50: percentile(milliseconds, 50),
+            quantities.THROUGHPUT_STEP_MS_P90: percentile(milliseconds, 90),
+            quantities.THROUGHPUT_STEP_MS_P99: percentile(milliseconds, 99),
         }
     if all(window.rank_wait_sec for window in counted):
-        figures["throughput/data_wait_fraction"] = wait_fraction(counted)
+        figures[quantities.THROUGHPUT_DATA_WAIT_FRACTION] = wait_fraction(counted)
     return figures
 
 
@@ -181,9 +182,9 @@ def token_rates(windows: Sequence[Window]) -> dict[str, float]:
     seconds = total_sec(windows)
     source, target = (sum(window.tokens[side] for window in windows) / seconds for side in range(len(TOKENS)))
     return {
-        "throughput/tokens_per_sec": source + target,
-        "throughput/source_tokens_per_sec": source,
-        "throughput/target_tokens_per_sec": target,
+        quantities.THROUGHPUT_TOKENS_PER_SEC: source + target,
+        quantities.THROUGHPUT_SOURCE_TOKENS_PER_SEC: source,
+        quantities.THROUGHPUT_TARGET_TOKENS_PER_SEC: target,
     }
 
 

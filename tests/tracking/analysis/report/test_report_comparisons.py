@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import ROOT
 from tests.support.few_runs import repeated, written
 from tests.support.studied import to_accuracy
 from tracking.analysis.audit.audit import audit
-from tracking.analysis.compare import unit
 from tracking.analysis.report import page, sentences
 from tracking.analysis.report.report import Report
 
@@ -90,20 +88,6 @@ def test_the_answer_says_a_number_with_its_unit(make: Callable[..., Report], met
     runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11)) + repeated(config={"gpus": 2}, steps=(0.05, 0.06))
     made = make(runs, metric=metric)
     assert re.search(words, made.answer), made.answer
-
-
-def test_the_unit_of_a_metric_is_that_of_its_documentation() -> None:
-    table = (ROOT / "docs/measurement.md").read_text().partition("## Metrics")[2].partition("## The machine")[0]
-    rows = [
-        (row[1], row[2])
-        for row in re.finditer(r"^\| (`[a-z].*?) \| (1/s|s|J|USD|epochs|bytes|ms|MB/s|) \|", table, re.M)
-    ]
-    assert len(rows) > 20
-    for names, documented in rows:
-        for key in re.findall("`([^`*<]+)`", names):
-            said = unit(key).removeprefix(" ")
-            assert said.partition(" a device")[0].endswith("/s") if documented == "1/s" else said.startswith(documented)
-            assert bool(said) == bool(documented), key
 
 
 def test_of_a_loss_less_is_better(make: Callable[..., Report]) -> None:

@@ -19,7 +19,8 @@ from tracking.analysis.report import report
 from tracking.analysis.report.pictures import drawing, roofline_chart
 from tracking.analysis.results import Run
 from tracking.analysis.results.folder_runs import FolderRuns
-from tracking.measure.bottleneck import NAMES, UTILIZATION, Ceilings, explain, roofline
+from tracking.base import quantities
+from tracking.measure.bottleneck import NAMES, Ceilings, explain, roofline
 from tracking.record import documents, run_folder
 
 USED = {"used": [{"index": 0}, {"index": 4}]}
@@ -168,4 +169,5 @@ def test_every_cell_is_recomputed_and_a_wrong_one_is_found(root: Path, content: 
 
 def test_the_check_knows_every_column_that_a_report_can_have() -> None:
     assert {words: cause for cause, words in NAMES.items()} == headings.CAUSES
-    assert set(UTILIZATION.values()) <= set(headings.BUSY)
+    assert [*headings.BUSY.values()] == [*quantities.OF_HARDWARE]
+    assert [*headings.LIMITS.values()] == [quantities.bottleneck(name) for name in NAMES]

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 
+from conf.metric import HIGHER
+from tracking.base import quantities
+
 # Step times are journaled to a tenth of a microsecond: rates computed from them are that coarse.
 EXACT, COARSE = 1e-9, 1e-4
 
 
 def more_is_better(key: str) -> bool:
-    of_rates = key.startswith("throughput/") and key.endswith(("_per_sec", "_per_sec_per_device", "_utilization"))
-    return of_rates or (key.startswith(("eval/", "test/")) and not less_is_better(key))
+    if key.startswith((quantities.EVAL, quantities.TEST)):
+        return not less_is_better(key)
+    return quantities.better(key) == HIGHER
 
 
 def less_is_better(metric: str) -> bool:
@@ -26,9 +30,9 @@ def meets(value: float | None, target: str) -> bool:
 
 
 def tolerance(key: str) -> float:
-    return COARSE if key.startswith("throughput/") else EXACT
+    return COARSE if key.startswith(quantities.THROUGHPUT) else EXACT
 
 
 def step(key: str) -> float:
     """How far apart two values are at the least: epochs and evaluations are counted, all else is measured."""
-    return 1.0 if key.startswith(("epochs/", "evaluations/")) else 0.0
+    return 1.0 if key.startswith((quantities.EPOCHS, quantities.EVALUATIONS)) else 0.0

@@ -8,18 +8,20 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-PREFIX = "bottleneck/"
-PREFIXES = (PREFIX, "utilization/", "ceilings/")
+from tracking.base import quantities
+
+PREFIX = quantities.BOTTLENECK
+PREFIXES = (PREFIX, quantities.UTILIZATION, quantities.CEILINGS)
 # By metric, what a sensor's name is without its GPU and unit of percent.
 UTILIZATION = {
-    "utilization/gpu_utilization_percentage": "utilization",
-    "utilization/gpu_sm_activity_percentage": "sm_activity",
-    "utilization/gpu_tensor_activity_percentage": "tensor_activity",
-    "utilization/gpu_dram_bandwidth_percentage": "dram_bandwidth",
-    "utilization/gpu_nvlink_transmit_megabytes_per_sec": "nvlink_transmit_megabytes_per_sec",
-    "utilization/gpu_pcie_transmit_megabytes_per_sec": "pcie_transmit_megabytes_per_sec",
-    "utilization/run_cpu_percentage": "run_cpu",
-    "utilization/cpu_memory_megabytes_per_sec": "cpu_memory_megabytes_per_sec",
+    quantities.UTILIZATION_GPU_UTILIZATION_PERCENTAGE: "utilization",
+    quantities.UTILIZATION_GPU_SM_ACTIVITY_PERCENTAGE: "sm_activity",
+    quantities.UTILIZATION_GPU_TENSOR_ACTIVITY_PERCENTAGE: "tensor_activity",
+    quantities.UTILIZATION_GPU_DRAM_BANDWIDTH_PERCENTAGE: "dram_bandwidth",
+    quantities.UTILIZATION_GPU_NVLINK_TRANSMIT_MEGABYTES_PER_SEC: "nvlink_transmit_megabytes_per_sec",
+    quantities.UTILIZATION_GPU_PCIE_TRANSMIT_MEGABYTES_PER_SEC: "pcie_transmit_megabytes_per_sec",
+    quantities.UTILIZATION_RUN_CPU_PERCENTAGE: "run_cpu",
+    quantities.UTILIZATION_CPU_MEMORY_MEGABYTES_PER_SEC: "cpu_memory_megabytes_per_sec",
 }
 Row = Mapping[str, Any]
 Spans = list[tuple[float, float]]
@@ -47,7 +49,8 @@ def utilization(rows: Sequence[Row], folder: Path) -> dict[str, float]:
     said = _means(rows, _training(timed)) if total else {}
     busy = {key: round(said[name], 2) for key, name in UTILIZATION.items() if name in said}
     slowest = _slowest_pair(folder) if total else None
-    return busy | ({} if slowest is None else {"ceilings/slowest_pair_megabytes_per_sec": round(slowest / 1e6, 2)})
+    copied = {} if slowest is None else {quantities.CEILINGS_SLOWEST_PAIR_MEGABYTES_PER_SEC: round(slowest / 1e6, 2)}
+    return busy | copied
 
 
 def _slowest_pair(folder: Path) -> float | None:
@@ -128,7 +131,7 @@ def _means(rows: Sequence[Row], spans: Spans) -> dict[str, float]:
             continue
         here: dict[str, list[float]] = {}
         for key, value in row["values"].items():
-            name = key.removeprefix("system/").removesuffix("_percentage")
+            name = key.removeprefix(quantities.SYSTEM).removesuffix("_percentage")
             if name != key and name.startswith("gpu_"):
                 name = name.split("_", 2)[2]
             here.setdefault(name, []).append(value)
@@ -140,7 +143,7 @@ def _means(rows: Sequence[Row], spans: Spans) -> dict[str, float]:
 
 
 def _own(key: str) -> bool:
-    return key.startswith("system/") and key.count("/") == 1
+    return key.startswith(quantities.SYSTEM) and key.count("/") == 1
 
 
 def _reached(rows: Sequence[Row], folder: Path) -> dict[str, float]:

@@ -10,10 +10,11 @@ from pathlib import Path
 from tracking.analysis.audit.arithmetic import less_is_better
 from tracking.analysis.audit.journals import limits
 from tracking.analysis.audit.journals.journal_run import EVALUATED, JournalRun
+from tracking.base import quantities
 
-BEST = "eval/best_"
+BEST = quantities.BEST
 # What runs of older versions say nothing of, though it would follow from their events.
-NEWER = (*limits.PREFIXES, "evaluations/", "time/evaluation_interval_sec")
+NEWER = (*limits.PREFIXES, quantities.EVALUATIONS, quantities.TIME_EVALUATION_INTERVAL_SEC)
 
 
 class JournalFigures(JournalRun):
@@ -82,10 +83,10 @@ class JournalFigures(JournalRun):
     def flops_utilization(self) -> float | None:
         """What the run says, corrected by how far its rate is from its windows': FLOPs are counted, not journaled."""
         said = self.merged("metrics")
-        claimed, rate = said.get("throughput/model_flops_utilization"), self.samples_per_sec()
+        claimed, rate = said.get(quantities.THROUGHPUT_MODEL_FLOPS_UTILIZATION), self.samples_per_sec()
         if claimed is None or rate is None:
             return None
-        return float(claimed * rate / said["throughput/samples_per_sec"])
+        return float(claimed * rate / said[quantities.THROUGHPUT_SAMPLES_PER_SEC])
 
     def at_least(self, key: str) -> float | None:
         """What a figure to accuracy is at least, of a run that stopped short; None where that is not known.
@@ -93,20 +94,20 @@ class JournalFigures(JournalRun):
         As the run said it: of one that failed, only where a row of its journal has it.
         """
         said = {name for row in self.rows if row["kind"] == "metrics" for name in row["values"]}
-        if key == "time/to_accuracy_sec":
-            if "time/censored_sec" in said:
+        if key == quantities.TIME_TO_ACCURACY_SEC:
+            if quantities.TIME_CENSORED_SEC in said:
                 return self.timed_sec() if self.ended else self.sec_to_last_event()
             return self._spans("epoch", "eval", "checkpoint") if self.ended else None
-        if key == "time/to_accuracy_train_sec":
-            return self._spans("epoch") if self.ended or "time/train_sec" in said else None
-        if key == "epochs/to_accuracy":
+        if key == quantities.TIME_TO_ACCURACY_TRAIN_SEC:
+            return self._spans("epoch") if self.ended or quantities.TIME_TRAIN_SEC in said else None
+        if key == quantities.EPOCHS_TO_ACCURACY:
             epochs = [row["values"].get("epoch_num") for row in self.rows if row.get("key") == EVALUATED]
             return float(epochs[-1]) if epochs and epochs[-1] is not None else None
-        if key == "evaluations/to_accuracy":
-            return (self.last_evaluation() or (0.0, 0.0))[0] if "evaluations/censored" in said else None
-        if key == "energy/to_accuracy_joules":
-            return self.said("energy/joules")
-        if key == "cost/to_accuracy_usd" and "cost/usd" in said:
+        if key == quantities.EVALUATIONS_TO_ACCURACY:
+            return (self.last_evaluation() or (0.0, 0.0))[0] if quantities.EVALUATIONS_CENSORED in said else None
+        if key == quantities.ENERGY_TO_ACCURACY_JOULES:
+            return self.said(quantities.ENERGY_JOULES)
+        if key == quantities.COST_TO_ACCURACY_USD and quantities.COST_USD in said:
             return self.usd(self.timed_sec() if self.ended else self.sec_to_last_event())
         return None
 
@@ -218,24 +219,24 @@ class JournalFigures(JournalRun):
 
     def devices(self) -> float | None:
         """The number of processes that it measured."""
-        sizes = [row["values"]["world_size"] for row in self.rows if "world_size" in row["values"]]
+        sizes = [row["values"][quantities.WORLD_SIZE] for row in self.rows if quantities.WORLD_SIZE in row["values"]]
         return float(sizes[-1]) if sizes else None
 
 
 COMPUTED: dict[str, Callable[[JournalFigures], float | None]] = {
-    "time/epoch_sec": JournalFigures.epoch_sec,
-    "epochs/to_accuracy": JournalFigures.epochs,
-    "epochs/trained": JournalFigures.epochs_trained,
-    "evaluations/to_accuracy": JournalFigures.evaluations,
-    "time/evaluation_interval_sec": JournalFigures.evaluation_interval_sec,
-    "time/to_accuracy_sec": JournalFigures.to_accuracy_sec,
-    "time/to_accuracy_train_sec": JournalFigures.to_accuracy_train_sec,
-    "throughput/samples_per_sec": JournalFigures.samples_per_sec,
-    "throughput/samples_per_sec_per_device": JournalFigures.samples_per_sec_per_device,
-    "throughput/tokens_per_sec": lambda run: run.per_sec("source_tokens", "target_tokens"),
-    "throughput/source_tokens_per_sec": lambda run: run.per_sec("source_tokens"),
-    "throughput/target_tokens_per_sec": lambda run: run.per_sec("target_tokens"),
-    "throughput/model_flops_utilization": JournalFigures.flops_utilization,
-    "cost/to_accuracy_usd": lambda run: run.usd(run.to_accuracy_sec()),
-    "cost/usd": lambda run: run.usd(run.timed_sec()),
+    quantities.TIME_EPOCH_SEC: JournalFigures.epoch_sec,
+    quantities.EPOCHS_TO_ACCURACY: JournalFigures.epochs,
+    quantities.EPOCHS_TRAINED: JournalFigures.epochs_trained,
+    quantities.EVALUATIONS_TO_ACCURACY: JournalFigures.evaluations,
+    quantities.TIME_EVALUATION_INTERVAL_SEC: JournalFigures.evaluation_interval_sec,
+    quantities.TIME_TO_ACCURACY_SEC: JournalFigures.to_accuracy_sec,
+    quantities.TIME_TO_ACCURACY_TRAIN_SEC: JournalFigures.to_accuracy_train_sec,
+    quantities.THROUGHPUT_SAMPLES_PER_SEC: JournalFigures.samples_per_sec,
+    quantities.THROUGHPUT_SAMPLES_PER_SEC_PER_DEVICE: JournalFigures.samples_per_sec_per_device,
+    quantities.THROUGHPUT_TOKENS_PER_SEC: lambda run: run.per_sec("source_tokens", "target_tokens"),
+    quantities.THROUGHPUT_SOURCE_TOKENS_PER_SEC: lambda run: run.per_sec("source_tokens"),
+    quantities.THROUGHPUT_TARGET_TOKENS_PER_SEC: lambda run: run.per_sec("target_tokens"),
+    quantities.THROUGHPUT_MODEL_FLOPS_UTILIZATION: JournalFigures.flops_utilization,
+    quantities.COST_TO_ACCURACY_USD: lambda run: run.usd(run.to_accuracy_sec()),
+    quantities.COST_USD: lambda run: run.usd(run.timed_sec()),
 }

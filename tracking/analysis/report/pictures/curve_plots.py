@@ -25,8 +25,9 @@ from tracking.analysis.report.pictures.plot_data import (
 )
 from tracking.analysis.results import Run, Runs
 from tracking.analysis.statistics import mean_and_standard_error
+from tracking.base import quantities
 
-EPOCH, LOSS = "epoch", "train/loss"
+EPOCH, LOSS = quantities.EPOCH, quantities.TRAIN_LOSS
 ON_THE_CLOCK = "time since the clock started (s)"
 
 

@@ -9,18 +9,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from conf.target import Target, is_met, parse
-from tracking.analysis.compare import Estimate, Setting, Task, estimate, grouping, is_stack
+from tracking.analysis.compare import Estimate, Setting, Task, estimate, given_up, grouping, is_stack
 from tracking.analysis.report.pictures.drawing import MOST_BARS, MOST_LINES, Point
 from tracking.analysis.results import NONE, Run, Runs
 from tracking.analysis.statistics import Times
+from tracking.base import quantities
 from tracking.record import evaluations
 from tracking.store.mirror import RUN_START_TAG
 
-EVALUATION = "eval/"  # begins the keys of evaluated metrics
-TIME, RATE, COST = "time/to_accuracy_sec", "throughput/samples_per_sec", "cost/to_accuracy_usd"
+EVALUATION = quantities.EVAL  # begins the keys of evaluated metrics
+TIME, RATE = quantities.TIME_TO_ACCURACY_SEC, quantities.THROUGHPUT_SAMPLES_PER_SEC
+COST = quantities.COST_TO_ACCURACY_USD
 # A stack's axes in the words of its field.
 NAMES = {"env.cuda": "CUDA", "env.torch": "PyTorch", "env.cudnn": "cuDNN", "env.nccl": "NCCL", "env.python": "Python"}
-NODE = r"system/(?:[^/]+/)?"  # the prefix of any node of a run
+NODE = quantities.SYSTEM + r"(?:[^/]+/)?"  # the prefix of any node of a run
 PANELS = {
     "GPU utilisation (%)": rf"{NODE}gpu_\d+_utilization_percentage",
     "SM activity (%)": rf"{NODE}gpu_\d+_sm_activity_percentage",
@@ -129,12 +131,12 @@ def clock_start_ms(run: Run, targets: Mapping[str, Target | None], store: Runs) 
         ]
         if hits := set.intersection(*met):
             return min(time_ms for _, time_ms in hits) - 1e3 * run.metrics[TIME]
-    return run.start_ms + 1e3 * run.metrics.get("time/init_sec", 0.0)
+    return run.start_ms + 1e3 * run.metrics.get(quantities.TIME_INIT_SEC, 0.0)
 
 
 def clock_sec(run: Run) -> float:
     """How long the clock ran; without end where that is not known."""
-    parts = [run.metrics.get(f"time/{name}_sec") for name in ("train", "eval", "checkpoint")]
+    parts = [run.metrics.get(key) for key in given_up.OF_THE_CLOCK]
     return sum(part for part in parts if part is not None) if parts[0] is not None else math.inf
 
 

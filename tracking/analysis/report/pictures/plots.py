@@ -26,6 +26,7 @@ from tracking.analysis.report.pictures.plot_data import (
 )
 from tracking.analysis.results import Runs
 from tracking.analysis.statistics import reached_by
+from tracking.base import quantities
 
 DEVICE_COUNT = "devices (number)"
 
@@ -90,7 +91,7 @@ class Plotter:
     def scaling(self, task: Task) -> Plot | None:
         key, unit = (TIME, "time to accuracy (s)")
         if not any(setting.values(TIME) for setting in task.settings):
-            key, unit = ("time/epoch_sec", "time of an epoch (s)")
+            key, unit = (quantities.TIME_EPOCH_SEC, "time of an epoch (s)")
         seconds: dict[str, list[Point]] = {}
         speeds: dict[str, list[Point]] = {}
         for setting in task.settings:
@@ -120,7 +121,7 @@ class Plotter:
 
     def stacks(self, task: Task) -> Plot | None:
         """Drawn where runs of several drivers or other stacks are there; below it stands what is said of them."""
-        key = TIME if any(setting.values(TIME) for setting in task.settings) else "time/train_sec"
+        key = TIME if any(setting.values(TIME) for setting in task.settings) else quantities.TIME_TRAIN_SEC
         times = by_stack(task, key)
         curves = {name for panel in times.values() for name in panel}
         by_driver = [drivers for panel in times.values() for drivers in panel.values()]

@@ -1,0 +1,246 @@
+"""The catalogue of quantities: of each metric its key, unit, heading, digits, and which way is better.
+
+It holds facts and no arithmetic, so that the audit may share it. A key of timetrial's own is written here alone.
+Elsewhere it is a constant of this module, and a typo is an error. The constant of `time/epoch_sec` is `TIME_EPOCH_SEC`.
+
+What a model is evaluated by is a user's metric. Its direction is declared (see `better`) and never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from conf.metric import DIRECTIONS, HIGHER, LOWER
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Facts about one metric.
+
+    `unit` stands behind a value. `better` is LOWER or HIGHER; None where neither is better, or where it has to be
+    declared. `heading` names a column, and `scale` is the factor from the metric's unit to the heading's. `digits` are
+    those of one scaled value, as `format` takes them; a mean is rounded by its standard error.
+    """
+
+    key: str
+    unit: str = ""
+    better: str | None = None
+    heading: str = ""
+    scale: float = 1.0
+    digits: str = ".4g"
+
+
+CATALOGUE: dict[str, Quantity] = {}
+
+
+def _key(
+    key: str, unit: str = "", better: str | None = None, heading: str = "", digits: str = ".4g", scale: float = 1.0
+) -> str:
+    CATALOGUE[key] = Quantity(key, unit, better, heading, scale, digits)
+    return key
+
+
+# Families, by how their keys begin. A name follows, which a user, a model, a machine or a cause gives.
+EVAL, TEST, BEST = "eval/", "test/", "eval/best_"
+SYSTEM, BOTTLENECK, UTILIZATION = "system/", "bottleneck/", "utilization/"
+CEILINGS, ROOFLINE, TRAFFIC = "ceilings/", "roofline/", "traffic/"
+TIME, EPOCHS, EVALUATIONS, THROUGHPUT = "time/", "epochs/", "evaluations/", "throughput/"
+COST, ENERGY, MEMORY, RESUME, CHECKPOINT = "cost/", "energy/", "memory/", "resume/", "checkpoint/"
+# No script, program or log gives a metric of its own a key that begins so.
+RESERVED = (
+    BOTTLENECK, CHECKPOINT, COST, ENERGY, EPOCHS, EVALUATIONS, MEMORY, RESUME, SYSTEM, TEST, THROUGHPUT, TIME,
+)  # fmt: skip
+FAMILIES = (*RESERVED, UTILIZATION, CEILINGS, ROOFLINE, TRAFFIC)
+
+EPOCH = _key("epoch")
+TRAIN_LOSS = _key("train/loss", "", LOWER, "loss", ".3g")
+TARGET_REACHED = _key("target_reached", "", HIGHER)
+WORLD_SIZE = _key("world_size", "", None, "world size", ".0f")
+
+TIME_TO_ACCURACY_SEC = _key("time/to_accuracy_sec", "s", LOWER, "time to accuracy (s)", ".2f")
+TIME_TO_ACCURACY_TRAIN_SEC = _key("time/to_accuracy_train_sec", "s", LOWER, "without evaluation (s)", ".2f")
+TIME_RESUMED_TO_ACCURACY_SEC = _key("time/resumed_to_accuracy_sec", "s", LOWER, digits=".2f")
+TIME_RESUMED_TO_ACCURACY_TRAIN_SEC = _key("time/resumed_to_accuracy_train_sec", "s", LOWER, digits=".2f")
+TIME_CENSORED_SEC = _key("time/censored_sec", "s")  # A budget: neither a longer nor a shorter one is better.
+TIME_INIT_SEC = _key("time/init_sec", "s", LOWER, digits=".2f")
+TIME_INDEX_SEC = _key("time/index_sec", "s", LOWER)
+TIME_COMPILE_SEC = _key("time/compile_sec", "s", LOWER)
+TIME_TRAIN_SEC = _key("time/train_sec", "s", LOWER)
+TIME_EVAL_SEC = _key("time/eval_sec", "s", LOWER)
+TIME_CHECKPOINT_SEC = _key("time/checkpoint_sec", "s", LOWER)
+TIME_EPOCH_SEC = _key("time/epoch_sec", "s", LOWER, "minutes an epoch", scale=1 / 60)
+TIME_EVALUATION_INTERVAL_SEC = _key("time/evaluation_interval_sec", "s", LOWER, "s an evaluation", ".2f")
+
+EPOCHS_TO_ACCURACY = _key("epochs/to_accuracy", "epochs", LOWER, "epochs", ".3g")
+EPOCHS_TRAINED = _key("epochs/trained", "epochs", LOWER, "epochs trained", ".3g")
+EVALUATIONS_TO_ACCURACY = _key("evaluations/to_accuracy", "evaluations", LOWER, "evaluations", ".3g")
+EVALUATIONS_CENSORED = _key("evaluations/censored", "evaluations")
+
+RESUME_COUNT = _key("resume/count", "", LOWER)
+RESUME_LOST_SEC = _key("resume/lost_sec", "s", LOWER, digits=".2f")
+RESUME_DOWN_SEC = _key("resume/down_sec", "s", LOWER, digits=".2f")
+CHECKPOINT_NUM_FAILED = _key("checkpoint/num_failed", "", LOWER)
+
+THROUGHPUT_SAMPLES_PER_SEC = _key("throughput/samples_per_sec", "samples/s", HIGHER, "samples/s", ",.0f")
+THROUGHPUT_SAMPLES_PER_SEC_PER_DEVICE = _key(
+    "throughput/samples_per_sec_per_device", "samples/s a device", HIGHER, "samples/s a device"
+)
+THROUGHPUT_TOKENS_PER_SEC = _key("throughput/tokens_per_sec", "tokens/s", HIGHER, "tokens/s")
+THROUGHPUT_TOKENS_PER_SEC_PER_DEVICE = _key(  # of published figures
+    "throughput/tokens_per_sec_per_device", "tokens/s a device", HIGHER, "tokens/s a device"
+)
+THROUGHPUT_SOURCE_TOKENS_PER_SEC = _key("throughput/source_tokens_per_sec", "tokens/s", HIGHER, "source tokens/s")
+THROUGHPUT_TARGET_TOKENS_PER_SEC = _key("throughput/target_tokens_per_sec", "tokens/s", HIGHER, "target tokens/s")
+THROUGHPUT_MODEL_FLOPS_UTILIZATION = _key(
+    "throughput/model_flops_utilization", "", HIGHER, "FLOPs utilisation (%)", ".1f", 100.0
+)
+THROUGHPUT_DATA_WAIT_FRACTION = _key("throughput/data_wait_fraction", "", LOWER)
+THROUGHPUT_STEP_MS_P50 = _key("throughput/step_ms_p50", "ms", LOWER)
+THROUGHPUT_STEP_MS_P90 = _key("throughput/step_ms_p90", "ms", LOWER)
+THROUGHPUT_STEP_MS_P99 = _key("throughput/step_ms_p99", "ms", LOWER)
+
+MEMORY_PEAK_ALLOCATED_BYTES = _key("memory/peak_allocated_bytes", "bytes", LOWER)
+ENERGY_JOULES = _key("energy/joules", "J", LOWER)
+ENERGY_JOULES_PER_SAMPLE = _key("energy/joules_per_sample", "J a sample", LOWER)
+ENERGY_TO_ACCURACY_JOULES = _key("energy/to_accuracy_joules", "J", LOWER)
+COST_USD = _key("cost/usd", "USD", LOWER, "cost of a run (USD)")
+COST_TO_ACCURACY_USD = _key("cost/to_accuracy_usd", "USD", LOWER, "cost to accuracy (USD)", ".4f")
+COST_SWEEP_USD = _key("cost/sweep_usd", "USD", LOWER)
+
+# How busy the hardware was says what limited a run, and not that another one is better.
+UTILIZATION_GPU_UTILIZATION_PERCENTAGE = _key(
+    "utilization/gpu_utilization_percentage", "%", None, "GPU utilisation (%)"
+)
+UTILIZATION_GPU_SM_ACTIVITY_PERCENTAGE = _key("utilization/gpu_sm_activity_percentage", "%", None, "SM activity (%)")
+UTILIZATION_GPU_TENSOR_ACTIVITY_PERCENTAGE = _key(
+    "utilization/gpu_tensor_activity_percentage", "%", None, "tensor cores active (%)"
+)
+UTILIZATION_GPU_DRAM_BANDWIDTH_PERCENTAGE = _key(
+    "utilization/gpu_dram_bandwidth_percentage", "%", None, "DRAM bandwidth (%)"
+)
+UTILIZATION_GPU_NVLINK_TRANSMIT_MEGABYTES_PER_SEC = _key(
+    "utilization/gpu_nvlink_transmit_megabytes_per_sec", "MB/s", None, "NVLink, out of a GPU (MB/s)"
+)
+UTILIZATION_GPU_PCIE_TRANSMIT_MEGABYTES_PER_SEC = _key(
+    "utilization/gpu_pcie_transmit_megabytes_per_sec", "MB/s", None, "PCIe, out of a GPU (MB/s)"
+)
+UTILIZATION_RUN_CPU_PERCENTAGE = _key("utilization/run_cpu_percentage", "%", None, "CPU cores busy (%)")
+UTILIZATION_CPU_MEMORY_MEGABYTES_PER_SEC = _key(
+    "utilization/cpu_memory_megabytes_per_sec", "MB/s", None, "CPU memory traffic (MB/s)"
+)
+CEILINGS_SLOWEST_PAIR_MEGABYTES_PER_SEC = _key(
+    "ceilings/slowest_pair_megabytes_per_sec", "MB/s", None, "copy between the slowest pair (MB/s)"
+)
+ROOFLINE_FLOPS_PER_SEC_PER_DEVICE = _key("roofline/flops_per_sec_per_device", "FLOP/s a device")
+ROOFLINE_DRAM_BYTES_PER_SEC_PER_DEVICE = _key("roofline/dram_bytes_per_sec_per_device", "bytes/s a device")
+ROOFLINE_FLOPS_PER_BYTE = _key("roofline/flops_per_byte", "FLOPs a byte")
+SYSTEM_CPU_UTILIZATION_PERCENTAGE = _key("system/cpu_utilization_percentage", "%", None, "CPU utilisation (%)")
+
+# Figures that a run has only once it reached its target.
+TO_ACCURACY = (
+    TIME_TO_ACCURACY_SEC, TIME_TO_ACCURACY_TRAIN_SEC, EPOCHS_TO_ACCURACY, EVALUATIONS_TO_ACCURACY,
+    COST_TO_ACCURACY_USD, ENERGY_TO_ACCURACY_JOULES,
+)  # fmt: skip
+# The figures of a report's table of settings, in its order.
+OF_A_SETTING = (
+    TIME_EPOCH_SEC, EPOCHS_TO_ACCURACY, EPOCHS_TRAINED, EVALUATIONS_TO_ACCURACY, TIME_EVALUATION_INTERVAL_SEC,
+    TIME_TO_ACCURACY_SEC, TIME_TO_ACCURACY_TRAIN_SEC, THROUGHPUT_SAMPLES_PER_SEC, THROUGHPUT_MODEL_FLOPS_UTILIZATION,
+    COST_TO_ACCURACY_USD, COST_USD,
+)  # fmt: skip
+# How busy the hardware was, in the order of its table.
+OF_HARDWARE = (
+    UTILIZATION_GPU_UTILIZATION_PERCENTAGE, UTILIZATION_GPU_SM_ACTIVITY_PERCENTAGE,
+    UTILIZATION_GPU_TENSOR_ACTIVITY_PERCENTAGE, UTILIZATION_GPU_DRAM_BANDWIDTH_PERCENTAGE,
+    UTILIZATION_GPU_NVLINK_TRANSMIT_MEGABYTES_PER_SEC, UTILIZATION_GPU_PCIE_TRANSMIT_MEGABYTES_PER_SEC,
+    CEILINGS_SLOWEST_PAIR_MEGABYTES_PER_SEC, UTILIZATION_RUN_CPU_PERCENTAGE, UTILIZATION_CPU_MEMORY_MEGABYTES_PER_SEC,
+)  # fmt: skip
+# The headings of a metric's speed-up, of its efficiency, and of its speed-up over fp32.
+RATIOS = {
+    TIME_TO_ACCURACY_SEC: ("speed-up", "efficiency", "speed-up over fp32"),
+    THROUGHPUT_SAMPLES_PER_SEC: ("speed-up of the rate", "efficiency of the rate", "speed-up of the rate over fp32"),
+}
+# What limits a run, by the name in the metric's key.
+CAUSES = {
+    "data": "waiting for data",
+    "host": "the GPU without work from the host",
+    "exchange": "exchange of gradients",
+    "evaluation": "evaluation",
+    "checkpoint": "checkpoints",
+    "dram": "traffic of the GPU's memory",
+    "tensor": "tensor cores",
+    "fp32": "cores for fp32",
+    "power": "a clock that power or heat kept down",
+    "processor": "the cores of the CPU",
+    "unknown": "not known",
+}
+# Units in a family without a row above, by how a key ends.
+UNITS = {
+    "_megabytes_per_sec": "MB/s", "_megabytes": "MB", "_percentage": "%", "_watts": "W", "_cores": "cores",
+}  # fmt: skip
+
+
+def bottleneck(cause: str) -> str:
+    """The key of a cause's share of a run's time."""
+    return f"{BOTTLENECK}{cause}_fraction"
+
+
+for _cause, _words in CAUSES.items():
+    _key(bottleneck(_cause), heading=f"{_words} (%)", scale=100.0)
+
+
+def quantity(key: str) -> Quantity:
+    """The facts of a metric: its row, else those of its family."""
+    if key in CATALOGUE:
+        return CATALOGUE[key]
+    if is_declared(key):
+        return Quantity(key, heading=f"best {metric_name(key)}" if key.startswith(BEST) else "")
+    return Quantity(key, next((unit for ending, unit in UNITS.items() if key.endswith(ending)), ""))
+
+
+def unit(key: str) -> str:
+    """The unit of a metric, behind a space; empty where it has none, as an accuracy."""
+    there = quantity(key).unit
+    return f" {there}" if there else ""
+
+
+def text(key: str, value: float) -> str:
+    """One value with its unit: `12.34 s`. Digits of a scaled heading do not fit it."""
+    facts = quantity(key)
+    return f"{value:{facts.digits if facts.scale == 1 else '.4g'}}{unit(key)}"
+
+
+def metric_name(key: str) -> str:
+    """What a user calls a metric: `accuracy` of `eval/best_accuracy`, `eval/accuracy` and `test/accuracy`."""
+    return next((key.removeprefix(prefix) for prefix in (BEST, EVAL, TEST) if key.startswith(prefix)), key)
+
+
+def is_declared(key: str) -> bool:
+    """Whether a key's direction is a user's to declare, and none of this catalogue's."""
+    return key not in CATALOGUE and (key.startswith(TEST) or not key.startswith(FAMILIES))
+
+
+def better(key: str, declared: Mapping[str, str] = MappingProxyType({})) -> str | None:
+    """LOWER or HIGHER; None where neither is better, or nothing says it. `declared` is by the user's metric names."""
+    return declared.get(metric_name(key)) if is_declared(key) else CATALOGUE[key].better if key in CATALOGUE else None
+
+
+def how_to_declare(key: str) -> str:
+    """What to write so that a metric's direction is known."""
+    name = metric_name(key)
+    return (
+        f"declare whether lower or higher is better: metrics: {{{name}: lower}} in the model's YAML, "
+        f'metrics={{"{name}": "lower"}} of TimeTrial and time_trial, or program.metrics; a target says it, too'
+    )
+
+
+def written(declared: Mapping[str, str]) -> str:
+    """Directions as one tag of a run: `accuracy=higher,loss=lower`."""
+    return ",".join(f"{name}={word}" for name, word in declared.items())
+
+
+def read(text: str) -> dict[str, str]:
+    """Directions from such a tag, without what is none."""
+    pairs = (part.rpartition("=") for part in text.split(","))
+    return {name: word for name, _, word in pairs if name and word in DIRECTIONS}
