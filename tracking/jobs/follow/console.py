@@ -24,6 +24,14 @@ PHASES = {
     "run_stop": "testing",
     "profile_start": "tracing kernels",
 }
+# Tags that are told when they come.
+REMARKS = {
+    "timetrial.uncounted": "no mean counts it:",
+    "program.unread_numbers": "numbers that are not read (program.unread_numbers):",
+    "program.unread_lines": "lines that are not read (program.unread_lines):",
+    "program.not_understood": "not understood (program.not_understood):",
+    "program.no_number": "no number (program.no_number):",
+}
 OFF_THE_CLOCK = ("testing", "tracing kernels")
 
 
@@ -73,7 +81,7 @@ class RunProgress:
     def _update(self, record: Record) -> None:
         if record.kind == "metrics" and quantities.SYSTEM_CPU_UTILIZATION_PERCENTAGE not in record.values:
             self._seen |= record.values
-        if words := differing(record):
+        if words := remark(record):
             self._console.print(f"{self._name}: {words}", soft_wrap=True)
         if record.kind != "event":
             return
@@ -153,11 +161,13 @@ class RunProgress:
         return f"{name} {quantities.text(key, self._seen[key])}{target}{behind}"
 
 
-def differing(record: Record) -> str:
-    """What a record says of nodes of one run that are not alike; empty for any other."""
-    if record.kind != "tags" or "env.differs" not in record.values:
-        return ""
-    return f"its nodes {record.values['env.nodes']} differ in {record.values['env.differs']}"
+def remark(record: Record) -> str:
+    """What a record's tags tell of what is missing in a run's figures, or wrong with them; empty for any other."""
+    tags = record.values if record.kind == "tags" else {}
+    words = [f"{said} {tags[tag]}" for tag, said in REMARKS.items() if tag in tags]
+    if "env.differs" in tags:
+        words.append(f"its nodes {tags['env.nodes']} differ in {tags['env.differs']}")
+    return "; ".join(words)
 
 
 def job_line(name: str, outcome: str, num_left: int, mean_sec: float) -> str:

@@ -72,7 +72,7 @@ class Listener:
         self.last_words = b""  # What worker.log has of them may be lost, as on a full disk.
         self.libraries: dict[str, str] = {}
         self.devices = 0  # most of the run's GPUs that the program computed on at once
-        self._words = DeclaredWords(declared.metrics, declared.samples, declared.epoch, declared.step, declared.start)
+        self.words = DeclaredWords(declared.metrics, declared.samples, declared.epoch, declared.step, declared.start)
         self._journal = journal
         self._said, self._position = said, 0
         self._printed, self._written = Lines(), Lines()
@@ -117,7 +117,7 @@ class Listener:
                 self.unread.add("a line of MLPerf's log has a time a day and more ahead", line)
             elif is_torn(line):
                 self.unread.add("a line of MLPerf's log cannot be read", line)
-            self._append(self.account.matched(self._words.found_in(line), *now()))
+            self._append(self.account.matched(self.words.found_in(line), *now()))
 
     def _read_journal(self, most_bytes: int) -> None:
         try:

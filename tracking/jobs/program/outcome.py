@@ -85,7 +85,7 @@ def world_size(config: RunConfig, listener: Listener) -> int | None:
 def tags(config: RunConfig, listener: Listener, size: int | None) -> dict[str, str]:
     """What is to be known of how the figures came about."""
     account = listener.account
-    values = remarks(account, listener.unread)
+    values = remarks(account, listener.unread, listener.words.unread)
     if account.started and not account.own_start:
         values["program.clock"] = "from the program's start"
     asked = config.world_size()

@@ -172,7 +172,7 @@ class Following:
             self._console.print(f"  {followed.job.name}: {words}; epoch {epoch + 1} from its start", soft_wrap=True)
         if self._progress is not None:
             self._progress.update(record)
-        elif words := shown.differing(record):
+        elif words := shown.remark(record):
             self._console.print(f"  {followed.job.name}: {words}", soft_wrap=True)
 
     def _ask(self) -> None:

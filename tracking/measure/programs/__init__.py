@@ -9,13 +9,12 @@ from __future__ import annotations
 from tracking.measure.programs import foreign
 from tracking.measure.programs.account import Account
 from tracking.measure.programs.declared_words import DeclaredWords, compiled
-from tracking.measure.programs.joined import Joined, metric_of
 from tracking.measure.programs.journal_lines import record_in
-from tracking.measure.programs.lines import Lines
+from tracking.measure.programs.lines import LeftOut, Lines
 from tracking.measure.programs.mlperf_benchmarks import Benchmark
-from tracking.measure.programs.mlperf_lines import Entry, entry_in, is_torn
+from tracking.measure.programs.mlperf_lines import Entry, Joined, entry_in, is_torn, metric_of
 from tracking.measure.programs.mlperf_log import EVALUATIONS, MARKS, NO_STOP, SUCCESS, MLPerfLog, read_log
-from tracking.measure.programs.remarks import LeftOut, remarks
+from tracking.measure.programs.remarks import remarks
 from tracking.measure.programs.wall_clock import WallClock
 
 __all__ = [

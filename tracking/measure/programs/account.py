@@ -14,8 +14,7 @@ from tracking.base import quantities
 from tracking.measure.programs import foreign
 from tracking.measure.programs.declared_words import Found
 from tracking.measure.programs.epochs import Epochs, as_number, as_whole
-from tracking.measure.programs.joined import Joined, metric_of, place
-from tracking.measure.programs.mlperf_lines import Entry
+from tracking.measure.programs.mlperf_lines import Entry, Joined, metric_of, place
 from tracking.measure.programs.mlperf_log import EVALUATIONS
 from tracking.measure.programs.rates import SampleCounts
 from tracking.measure.programs.submission import Submission

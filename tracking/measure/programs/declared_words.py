@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tracking.measure.programs import foreign
-
-NUMBER = re.compile(r"[-+]?(?:\d[\d,_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf(?:inity)?)", re.I)
+from tracking.measure.programs import foreign, written_numbers
+from tracking.measure.programs.lines import LeftOut
 
 
 @dataclass(frozen=True)
@@ -33,12 +32,16 @@ def compiled(pattern: str, groups: int = 1) -> re.Pattern[str]:
 
 
 class DeclaredWords:
-    """Finds what `metrics` (by key) and the others were declared to look like; a line may say several things."""
+    """Finds what `metrics` (by key) and the others were declared to look like; a line may say several things.
+
+    `unread` are numbers that were found and not read.
+    """
 
     def __init__(
         self, metrics: Mapping[str, str], samples: str | None = None, epoch: str | None = None,
         step: str | None = None, start: str | None = None,
     ) -> None:  # fmt: skip
+        self.unread = LeftOut()
         singles = {"epoch": epoch, "step": step, "samples": samples}
         # In this order: an epoch's number that stands in the line of a metric is that metric's.
         self._patterns = [(role, "", compiled(text)) for role, text in singles.items() if text]
@@ -46,17 +49,21 @@ class DeclaredWords:
         self._start = compiled(start, groups=0) if start else None
 
     def found_in(self, line: str) -> Iterator[Found]:
-        """What the line says, of each expression once."""
+        """What the line says, of each expression once. A number that cannot be read for certain is in `unread`."""
         if self._start is not None and self._start.search(line):
             yield Found("start", "", 0.0)
         for role, key, pattern in self._patterns:
             match = pattern.search(line)
-            value = None if match is None else number(match[1])
-            if value is not None and (role == "metric" or 0 <= value <= foreign.MAX_COUNT):
-                yield Found(role, key, value)
+            if match is None or match[1] is None:
+                continue
+            try:
+                yield Found(role, key, _value(match, role))
+            except ValueError as error:
+                self.unread.add(f"{key or role} {foreign.shown(match[1])} {error}", line)
 
 
-def number(text: str | None) -> float | None:
-    """The number that a text begins with: `93.5` of `93.5%`, `60000` of `60,000`; None where it is none."""
-    match = NUMBER.match((text or "").strip())
-    return None if match is None else float(match[0].replace(",", "").replace("_", ""))
+def _value(match: re.Match[str], role: str) -> float:
+    value = written_numbers.found(match, is_count=role in ("samples", "step"))
+    if role != "metric" and not 0 <= value <= foreign.MAX_COUNT:
+        raise ValueError(f"is not from 0 to {foreign.MAX_COUNT}")
+    return value

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 
 MOST_BYTES = 65_536  # a line's length at most; the parts of a longer one are lines of their own
+SHOWN_CHARS = 200  # of a line
 ENDS = re.compile(rb"\r\n|\n|\r")  # progress bars write over a line again and again
 
 
@@ -25,3 +27,26 @@ class Lines:
     def end(self) -> list[str]:
         """The last line, which nothing ended."""
         return self.feed(b"\n") if self._rest else []
+
+
+@dataclass
+class LeftOut:
+    """What is meant for us and cannot be read or does not fit: how many lines, and what is wrong with the first."""
+
+    count: int = 0
+    first: str = ""
+    _of_files: set[str] = field(default_factory=set)
+
+    def add(self, wrong: str, line: str) -> None:
+        self.count += 1
+        self.first = self.first or f"{wrong}: {line[:SHOWN_CHARS]}"
+
+    def once(self, wrong: str) -> None:
+        """What is wrong with a whole file, however often it is looked at."""
+        if wrong not in self._of_files:
+            self._of_files.add(wrong)
+            self.count += 1
+            self.first = self.first or wrong
+
+    def __str__(self) -> str:
+        return f"{self.count}: {self.first}"

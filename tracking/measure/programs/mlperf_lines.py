@@ -15,11 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from conf.target import Target
 from tracking.measure.programs import foreign
 
 MLLOG = ":::MLLOG "
 MLL = re.compile(r":::MLL (\d+(?:\.\d+)?) ([\w.]+): *(\{.*)")
 MLP = re.compile(r":::MLP(v0\.5\.\d+) (\S+) (\d+(?:\.\d+)?) \([^)]*\) ([\w.]+)(?:: *(.*))?")
+PLACES = ("samples_count", "step_num", "epoch_num")  # of what model an evaluation is
 SUBMISSION = "submission_"
 # Names of v0.5 and what they became.
 RENAMED = {"preproc_num_train_examples": "train_samples"}
@@ -103,3 +105,32 @@ def _value(text: str | None) -> Any:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def place(entry: Entry) -> Any:
+    """The number of the model that was evaluated, in whatever unit; None where the log says none."""
+    return next((entry.metadata[key] for key in PLACES if entry.metadata.get(key) is not None), None)
+
+
+def metric_of(entry: Entry) -> str:
+    """What the log calls the metric of an evaluation; empty where it does not say it."""
+    return foreign.text(entry.metadata.get("metric"))
+
+
+class Joined:
+    """Puts metrics of one evaluation together that a log says in lines of their own.
+
+    Such are Stable Diffusion's FID and CLIP. It waits until all of the targets' metrics of a model are said.
+    """
+
+    def __init__(self, targets: Mapping[str, Target]) -> None:
+        self._targets = targets.keys()
+        self._said: dict[str, dict[str, float]] = {}
+
+    def whole(self, entry: Entry, metrics: Mapping[str, float]) -> dict[str, float]:
+        """The evaluation's metrics, once all are said that the targets ask for; empty until then."""
+        if metric_of(entry) not in self._targets or not metrics:
+            return dict(metrics)
+        said = self._said.setdefault(str(place(entry)), {})
+        said |= metrics
+        return self._said.pop(str(place(entry))) if self._targets <= said.keys() else {}

@@ -1,0 +1,81 @@
+"""The number that an expression found in a line: read whole, or not at all.
+
+Programs write 0.715, 71.5%, 60,000, 60_000, 1e-3, 12k and 1.2M; elsewhere 71,5 and 60 000. What can be read in two
+ways is not read, since a wrong number looks like a right one: `1,234` of a metric may be 1234 or 1.234.
+"""
+
+from __future__ import annotations
+
+import re
+
+PLAIN = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+WORD = re.compile(r"[-+]?(?:nan|inf(?:inity)?)(?!\w)", re.I)
+SPACES = "\u00a0\u2009\u202f"  # that stand in numbers alone
+TOKEN = re.compile(rf"([-+]?)(\.?\d(?:\d|[.,_'’{SPACES}](?=\d))*\.?)([eE][-+]?\d+)?")
+SPACED = re.compile(r"[-+]?\d{1,3}(?: \d{3})+")
+THOUSANDS = {",": re.compile(r"[1-9]\d{0,2}(?:,\d{3})+"), ".": re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+")}
+SCALES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
+SCALE = re.compile(r"[kKMG](?![A-Za-z\d])")
+# What may go on with a number: digits behind a sign, a power of ten, a scale that may be a unit as well.
+GOES_ON = re.compile(r"[.,_'’:\-–]?\d|[.,]\d|[A-Za-z]+\d|[BT](?![A-Za-z])|\s?[×x*·]\s?10\b")
+NEXT_GROUP = re.compile(r" \d{3}(?![\d.,:%/\w\-])")  # of thousands
+BEFORE = re.compile(rf"\d[.,_'’{SPACES}]?$|[-−]$")
+GROUP_BEFORE = re.compile(r"(?<![\d.,])\d{1,3} $")
+
+
+def found(match: re.Match[str], is_count: bool = False) -> float:
+    """The number of the expression's one group. `is_count`: a whole number, such as of samples.
+
+    What the expression itself matches around its group is no part of the number. Raises ValueError that says why it is
+    not read.
+    """
+    line, (start, end) = match.string, match.span(1)
+    behind = line[end:] if match.end() == end else line[end : end + 1] if line[end : end + 1].isdigit() else ""
+    before = line[:start] if match.start() == start else line[max(0, start - 1) : start].lstrip(f"-−.,_'’{SPACES}")
+    text = match[1]
+    if BEFORE.search(before) or (GROUP_BEFORE.search(before) and re.match(r"\d{3}(?!\d)", text)):
+        raise ValueError("a part of it stands before what the expression found")
+    return number(text.strip(), behind if text == text.rstrip() else "", is_count)
+
+
+def number(text: str, behind: str = "", is_count: bool = False) -> float:
+    """The number that the text begins with; `behind` is what follows the text. Raises ValueError."""
+    if not behind and PLAIN.fullmatch(text) and not is_count:
+        return float(text)
+    if behind[:1] and behind[0] in SPACES:  # `\S` ends before these.
+        text, behind = text + behind, ""
+    if match := WORD.match(text + behind):
+        return float(match[0])
+    if SPACED.fullmatch(text) and not behind[:1].isdigit():
+        return float(text.replace(" ", ""))
+    token = TOKEN.match(text)
+    if token is None:
+        raise ValueError("is no number")
+    rest = text[token.end() :] + behind
+    scale = SCALE.match(rest)
+    if scale is None and (GOES_ON.match(rest) or (token[2].isdigit() and NEXT_GROUP.match(rest))):
+        raise ValueError("may go on behind what would be read")
+    value = float(f"{token[1]}{_digits(token[2], is_count)}{token[3] or ''}")
+    return value if scale is None else value * SCALES[scale[0]]
+
+
+def _digits(written: str, is_count: bool) -> str:
+    """The digits with a decimal point or none, and nothing else. Raises ValueError."""
+    plain = re.sub(rf"[_'’{SPACES}]", "", written)
+    commas, dots = plain.count(","), plain.count(".")
+    if commas and dots:
+        decimal = max(",.", key=plain.rfind)
+        whole, _, fraction = plain.rpartition(decimal)
+        other = "." if decimal == "," else ","
+        if plain.count(decimal) > 1 or not THOUSANDS[other].fullmatch(whole):
+            raise ValueError("mixes commas and points")
+        return f"{whole.replace(other, '')}.{fraction}"
+    if THOUSANDS[","].fullmatch(plain):
+        if not is_count and commas == 1:
+            raise ValueError(f"may be {plain.replace(',', '')} or {plain.replace(',', '.')}")
+        return plain.replace(",", "")
+    if is_count and THOUSANDS["."].fullmatch(plain):
+        raise ValueError(f"may be {plain.replace('.', '')} or {plain}")
+    if commas > 1 or dots > 1:
+        raise ValueError("has several commas or points")
+    return plain.replace(",", ".")
