@@ -46,7 +46,7 @@ class TimeTrial(pl.Callback):
 
     def __init__(
         self, target: Mapping[str, float | str] | None = None, *, name: str | None = None, dataset: str = "own",
-        experiment: str = "timetrial", uri: str | None = None, runs_dir: str = "runs",
+        experiment: str | None = None, uri: str | None = None, runs_dir: str = "runs",
         samples: Callable[[Any], int] | None = None, log_every_n_steps: int = 50, stop_at_target: bool = True,
         price_per_hour: float | None = None, offline: bool = False, params: Mapping[str, journal.Scalar] | None = None,
         system_metrics_interval_sec: float = 2.0,
@@ -84,6 +84,7 @@ class TimeTrial(pl.Callback):
         ranks = Ranks.joined()
         if trainer.global_rank == 0:
             self._run = self._start_run(trainer, pl_module)
+            self._run.link(trainer.loggers)
         self._folder = ranks.broadcast(str(self._run.folder) if self._run else "")
         log = self._run.journal if self._run else None
         steps = self._options.log_every_n_steps
@@ -181,6 +182,7 @@ class TimeTrial(pl.Callback):
         metrics = {key: decimal(value) for key, value in self._names.keyed(scalars).items()}
         if self._run is not None:
             self._run.heed(metrics, self._names)
+            self._run.link(trainer.loggers)
         epoch, targets = self._so_far(trainer), self._options.target
         value = metrics.get(next(iter(targets or metrics), ""))
         self._meter.event("eval_accuracy", value, **epoch, step=self._meter.step, metrics=metrics)

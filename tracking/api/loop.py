@@ -76,6 +76,7 @@ class Trial:
         values = {key: decimal(value) for key, value in self._names.keyed(metrics).items()}
         if self._run is not None:
             self._run.heed(values, self._names)
+            self._run.link()
         self.counted = self.counted and epoch is not None
         self.whole = self.whole and epoch == self._num_trained
         epoch = self._num_epochs if epoch is None else epoch
@@ -118,7 +119,7 @@ class Trial:
 @contextmanager
 def time_trial(
     target: Mapping[str, float | str] | None = None, *, name: str = "loop", dataset: str = "own",
-    experiment: str = "timetrial", uri: str | None = None, runs_dir: str = "runs", log_every_n_steps: int = 50,
+    experiment: str | None = None, uri: str | None = None, runs_dir: str = "runs", log_every_n_steps: int = 50,
     price_per_hour: float | None = None, offline: bool = False, device: torch.device | str | None = None,
     precision: str | None = None, batch_size: int | None = None,
     params: Mapping[str, journal.Scalar] | None = None,
@@ -168,7 +169,9 @@ def start_run(
     facts = Collector(repository=script.folder()).finish(
         torch, list(range(first, first + ranks.size)) if on_gpu else []
     )
-    return ScriptRun(options, seen, facts, {"clock": "script", "samples": "given"}, called)
+    run = ScriptRun(options, seen, facts, {"clock": "script", "samples": "given"}, called)
+    run.link()
+    return run
 
 
 def end(trial: Trial, meter: Meter, run: ScriptRun | None, options: TrialOptions) -> None:

@@ -26,6 +26,7 @@ from conf.schema import (
 from conf.target import Target
 from tracking.api import script
 from tracking.api.metric_names import MetricNames
+from tracking.api.script_mlflow import DEFAULT_EXPERIMENT
 from tracking.record import journal
 from tracking.request.names import (
     MAX_NAME,
@@ -53,7 +54,7 @@ class TrialOptions:
     target: Mapping[str, Target]
     name: str | None = None
     dataset: str = "own"
-    experiment: str = "timetrial"
+    experiment: str | None = None
     uri: str | None = None
     runs_dir: str = "runs"
     log_every_n_steps: int = 50
@@ -124,7 +125,8 @@ def check_words(options: TrialOptions) -> None:
     for key in ("name", "dataset"):
         if key in given:
             check_name(key, given[key])
-    check_experiment("experiment", options.experiment)
+    if options.experiment is not None:
+        check_experiment("experiment", options.experiment)
     check_runs_dir(options.runs_dir)
 
 
@@ -145,7 +147,7 @@ def config_of(options: TrialOptions, seen: Seen) -> RunConfig:
         instance=InstanceConfig("none" if options.price_per_hour is None else "given", options.price_per_hour),
         tracking=TrackingConfig(
             options.uri,
-            options.experiment,
+            options.experiment or DEFAULT_EXPERIMENT,
             options.offline,
             system_metrics_interval_sec=options.system_metrics_interval_sec,
         ),

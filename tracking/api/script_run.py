@@ -2,59 +2,44 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-import select
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 import traceback
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from conf.schema import ConfigError, RunConfig
 from tracking.analysis.results import UNCOUNTED_TAG
-from tracking.api import script
+from tracking.api import script, script_mlflow
+from tracking.api.companion import THIS_PROCESS, ScriptProcess, start_companion
 from tracking.api.metric_names import MLFLOW_TAKES, MetricNames
 from tracking.api.options import Seen, TrialOptions, config_of, params
 from tracking.base import installation
 from tracking.base.secrets import strip_credentials
-from tracking.machine.environment import fingerprint, processes
+from tracking.machine.environment import fingerprint
 from tracking.measure.training import Meter, classify, summary
-from tracking.record import Failure, Journal, Record, Result, documents, failures, headline, run_folder
+from tracking.record import (
+    Failure,
+    Journal,
+    Record,
+    Result,
+    documents,
+    failures,
+    headline,
+    journal,
+    run_folder,
+    run_lock,
+)
 from tracking.store import server
 
-COMPANION = installation.module("tracking.jobs.follow.companion")
-READY_SEC = 20.0  # The script waits so long, off the clock, for its companion.
-LOG = ".companion.log"
 TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-@dataclass
-class ScriptProcess:
-    """What a process that trains remembers from one run to the next."""
-
-    ended: float | None = None  # monotonic time at which the last run ended
-    companions: list[subprocess.Popen[bytes]] = field(default_factory=list)  # Python warns of a forgotten process.
-
-    def since_begin(self, called: float) -> float:
-        """Seconds since the process started, or since its last run ended. A notebook's kernel is there for hours before
-        it trains: its run begins when the training is asked for, at the monotonic time `called`."""
-        begun = processes.begun() if self.ended is None else self.ended
-        return time.monotonic() - (called if script.in_notebook() else begun)
-
-    def keep(self, companion: subprocess.Popen[bytes]) -> None:
-        """Remember a companion, and reap those that have ended."""
-        self.companions[:] = [before for before in self.companions if before.poll() is None] + [companion]
-
-
-THIS_PROCESS = ScriptProcess()
 
 
 class ScriptJournal(Journal):
@@ -94,24 +79,18 @@ class ScriptRun:
         self, options: TrialOptions, seen: Seen, facts: fingerprint.Fingerprint, tags: dict[str, str], called: float,
         process: ScriptProcess = THIS_PROCESS,
     ) -> None:  # fmt: skip
-        from tracking.jobs.plan import run_setup  # Here, since it takes a while to import.
-
+        options, why_not = with_scripts_mlflow(options)
         self.config: RunConfig = config_of(options, seen)
         self._held = ExitStack()
         self._pid = os.getpid()
         self._process = process
         self._unsaid = list(options.target)
         self._tags = tags
+        self._linked = False  # whether the script's own run in MLflow is noted
         self._told = False  # whether a target's metric that the first evaluation lacks was told of
-        name = run_setup.run_name(self.config, seeded=seen.seed is not None)
-        uri = server.absolute_uri(options.uri) if options.uri else server.default_uri()
         names = MetricNames()
-        values = names.keyed(params(options, seen, self.config))
         try:
-            # The lock lasts until both this process and the companion are gone.
-            owner = self._held.enter_context(run_setup.make_folder(name, Path(options.runs_dir)))
-            self.folder: Path = owner.folder
-            run_setup.prepare(self.folder, name, self.config, script.arguments(), strip_credentials(uri), values=values)
+            owner = self._make_folder(options, seen, names.keyed(params(options, seen, self.config)))
             self.journal = ScriptJournal(self.folder / run_folder.JOURNAL)
             self.journal.event("init_start", since_command_sec=process.since_begin(called))
             self.environment = fingerprint.record(self.folder, facts)
@@ -124,7 +103,27 @@ class ScriptRun:
         if companion := start_companion(self.folder, owner.descriptor):
             process.keep(companion)
         say(f"run folder {self.folder}")
+        if why_not:
+            say(why_not)
         self._tell(names, "param")
+
+    def _make_folder(self, options: TrialOptions, seen: Seen, values: dict[str, journal.Scalar]) -> run_lock.Owner:
+        from tracking.jobs.plan import run_setup  # Here, since it takes a while to import.
+
+        uri = server.absolute_uri(options.uri) if options.uri else server.default_uri()
+        name = run_setup.run_name(self.config, seeded=seen.seed is not None)
+        # The lock lasts until both this process and the companion are gone.
+        owner = self._held.enter_context(run_setup.make_folder(name, Path(options.runs_dir)))
+        self.folder: Path = owner.folder
+        run_setup.prepare(self.folder, name, self.config, script.arguments(), strip_credentials(uri), values=values)
+        return owner
+
+    def link(self, loggers: Iterable[Any] = ()) -> None:
+        """Note the run that the script itself has in MLflow, once it has one."""
+        run_id = None if self._linked else script_mlflow.own_run(loggers)
+        if run_id is not None:
+            self._linked = True
+            self.journal.tags({journal.LINK_TAG: run_id})
 
     def _tell(self, names: MetricNames, what: str) -> None:
         """Say which names MLflow does not take, and keep them in the journal."""
@@ -213,31 +212,13 @@ def failure_of(error: BaseException, rank: int) -> Failure:
     return Failure(kind, f"{type(error).__name__}: {error}".rstrip(": "), traceback.format_exc(), rank)
 
 
-def start_companion(folder: Path, descriptor: int) -> subprocess.Popen[bytes] | None:
-    """Start the process beside the script, and wait until it watches. Warns where that cannot be."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC")}
-    environ["PYTHONPATH"] = os.pathsep.join(
-        filter(None, [str(installation.SEARCH_FOLDER), environ.get("PYTHONPATH", "")])
-    )
-    # Ranks that torchrun started are its children, and the run's processes as the script is.
-    root = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else os.getpid()
-    argv = [sys.executable, "-P", "-m", COMPANION]
-    argv += [str(folder.absolute()), str(os.getpid()), str(root)]
-    try:
-        with (folder / LOG).open("ab") as log:
-            # A session of its own: Ctrl-C is for the script.
-            process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=environ,
-                start_new_session=True, pass_fds=[descriptor],
-            )  # fmt: skip
-    except OSError as error:
-        warnings.warn(f"timetrial: nothing is uploaded and the machine is not sampled: {error}", stacklevel=2)
-        return None
-    assert process.stdout
-    if not select.select([process.stdout], [], [], READY_SEC)[0] or process.stdout.readline() != b"ready\n":
-        warnings.warn(f"timetrial: the companion did not start; {folder / LOG} says why", stacklevel=2)
-    process.stdout.close()
-    return process
+def with_scripts_mlflow(options: TrialOptions) -> tuple[TrialOptions, str]:
+    """The options with the script's own server and experiment where none is given; and what is to be said of that."""
+    if options.offline:
+        return dataclasses.replace(options, experiment=options.experiment or script_mlflow.DEFAULT_EXPERIMENT), ""
+    uri, why_not = (server.absolute_uri(options.uri), "") if options.uri else script_mlflow.own_uri()
+    experiment = options.experiment or script_mlflow.own_experiment(uri)
+    return dataclasses.replace(options, uri=uri if why_not else options.uri, experiment=experiment), why_not
 
 
 def say(words: str) -> None:

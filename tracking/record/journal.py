@@ -33,6 +33,7 @@ Scalar = str | int | float | bool | None
 # A record starts like this, and nothing within a string does: there its quotes are escaped.
 RECORD_START = re.compile(r'\{"kind": "')
 
+LINK_TAG = "script.mlflow_run"  # the tag of the run in MLflow that a script has of the same training itself
 NOTE_TAG = "mlflow.note.content"  # the tag of a run's description, by the name under which MLflow shows it
 MOST_LINE_BYTES = 67_108_864  # A stranger's file may be one line without end.
 KINDS = ("event", "metrics", "params", "tags")

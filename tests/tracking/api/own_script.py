@@ -103,7 +103,7 @@ def loaders(endless: bool = False, validates: bool = True, streamed: int = 0) ->
 
 def trainer(trial: TimeTrial, **options: Any) -> pl.Trainer:
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
-    return pl.Trainer(logger=False, callbacks=[trial], **{"accelerator": "cpu"} | quiet | options)
+    return pl.Trainer(callbacks=[trial], **{"accelerator": "cpu", "logger": False} | quiet | options)
 
 
 def main(asked: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from tracking.analysis.audit.audit import audit
 from tracking.analysis.report import report
 from tracking.analysis.results import UNCOUNTED_TAG
 from tracking.analysis.results.folder_runs import FolderRuns
-from tracking.api import script_run
+from tracking.api.companion import THIS_PROCESS
 from tracking.lightning import TimeTrial
 from tracking.record import documents, journal, run_folder
 
@@ -38,7 +38,7 @@ def second_run(tmp_path: Path) -> tuple[dict[str, Any], dict[str, Any], list[int
     tags = {key: value for record in records if record.kind == "tags" for key, value in record.values.items()}
     samples = [event.values["samples"] for event in journal.events(folder / run_folder.JOURNAL)
                if event.key == "epoch_stop"]  # fmt: skip
-    for companion in script_run.THIS_PROCESS.companions:
+    for companion in THIS_PROCESS.companions:
         companion.wait(HANGS_SEC)  # It adds what limited a run, which the audit would find and the report not.
     store = FolderRuns([tmp_path / "runs"])
     made = report.make(store, ["timetrial"], store.find(["timetrial"]), ["model"])

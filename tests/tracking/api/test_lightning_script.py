@@ -25,7 +25,7 @@ from tracking.__main__ import main
 from tracking.analysis.audit.audit import audit
 from tracking.analysis.report import report
 from tracking.analysis.results.folder_runs import FolderRuns
-from tracking.api import script_run
+from tracking.api.companion import THIS_PROCESS
 from tracking.lightning import TimeTrial, time_trial
 from tracking.measure.training import clock
 from tracking.record import documents, journal, run_folder
@@ -337,7 +337,7 @@ def test_an_argument_that_cannot_be_used_is_refused(arguments: dict[str, Any], w
 
 def wait_for_companions() -> None:
     """They add what limited a run, which a report that is made before that lacks."""
-    for companion in script_run.THIS_PROCESS.companions:
+    for companion in THIS_PROCESS.companions:
         companion.wait(HANGS_SEC)
 
 

@@ -10,7 +10,7 @@ import pytest
 from conf.schema import ConfigError
 from tests.tracking.api import own_script
 from tracking.analysis.results import FolderRuns
-from tracking.api import script_run
+from tracking.api.companion import THIS_PROCESS
 from tracking.lightning import TimeTrial
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # What Lightning warns a user of is not ours.
@@ -35,7 +35,7 @@ def test_a_target_that_is_never_evaluated_is_told_of_and_is_no_miss(
     (run,) = FolderRuns([tmp_path]).find([folder.name])
     assert run.uncounted == "no evaluation had the target's val_accuracy"
     fit(trial(tmp_path, target={"val_loss": "<=9"}))
-    assert len(script_run.THIS_PROCESS.companions) <= 2  # those that have ended are no zombies
+    assert len(THIS_PROCESS.companions) <= 2  # those that have ended are no zombies
 
 
 def test_two_callbacks_are_refused(tmp_path: Path) -> None:

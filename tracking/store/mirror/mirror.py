@@ -15,11 +15,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tracking.base.secrets import strip_credentials
-from tracking.record import NOTE_TAG, Result, documents, files, nodes, run_folder
+from tracking.record import NOTE_TAG, Result, documents, files, journal, nodes, run_folder
 from tracking.store.mirror import claim, comparison, description, mlflow_run, row_uploads, state
 from tracking.store.mirror.artifact_uploads import ArtifactUploads
 from tracking.store.mirror.log_batches import log_batches
-from tracking.store.mirror.mlflow_run import UID_TAG, VIEW_TAG
+from tracking.store.mirror.mlflow_run import BACK_TAG, UID_TAG, VIEW_TAG
 from tracking.store.mirror.model_upload import ModelUpload
 from tracking.store.mirror.state import STATUS, MirrorState
 from tracking.store.server import ENVIRONMENT, PatientClient, TrackingRefused, TrackingUnavailable, absolute_uri
@@ -164,6 +164,9 @@ class Mirror:
         if tags:
             with self._client.request() as client:
                 client.log_batch(run_id, tags=[RunTag(*tag) for tag in tags.items()])
+        if others_id := values.get(journal.LINK_TAG):
+            with suppress(TrackingRefused):  # It may be of another server, or deleted.
+                claim.add_tags(self._client, others_id, {BACK_TAG: run_id})
         if datasets := description.dataset_inputs(values):
             with suppress(TrackingRefused), self._client.request() as client:  # a store may have no place for them
                 client.log_inputs(run_id, datasets)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Run as MlflowRun
 
 UID_TAG = "timetrial.uid"
+BACK_TAG = "timetrial.run"  # of a script's own run of the same training, which journal.LINK_TAG leads to
 VIEW_TAG = "mlflow.sharedViewState."  # starts an experiment's tag, and a view's name ends it
 # Without it, MLflow's UI opens an experiment on traces, which a training has none of.
 KIND_TAG, KIND = "mlflow.experimentKind", "custom_model_development"

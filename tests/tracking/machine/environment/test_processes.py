@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import ROOT
-from tracking.api.script_run import ScriptProcess
+from tracking.api.companion import ScriptProcess
 from tracking.machine.environment import processes
 
 

@@ -1,0 +1,73 @@
+"""What a script has told MLflow itself: where its runs go, and which run is its own. MLflow is not imported for it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from conf.schema import ConfigError
+from tracking.base.secrets import strip_credentials
+from tracking.request.names import check_uri
+from tracking.store import server
+
+DEFAULT_EXPERIMENT = "timetrial"
+
+
+def own_uri() -> tuple[str, str]:
+    """Where uploads go without `uri=`, and why it is not where the script logs; that is empty where it is.
+
+    `mlflow.set_tracking_uri` sets MLFLOW_TRACKING_URI, so both mean the same.
+    """
+    uri = server.default_uri()
+    try:
+        check_uri(strip_credentials(uri), "MLFLOW_TRACKING_URI")
+    except ConfigError as error:
+        return server.absolute_uri("sqlite:///mlflow.db"), f"uploads go to sqlite:///mlflow.db, since {error}"
+    return uri, ""
+
+
+def own_experiment(uri: str) -> str:
+    """The experiment that the script has set, or that its active run is in; else ours."""
+    mlflow = sys.modules.get("mlflow")
+    if mlflow is None:
+        return DEFAULT_EXPERIMENT
+    if name := os.environ.get("MLFLOW_EXPERIMENT_NAME"):
+        return name
+    active = _active(mlflow)
+    experiment_id = active.info.experiment_id if active else os.environ.get("MLFLOW_EXPERIMENT_ID")
+    if not experiment_id:
+        return DEFAULT_EXPERIMENT
+    client = server.PatientClient(uri, "")
+    try:
+        with _impatient(), client.request() as requests:
+            return str(requests.get_experiment(experiment_id).name)
+    except (server.TrackingUnavailable, server.TrackingRefused):  # The experiment may be of another server.
+        return DEFAULT_EXPERIMENT
+
+
+def own_run(loggers: Iterable[Any] = ()) -> str | None:
+    """The id of the run that the script logs to: the active one, or that of a Lightning logger."""
+    mlflow = sys.modules.get("mlflow")
+    if mlflow is not None and (active := _active(mlflow)):
+        return str(active.info.run_id)
+    ids = (vars(logger).get("_run_id") for logger in loggers if type(logger).__name__ == "MLFlowLogger")
+    return next((str(run_id) for run_id in ids if run_id), None)
+
+
+def _active(mlflow: Any) -> Any:
+    return getattr(mlflow, "active_run", lambda: None)()  # A package that is being imported may lack it yet.
+
+
+@contextmanager
+def _impatient() -> Iterator[None]:
+    """One try of some seconds where the script has not said otherwise: MLflow's own default is four minutes."""
+    lacking = {name: value for name, value in server.ENVIRONMENT.items() if name not in os.environ}
+    os.environ.update(lacking)
+    try:
+        yield
+    finally:
+        for name in lacking:
+            os.environ.pop(name, None)
