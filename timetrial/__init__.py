@@ -1,22 +1,39 @@
-"""timetrial measures the time to accuracy of trainings; this is what one's own code imports of it.
+"""timetrial measures the time to accuracy of trainings. One's own code imports from here (docs/api.md).
 
     from timetrial import TimeTrial, time_trial                what tracks a training of one's own
-    from timetrial import TrialModule, Workload                what a workload of one's own is made of
-    from timetrial.trainers.data.digits import digits          any module, in a clone as where it is installed
+    from timetrial import TrialModule, Workload, digits        what a workload of one's own is made of
 
-A name is imported when it is asked for, so that `import timetrial` costs nothing.
+A name is imported when it is asked for, so that `import timetrial` costs nothing. All other modules are internal.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from timetrial.names import __dir__ as __dir__
 from timetrial.names import __getattr__ as __getattr__
 from tracking.base.installation import PREFIX
 
 if TYPE_CHECKING:
+    from conf.schema import ConfigError as ConfigError
+    from tracking.api import Trial as Trial
     from tracking.lightning import TimeTrial as TimeTrial
     from tracking.lightning import time_trial as time_trial
+    from trainers.data.crop import SquareView as SquareView
+    from trainers.data.detection import coco as coco
+    from trainers.data.detection.view import View as View
+    from trainers.data.digits import digits as digits
+    from trainers.data.image_folder import imagenet as imagenet
+    from trainers.data.images import ImageData as ImageData
+    from trainers.loop.load_model import load_model as load_model
+    from trainers.ops.confusion import ConfusionCounter as ConfusionCounter
+    from trainers.ops.confusion import confusion_cells as confusion_cells
+    from trainers.workload import Batch as Batch
+    from trainers.workload import ClassificationData as ClassificationData
+    from trainers.workload import Data as Data
+    from trainers.workload import DetectionData as DetectionData
+    from trainers.workload import Loader as Loader
+    from trainers.workload import Shard as Shard
     from trainers.workload import TrialModule as TrialModule
     from trainers.workload import Workload as Workload
 

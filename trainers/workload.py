@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from conf.schema import ConfigError, RunConfig
-from tracking.base import installation
+from tracking.base import installation, old_paths
 from trainers.data.loading.types import (
     Batch,
     ClassificationData,
@@ -151,3 +151,6 @@ def bind(function: Callable[..., Any], prefix: str, **given: Any) -> Any:
     except TypeError as error:
         raise ConfigError(f"{prefix}: {error} of {function.__name__}") from error
     return function(**given)
+
+
+old_paths.watch(__name__)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from tracking.base import old_paths
 from trainers.data.jpeg import Decoded
 
 CPU_CHUNK = 4  # images; more, and what eager mode holds in between falls out of the processor's caches
@@ -131,3 +132,6 @@ def _taps(
             positions.append(torch.minimum(position.long().clamp(min=0), size[:, None] - 1))
             weights.append(weight * (0.5 * shown))
     return torch.stack(positions), torch.stack(weights)
+
+
+old_paths.watch(__name__)

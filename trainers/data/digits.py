@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from conf.schema import ConfigError
+from tracking.base import old_paths
 from trainers.data.images import Arrays, ImageData, Source, split
 
 NUM_SAMPLES = 1797
@@ -68,3 +69,6 @@ def read_digits(path: Path) -> Arrays:
         )
     images = np.rint(table[:, :64] * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8)
     return images, table[:, 64].astype(np.int64)
+
+
+old_paths.watch(__name__)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from tracking.base import old_paths
 from trainers.data.crop import NUM_DRAWS, SquareView, centre_crops, crop_resize, random_crops
 from trainers.data.jpeg import Decoded, JpegReader, generated, threads_per_process
 from trainers.data.loading.order import EvalOrder, TrainOrder
@@ -192,3 +193,6 @@ class EvalLoader:
     def _centre(self, step: int, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         view = self.data.view
         return centre_crops(sizes, view.eval_resize, view.image_size), np.zeros(len(sizes), bool)
+
+
+old_paths.watch(__name__)

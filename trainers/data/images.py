@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from conf.schema import ConfigError
+from tracking.base import old_paths
 from trainers.data.loading.order import EvalOrder, TrainOrder
 from trainers.data.loading.version import digest
 
@@ -192,3 +193,6 @@ class EvalLoader:
                 "weights": self.order.weights(step),
                 "num_samples": self.order.num_real(step),
             }
+
+
+old_paths.watch(__name__)

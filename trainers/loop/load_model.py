@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from conf import schema
+from tracking.base import old_paths
 from tracking.request import stored_config
 from trainers.loop.build import make_data, make_module
 from trainers.workload import Data, TrialModule, load_workload
@@ -25,3 +26,6 @@ def load_model(path: Path | str, data: Data | None = None) -> TrialModule:
     module.load_state_dict(saved["state_dict"])
     module.eval()
     return module
+
+
+old_paths.watch(__name__)

@@ -16,7 +16,7 @@ from pytorch_lightning.profilers import PassThroughProfiler
 from pytorch_lightning.strategies import SingleDeviceStrategy, Strategy
 
 from conf.schema import DatasetConfig, RunConfig
-from tracking.measure.training import TrialCallback, node_spread, summary, throughput
+from tracking.measure.training import MeasuringCallback, node_spread, summary, throughput
 from tracking.record import Journal, attempts, checkpoints, journal, nodes, run_folder
 from trainers.loop import ddp, export_model, precision
 from trainers.loop.batch_size import checked_train_samples, num_eval_samples
@@ -58,7 +58,7 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
             profile_at_the_end(config, trainer, module, train_loader, shard.rank, log, run_dir)
 
     evaluated = best.evaluated if best else None
-    callback = TrialCallback(config, shard.device, log, unclocked.prepare, conclude, evaluated)
+    callback = MeasuringCallback(config, shard.device, log, unclocked.prepare, conclude, evaluated)
     exchange = strategy(config, shard, environment, log)
     trainer = make_trainer(config, exchange, module, callback, evaluate=eval_loader is not None)
     # A Trainer on whose timed path is nothing that is not needed refuses to be made with these, so they come later.
@@ -72,8 +72,8 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
 
 
 def write_result(
-    config: RunConfig, run_dir: Path, log: Journal | None, callback: TrialCallback, unclocked: OffTheClock, gpu: str,
-    unit: str,
+    config: RunConfig, run_dir: Path, log: Journal | None, callback: MeasuringCallback, unclocked: OffTheClock,
+    gpu: str, unit: str,
 ) -> None:  # fmt: skip
     """Summarize what was measured, and leave it as the run's result. A collective call."""
     meter = callback.meter
@@ -118,7 +118,7 @@ def asked_for(
     return callbacks
 
 
-def continued(run_dir: Path, callback: TrialCallback) -> Path | None:
+def continued(run_dir: Path, callback: MeasuringCallback) -> Path | None:
     """The checkpoint that a resumed run goes on from, once its callback has the windows of before; else None."""
     events = journal.events(run_dir / run_folder.JOURNAL)
     resume = attempts.newest_resume(events)
@@ -129,7 +129,7 @@ def continued(run_dir: Path, callback: TrialCallback) -> Path | None:
 
 
 def make_trainer(
-    config: RunConfig, strategy: Strategy, module: TrialModule, callback: TrialCallback, evaluate: bool
+    config: RunConfig, strategy: Strategy, module: TrialModule, callback: MeasuringCallback, evaluate: bool
 ) -> pl.Trainer:
     """A Trainer with nothing on the timed path that is not needed."""
     if not evaluate:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from timetrial.trainers.data.digits import digits
-from timetrial.trainers.ops.confusion import ConfusionCounter, confusion_cells
-from timetrial.trainers.workload import Batch, ClassificationData, TrialModule, Workload
 from torch import nn
+
+from timetrial import Batch, ClassificationData, ConfusionCounter, TrialModule, Workload, confusion_cells, digits
 
 
 class Linear(TrialModule):

@@ -42,7 +42,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from conf.schema import RunConfig
 from tests.support.composing import composed
 from tests.trainers.loop.test_epochs import KINDS
-from tracking.measure.training import TrialCallback
+from tracking.measure.training import MeasuringCallback
 from trainers.data.loading.types import Shard
 from trainers.loop import ddp, train
 from trainers.loop.worker import agent
@@ -149,9 +149,9 @@ def train_one(strategy: DDPStrategy) -> dict[str, Any]:
     config.model.optimizer.lr = 0.1
     config.model.metrics = config.model.targets = {}
     module, steps = Layer(), Steps()
-    callback = TrialCallback(config, CPU, None, lambda trainer: None, lambda trainer: None)
+    callback = MeasuringCallback(config, CPU, None, lambda trainer: None, lambda trainer: None)
     trainer = train.make_trainer(config, strategy, module, callback, evaluate=False)
-    trainer.callbacks[:0] = [steps]  # type: ignore[attr-defined]  # It looks at what TrialCallback finds.
+    trainer.callbacks[:0] = [steps]  # type: ignore[attr-defined]  # It looks at what MeasuringCallback finds.
     with counted(steps):
         trainer.fit(module, Batches())
     return {"steps": steps.steps, "hooks": module.hooks, "handlers": steps.handlers}

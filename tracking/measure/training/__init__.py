@@ -14,7 +14,7 @@ from tracking.base import installation
 from tracking.measure.training import clock, node_spread, summary, throughput
 
 if TYPE_CHECKING:
-    from tracking.measure.training.callback import TrialCallback as TrialCallback
+    from tracking.measure.training.callback import MeasuringCallback as MeasuringCallback
     from tracking.measure.training.exchange import ExchangeTimer as ExchangeTimer
     from tracking.measure.training.failure_kind import classify as classify
     from tracking.measure.training.meter import Meter as Meter
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ExchangeTimer",
+    "MeasuringCallback",
     "Meter",
     "NonFiniteLoss",
     "Ranks",
-    "TrialCallback",
     "classify",
     "clock",
     "node_spread",
@@ -38,7 +38,7 @@ WITH_TORCH = {
     "Meter": "meter",
     "NonFiniteLoss": "meter",
     "Ranks": "ranks",
-    "TrialCallback": "callback",
+    "MeasuringCallback": "callback",
     "classify": "failure_kind",
 }
 

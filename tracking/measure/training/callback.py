@@ -16,7 +16,7 @@ from tracking.measure.training.ranks import Ranks
 from tracking.record import Journal, attempts
 
 
-class TrialCallback(pl.Callback):
+class MeasuringCallback(pl.Callback):
     """Measures one run. Every rank has one; rank 0's has the journal.
 
     `prepare(trainer)` compiles and warms up before the clock starts, `conclude(trainer)` does what comes after it while

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from tracking.base import old_paths
 from trainers.data.detection.files import CocoData, coco, shapes
 
 __all__ = ["CocoData", "coco", "shapes"]
+
+
+old_paths.watch(__name__)

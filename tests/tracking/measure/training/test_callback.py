@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from conf.schema import PrecisionConfig, RunConfig
-from tracking.measure.training import NonFiniteLoss, TrialCallback
+from tracking.measure.training import MeasuringCallback, NonFiniteLoss
 from tracking.measure.training.step_timer import Chunk, StepTimer
 from tracking.record import journal
 from tracking.record.journal import Journal
@@ -66,13 +66,13 @@ class Batches:
 
 def trained(
     folder: Path, module: Line, state: dict[str, Any] | None = None, evaluated: Any = None, **options: Any
-) -> TrialCallback:
+) -> MeasuringCallback:
     config = RunConfig(gpus=0, log_every_n_steps=3, **options)
     config.model.optimizer.lr = 0.01
     config.model.metrics = {"accuracy": [0.0, 1.0]}
     config.model.targets = {config.dataset.name: {"accuracy": 0.5}}
     log = Journal(folder / "journal.jsonl")
-    callback = TrialCallback(config, CPU, log, lambda trainer: None, lambda trainer: None, evaluated)
+    callback = MeasuringCallback(config, CPU, log, lambda trainer: None, lambda trainer: None, evaluated)
     if state is not None:
         callback.load_state_dict(state)
     trainer = pl.Trainer(accelerator="cpu", devices=1, max_epochs=3, callbacks=[callback], barebones=True)
