@@ -90,3 +90,24 @@ def spelled_out(argument: str) -> str:
     if not match:
         return argument
     return f"{match[1]}.steps={','.join(PROFILE_STEPS.get(value, value) for value in match[2].split(','))}"
+
+
+@dataclass
+class InstanceConfig:
+    name: str = "none"  # what runs and reports show
+    price_per_hour: float | None = None  # price of a node; the root's price_per_hour overrides
+    currency: str = "USD"  # currency of the price; costs are reported in USD
+    region: str = ""  # where the price holds
+    date: str = ""  # when the price was read
+    source: str = ""  # where the price was read
+
+
+@dataclass
+class TrackingConfig:
+    # MLflow tracking URI, without a password; default: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db
+    uri: str | None = None
+    experiment: str = "timetrial"  # MLflow experiment, made where it does not exist
+    offline: bool = False  # train without contacting the server; `python -m tracking sync` uploads later
+    upload_model: bool = False  # the weights that save_model kept become an artifact of the run
+    upload_wait_sec: float = 60.0  # how long to wait at the end for what is not uploaded yet
+    system_metrics_interval_sec: float = 2.0  # 0 = no system metrics

@@ -14,7 +14,16 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from conf import target
-from conf.launch_options import ClusterConfig, ProfileConfig, ProgramConfig, StudyConfig, SweepConfig
+from conf.evaluation import Intervals, of_config, without_defaults
+from conf.launch_options import (
+    ClusterConfig,
+    InstanceConfig,
+    ProfileConfig,
+    ProgramConfig,
+    StudyConfig,
+    SweepConfig,
+    TrackingConfig,
+)
 from conf.target import Target
 
 REQUIRED = "???"  # OmegaConf's mark of a value that must be given
@@ -63,6 +72,10 @@ class ModelConfig:
     hparams: dict[str, Any] = field(default_factory=dict)  # bound to the constructor's signature of the model
     group_size: int = 1  # samples that are never parted, as a positive and its negatives; batch_size is a multiple
     exportable: bool = True  # false of a model that is no single network: log_model=true is refused before a start
+    eval_every_steps: int | None = None  # where the root says nothing of when to evaluate, this and what follows hold
+    eval_every_samples: int | None = None  # as the root's
+    eval_at_epochs: list[int] = field(default_factory=list)  # as the root's
+    eval_after_steps: int | None = None  # as the root's
 
 
 @dataclass
@@ -119,27 +132,6 @@ class StackConfig:
 
 
 @dataclass
-class InstanceConfig:
-    name: str = "none"  # what runs and reports show
-    price_per_hour: float | None = None  # price of a node; the root's price_per_hour overrides
-    currency: str = "USD"  # currency of the price; costs are reported in USD
-    region: str = ""  # where the price holds
-    date: str = ""  # when the price was read
-    source: str = ""  # where the price was read
-
-
-@dataclass
-class TrackingConfig:
-    # MLflow tracking URI, without a password; default: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db
-    uri: str | None = None
-    experiment: str = "timetrial"  # MLflow experiment, made where it does not exist
-    offline: bool = False  # train without contacting the server; `python -m tracking sync` uploads later
-    upload_model: bool = False  # the weights that save_model kept become an artifact of the run
-    upload_wait_sec: float = 60.0  # how long to wait at the end for what is not uploaded yet
-    system_metrics_interval_sec: float = 2.0  # 0 = no system metrics
-
-
-@dataclass
 class RunConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     dataset: DatasetConfig = field(default_factory=DatasetConfig)
@@ -172,6 +164,11 @@ class RunConfig:
     # exchange gradients during the backward pass, not after it; default: true, but false over NVLink on one machine
     overlap_grad_reduce: bool | None = None
     log_every_n_steps: int = 50  # length of a measured window, in steps
+    # evaluate after every so many steps and after the last one, not after every epoch; a multiple of log_every_n_steps
+    eval_every_steps: int | None = None
+    eval_every_samples: int | None = None  # the same in samples, rounded to whole steps
+    eval_at_epochs: list[int] = field(default_factory=list)  # evaluate after these epochs only: [32,43,48]
+    eval_after_steps: int | None = None  # no evaluation before so many steps
     checkpoint_every_epochs: int | None = None  # save what an interrupted run can continue from; default: never
     save_model: str = "none"  # none | final | best: keep the weights in model.pt; best: of the best evaluation
     log_model: bool = False  # the weights of the end, or those of save_model=best, become a model of MLflow's
@@ -183,6 +180,10 @@ class RunConfig:
     trust: bool = False  # resume a folder or a sweep that somebody else made, and run what it names
     runs_dir: str = "runs"  # where run folders are made
     dry_run: bool = False  # compose, check, print the commands; train nothing
+
+    def evaluated(self) -> Intervals:
+        """When to evaluate, as the root says it, else the model."""
+        return of_config(self, self.model)
 
     def is_program(self) -> bool:
         """Whether what trains is a program of the user's and no workload."""
@@ -248,6 +249,7 @@ class RunConfig:
             del content[key]
         for key in ("group_size", "exportable"):  # Older runs have none.
             del content["model"][key]
+        without_defaults(content, content["model"])
         if not self.warm_up:  # A counted run's hash stays what it was before there were others.
             del content["warm_up"]
         if not self.is_program():

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf.errors import OmegaConfBaseException
 
-from conf.schema import ConfigError, RunConfig, TrackingConfig
+from conf.launch_options import TrackingConfig
+from conf.schema import ConfigError, RunConfig
 from tests.support.composing import EIGHT_GPUS, ROOT, composed
 from tracking.request import checks, refusal, stored_config
 from trainers.data.digits import digits

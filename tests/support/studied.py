@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from conf.schema import InstanceConfig, ModelConfig, RunConfig
+from conf.launch_options import InstanceConfig
+from conf.schema import ModelConfig, RunConfig
 from tracking.jobs.node import supervision
 from tracking.jobs.plan import run_setup
 from tracking.measure.training import clock, throughput

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from conf.schema import TrackingConfig
+from conf.launch_options import TrackingConfig
 from tests.support import team_runs
 from tests.support.mlflow_server import MlflowServer
 from tracking.jobs.follow import sync

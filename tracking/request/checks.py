@@ -7,11 +7,12 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from conf.launch_options import ProfileConfig, StudyConfig
-from conf.schema import LR_SCALING, SAVE_MODEL, ConfigError, InstanceConfig, RunConfig
+from conf.launch_options import InstanceConfig, ProfileConfig, StudyConfig
+from conf.schema import LR_SCALING, SAVE_MODEL, ConfigError, RunConfig
 from conf.target import limit
 from tracking.base.installation import LAUNCH
 from tracking.request.closed_rules import check_target_set
+from tracking.request.evaluation import check_evaluation
 from tracking.request.names import check_names, check_secrets, check_text
 from tracking.request.nodes import VisibleGpu, check_nodes, resolve_gpus
 from tracking.request.program import check_program, check_program_target
@@ -32,6 +33,7 @@ def check_run(config: RunConfig, gpus: Sequence[VisibleGpu]) -> RunConfig:
     )
     check_counts(config)
     check_program(config)
+    check_evaluation(config)
     check_precision(config, gpus)
     check_optimizer(config)
     check_dataset(config)

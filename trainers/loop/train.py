@@ -18,7 +18,7 @@ from pytorch_lightning.strategies import SingleDeviceStrategy, Strategy
 from conf.schema import DatasetConfig, RunConfig
 from tracking.measure.training import MeasuringCallback, node_spread, summary, throughput
 from tracking.record import Journal, attempts, checkpoints, journal, nodes, run_folder
-from trainers.loop import ddp, export_model, precision
+from trainers.loop import ddp, evaluation, export_model, precision
 from trainers.loop.batch_size import checked_train_samples, num_eval_samples
 from trainers.loop.build import make_data, make_module
 from trainers.loop.checkpoint import CheckpointCallback
@@ -45,9 +45,12 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     export_model.check_predictor(config, type(module))
     train_loader, eval_loader, test_loader = loaders(data, config, shard)
     num_train = checked_train_samples(data, config, shard)
+    max_epochs = module.max_epochs if config.max_epochs is None else config.max_epochs
+    plan = evaluation.plan_of(config, data, train_loader, num_train, max_epochs, eval_loader is not None)
     if log:
         log.event("train_samples", num_train)
         log.event("eval_samples", num_eval_samples(data, shard))
+        evaluation.note(log, plan)
     best = best_weights(config, holds=shard.rank == 0, evaluate=eval_loader is not None)
     unclocked = OffTheClock(config, run_dir, shard, log, module, data, best, test_loader, eval_loader is not None)
 
@@ -60,7 +63,8 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     evaluated = best.evaluated if best else None
     callback = MeasuringCallback(config, shard.device, log, unclocked.prepare, conclude, evaluated)
     exchange = strategy(config, shard, environment, log)
-    trainer = make_trainer(config, exchange, module, callback, evaluate=eval_loader is not None)
+    trainer = make_trainer(config, exchange, max_epochs, callback, evaluate=eval_loader is not None)
+    evaluation.follow(trainer, plan)
     # A Trainer on whose timed path is nothing that is not needed refuses to be made with these, so they come later.
     trainer.callbacks += asked_for(config, run_dir, shard, log, best)  # type: ignore[attr-defined]
     trainer.fit(module, train_loader, eval_loader, ckpt_path=continued(run_dir, callback), weights_only=True)
@@ -129,7 +133,7 @@ def continued(run_dir: Path, callback: MeasuringCallback) -> Path | None:
 
 
 def make_trainer(
-    config: RunConfig, strategy: Strategy, module: TrialModule, callback: MeasuringCallback, evaluate: bool
+    config: RunConfig, strategy: Strategy, max_epochs: int, callback: MeasuringCallback, evaluate: bool
 ) -> pl.Trainer:
     """A Trainer with nothing on the timed path that is not needed."""
     if not evaluate:
@@ -140,7 +144,7 @@ def make_trainer(
         num_nodes=config.nodes,
         accelerator="gpu" if config.on_gpu() else "cpu",
         precision=config.precision.trainer,  # type: ignore[arg-type]
-        max_epochs=module.max_epochs if config.max_epochs is None else config.max_epochs,
+        max_epochs=max_epochs,
         limit_train_batches=config.limit_train_batches,
         limit_val_batches=None if evaluate else 0,
         callbacks=[callback],

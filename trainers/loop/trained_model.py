@@ -16,6 +16,7 @@ import pytorch_lightning as pl
 import torch
 
 from conf.schema import ConfigError, RunConfig
+from tracking.measure.training import epochs_trained
 from tracking.record import Journal, evaluations, run_folder
 from trainers.loop.checkpoint import WholeFiles
 from trainers.workload import TrialModule
@@ -61,7 +62,7 @@ class BestWeights(pl.Callback):
             return
         self._score = score
         values = evaluations.finite(metrics)
-        self.evaluation = {"epoch_num": trainer.current_epoch + 1, "step": trainer.global_step, "metrics": values}
+        self.evaluation = {"epoch_num": epochs_trained(trainer), "step": trainer.global_step, "metrics": values}
         self._hold(module.state_dict())
         if module.device.type == "cuda":
             torch.cuda.current_stream(module.device).synchronize()

@@ -7,7 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from conf.schema import ConfigError, TrackingConfig
+from conf.launch_options import TrackingConfig
+from conf.schema import ConfigError
 from tests.support.mlflow_server import answering
 from tracking.jobs.follow.uploads import Uploads
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from conf.schema import RunConfig, TrackingConfig
+from conf.launch_options import TrackingConfig
+from conf.schema import RunConfig
 from tests.support import studied
 from tests.support.mlflow_server import MlflowServer
 from tracking.jobs.follow import sync

@@ -4,6 +4,7 @@ A name that is private may be gone in a next version without a word, and what is
 private names, and these habits that rest on no promise, are relied on; each has a test that fails when it changes:
 
     _TrainingEpochLoop._broadcast_sigterm_tensor     trainers.loop.train: a wait for the device before every step
+    _TrainingEpochLoop._should_check_val_fx          trainers.loop.evaluation: test_evaluation.py
     trainer.profiler, Profiler.profile               trainers.loop.train: 46 contexts a step
     LightningModule._current_fx_name                 trainers.workload: 44 slow attributes a step
     DDPStrategy._setup_model                         trainers.loop.ddp: another stream, buffers sent at every step

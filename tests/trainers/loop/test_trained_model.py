@@ -25,7 +25,13 @@ def evaluate(best: BestWeights, module: TrialModule, epoch: int, accuracy: float
     """Evaluate weights that are all the epoch's number, and change them afterwards."""
     for value in module.state_dict().values():
         value.fill_(epoch)
-    trainer: Any = SimpleNamespace(current_epoch=epoch - 1, global_step=10 * epoch)
+    progress = SimpleNamespace(current=SimpleNamespace(ready=10))
+    trainer: Any = SimpleNamespace(
+        current_epoch=epoch - 1,
+        global_step=10 * epoch,
+        num_training_batches=10,
+        fit_loop=SimpleNamespace(epoch_loop=SimpleNamespace(batch_progress=progress)),
+    )
     best.evaluated(trainer, module, {"accuracy": accuracy})
     for value in module.state_dict().values():
         value.fill_(-1)

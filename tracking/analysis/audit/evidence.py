@@ -113,10 +113,13 @@ class Evidence:
 
     def spacing(self, workload: str, setting: Labels, key: str) -> float:
         """How far apart the evaluations are on which a figure falls: the mean over the runs that reached the target."""
-        if step(key) or key not in OF_TARGETS:
+        if key not in OF_TARGETS:
             return step(key)
         gaps = []
         for run in self.ended(workload, setting).values():
+            if step(key) and (run.value(key) is None or evaluated_once(run, key)):
+                gaps += [] if run.value(key) is None else [step(key)]
+                continue
             value, last, whole, epochs = (run.value(name) for name in (key, *OF_A_GAP))
             if value is not None and last is not None and whole:
                 gaps.append(value / whole * last)
@@ -196,6 +199,13 @@ def _corrected(pair: PairTest, ranked: Sequence[float], often: Sequence[float]) 
         often_corrected=None if pair.often_p is None else corrected(often, pair.often_p),
         turned=None if pair.turned is None else _corrected(pair.turned, ranked, often),
     )
+
+
+def evaluated_once(run: JournalFigures, key: str) -> bool:
+    """Whether a counted figure of it goes up by one from an evaluation to the next, as epochs do unless within them."""
+    named = (quantities.EVALUATIONS_TO_ACCURACY, quantities.EPOCHS_TO_ACCURACY)
+    evaluations, epochs = (run.value(name) for name in named)
+    return key.startswith(quantities.EVALUATIONS) or evaluations is None or evaluations == epochs
 
 
 def without_devices(setting: Labels) -> Labels:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from tracking.analysis.compare.axis_values import Values
+from tracking.analysis.compare.eval_intervals import PARAMS, uneven
 from tracking.analysis.compare.grouping import DEVICES, Task
 from tracking.analysis.results import NONE, REPEATS, TASK, Run, Runs, words
 from tracking.analysis.statistics import counted, verb
@@ -22,8 +23,10 @@ IGNORED = {
     "git.dirty",
     "env.stack_id",
     "env.hardware_id",
+    "eval_interval",
     *REPEATS,
     *TASK,
+    *PARAMS,
 }  # hashes repeat the rest
 # These keys of config.yaml are not among the params.
 CONFIG_KEYS = ("dataset.", "stack.env.", "stop_at_target", "log_every_n_steps")
@@ -81,6 +84,7 @@ def differences(
     where = {run.id: name for name, members in settings.items() for run in members}
     rows = {run.id: _recorded(run) for run in runs}
     sentences = [_difference(key, spread, where) for key, spread in _differing(rows) if key not in allowed]
+    sentences += uneven(settings)
     dirty = [run for run in runs if run.tags.get("git.dirty") == "true"]
     if dirty:
         share = f"{len(dirty)} of {counted(len(runs), 'run')} {verb('are', len(dirty))}"

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 from tracking.analysis.compare import confounding
 from tracking.analysis.compare.axis_values import LIKELY, Values
+from tracking.analysis.compare.eval_intervals import uneven
 from tracking.analysis.compare.gate_side import side_of
 from tracking.analysis.compare.given_up import UNTIL_GIVEN_UP
 from tracking.analysis.compare.grouping import is_censored
@@ -94,6 +95,10 @@ def check_sides(sides: Mapping[str, Sequence[Run]], metric: str) -> None:
                 f"the sides train different workloads ({key}: {ours} and {theirs}); give runs of the same model,"
                 " dataset and target"
             )
+    if metric in UNTIL_GIVEN_UP and (words := uneven(sides)):
+        raise ValueError(
+            f"--metric {metric}: {words[0]}; give runs of one interval, or a metric that is not to accuracy"
+        )
     everything = [*baseline, *candidate]
     reachable = metric in UNTIL_GIVEN_UP and any(is_censored(run) for run in everything)
     if (

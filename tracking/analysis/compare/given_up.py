@@ -39,18 +39,20 @@ def given_up_at(key: str, metrics: Mapping[str, float]) -> float | None:
 def interval_of(key: str, metrics: Mapping[str, float]) -> float | None:
     """How far apart the evaluations are on which a figure of a run that reached its target can fall, in its unit.
 
-    Epochs and evaluations are counted one by one. Any other figure to accuracy (time, cost, energy) has the share of it
-    that the last interval has of the time to accuracy; of older runs, of an epoch. None where nothing says it, and of
-    figures that are not to accuracy.
+    Evaluations are counted one by one, and so are epochs where each is evaluated. Any other figure to accuracy (time,
+    cost, energy, else epochs) has the share of it that the last interval has of the time to accuracy; of older runs, of
+    an epoch. None where nothing says it, and of figures that are not to accuracy.
     """
-    if key.startswith((quantities.EPOCHS, quantities.EVALUATIONS)):
+    epochs = metrics.get(quantities.EPOCHS_TO_ACCURACY)
+    each_epoch = metrics.get(quantities.EVALUATIONS_TO_ACCURACY, epochs) == epochs
+    counted = key.startswith(quantities.EPOCHS) and (each_epoch or key not in UNTIL_GIVEN_UP)
+    if counted or key.startswith(quantities.EVALUATIONS):
         return 1.0
     if key not in UNTIL_GIVEN_UP or key not in metrics:
         return None
     interval, time = metrics.get(quantities.TIME_EVALUATION_INTERVAL_SEC), metrics.get(quantities.TIME_TO_ACCURACY_SEC)
     if interval is not None and time:
         return metrics[key] * interval / time
-    epochs = metrics.get(quantities.EPOCHS_TO_ACCURACY)
     return metrics[key] / math.ceil(epochs) if epochs else None
 
 

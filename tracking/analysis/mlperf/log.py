@@ -122,21 +122,24 @@ def _submission(benchmark: Benchmark, config: RunConfig, tags: Mapping[str, str]
 
 
 def _epoch(event: Record) -> dict[str, Any]:
-    return {"epoch_num": event.values["epoch_num"]} if "epoch_num" in event.values else {}
+    return {key: event.values[key] for key in ("epoch_num", "samples_count") if key in event.values}
 
 
 def until_target(events: Sequence[Record], targets: Mapping[str, Target]) -> list[Record]:
     """The events up to the end of the run, which MLPerf's clock comes to with the evaluation that reaches the target.
 
-    A run that trains on behind it (`stop_at_target=false`) is over for MLPerf when that evaluation is.
+    A run that trains on behind it (`stop_at_target=false`) is over for MLPerf when that evaluation is, and so is the
+    epoch that it lies in.
     """
     kept: list[Record] = []
     reached = False
     for event in events:
-        if reached and event.key == "epoch_start":
-            stop = next(event for event in events if event.key == "run_stop")
-            end = kept[-1]
-            return [*kept, replace(stop, time_ms=end.time_ms, clock_sec=end.clock_sec)]
+        if reached and event.key in ("epoch_start", "throughput_window", "eval_start"):
+            ends = [event for event in events if event.key == "run_stop"][:1]
+            if sum(one.key == "epoch_start" for one in kept) > sum(one.key == "epoch_stop" for one in kept):
+                ends.insert(0, next(event for event in events[len(kept) :] if event.key == "epoch_stop"))
+            at = kept[-1]
+            return kept + [replace(end, time_ms=at.time_ms, clock_sec=at.clock_sec) for end in ends]
         kept.append(event)
         reached = reached or (event.key == "eval_accuracy" and attempts.reached(event.values["metrics"], targets))
     return kept

@@ -27,6 +27,7 @@ PHASES = {
 # Tags that are told when they come.
 REMARKS = {
     "timetrial.uncounted": "no mean counts it:",
+    "eval_interval": "evaluates",
     "program.unread_numbers": "numbers that are not read (program.unread_numbers):",
     "program.unread_lines": "lines that are not read (program.unread_lines):",
     "program.not_understood": "not understood (program.not_understood):",
@@ -130,7 +131,7 @@ class RunProgress:
             if math.isfinite(value):
                 self._best[name] = better(value, self._best.get(name, value))
         if not self._console.is_terminal:
-            epoch = f"epoch {record.values['epoch_num']}" if "epoch_num" in record.values else "evaluation:"
+            epoch = f"epoch {record.values['epoch_num']:.6g}" if "epoch_num" in record.values else "evaluation:"
             of = f"/{self._epochs}" if self._epochs else ""
             self._console.print(f"{self._name}: {epoch}{of} {self._detail()}", soft_wrap=True)
 

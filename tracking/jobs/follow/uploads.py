@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 
 from rich.console import Console
 
-from conf.schema import ConfigError, RunConfig, TrackingConfig
+from conf.launch_options import TrackingConfig
+from conf.schema import ConfigError, RunConfig
 from tracking.base import quantities
 from tracking.base.installation import CODE, PREFIX, TRACKING
 from tracking.base.secrets import strip_credentials

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from tracking.base import installation
 from tracking.measure.training import clock, node_spread, summary, throughput
+from tracking.measure.training.evaluation_plan import EvaluationPlan, planned
 
 if TYPE_CHECKING:
     from tracking.measure.training.callback import MeasuringCallback as MeasuringCallback
+    from tracking.measure.training.callback import epochs_trained as epochs_trained
     from tracking.measure.training.exchange import ExchangeTimer as ExchangeTimer
     from tracking.measure.training.failure_kind import classify as classify
     from tracking.measure.training.meter import Meter as Meter
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from tracking.measure.training.ranks import Ranks as Ranks
 
 __all__ = [
+    "EvaluationPlan",
     "ExchangeTimer",
     "MeasuringCallback",
     "Meter",
@@ -29,7 +32,9 @@ __all__ = [
     "Ranks",
     "classify",
     "clock",
+    "epochs_trained",
     "node_spread",
+    "planned",
     "summary",
     "throughput",
 ]
@@ -40,6 +45,7 @@ WITH_TORCH = {
     "Ranks": "ranks",
     "MeasuringCallback": "callback",
     "classify": "failure_kind",
+    "epochs_trained": "callback",
 }
 
 

@@ -42,7 +42,8 @@ class MeasuringCallback(pl.Callback):
         self._logged = LoggedValues(device, config.world_size(), keeps=journal is not None)
         ranks, steps = Ranks(config.world_size()), config.log_every_n_steps
         self.meter = Meter(device, ranks, journal, steps, self._logged, against_divergence(config))
-        self._reached = False
+        self._reached = self._in_epoch = False
+        self._epoch_samples = 0
 
     def state_dict(self) -> dict[str, Any]:
         """What Lightning saves in a checkpoint. A collective call."""
@@ -74,35 +75,51 @@ class MeasuringCallback(pl.Callback):
         self.meter.note_logged()  # The module's own on_train_epoch_end comes after ours.
         self.meter.epoch_num = trainer.current_epoch + 1
         self.meter.event("epoch_start", epoch_num=trainer.current_epoch + 1)
+        self._in_epoch, self._epoch_samples = True, 0
         self.meter.open()
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._close_epoch(trainer)
-        self.meter.event("eval_start", epoch_num=trainer.current_epoch + 1)
+        if isinstance(epochs_trained(trainer), int):
+            self._close_epoch(trainer)
+        else:
+            self._epoch_samples += self.meter.close()
+            self.meter.note_logged()
+        self.meter.event("eval_start", **self._so_far(trainer))
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         metrics: dict[str, float] = pl_module.metrics()  # type: ignore[operator]  # It is a TrialModule.
-        epoch = trainer.current_epoch + 1
+        so_far = self._so_far(trainer)
         value = metrics.get(next(iter(self._config.model.metrics), ""))
-        self.meter.event("eval_accuracy", value, epoch_num=epoch, step=self.meter.step, metrics=metrics)
-        self.meter.metrics({quantities.EVAL + name: value for name, value in metrics.items()} | {"epoch": epoch})
+        self.meter.event("eval_accuracy", value, **so_far, step=self.meter.step, metrics=metrics)
+        curves = {quantities.EVAL + name: value for name, value in metrics.items()}
+        self.meter.metrics(curves | {quantities.EPOCH: so_far["epoch_num"]})
         if self._evaluated is not None:  # It takes seconds, and a curve has the time at which its value was known.
             self._evaluated(trainer, pl_module, metrics)
-        self.meter.event("eval_stop", epoch_num=epoch)
         if not self._reached and attempts.reached(metrics, self._targets):
             self._reached = True
             self.meter.note_energy(quantities.ENERGY_TO_ACCURACY_JOULES)
             trainer.should_stop = self._config.stop_at_target
         self.meter.note_logged()
+        self.meter.event("eval_stop", **so_far)
+        if self._in_epoch and not trainer.should_stop:
+            self.meter.open()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.meter.is_open:  # Before an evaluation it would be closed by now.
+        if self._in_epoch:  # Before an evaluation at its end it would be closed by now.
             self._close_epoch(trainer)
 
     def _close_epoch(self, trainer: pl.Trainer) -> None:
-        trained = self.meter.close()
-        self.meter.event("epoch_stop", epoch_num=trainer.current_epoch + 1, samples=trained)
+        if self.meter.is_open:
+            self._epoch_samples += self.meter.close()
+        trained = epochs_trained(trainer) - trainer.current_epoch
+        part = {} if trained == 1 else {"part": round(trained, 6)}
+        self.meter.event("epoch_stop", epoch_num=trainer.current_epoch + 1, samples=self._epoch_samples, **part)
         self.meter.note_logged()
+        self._in_epoch = False
+
+    def _so_far(self, trainer: pl.Trainer) -> dict[str, float]:
+        """Where the training is, in MLPerf's words: `epoch_num` is a fraction within an epoch."""
+        return {"epoch_num": epochs_trained(trainer), "samples_count": self.meter.samples}
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.meter.note_energy(quantities.ENERGY_JOULES)
@@ -126,6 +143,14 @@ class MeasuringCallback(pl.Callback):
     ) -> None:
         loss = outputs["loss"]  # Lightning has copied it, but where it leaves optimization to the module.
         self.meter.step_done(loss if pl_module.automatic_optimization else loss.detach().clone(), batch_idx + 1)
+
+
+def epochs_trained(trainer: pl.Trainer) -> int | float:
+    """How many epochs the training has come to; a whole number at the end of one, before Lightning counts it."""
+    ready, num_batches = trainer.fit_loop.epoch_loop.batch_progress.current.ready, trainer.num_training_batches
+    if ready >= num_batches:
+        return trainer.current_epoch + 1
+    return round(trainer.current_epoch + ready / num_batches, 6)
 
 
 def against_divergence(config: RunConfig) -> str:

@@ -49,6 +49,7 @@ class Meter:
         self._read_samples = 0  # samples of the windows since the last `close`
         self._first_step = True  # An attempt's first step is a window of its own.
         self._num_cold = 0  # So many windows of an attempt that continues another are not steady.
+        self._stretch = (0, 0)  # the epoch of the steps that are timed, and how many stretches of it came before
 
     @property
     def is_open(self) -> bool:
@@ -77,7 +78,9 @@ class Meter:
         self.energy |= self._energy.total(key)
 
     def open(self) -> None:
-        """Time steps from now on."""
+        """Time steps from now on: those of an epoch, or of its part behind an evaluation."""
+        epoch, section = self._stretch
+        self._stretch = (epoch, section + 1) if epoch == self.epoch_num else (self.epoch_num, 0)
         self._chunk = Chunk(self._timer.mark())
 
     def batch_ready(self, samples: int, tokens: tuple[int, ...] = ()) -> None:
@@ -155,6 +158,7 @@ class Meter:
             throughput.slowest(times.tolist()),
             throughput.slowest(waits.tolist()),
             tuple(int(count) for count in of_ranks[:, 4:, 0].sum(dim=0)),
+            self._stretch[1],
         )
         self.samples += window.samples
         self._read_samples += window.samples

@@ -1,12 +1,12 @@
 """Rates and step times from measured windows. Pure arithmetic; tracking.measure.training.callback does the measuring.
 
-A window is a run of consecutive training steps inside one epoch. Evaluation lies between windows. The first step of a
-run, or of an attempt that continues it, is a window of its own.
+A window is a run of consecutive training steps inside one epoch. Evaluation lies between windows: it cuts one that it
+comes upon. The first step of a run, or of an attempt that continues it, is a window of its own.
 
-Over ranks the slowest counts, over an epoch as a whole: each rank has timed its windows by its own clock, and they lie
-end to end, so their sum is the time from the epoch's common start until that rank was done. Adding up the slowest rank
-of every single step would count a delay twice that wanders from rank to rank, since the others wait for it in the
-exchange of gradients.
+Over ranks the slowest counts, over a stretch as a whole: an epoch, or its part between two evaluations. Each rank has
+timed its windows by its own clock, and they lie end to end, so their sum is the time from the stretch's common start
+until that rank was done. Adding up the slowest rank of every single step would count a delay twice that wanders from
+rank to rank, since the others wait for it in the exchange of gradients.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -54,6 +54,7 @@ class Window:
     step_sec: tuple[float, ...]
     wait_sec: tuple[float, ...]
     tokens: tuple[int, ...] = ()  # all ranks' tokens of source and target, where samples are sentences
+    section: int = 0  # how many evaluations of this epoch came before it
 
     @property
     def seconds(self) -> float:
@@ -86,9 +87,10 @@ def _read(values: Mapping[str, Any]) -> Window:
             f"resume: the run's journal has windows without {', '.join(missing)}: an earlier version of timetrial wrote"
             " them. Resume it with that version, or start the run anew"
         )
-    times = (tuple(1e-3 * value for value in values[key]) for key in keys)
-    window = Window(values["step"], values["epoch_num"], values["samples"], *times)
-    return replace(window, tokens=tuple(values[key] for key in TOKENS if key in values))
+    rank, wait, step, step_wait = (tuple(1e-3 * value for value in values[key]) for key in keys)
+    tokens = tuple(values[key] for key in TOKENS if key in values)
+    of_all = values["step"], values["epoch_num"], values["samples"]
+    return Window(*of_all, rank, wait, step, step_wait, tokens, values.get("section", 0))
 
 
 def coarse(events: Sequence[Record]) -> list[Window]:
@@ -109,7 +111,7 @@ def written(window: Window) -> dict[str, Any]:
         "wait_ms": window.wait_sec,
     }
     numbers = {"step": window.step, "epoch_num": window.epoch_num, "samples": window.samples}
-    numbers |= dict(zip(TOKENS, window.tokens, strict=False))
+    numbers |= dict(zip(TOKENS, window.tokens, strict=False)) | ({"section": window.section} if window.section else {})
     return numbers | {key: [round(1e3 * value, 4) for value in values] for key, values in times.items()}
 
 
@@ -133,9 +135,9 @@ def steady(windows: Sequence[Window]) -> list[Window]:
 
 
 def total_sec(windows: Sequence[Window]) -> float:
-    """Seconds of the windows: of each epoch's, those of the rank that took longest for all of them together."""
-    epochs = groupby(windows, key=lambda window: window.epoch_num)
-    return math.fsum(max(_rank_totals([window.rank_sec for window in epoch])) for _, epoch in epochs)
+    """Seconds of the windows: of each stretch's, those of the rank that took longest for all of them together."""
+    stretches = groupby(windows, key=lambda window: (window.epoch_num, window.section))
+    return math.fsum(max(_rank_totals([window.rank_sec for window in stretch])) for _, stretch in stretches)
 
 
 def wait_fraction(windows: Sequence[Window]) -> float:

@@ -132,7 +132,7 @@ def test_the_interval_of_a_figure_is_that_of_the_evaluations_on_which_it_can_fal
         missed(60.0, time__evaluation_interval_sec=9.0),
     )
     widths = {TIME: 2.5, "time/to_accuracy_train_sec": (2.0 + 1.5) / 2, "cost/to_accuracy_usd": (0.1 + 0.05) / 2}
-    widths |= {"epochs/to_accuracy": 1.0, "evaluations/to_accuracy": 1.0, RATE: 0.0}
+    widths |= {"epochs/to_accuracy": (1.0 + 0.5) / 2, "evaluations/to_accuracy": 1.0, RATE: 0.0}
     assert {key: both.measured(key).interval for key in widths} == pytest.approx(widths)
 
 

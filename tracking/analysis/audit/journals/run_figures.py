@@ -191,14 +191,16 @@ class JournalFigures(JournalRun):
     def per_sec(self, *counts: str) -> float | None:
         """What was counted over seconds of all windows but the first two, or where there are no more but the first.
 
-        An epoch took as long as the rank whose windows of it sum up to most.
+        An epoch, or its part between two evaluations, took as long as the rank whose windows of it sum up to most.
         """
         windows = [row["values"] for row in self.rows if row["kind"] == "event" and row["key"] == "throughput_window"]
         steady = windows[2:] if len(windows) > 2 else windows[1:]
         milliseconds = 0.0
-        for epoch in {window["epoch_num"] for window in steady}:
-            own = [window["rank_ms"] for window in steady if window["epoch_num"] == epoch]
-            milliseconds += max(math.fsum(window[rank] for window in own) for rank in range(len(own[0])))
+        stretches: dict[tuple[int, int], list[list[float]]] = {}
+        for window in steady:
+            stretches.setdefault((window["epoch_num"], window.get("section", 0)), []).append(window["rank_ms"])
+        for own in stretches.values():
+            milliseconds += max(math.fsum(rank) for rank in zip(*own, strict=True))
         if not milliseconds or any(count not in window for window in steady for count in counts):
             return None
         rate: float = 1e3 * sum(window[count] for window in steady for count in counts) / milliseconds

@@ -1,0 +1,180 @@
+"""Evaluations within epochs, in small trainings in this process: where they are, and what is measured around them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+import torch
+import torch.distributed as dist
+
+from conf.evaluation import Intervals
+from conf.schema import RunConfig
+from tracking.analysis.audit.journals import JournalFigures
+from tracking.measure.training import Meter, MeasuringCallback, clock, planned, throughput
+from tracking.record import Journal, journal
+from tracking.record.journal import Record
+from trainers.loop import evaluation
+from trainers.workload import TrialModule
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")
+EPOCHS, STEPS = 3, 4
+
+
+@pytest.fixture(scope="module", autouse=True)
+def process_group() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+class Line(TrialModule):
+    """A weight; its accuracy is 0.1 for each step that was trained. An evaluation takes longer than any step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(()))
+        self.modes: list[bool] = []
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        self.modes.append(self.training)
+        return self.weight.square()
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        time.sleep(0.02)
+
+    def metrics(self) -> dict[str, float]:
+        return {"accuracy": 0.1 * self.trainer.global_step}
+
+
+class Batches:
+    def __init__(self, num: int) -> None:
+        self.num = num
+
+    def __len__(self) -> int:
+        return self.num
+
+    def __iter__(self) -> Iterator[dict[str, int]]:
+        return iter([{"num_samples": 10}] * (self.num - 1) + [{"num_samples": 5}])
+
+
+@dataclass
+class Trained:
+    events: list[Record]
+    callback: MeasuringCallback
+    module: Line
+    folder: Path
+
+    def of(self, *keys: str) -> list[tuple[str, Any]]:
+        return [(event.key or "", event.values.get("epoch_num")) for event in self.events if event.key in keys]
+
+
+def trained(folder: Path, asked: Intervals, target: float = 5.0, window: int = 2, **options: Any) -> Trained:
+    config = RunConfig(gpus=0, log_every_n_steps=window, **options)
+    config.model.optimizer.lr, config.model.metrics = 0.01, {"accuracy": [0.0, 1.0]}
+    config.model.targets = {config.dataset.name: {"accuracy": target}}
+    log, module = Journal(folder / "journal.jsonl"), Line()
+    callback = MeasuringCallback(config, torch.device("cpu"), log, lambda trainer: None, lambda trainer: None)
+    trainer = pl.Trainer(accelerator="cpu", devices=1, max_epochs=EPOCHS, callbacks=[callback], barebones=True)
+    evaluation.follow(trainer, planned(asked, STEPS, EPOCHS, 10, limited=False))
+    trainer.fit(module, Batches(STEPS), Batches(1))
+    log.close()
+    return Trained(journal.events(folder / "journal.jsonl"), callback, module, folder)
+
+
+@pytest.mark.parametrize(
+    ("asked", "steps"),
+    [
+        (Intervals(), [4, 8, 12]),
+        (Intervals(every_steps=3), [3, 6, 9, 12]),
+        (Intervals(every_steps=5), [5, 10, 12]),
+        (Intervals(every_steps=2, after_steps=5), [6, 8, 10, 12]),
+        (Intervals(at_epochs=(2,)), [8]),
+    ],
+)
+def test_they_come_after_the_steps_of_the_plan(tmp_path: Path, asked: Intervals, steps: list[int]) -> None:
+    run = trained(tmp_path, asked)
+    evaluated = [event.values for event in run.events if event.key == "eval_accuracy"]
+    assert [values["step"] for values in evaluated] == steps
+    assert [values["epoch_num"] for values in evaluated] == [step / STEPS for step in steps]
+    whole, within = divmod(steps[-2] if len(steps) > 1 else steps[0], STEPS)
+    assert evaluated[-2 if len(steps) > 1 else -1]["samples_count"] == 35 * whole + 10 * within
+    assert all(run.module.modes), "every step trains in training mode"
+
+
+def test_an_evaluation_within_an_epoch_lies_between_its_events(tmp_path: Path) -> None:
+    run = trained(tmp_path, Intervals(every_steps=3), target=0.6)
+    assert run.of("epoch_start", "epoch_stop", "eval_start", "eval_accuracy", "eval_stop") == [
+        ("epoch_start", 1), ("eval_start", 0.75), ("eval_accuracy", 0.75), ("eval_stop", 0.75), ("epoch_stop", 1),
+        ("epoch_start", 2), ("eval_start", 1.5), ("eval_accuracy", 1.5), ("eval_stop", 1.5), ("epoch_stop", 2),
+    ]  # fmt: skip
+    stops = [event.values for event in run.events if event.key == "epoch_stop"]
+    assert stops == [{"epoch_num": 1, "samples": 35}, {"epoch_num": 2, "samples": 20, "part": 0.5}]
+    assert run.events[-1].values == {"status": "success"}
+
+
+def test_one_at_the_end_of_an_epoch_comes_after_it(tmp_path: Path) -> None:
+    run = trained(tmp_path, Intervals(every_steps=2), target=0.4)
+    assert run.of("epoch_stop", "eval_start") == [("eval_start", 0.5), ("epoch_stop", 1), ("eval_start", 1)]
+
+
+def test_windows_hold_every_step_and_no_evaluation(tmp_path: Path) -> None:
+    """No instant of an epoch is in a window and in an evaluation."""
+    run = trained(tmp_path, Intervals(every_steps=3), window=4)
+    windows = run.callback.meter.windows
+    assert [window.step for window in windows] == [1, 3, 4, 6, 8, 9, 12]
+    assert [window.section for window in windows] == [0, 0, 1, 0, 1, 0, 1]
+    assert [window.samples for window in windows] == [10, 20, 5, 20, 15, 10, 25]
+    epochs, evaluations = clock.intervals(run.events, "epoch"), clock.intervals(run.events, "eval")
+    inside = [end - start for start, end in evaluations if any(a <= start and end <= b for a, b in epochs)]
+    total = sum(end - start for start, end in epochs) - sum(inside)
+    assert len(inside) == 3
+    assert 0 < sum(window.seconds for window in windows) <= total + 1e-4 * len(windows)
+    figures = JournalFigures(tmp_path)
+    summary = throughput.summarize(windows, 1)
+    assert summary["throughput/samples_per_sec"] == pytest.approx(figures.value("throughput/samples_per_sec"), rel=1e-3)
+    assert throughput.recorded(run.events) == [
+        throughput._read(event.values) for event in run.events if event.key == "throughput_window"
+    ]
+
+
+def test_the_figures_follow(tmp_path: Path) -> None:
+    run = trained(tmp_path, Intervals(every_steps=3), target=0.6)
+    figures = clock.summarize(run.events, {"accuracy": 0.6})
+    assert figures["epochs/to_accuracy"] == 1.5 == figures["epochs/trained"]
+    assert figures["evaluations/to_accuracy"] == 2
+    evaluated = [event.clock_sec for event in run.events if event.key == "eval_accuracy"]
+    assert figures["time/evaluation_interval_sec"] == evaluated[1] - evaluated[0]
+    assert figures["time/to_accuracy_sec"] - figures["time/to_accuracy_train_sec"] > 0.02
+    (tmp_path / "config.yaml").write_text("model: {}")
+    Journal(tmp_path / "journal.jsonl").params({"target_metric": "accuracy", "target_value": "0.6"})
+    Journal(tmp_path / "journal.jsonl").metrics(figures)
+    again = JournalFigures(tmp_path)
+    for key in ("time/epoch_sec", "epochs/trained", "epochs/to_accuracy", "time/to_accuracy_train_sec"):
+        assert figures[key] == pytest.approx(again.value(key)), key
+
+
+def test_the_slowest_process_counts_in_each_stretch_between_evaluations() -> None:
+    """They wait for each other in an evaluation, so a stretch takes as long as the one that was last in it."""
+    first = throughput.Window(2, 1, 20, (1.0, 3.0), (0.0, 0.0), (), ())
+    second = throughput.Window(4, 1, 20, (4.0, 1.0), (0.0, 0.0), (), (), section=1)
+    assert throughput.total_sec([first, second]) == 7.0
+    assert throughput.total_sec([first, throughput.Window(4, 1, 20, (4.0, 1.0), (0.0, 0.0), (), ())]) == 5.0
+
+
+def test_stretches_are_counted_within_an_epoch() -> None:
+    meter = Meter(torch.device("cpu"), Any, None, 10)  # type: ignore[arg-type]
+    sections = []
+    for epoch in (1, 1, 1, 2, 2):
+        meter.epoch_num = epoch
+        meter.open()
+        sections.append(meter._stretch[1])
+    assert sections == [0, 1, 2, 0, 1]

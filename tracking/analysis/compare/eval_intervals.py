@@ -1,0 +1,51 @@
+"""Runs that were evaluated at other intervals, whose figures to accuracy do not compare.
+
+More evaluations find more lucky crossings of the target, and so earlier times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tracking.analysis.results import Run
+from tracking.analysis.statistics import counted
+
+EVERY, AFTER, EPOCHS = PARAMS = ("eval_interval_samples", "eval_after_samples", "eval_at_epochs")
+ALIKE = 1.05  # Intervals in samples are rounded to whole steps, which may be of other sizes.
+
+
+def uneven(settings: Mapping[str, Sequence[Run]]) -> list[str]:
+    """A sentence on the intervals of settings, where they are not alike; of runs with a target alone."""
+    kinds: list[tuple[Run, list[str]]] = []  # a run of each interval, and the settings of all of its runs
+    for name, runs in settings.items():
+        for run in (run for run in runs if run.has_target):
+            kind = next((names for other, names in kinds if alike(run, other)), None)
+            if kind is None:
+                kinds.append((run, [name]))
+            else:
+                kind.append(name)
+    if len(kinds) < 2:
+        return []
+    told = [f"{words(run)} in {counted(len(names), 'run')} ({', '.join(dict.fromkeys(names))})" for run, names in kinds]
+    return [
+        f"the runs were evaluated at different intervals: {'; '.join(told[:4])}; the shorter one meets the target"
+        " earlier by chance alone, so that times to accuracy do not compare"
+    ]
+
+
+def alike(run: Run, other: Run) -> bool:
+    """Whether two runs were evaluated after as many samples, but for the rounding to steps."""
+    if run.params.get(EPOCHS) != other.params.get(EPOCHS):
+        return False
+    for key in (EVERY, AFTER):
+        values = [float(one.params.get(key) or 0) for one in (run, other)]
+        if max(values) > ALIKE * min(values):
+            return False
+    return True
+
+
+def words(run: Run) -> str:
+    """When a run was evaluated: `every 5,000 samples`."""
+    every, after, epochs = (run.params.get(key) for key in PARAMS)
+    interval = f"every {float(every):,.0f} samples" if every else f"after epochs {epochs}" if epochs else "every epoch"
+    return interval + (f" from {float(after):,.0f} samples on" if after else "")

@@ -1,0 +1,45 @@
+"""When a training is evaluated: the plan of a run, and how Lightning's loop is made to follow it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytorch_lightning as pl
+
+from conf.evaluation import Intervals
+from conf.schema import ConfigError, RunConfig
+from tracking.measure.training import EvaluationPlan, planned
+from tracking.record import Journal
+from trainers.workload import Data, InTokens, Loader
+
+
+def plan_of(
+    config: RunConfig, data: Data, loader: Loader, num_train: int, max_epochs: int, evaluates: bool
+) -> EvaluationPlan:
+    """When a run evaluates. Raises ConfigError for an interval that it cannot keep."""
+    asked, limit = config.evaluated(), config.limit_train_batches
+    if not evaluates and asked != Intervals():
+        raise ConfigError(
+            f"dataset={config.dataset.name}: has nothing to evaluate on, so that intervals between evaluations have no"
+            " effect; leave out eval_every_steps and its like"
+        )
+    num_batches = len(loader) if limit is None else min(limit, len(loader))
+    samples_per_step = num_train / len(loader) if isinstance(data, InTokens) else config.global_batch_size()
+    return planned(asked, num_batches, max_epochs, samples_per_step, limited=limit is not None)
+
+
+def follow(trainer: pl.Trainer, plan: EvaluationPlan) -> None:
+    """Have Lightning evaluate after the plan's steps; its own intervals know neither a first step nor a last one."""
+    loop = trainer.fit_loop.epoch_loop
+
+    def due(fetcher: Any) -> bool:
+        return loop._should_check_val_epoch() and plan.due(loop.total_batch_idx + 1)
+
+    loop._should_check_val_fx = due  # type: ignore[method-assign, assignment]
+
+
+def note(log: Journal, plan: EvaluationPlan) -> None:
+    """Journal the interval, which is part of what identifies a setting."""
+    log.params(dict(plan.params()))
+    if words := plan.words():
+        log.tags({"eval_interval": words})
