@@ -12,16 +12,15 @@ from typing import Any
 import torch
 
 from conf import target as targets
+from conf.launch_options import InstanceConfig, TrackingConfig
 from conf.schema import (
     ConfigError,
     DatasetConfig,
-    InstanceConfig,
     ModelConfig,
     OptimizerConfig,
     PrecisionConfig,
     RunConfig,
     StackConfig,
-    TrackingConfig,
 )
 from conf.target import Target
 from tracking.api import script

@@ -38,7 +38,7 @@ def alike(run: Run, other: Run) -> bool:
     if run.params.get(EPOCHS) != other.params.get(EPOCHS):
         return False
     for key in (EVERY, AFTER):
-        values = [float(one.params.get(key) or 0) for one in (run, other)]
+        values = [float(side.params.get(key) or 0) for side in (run, other)]
         if max(values) > ALIKE * min(values):
             return False
     return True

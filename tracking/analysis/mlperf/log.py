@@ -136,7 +136,8 @@ def until_target(events: Sequence[Record], targets: Mapping[str, Target]) -> lis
     for event in events:
         if reached and event.key in ("epoch_start", "throughput_window", "eval_start"):
             ends = [event for event in events if event.key == "run_stop"][:1]
-            if sum(one.key == "epoch_start" for one in kept) > sum(one.key == "epoch_stop" for one in kept):
+            keys = [before.key for before in kept]
+            if keys.count("epoch_start") > keys.count("epoch_stop"):
                 ends.insert(0, next(event for event in events[len(kept) :] if event.key == "epoch_stop"))
             at = kept[-1]
             return kept + [replace(end, time_ms=at.time_ms, clock_sec=at.clock_sec) for end in ends]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,9 +34,9 @@ def run(number: int, target: str = "accuracy", **params: str) -> Run:
     ],
 )
 def test_intervals_are_compared_in_samples(first: dict[str, str], second: dict[str, str], expected: bool) -> None:
-    one, other = run(1, **first), run(2, **second)
-    assert alike(one, other) is alike(other, one) is expected
-    assert uneven({"a": [one], "b": [other]}) == [] or not expected
+    mine, other = run(1, **first), run(2, **second)
+    assert alike(mine, other) is alike(other, mine) is expected
+    assert (uneven({"a": [mine], "b": [other]}) == []) is expected
 
 
 def test_the_sentence_says_which_and_why() -> None:
@@ -75,11 +74,9 @@ def test_a_report_warns_whatever_its_axes(store: FolderRuns, axes: list[str]) ->
 
 @pytest.mark.parametrize(("metric", "refused"), [(TIME, True), ("throughput/samples_per_sec", False)])
 def test_a_gate_refuses_what_is_to_accuracy(store: FolderRuns, metric: str, refused: bool) -> None:
-    by_size: dict[str, list[Any]] = {"16": [], "32": []}
-    for one in store.find([SWEEP]):
-        by_size[one.params["batch_size"]].append(one.name)
-    names = {size: [one.id for one in store.find([SWEEP]) if one.params["batch_size"] == size] for size in by_size}
-    question = Question({"baseline": names["16"], "candidate": names["32"]}, metric, 0.5)
+    runs = store.find([SWEEP])
+    base, candidate = ([run.id for run in runs if run.params["batch_size"] == size] for size in ("16", "32"))
+    question = Question({"baseline": base, "candidate": candidate}, metric, 0.5)
     if refused:
         with pytest.raises(ValueError, match=f"--metric {metric}: the runs were evaluated at different intervals"):
             judge(store, question)
