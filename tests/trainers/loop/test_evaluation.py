@@ -16,7 +16,7 @@ import torch.distributed as dist
 from conf.evaluation import Intervals
 from conf.schema import RunConfig
 from tracking.analysis.audit.journals import JournalFigures
-from tracking.measure.training import Meter, MeasuringCallback, clock, planned, throughput
+from tracking.measure.training import MeasuringCallback, Meter, clock, planned, throughput
 from tracking.record import Journal, journal
 from tracking.record.journal import Record
 from trainers.loop import evaluation
