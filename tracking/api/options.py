@@ -82,6 +82,7 @@ class Seen:
     seed: int | None = None
     strategy: str | None = None  # Lightning's: DDPStrategy
     sharing: int = 1  # The number of processes that train on the same batch.
+    eval_every_batches: int | None = None  # None where every epoch is evaluated, or nobody knows
 
 
 def checked(options: TrialOptions) -> TrialOptions:
@@ -165,6 +166,8 @@ def params(options: TrialOptions, seen: Seen, config: RunConfig) -> dict[str, jo
     """What MLflow shows as params; the user's own come last, and name nothing that is measured."""
     world_size = config.world_size()
     of_batch = None if seen.batch_size is None else seen.batch_size * (world_size // seen.sharing) * seen.accumulate
+    of_step = None if of_batch is None else of_batch // seen.accumulate
+    between = None if of_step is None or seen.eval_every_batches is None else of_step * seen.eval_every_batches
     values: dict[str, journal.Scalar] = {
         "model": config.model.name,
         "dataset": config.dataset.name,
@@ -181,6 +184,7 @@ def params(options: TrialOptions, seen: Seen, config: RunConfig) -> dict[str, jo
         "accumulate_grad_batches": seen.accumulate if seen.accumulate > 1 else None,
         "strategy": seen.strategy,
         "max_epochs": seen.max_epochs,
+        "eval_interval_samples": between,
         "optimizer/name": seen.optimizer,
         "optimizer/learning_rate": seen.learning_rate,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytorch_lightning as pl
@@ -28,7 +29,21 @@ def seen_of(trainer: pl.Trainer, pl_module: pl.LightningModule) -> Seen:
         seed=own_seed(),
         strategy=type(trainer.strategy).__name__,
         sharing=sharing(trainer.strategy, trainer.world_size),
+        eval_every_batches=eval_every_batches(trainer),
     )
+
+
+def eval_every_batches(trainer: pl.Trainer) -> int | None:
+    """After how many batches Lightning evaluates (`val_check_interval`, `check_val_every_n_epoch`).
+
+    None where that is every epoch, goes by the time of day, or is not known, as of a stream without a length.
+    """
+    every, epochs, of_epoch = trainer.val_check_batch, trainer.check_val_every_n_epoch, trainer.num_training_batches
+    if every is None or not math.isfinite(every) or not sum(trainer.num_val_batches):
+        return None
+    if epochs is None or every < of_epoch:
+        return int(every)
+    return int(of_epoch) * epochs if epochs > 1 and math.isfinite(of_epoch) else None
 
 
 def innermost(optimizer: Any) -> Any:

@@ -100,6 +100,7 @@ THROUGHPUT_DATA_WAIT_FRACTION = _key("throughput/data_wait_fraction", "", LOWER)
 THROUGHPUT_STEP_MS_P50 = _key("throughput/step_ms_p50", "ms", LOWER)
 THROUGHPUT_STEP_MS_P90 = _key("throughput/step_ms_p90", "ms", LOWER)
 THROUGHPUT_STEP_MS_P99 = _key("throughput/step_ms_p99", "ms", LOWER)
+THROUGHPUT_STEP_MS_AFTER_EVALUATION = _key("throughput/step_ms_after_evaluation", "ms", LOWER)
 
 MEMORY_PEAK_ALLOCATED_BYTES = _key("memory/peak_allocated_bytes", "bytes", LOWER)
 ENERGY_JOULES = _key("energy/joules", "J", LOWER)

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from conf.evaluation import Intervals
 from conf.schema import RunConfig
 from tracking.analysis.audit.journals import JournalFigures
+from tracking.base import quantities
 from tracking.measure.training import MeasuringCallback, Meter, clock, planned, throughput
 from tracking.record import Journal, journal
 from tracking.record.journal import Record
@@ -168,6 +169,17 @@ def test_the_slowest_process_counts_in_each_stretch_between_evaluations() -> Non
     second = throughput.Window(4, 1, 20, (4.0, 1.0), (0.0, 0.0), (), (), section=1)
     assert throughput.total_sec([first, second]) == 7.0
     assert throughput.total_sec([first, throughput.Window(4, 1, 20, (4.0, 1.0), (0.0, 0.0), (), ())]) == 5.0
+
+
+def test_the_step_behind_an_evaluation_has_a_figure_of_its_own() -> None:
+    def window(step: int, section: int, *step_sec: float) -> throughput.Window:
+        return throughput.Window(step, 1, 10, (sum(step_sec),), (0.0,), step_sec, (0.0,) * len(step_sec), (), section)
+
+    key = quantities.THROUGHPUT_STEP_MS_AFTER_EVALUATION
+    windows = [window(1, 0, 1.0), window(3, 0, 0.1, 0.1), window(5, 0, 0.1, 0.1)]
+    assert key not in throughput.summarize(windows, 1)
+    windows += [window(7, 1, 0.3, 0.1), window(9, 1, 0.1, 0.1), window(11, 2, 0.5, 0.1)]
+    assert throughput.summarize(windows, 1)[key] == pytest.approx(400)
 
 
 def test_stretches_are_counted_within_an_epoch() -> None:

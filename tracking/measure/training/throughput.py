@@ -172,9 +172,21 @@ def summarize(windows: Sequence[Window], world_size: int | None) -> dict[str, fl
             quantities.THROUGHPUT_STEP_MS_P90: percentile(milliseconds, 90),
             quantities.THROUGHPUT_STEP_MS_P99: percentile(milliseconds, 99),
         }
+    figures |= after_evaluations(windows)
     if all(window.rank_wait_sec for window in counted):
         figures[quantities.THROUGHPUT_DATA_WAIT_FRACTION] = wait_fraction(counted)
     return figures
+
+
+def after_evaluations(windows: Sequence[Window]) -> dict[str, float]:
+    """How long the first step behind an evaluation within an epoch took, the median of all; empty without any.
+
+    What an evaluation costs beyond its own time is there: caches that it emptied, batches that were not prepared.
+    """
+    stretches = groupby(windows, key=lambda window: (window.epoch_num, window.section))
+    behind = [next(stretch) for (_, section), stretch in stretches if section]
+    steps = [1e3 * window.step_sec[0] for window in behind if window.step_sec]
+    return {quantities.THROUGHPUT_STEP_MS_AFTER_EVALUATION: statistics.median(steps)} if steps else {}
 
 
 def token_rates(windows: Sequence[Window]) -> dict[str, float]:
