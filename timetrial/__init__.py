@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from trainers.data.image_folder import imagenet as imagenet
     from trainers.data.images import ImageData as ImageData
     from trainers.loop.load_model import load_model as load_model
-    from trainers.ops.confusion import ConfusionCounter as ConfusionCounter
-    from trainers.ops.confusion import confusion_cells as confusion_cells
+    from trainers.ops.confusion.matrix import ConfusionCounter as ConfusionCounter
+    from trainers.ops.confusion.matrix import confusion_cells as confusion_cells
     from trainers.workload import Batch as Batch
     from trainers.workload import ClassificationData as ClassificationData
     from trainers.workload import Data as Data

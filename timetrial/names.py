@@ -15,8 +15,8 @@ MODULES = {
     # A workload of one's own
     "TrialModule": "trainers.workload",
     "Workload": "trainers.workload",
-    "ConfusionCounter": "trainers.ops.confusion",
-    "confusion_cells": "trainers.ops.confusion",
+    "ConfusionCounter": "trainers.ops.confusion.matrix",
+    "confusion_cells": "trainers.ops.confusion.matrix",
     "SquareView": "trainers.data.crop",
     "View": "trainers.data.detection.view",
     "ConfigError": "conf.schema",

@@ -1,9 +1,9 @@
-"""An old place of two names of `timetrial`, for one release."""
+"""An old path of two names of `timetrial`, for one release."""
 
 from __future__ import annotations
 
 from tracking.base import old_paths
-from trainers.ops.confusion import ConfusionCounter, confusion_cells
+from trainers.ops.confusion.matrix import ConfusionCounter, confusion_cells
 
 __all__ = ["ConfusionCounter", "confusion_cells"]
 old_paths.watch(__name__)

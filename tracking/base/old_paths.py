@@ -29,7 +29,10 @@ OLD_PATHS = {
 
 
 class OldPath(ModuleType):
-    """A module that sees who imports a name from it. Python allows a module to change to such a class."""
+    """A module that sees who imports a name from it. Python allows a module to change to such a class.
+
+    It holds no function that is compiled: `torch.compile` would ask this class for globals, in each call.
+    """
 
     def __getattribute__(self, name: str) -> object:
         value = super().__getattribute__(name)

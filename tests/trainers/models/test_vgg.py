@@ -21,7 +21,7 @@ from tests.trainers import synchronization
 from trainers.data.images import ImageData
 from trainers.models.vgg.module import WORKLOAD, Vgg, build_network, forward_loss
 from trainers.ops.batchnorm import average_running_statistics
-from trainers.ops.confusion import ConfusionCounter, confusion_cells
+from trainers.ops.confusion.matrix import ConfusionCounter, confusion_cells
 from trainers.workload import Shard
 
 CPU = torch.device("cpu")
@@ -162,7 +162,7 @@ def reduced(rank: int, store: str) -> list[Any]:
 OTHER_PROCESS = f"""
 import sys, torch, torch.distributed as dist
 from typing import Any
-from trainers.ops.confusion import ConfusionCounter
+from trainers.ops.confusion.matrix import ConfusionCounter
 {inspect.getsource(reduced)}
 assert reduced(1, sys.argv[1]) == [[[1, 0], [1, 3]], 0.75]
 """

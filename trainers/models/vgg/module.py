@@ -22,7 +22,7 @@ from trainers.data.fashion_mnist import fashion_mnist
 from trainers.models.schedule import Schedule, is_count
 from trainers.models.vgg.augment import augment
 from trainers.ops.compiling import compiled
-from trainers.ops.confusion import ConfusionCounter, confusion_cells, plot, write_csv
+from trainers.ops.confusion.matrix import ConfusionCounter, confusion_cells, plot, write_csv
 from trainers.workload import Batch, ClassificationData, TrialModule, Workload
 
 BLOCKS = ((32, 32, 64, 64), (128, 128, 256, 256, 256))  # channels of the convolutions; a block ends in 2x2 pooling

@@ -11,8 +11,6 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from tracking.base import old_paths
-
 
 def confusion_cells(logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """The cell of each sample: label * classes + prediction, or the spare cell classes² for filler (weight zero).
@@ -93,6 +91,3 @@ def plot(matrix: np.ndarray, class_names: Sequence[str], path: Path) -> None:
             colour = "white" if share[row, column] > 0.5 else "black"
             axes.text(column, row, f"{count}", ha="center", va="center", fontsize=8, color=colour)
     figure.savefig(path, dpi=150)
-
-
-old_paths.watch(__name__)

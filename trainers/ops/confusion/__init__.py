@@ -1,0 +1,9 @@
+"""The confusion matrix of a classifier. From here `timetrial` once took its names, as others' code still may."""
+
+from __future__ import annotations
+
+from tracking.base import old_paths
+from trainers.ops.confusion.matrix import ConfusionCounter, confusion_cells
+
+__all__ = ["ConfusionCounter", "confusion_cells"]
+old_paths.watch(__name__)
