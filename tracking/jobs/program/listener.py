@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from conf.schema import RunConfig
+from tracking.jobs.program.moments import Moment, now
 from tracking.machine.environment import libraries, nvml
 from tracking.machine.usage import compute_processes_of
 from tracking.measure.programs import (
@@ -32,7 +33,6 @@ LAST_BYTES = 65_536
 CHUNK_BYTES = 1_048_576
 JOURNAL_BYTES = 1_073_741_824  # of $TIMETRIAL_JOURNAL that are read; the rest of a file without end is not
 LOOK_BYTES = 16_777_216  # of it that are read at a look, so that what is printed does not wait
-SAME_SEC = 0.005
 LOOK_SEC = 1.0  # between looks at the program's processes
 
 
@@ -66,7 +66,8 @@ class Listener:
 
     def __init__(self, config: RunConfig, journal: Journal, said: Path, gpu_uuids: Sequence[str]) -> None:
         declared = config.program
-        self.began = began = now()
+        self.began = self.ended = began = now()
+        self.waited_sec = 0.0  # for which the program could not print, since too much of it was still to be read
         self.account = Account(WallClock(*began), config.targets(), None if declared.start else began)
         self.unread = LeftOut()
         self.last_words = b""  # What worker.log has of them may be lost, as on a full disk.
@@ -81,12 +82,13 @@ class Listener:
         self._before = self._computing()
         self._looked = 0.0
 
-    def hear(self, chunk: bytes) -> None:
-        """A piece of what the program prints."""
-        self.account.clock.seen(*now())
+    def hear(self, chunk: bytes, at: Moment | None = None) -> None:
+        """A piece of what the program prints, and when it was there to be read: now, where that is not told."""
+        at = at or now()
+        self.account.clock.seen(*at)
         self._copy.write(chunk)
-        self.last_words = (self.last_words + chunk)[-failures.LAST_WORDS_BYTES :]
-        self._heed(self._printed.feed(chunk))
+        self.last_words = (self.last_words + chunk[-failures.LAST_WORDS_BYTES :])[-failures.LAST_WORDS_BYTES :]
+        self._heed(self._printed.feed(chunk), at)
 
     def look(self, pids: set[int]) -> None:
         """Read what the program has written to its journal, and see what its processes have loaded and use."""
@@ -99,25 +101,26 @@ class Listener:
     def due(self) -> bool:
         return time.monotonic() - self._looked >= LOOK_SEC
 
-    def close(self) -> None:
+    def close(self, ended: Moment | None = None) -> None:
         """What was left of lines without end, and the end of the training. Called when the program has ended."""
-        self._heed(self._printed.end())
+        self.ended = ended or now()
+        self._heed(self._printed.end(), self.ended)
         self._copy.end()
         self._read_journal(JOURNAL_BYTES)
         self._heed_records(self._written.end())
-        self._append(self.account.end(*now()))
+        self._append(self.account.end(*self.ended))
 
-    def _heed(self, lines: Sequence[str]) -> None:
+    def _heed(self, lines: Sequence[str], at: Moment) -> None:
         for line in lines:
             entry = entry_in(line)
-            if entry is not None and entry.time_ms <= now()[0] + foreign.LATE_MS:
+            if entry is not None and entry.time_ms <= at.time_ms + foreign.LATE_MS:
                 self._append(self.account.entry(entry))
                 continue
             if entry is not None:
                 self.unread.add("a line of MLPerf's log has a time a day and more ahead", line)
             elif is_torn(line):
                 self.unread.add("a line of MLPerf's log cannot be read", line)
-            self._append(self.account.matched(self.words.found_in(line), *now()))
+            self._append(self.account.matched(self.words.found_in(line), *at))
 
     def _read_journal(self, most_bytes: int) -> None:
         try:
@@ -157,15 +160,6 @@ class Listener:
             return {index: set(pids) for index, pids in compute_processes_of(self._uuids).items()}
         except Exception:  # No NVML in this stack, or one that does not tell, by whatever exception.
             return {}
-
-
-def now() -> tuple[int, float]:
-    """The wall clock's time in ms, UTC, and the monotonic clock's in seconds, of one moment."""
-    for _ in range(10):  # Between the two, the process may have to wait.
-        before, wall = time.monotonic(), time.time_ns()
-        if time.monotonic() - before < SAME_SEC:
-            break
-    return wall // 1_000_000, before
 
 
 def uuids_of(config: RunConfig) -> list[str]:

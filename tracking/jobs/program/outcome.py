@@ -13,12 +13,13 @@ from typing import Any
 
 from conf.schema import RunConfig
 from tracking.base import quantities
-from tracking.jobs.program.listener import Listener, now
+from tracking.jobs.program.listener import Listener
 from tracking.machine.environment import libraries
 from tracking.measure.programs import remarks
 from tracking.measure.training import clock, summary, throughput
 from tracking.record import Failure, Journal, Record, Result, failures, journal, run_folder
 
+TOLD_SEC = 0.01
 MAX_AHEAD_SEC = 1.0  # by which a program's clock may be ahead of ours
 # What programs print of a write that found no room; in other languages the number stays.
 NO_ROOM = re.compile(rf"{os.strerror(errno.ENOSPC)}|{os.strerror(errno.EDQUOT)}|ENOSPC|EDQUOT|\[Errno (?:28|122)\]")
@@ -37,7 +38,7 @@ def conclude(config: RunConfig, run_dir: Path, log: Journal, listener: Listener,
     events = journal.events(run_dir / run_folder.JOURNAL)
     try:
         clock.summarize(events, config.targets())
-        check_span(events, now()[1] - listener.began[1])
+        check_span(events, listener.ended.clock_sec - listener.began.clock_sec)
     except ValueError as error:  # No figure can be trusted.
         return fail(run_dir, Failure("error", f"the program's log: {error}", failures.last_words(run_dir)))
     windows = throughput.coarse(events)
@@ -88,6 +89,8 @@ def tags(config: RunConfig, listener: Listener, size: int | None) -> dict[str, s
     values = remarks(account, listener.unread, listener.words.unread)
     if account.started and not account.own_start:
         values["program.clock"] = "from the program's start"
+    if listener.waited_sec >= TOLD_SEC:
+        values["program.slowed"] = f"it waited {listener.waited_sec:.2f} s, since it printed faster than that was read"
     asked = config.world_size()
     if size is not None and size != asked:
         values[UNCOUNTED] = f"world size {size} where {asked} was asked"

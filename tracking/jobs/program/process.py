@@ -26,6 +26,7 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # The numbers are from linux/p
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 KIND_SEC = 2.0  # A program has so long to end, less than the launcher gives the worker.
 JOURNAL = ".program.jsonl"  # $TIMETRIAL_JOURNAL names it. The dot keeps it from MLflow.
+_spared: set[int] = set()  # processes of the worker's own
 OF_THE_WORKER = ("TIMETRIAL_LAUNCHER", "PYTHONPATH")
 
 
@@ -108,10 +109,16 @@ def found(word: str, environ: Mapping[str, str], cwd: str | None) -> str | None:
     return shutil.which(word, path=environ.get("PATH"))
 
 
+def spare(pid: int) -> None:
+    """Count this child of the worker as no part of the program."""
+    _spared.add(pid)
+
+
 def descendants() -> set[int]:
     """The processes that the program consists of; none that has ended."""
     there = processes.running()
-    return {pid for pid in processes.descendants(there, [os.getpid()]) - {os.getpid()} if not _ended(pid)}
+    own = {os.getpid(), *_spared}
+    return {pid for pid in processes.descendants(there, [os.getpid()]) - own if not _ended(pid)}
 
 
 def end_all(patience_sec: float = KIND_SEC) -> int:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import select
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -21,13 +21,17 @@ from typing import Any
 
 from conf import schema
 from tracking.jobs.program import outcome, process, program_python
-from tracking.jobs.program.listener import CHUNK_BYTES, Listener, uuids_of
+from tracking.jobs.program.listener import Listener, uuids_of
+from tracking.jobs.program.moments import Moment, now
+from tracking.jobs.program.stamper import Stamper
 from tracking.jobs.worker_command import LAUNCHER
 from tracking.machine.environment import fingerprint
 from tracking.machine.stacks import check_promise
 from tracking.record import Failure, Journal, documents, run_folder
 
 POLL_SEC = 0.1
+LAST_WORDS_SEC = 1.0  # for the end of an output that some process has taken out of reach
+NICENESS = 10  # of this process while it reads: it must not take cores from the program
 AFTERWARDS_SEC = 1.0  # for what the program has started to end when the program has
 
 
@@ -100,11 +104,11 @@ def listen(config: schema.RunConfig, run_dir: Path, listener: Listener, python: 
             f"program.command: {word}: {os.strerror(error.errno or errno.ENOENT)}; give a program that is here, and"
             " bash -c '...' for what needs a shell"
         ) from None
-    assert program.stdout is not None
-    output, is_open = program.stdout.fileno(), True
+    stamper, ended = Stamper(program), Ended(program.pid)
+    os.nice(NICENESS)
     while program.poll() is None:
-        if is_open:
-            is_open = heard(listener, output, POLL_SEC)
+        if stamper.is_open:
+            hear(listener, stamper, POLL_SEC)
         else:  # It has closed its output, and goes on.
             with suppress(subprocess.TimeoutExpired):
                 program.wait(POLL_SEC)
@@ -112,21 +116,33 @@ def listen(config: schema.RunConfig, run_dir: Path, listener: Listener, python: 
             listener.look(process.descendants())
             process.reap(program.pid)
     process.end_all(AFTERWARDS_SEC)
-    while is_open and heard(listener, output, 0.0):
+    while stamper.is_open and hear(listener, stamper, LAST_WORDS_SEC):
         pass
-    listener.close()
+    listener.waited_sec = stamper.waited_sec
+    stamper.end()
+    listener.close(ended.at)
     return program.returncode
 
 
-def heard(listener: Listener, output: int, patience_sec: float) -> bool:
-    """Pass on what is printed; False at its end, or where nothing came and nothing is waited for."""
-    ready, _, _ = select.select([output], [], [], patience_sec)
-    if not ready:
-        return patience_sec > 0
-    chunk = os.read(output, CHUNK_BYTES)
-    if chunk:
-        listener.hear(chunk)
-    return bool(chunk)
+def hear(listener: Listener, stamper: Stamper, patience_sec: float) -> bool:
+    """Pass on what was printed; whether there was anything."""
+    number = 0
+    for number, piece in enumerate(stamper.pieces(patience_sec), 1):  # noqa: B007
+        listener.hear(piece.content, piece.at)
+    return number > 0
+
+
+class Ended:
+    """Notes in a thread when the program ends: what it printed may still have to be read then."""
+
+    def __init__(self, pid: int) -> None:
+        self.at: Moment | None = None
+        threading.Thread(target=self._wait, args=[pid], daemon=True).start()
+
+    def _wait(self, pid: int) -> None:
+        with suppress(ChildProcessError):  # It was asked by another thread meanwhile.
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        self.at = now()
 
 
 def heed_signals(launcher: int) -> None:

@@ -20,6 +20,7 @@ SCALE = re.compile(r"[kKMG](?![A-Za-z\d])")
 GOES_ON = re.compile(r"[.,_'’:\-–]?\d|[.,]\d|[A-Za-z]+\d|[BT](?![A-Za-z])|\s?[×x*·]\s?10\b")
 NEXT_GROUP = re.compile(r" \d{3}(?![\d.,:%/\w\-])")  # of thousands
 BEFORE = re.compile(rf"\d[.,_'’{SPACES}]?$|[-−]$")
+BEGINS, ENDS = {"", *" =:([{|"}, {"", *" ,;:)]}/|%"}
 GROUP_BEFORE = re.compile(r"(?<![\d.,])\d{1,3} $")
 
 
@@ -30,6 +31,9 @@ def found(match: re.Match[str], is_count: bool = False) -> float:
     not read.
     """
     line, (start, end) = match.string, match.span(1)
+    is_plain = PLAIN.fullmatch(match[1]) and not (is_count and "." in match[1])
+    if is_plain and _stands_alone(line[max(0, start - 2) : start], line[end : end + 2]):
+        return float(match[1])  # Nearly all are such, and programs print millions.
     behind = line[end:] if match.end() == end else line[end : end + 1] if line[end : end + 1].isdigit() else ""
     before = line[:start] if match.start() == start else line[max(0, start - 1) : start].lstrip(f"-−.,_'’{SPACES}")
     text = match[1]
@@ -38,10 +42,16 @@ def found(match: re.Match[str], is_count: bool = False) -> float:
     return number(text.strip(), behind if text == text.rstrip() else "", is_count)
 
 
+def _stands_alone(before: str, behind: str) -> bool:
+    """Whether these characters beside a plain number are certainly no part of it."""
+    return (
+        behind[:1] in ENDS and not behind[1:].isdigit() and behind[1:] not in ("×", "x", "*", "·")
+        and before[-1:] in BEGINS and not before[:-1].isdigit()
+    )  # fmt: skip
+
+
 def number(text: str, behind: str = "", is_count: bool = False) -> float:
     """The number that the text begins with; `behind` is what follows the text. Raises ValueError."""
-    if not behind and PLAIN.fullmatch(text) and not is_count:
-        return float(text)
     if behind[:1] and behind[0] in SPACES:  # `\S` ends before these.
         text, behind = text + behind, ""
     if match := WORD.match(text + behind):

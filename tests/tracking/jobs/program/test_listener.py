@@ -12,6 +12,8 @@ from conf.launch_options import ProgramConfig
 from conf.schema import PROGRAM, ModelConfig, PrecisionConfig, RunConfig
 from tests.support.commands import ROOT
 from tracking.jobs.program import listener, outcome, process
+from tracking.jobs.program.moments import Moment
+from tracking.measure.programs import DeclaredWords
 from tracking.record import Journal, journal, run_folder
 
 
@@ -121,7 +123,7 @@ def test_a_wall_clock_that_is_set_while_a_program_trains_changes_no_duration(
 
     def says(after_sec: float, set_sec: float, line: str) -> None:
         at_ms = wall_ms + 1000 * (after_sec + set_sec)
-        monkeypatch.setattr(listener, "now", lambda: (at_ms, sec + after_sec))
+        monkeypatch.setattr(listener, "now", lambda: Moment(int(at_ms), sec + after_sec))
         heard.hear(f':::MLLOG {{"key": {line}, "time_ms": {at_ms}}}\n'.encode())
 
     says(1, 0, '"run_start"')
@@ -168,3 +170,17 @@ def test_a_program_that_dies_of_a_full_disk_says_so(
     assert result.failure is not None
     assert result.failure.kind == kind
     assert (line in result.failure.message) == (kind == "disk_full")
+
+
+def test_a_line_has_the_time_at_which_it_was_printed_and_the_run_ends_when_the_program_did(
+    heard: listener.Listener, tmp_path: Path
+) -> None:
+    wall_ms, sec = heard.began
+    heard.hear(b'{"a": 1}\n:::MLLOG {"key": "x"}\n', Moment(wall_ms + 1000, sec + 1))
+    heard.words = DeclaredWords({"eval/accuracy": r"acc (\S+)"})
+    heard.hear(b"acc 0.5\n", Moment(wall_ms + 2000, sec + 2))
+    heard.close(Moment(wall_ms + 3000, sec + 3))
+    times = {event.key: event.clock_sec - sec for event in journal.events(tmp_path / run_folder.JOURNAL)}
+    assert times == pytest.approx({"run_start": 0, "eval_accuracy": 2, "run_stop": 3})
+    heard.waited_sec = 1.234
+    assert outcome.tags(config("x", gpus=0), heard, 1)["program.slowed"].startswith("it waited 1.23 s")

@@ -1,0 +1,23 @@
+"""A moment on both clocks: the wall clock's, which logs hold, and the monotonic one's, which measures."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+SAME_SEC = 0.005
+
+
+class Moment(NamedTuple):
+    """Milliseconds of the wall clock, UTC, and seconds of the monotonic clock."""
+
+    time_ms: int
+    clock_sec: float
+
+
+def now() -> Moment:
+    for _ in range(10):  # Between the two, the process may have to wait.
+        before, wall = time.monotonic(), time.time_ns()
+        if time.monotonic() - before < SAME_SEC:
+            break
+    return Moment(wall // 1_000_000, before)

@@ -1,0 +1,123 @@
+"""A process that takes what a program prints as fast as it comes, and stamps each piece with the time.
+
+Regular expressions and the journal take longer for a line than many programs do to print it. The program must not wait
+for them, and a line's time must not depend on them. A thread would wait for the interpreter, too; a process does not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import select
+import signal
+import struct
+import subprocess
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tracking.jobs.program import process
+from tracking.jobs.program.moments import Moment, now
+
+HEADER = struct.Struct("=qdI")  # wall clock in ms, monotonic seconds, bytes that follow; without any the last word
+PIPE_BYTES = 1_048_576
+MOST_BYTES = 268_435_456  # that wait to be read; beyond, the program waits
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What was printed, and when it was there to be read."""
+
+    at: Moment
+    content: bytes
+
+
+class Stamper:
+    """What a program prints, as pieces. `waited_sec` is for how long it had to wait because nobody read it."""
+
+    def __init__(self, program: subprocess.Popen[bytes]) -> None:
+        assert program.stdout is not None
+        output = program.stdout.fileno()
+        self.is_open = True
+        self.waited_sec = 0.0
+        self._pipe, sink = os.pipe()
+        self._rest = bytearray()
+        widen(output)
+        widen(sink)
+        self._pid = os.fork()
+        if not self._pid:
+            _relay_and_exit(output, sink)
+        process.spare(self._pid)
+        os.close(sink)
+        program.stdout.close()
+
+    def pieces(self, patience_sec: float) -> Iterator[Piece]:
+        """What is there, after waiting so long for it; at its end `is_open` is False."""
+        if not self.is_open or not select.select([self._pipe], [], [], patience_sec)[0]:
+            return
+        chunk = os.read(self._pipe, PIPE_BYTES)
+        self._rest += chunk
+        while len(self._rest) >= HEADER.size:
+            time_ms, seconds, size = HEADER.unpack_from(self._rest)
+            if not size:
+                self.is_open, self.waited_sec = False, seconds
+                return
+            end = HEADER.size + size
+            if len(self._rest) < end:
+                return
+            piece = bytes(self._rest[HEADER.size : end])
+            del self._rest[:end]
+            yield Piece(Moment(time_ms, seconds), piece)
+        self.is_open = bool(chunk)  # It was killed where there is no last word.
+
+    def end(self) -> None:
+        """Leave nothing behind."""
+        self.is_open = False
+        os.close(self._pipe)
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(self._pid, 0)
+
+
+def widen(pipe: int) -> None:
+    with suppress(OSError):  # It keeps the usual 64 KiB where the user's share of pipes is used up.
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+
+def _relay_and_exit(output: int, sink: int) -> None:
+    """The process's whole life: it ends with the output, with its reader, and with the worker."""
+    for number in process.STOPPING:
+        signal.signal(number, signal.SIG_IGN)  # They are meant for the program, whose last words are still to come.
+    ctypes.CDLL(None).prctl(process.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    with suppress(OSError):  # Its reader has gone.
+        relay(output, sink)
+    os._exit(0)
+
+
+def relay(output: int, sink: int) -> None:
+    """Pass pieces on from one pipe to another until the first ends. Never lets a piece wait that could be taken."""
+    os.set_blocking(sink, False)
+    waiting: deque[memoryview] = deque()
+    size, is_open, full_sec = 0, True, 0.0
+    while is_open or waiting:
+        full = is_open and size >= MOST_BYTES
+        began = time.monotonic() if full else 0.0
+        readable, writable, _ = select.select([output] if is_open and not full else [], [sink] if waiting else [], [])
+        full_sec += time.monotonic() - began if full else 0.0
+        if readable:
+            chunk = os.read(output, PIPE_BYTES)
+            is_open = bool(chunk)
+            at = now()
+            head = HEADER.pack(at.time_ms, at.clock_sec if chunk else full_sec, len(chunk))
+            waiting.append(memoryview(head + chunk))
+            size += len(chunk)
+        elif writable:
+            written = os.write(sink, waiting[0])
+            size -= written
+            waiting[0] = waiting[0][written:]
+            if not waiting[0]:
+                waiting.popleft()
