@@ -34,9 +34,10 @@ def test_both_programs_say_their_version(monkeypatch: pytest.MonkeyPatch, capsys
 def test_each_job_of_a_sweep_is_composed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs, load = [], ConfigLoaderImpl.load_sweep_config
 
-    def counted(loader: ConfigLoaderImpl, config: DictConfig, overrides: list[str]) -> DictConfig:
-        jobs.append(overrides)
-        return load(loader, config, overrides)
+    # Hydra's own check before a sweep composes by keywords, its run of a job does not.
+    def counted(loader: ConfigLoaderImpl, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
+        jobs.append(sweep_overrides)
+        return load(loader, master_config, sweep_overrides)
 
     monkeypatch.setattr(ConfigLoaderImpl, "load_sweep_config", counted)
     seeds: list[list[int]] = []

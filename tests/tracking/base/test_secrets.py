@@ -8,6 +8,7 @@ import os
 import re
 import stat
 import subprocess
+import sys
 import time
 from pathlib import Path
 from urllib.parse import quote, quote_plus
@@ -16,9 +17,9 @@ import pytest
 import yaml
 
 from conf.schema import ConfigError
-from tests.support.commands import launch
+from tests.support.commands import HANGS_SEC, ROOT, environment, launch
 from tests.support.mlflow_server import answering
-from tracking.base.secrets import is_secret_name, known, redact
+from tracking.base.secrets import REDACTED, is_secret_name, known, redact
 from tracking.record import documents, run_folder
 from tracking.record.journal import Journal
 from tracking.record.worker_log import LINE_BYTES, WorkerLog
@@ -255,3 +256,54 @@ def test_the_parts_of_a_variable_are_secrets_too() -> None:
         "URL": "https://example.org/some/long/path/of/it?a=b",
     }
     assert known(harmless) == frozenset()
+
+
+CRASHES = """
+import sys, threading
+sys.path.insert(0, sys.argv[1])
+from tracking.base import secrets
+
+def login(password):
+    raise ValueError(f"user me, password {password}")
+
+secrets.guard_tracebacks()
+if sys.argv[2] == "thread":
+    thread = threading.Thread(target=login, args=("hunter2-4711",))
+    thread.start()
+    thread.join()
+elif sys.argv[2] == "cause":
+    try:
+        login("hunter2-4711")
+    except ValueError as error:
+        raise RuntimeError("no login") from error
+else:
+    login("hunter2-4711")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["main", "thread", "cause"])
+def test_a_traceback_that_ends_a_process_shows_no_secret(tmp_path: Path, where: str) -> None:
+    (tmp_path / "crash.py").write_text(CRASHES)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "crash.py"), str(ROOT), where],
+        env=environment(MLFLOW_TRACKING_PASSWORD="hunter2-4711"), capture_output=True, text=True, timeout=HANGS_SEC,
+    )  # fmt: skip
+    assert "Traceback (most recent call last):" in done.stderr
+    assert f"ValueError: user me, password {REDACTED}" in done.stderr
+    assert "4711" not in done.stderr
+    assert done.returncode == (0 if where == "thread" else 1)
+
+
+@pytest.mark.slow
+def test_the_launchers_own_crash_shows_no_secret(tmp_path: Path) -> None:
+    """A bug of ours, which nobody turns into words: here in what composes the jobs."""
+    lines = "import sys, launch\n\ndef broken():\n    raise AssertionError('token hunter2-4711')\n\n"
+    (tmp_path / "crash.py").write_text(lines + "launch.collect = broken\nsys.exit(launch.main())\n")
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "crash.py")], cwd=tmp_path, capture_output=True, text=True, timeout=HANGS_SEC,
+        env=environment(MLFLOW_TRACKING_TOKEN="hunter2-4711", PYTHONPATH=str(ROOT)),
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.endswith(f"AssertionError: token {REDACTED}\n")
+    assert "4711" not in done.stderr
