@@ -15,7 +15,12 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "CHANGELOG.md": "changelog.md",
+}
 LINK = re.compile(r'(\]\(|(?:src|href|srcset)=")(?!\w+:|#)([^)"#\s]+)')  # Markdown's, and HTML's in it
 HIGHLIGHTED = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml"}
 

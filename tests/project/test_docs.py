@@ -21,7 +21,7 @@ from tracking.machine.environment.fingerprint import EXPECTABLE
 from tracking.record import run_folder
 from tracking.request import checks, program
 
-DOCS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
+DOCS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")] + sorted(
     (ROOT / "docs").rglob("*.md")
 )
 MEASUREMENT = (ROOT / "docs" / "measurement.md").read_text(encoding="utf-8")
