@@ -15,7 +15,7 @@ from tracking.request.closed_rules import check_target_set
 from tracking.request.evaluation import check_evaluation
 from tracking.request.names import check_names, check_secrets, check_text
 from tracking.request.nodes import VisibleGpu, check_nodes, resolve_gpus
-from tracking.request.program import check_program, check_program_target
+from tracking.request.program import check_program, check_program_target, check_seed
 
 
 def check_run(config: RunConfig, gpus: Sequence[VisibleGpu]) -> RunConfig:
@@ -231,7 +231,9 @@ def check_job(
     """
     check_study(config.study, overrides, params)
     try:
-        return check_run(config, gpus)
+        checked = check_run(config, gpus)
+        check_seed(config, overrides)
+        return checked
     except ConfigError as error:
         if not config.study.smaller:
             raise

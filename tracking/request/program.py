@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import string
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from conf.launch_options import ProgramConfig
@@ -99,6 +99,16 @@ def check_program(config: RunConfig) -> None:
     names = used(program)
     check_expressions(program)
     check_effects(config, names)
+
+
+def check_seed(config: RunConfig, overrides: Iterable[str]) -> None:
+    """Raise ConfigError for a seed of which the program hears nothing: runs of several would be no repeats."""
+    given = next((override for override in overrides if override.startswith("seed=")), None)
+    if given and config.is_program() and "seed" not in used(config.program):
+        raise ConfigError(
+            f"{given}: has no effect, since program.command has no {{seed}}; put it there, as in"
+            " program.command='python train.py --seed {seed}', or leave seed= out"
+        )
 
 
 def check_program_target(config: RunConfig) -> None:

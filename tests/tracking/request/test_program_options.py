@@ -83,6 +83,16 @@ def test_a_refusal_says_what_to_do(options: list[str], message: str) -> None:
         checked(*options)
 
 
+def test_a_seed_of_which_the_program_hears_nothing_is_refused() -> None:
+    asked = ["seed=2", *RUN]
+    config = composed(asked)
+    with pytest.raises(ConfigError, match=r"seed=2: has no effect, since program.command has no \{seed\}"):
+        checks.check_job(config, asked, (), [])
+    assert checks.check_job(config, RUN, (), []) == checks.check_run(config, [])
+    config.program.command += " {seed}"
+    checks.check_job(config, asked, (), [])
+
+
 def test_program_options_have_no_effect_on_a_model_of_ours() -> None:
     with pytest.raises(ConfigError, match="program: has no effect with model=vgg"):
         checks.check_run(composed(["program.command=x"]), [])

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from conf.target import AT_LEAST, AT_MOST, Target, is_at_most, limit, parse
+from conf.target import Target
 from tracking.measure.programs import (
     EVALUATIONS,
     MARKS,
@@ -20,15 +19,14 @@ from tracking.measure.programs import (
     Lines,
     MLPerfLog,
     WallClock,
+    by_our_names,
     metric_of,
     read_log,
 )
 from tracking.record import Record, attempts, stored
 
-PERCENT_ABOVE = 1.0  # BLEU above it is said in percent, and so is its target then
 INTERVALS = ("epoch_", "block_", "eval_", "train_epoch")  # begin the keys of what belongs to the run
 BEFORE, BEHIND, UNSURE = "before run_start", "behind run_stop", "that reach the target, in a run without run_stop"
-METRICS = {"BBOX": "box_map", "SEGM": "mask_map", "FID": "fid", "CLIP": "clip"}
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,8 @@ def read(content: bytes, target: Target | None = None) -> PublishedLog:
         raise ValueError("is the log of no whole run: run_start is missing, or nothing is said behind it")
     benchmark = log.submission.benchmark
     named = _named(log.entries, benchmark)
-    targets = _targets(benchmark, named, target, log.submission.target)
+    values = [entry.value for entry in named if entry.key in EVALUATIONS]
+    targets = benchmark.targets_of(values, log.submission.target, target)
     account = Account(WallClock(0.0, 0.0), targets, submission=log.submission)
     records = [record for entry in _told(log, log.start, named, targets) for record in account.entry(entry)]
     if log.stop is None:
@@ -74,27 +73,8 @@ def read(content: bytes, target: Target | None = None) -> PublishedLog:
 
 def _named(entries: Sequence[Entry], benchmark: Benchmark) -> list[Entry]:
     """With the metrics of each evaluation as a mapping, by our names."""
-    own = list(benchmark.targets) or ["accuracy"]
-    said = {metric_of(entry) for entry in entries if entry.key in EVALUATIONS} - {""}
-    as_said = len(own) > 1 or len(said) > 1  # else the one metric is the target's, whatever the log calls it
-
-    def mapping(entry: Entry) -> dict[str, Any]:
-        value = entry.value
-        if isinstance(value, list) and len(value) == len(own) > 1:  # v0.6: boxes, masks
-            return dict(zip(own, value, strict=True))
-        name = metric_of(entry) or own[0]
-        values = value if isinstance(value, dict) else {name: value}
-        if not as_said and len(values) == 1:
-            return {own[0]: next(iter(values.values()))}
-        return {METRICS.get(key, key): number for key, number in values.items()}
-
-    named = []
-    for entry in entries:
-        if entry.key in EVALUATIONS:
-            metric = METRICS.get(metric_of(entry), metric_of(entry))
-            entry = replace(entry, value=mapping(entry), metadata={**entry.metadata, "metric": metric})
-        named.append(entry)
-    return named
+    several = len({metric_of(entry) for entry in entries if entry.key in EVALUATIONS} - {""}) > 1
+    return [by_our_names(entry, benchmark, several) if entry.key in EVALUATIONS else entry for entry in entries]
 
 
 def _told(log: MLPerfLog, start: Entry, named: Sequence[Entry], targets: Mapping[str, Target]) -> list[Entry]:
@@ -136,19 +116,3 @@ def _reaches(entry: Entry, targets: Mapping[str, Target]) -> bool:
     if entry.key not in EVALUATIONS:
         return False
     return attempts.reached({key: float(said) for key, said in entry.value.items() if stored.is_number(said)}, targets)
-
-
-def _targets(
-    benchmark: Benchmark, entries: Sequence[Entry], asked: Target | None, said: float | None
-) -> dict[str, Target]:
-    """What was asked for, or the log's own, or MLPerf's. A number alone is a limit on the side that MLPerf's is; of a
-    benchmark that is not MLPerf's the log's own is none, since the side is not known."""
-    metric, own = next(iter(benchmark.targets.items()), ("accuracy", 0.0))
-    side = AT_MOST if is_at_most(own) else AT_LEAST
-    if asked is not None:
-        return {metric: asked if is_at_most(asked) else parse(f"{side}{asked}")}
-    if said is not None and benchmark.runs and len(benchmark.targets) < 2:
-        return {metric: parse(f"{side}{said}")}
-    bleus = [entry.value.get("bleu") for entry in entries if entry.key in EVALUATIONS]
-    in_percent = any(stored.is_number(bleu) and bleu > PERCENT_ABOVE for bleu in bleus)
-    return {name: 100 * limit(value) if in_percent else value for name, value in benchmark.targets.items()}

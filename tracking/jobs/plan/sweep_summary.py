@@ -142,7 +142,7 @@ def run_of(job: Job) -> Run:
     status = {"finished": "FINISHED", "not run": "RUNNING"}.get(result.status, "FAILED")
     tags = {"failure": result.failure.kind} if result.failure else {}
     tags |= {"resumed": "1"} if result.resumes else {}
-    params = {"target_metric": ",".join(job.config.targets())}
+    params = {"target_metric": ",".join(result.targets or job.config.targets())}  # MLPerf's log may say its own.
     return Run(job.name, job.name, "", status, 0, None, params, tags, noted | result.metrics)
 
 

@@ -7,11 +7,13 @@ import os
 import re
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
 from conf.schema import RunConfig
+from conf.target import text
 from tracking.base import quantities
 from tracking.jobs.program.listener import Listener
 from tracking.machine.environment import libraries
@@ -29,6 +31,10 @@ UNCOUNTED = "timetrial.uncounted"  # the tag of a run that no mean counts, as tr
 
 def conclude(config: RunConfig, run_dir: Path, log: Journal, listener: Listener, code: int) -> int:
     """Journal what was found and write the result; 0, or 1 where the program failed."""
+    if not config.targets() and (targets := listener.account.targets):
+        config = replace(config, model=replace(config.model, targets={config.dataset.name: dict(targets)}))
+        log.params({"target_metric": ",".join(targets), "target_value": ",".join(map(text, targets.values()))})
+        log.tags({"program.target": f"MLPerf's, of {listener.account.submission.name}"})
     size = world_size(config, listener)
     log.tags(tags(config, listener, size))
     if listener.account.params:

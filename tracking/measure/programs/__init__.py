@@ -11,7 +11,7 @@ from tracking.measure.programs.account import Account
 from tracking.measure.programs.declared_words import DeclaredWords, compiled
 from tracking.measure.programs.journal_lines import record_in
 from tracking.measure.programs.lines import LeftOut, Lines
-from tracking.measure.programs.mlperf_benchmarks import Benchmark
+from tracking.measure.programs.mlperf_benchmarks import Benchmark, by_our_names
 from tracking.measure.programs.mlperf_lines import Entry, Joined, entry_in, is_torn, metric_of
 from tracking.measure.programs.mlperf_log import EVALUATIONS, MARKS, NO_STOP, SUCCESS, MLPerfLog, read_log
 from tracking.measure.programs.remarks import remarks
@@ -31,6 +31,7 @@ __all__ = [
     "Lines",
     "MLPerfLog",
     "WallClock",
+    "by_our_names",
     "compiled",
     "entry_in",
     "foreign",

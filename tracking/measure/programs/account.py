@@ -20,11 +20,10 @@ from tracking.measure.programs.rates import SampleCounts
 from tracking.measure.programs.submission import Submission
 from tracking.measure.programs.thinning import Thinning
 from tracking.measure.programs.wall_clock import WallClock
-from tracking.record import Record, journal, stored
+from tracking.record import Record
 
 EDGES = {"epoch_start": "epoch", "epoch_stop": "epoch", "eval_start": "eval", "eval_stop": "eval"}
 EVALUATION = quantities.EVAL  # begins the declared keys of evaluations
-MOST_METRICS = 100  # of one evaluation
 
 
 class Account:
@@ -41,22 +40,21 @@ class Account:
         submission: Submission | None = None,
     ) -> None:  # fmt: skip
         self.clock = clock
-        self._targets = targets or {}
-        self._name = next(iter(self._targets), "accuracy")
-        self.unsaid = set(targets or {})
+        self.targets = dict(targets or {})
+        self._asked = bool(targets)  # else they are those of the benchmark that MLPerf's log names
+        self.unsaid = set(self.targets)
         self._began = began
         self.started = self.stopped = False
         self.own_start = False  # whether the program said when its training began
-        self.no_number = ""  # the first evaluation's value of MLPerf's log that is none, and is left out
         self.status = ""  # the status of MLPerf's run_stop: success or aborted
         self.submission = submission or Submission()
         self._window_ranks = 0  # that each throughput_window has times of
         self._open: set[str] = set()
         self._epochs = Epochs(self.submission)
-        self._joined = Joined(targets or {})
+        self._joined = Joined(self.targets)
         self._said_last: tuple[Any, dict[str, float]] | None = None
         self._counts = SampleCounts()
-        self._thin = Thinning(targets or {})
+        self._thin = Thinning(self.targets)
         self._epoch: float | None = None  # a fraction where evaluations come within an epoch
         self._step: int | None = None
         self._seen: dict[str, int] = {}  # how often each metric was said
@@ -80,7 +78,7 @@ class Account:
         if entry.key == "train_epoch":
             self._epochs.begins(entry.metadata.get("epoch_num"))
         elif entry.key in EVALUATIONS:
-            return self._accuracy(entry)
+            return self._accuracy(self._by_benchmark(entry))
         elif entry.key in ("init_stop", "run_start", "run_stop", "block_start", "block_stop") or entry.key in EDGES:
             return self._interval_edge(entry)
         return []
@@ -189,19 +187,10 @@ class Account:
         if self.stopped:
             self.submission.note("behind", "evaluations behind run_stop")
             return []
-        value, name = entry.value, metric_of(entry) or self._name
+        value, name = entry.value, metric_of(entry) or next(iter(self.targets), "accuracy")
         metrics = {str(key): number for key, number in value.items()} if isinstance(value, dict) else {name: value}
         number = self._epochs.completed(entry)
-        fitting = {key: float(said) for key, said in metrics.items() if _fits(key, said)}
-        if (others := metrics.keys() - fitting.keys()) and not self.no_number:
-            key = min(others)
-            when = "" if number is None else f" of epoch {as_whole(number)}"
-            self.no_number = f"{key[:80]}{when}: {str(metrics[key])[:80]!r}"
-        if len(fitting) > MOST_METRICS:
-            self.submission.note("metrics", f"metrics of an evaluation behind the first {MOST_METRICS}")
-            fitting = {
-                key: fitting[key] for key in sorted(fitting, key=lambda key: key not in self._targets)[:MOST_METRICS]
-            }
+        fitting = self.submission.fitting(metrics, number, self.targets)
         metrics = self._joined.whole(entry, fitting)
         said_once = (place(entry), metrics)
         if not metrics or (said_once == self._said_last and said_once[0] is not None):
@@ -211,6 +200,17 @@ class Account:
         time_ms, clock_sec = int(entry.time_ms), self.clock.clock_sec(entry.time_ms)
         step = self._step_of(entry, number)
         return self._start_at_began() + self._evaluated(metrics, epoch, time_ms, clock_sec, step)
+
+    def _by_benchmark(self, entry: Entry) -> Entry:
+        """An evaluation by our names, where no target was asked for: the benchmark's own is from the first one on."""
+        benchmark = self.submission.benchmark
+        if self._asked or not benchmark.targets:
+            return entry
+        entry = self.submission.by_our_names(entry)
+        if not self.targets:
+            self.targets |= benchmark.targets_of([entry.value], self.submission.target)
+            self.unsaid = set(self.targets)
+        return entry
 
     def _step_of(self, entry: Entry, epoch: float | None) -> int:
         """Where the values of an evaluation are drawn: over samples or whole epochs, else one after the other."""
@@ -250,8 +250,3 @@ class Account:
         self.stopped = True
         end = Record("event", time_ms, clock_sec, key="run_stop", values={"status": status})
         return [*self._thin.rest(), end]
-
-
-def _fits(key: str, value: Any) -> bool:
-    """Whether an evaluation's value can be journaled, and drawn as a curve."""
-    return stored.is_number(value) and journal.is_key(f"{EVALUATION}{key}")

@@ -10,14 +10,19 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
-from conf.target import Target, parse
+from conf.target import AT_LEAST, AT_MOST, Target, is_at_most, limit, parse
+from tracking.measure.programs.mlperf_lines import Entry, metric_of
+from tracking.record import stored
 
 TABLE = Path(__file__).with_name("mlperf_benchmarks.csv")
+METRICS = {"BBOX": "box_map", "SEGM": "mask_map", "FID": "fid", "CLIP": "clip"}  # our names of MLPerf's
+PERCENT_ABOVE = 1.0  # BLEU above it is said in percent, and so is its target then
 OTHER_NAMES = {"mask": "maskrcnn"}  # Google's in v0.6
 ROUNDS = {"v0.5": 0.5, "v0.6": 0.6}  # those that the format of a log's lines names; all later ones share one
 FIRST_CONVERGED = {"ncf": 50}  # of v0.5: "Run 100, use first 50 that converge"
@@ -72,9 +77,44 @@ class Benchmark:
         least, most = self.epoch_samples
         return least * (1 - SPARE) <= samples <= most * (1 + SPARE)
 
+    def targets_of(
+        self, evaluated: Sequence[Mapping[str, Any]], said: float | None, asked: Target | None = None
+    ) -> dict[str, Target]:
+        """The targets of a log: what was `asked` for, or what the log has `said` itself, or MLPerf's.
+
+        A number alone is a limit on the side that MLPerf's is. What the log of another benchmark says is no target,
+        since its side is not known. `evaluated` are values by our names.
+        """
+        metric, own = next(iter(self.targets.items()), ("accuracy", 0.0))
+        side = AT_MOST if is_at_most(own) else AT_LEAST
+        if asked is not None:
+            return {metric: asked if is_at_most(asked) else parse(f"{side}{asked}")}
+        if said is not None and self.runs and len(self.targets) < 2:
+            return {metric: parse(f"{side}{said}")}
+        bleus = [values["bleu"] for values in evaluated if stored.is_number(values.get("bleu"))]
+        in_percent = any(bleu > PERCENT_ABOVE for bleu in bleus)
+        return {name: 100 * limit(value) if in_percent else value for name, value in self.targets.items()}
+
     @property
     def num_conditions(self) -> int:
         return sum(map(bool, (self.opt_name, self.last_year, self.batch_below)))
+
+
+def by_our_names(entry: Entry, benchmark: Benchmark, several: bool) -> Entry:
+    """An evaluation with its metrics as a mapping, by our names.
+
+    The one metric of a benchmark is its target's, whatever the log calls it, unless the log says `several`.
+    """
+    own = list(benchmark.targets) or ["accuracy"]
+    said, value = metric_of(entry), entry.value
+    if isinstance(value, list) and len(value) == len(own) > 1:  # v0.6: boxes, masks
+        values = dict(zip(own, value, strict=True))
+    else:
+        values = value if isinstance(value, dict) else {said or own[0]: value}
+        if len(own) == len(values) == 1 and not several:
+            values = {own[0]: next(iter(values.values()))}
+        values = {METRICS.get(key, key): number for key, number in values.items()}
+    return replace(entry, value=values, metadata={**entry.metadata, "metric": METRICS.get(said, said)})
 
 
 @lru_cache(maxsize=256)

@@ -19,8 +19,8 @@ def remarks(account: Account, unread: LeftOut, numbers: LeftOut | None = None) -
         tags["program.unread_lines"] = str(unread)
     if numbers and numbers.count:
         tags["program.unread_numbers"] = str(numbers)
-    if account.no_number:
-        tags["program.no_number"] = account.no_number
+    if account.submission.no_number:
+        tags["program.no_number"] = account.submission.no_number
     if account.clock.set_by_sec:
         tags["program.clock_set"] = f"the wall clock was set by {account.clock.set_by_sec:+.1f} s meanwhile"
     if account.submission.strange:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Container, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from tracking.measure.programs import foreign
-from tracking.measure.programs.mlperf_benchmarks import Benchmark, benchmark
-from tracking.measure.programs.mlperf_lines import Entry
-from tracking.record import stored
+from tracking.measure.programs.mlperf_benchmarks import Benchmark, benchmark, by_our_names
+from tracking.measure.programs.mlperf_lines import Entry, metric_of
+from tracking.record import journal, stored
 
 COUNTS = ("global_batch_size", "train_samples", "eval_samples")
+MOST_METRICS = 100  # of one evaluation
 OF_DATASET = ("train_samples", "eval_samples")
 RANKS = ("number_of_ranks", "number_of_nodes", "accelerators_per_node")
 SAYS = ("submission_org", "submission_platform", "submission_benchmark", "submission_division", "submission_status")
@@ -33,6 +35,8 @@ class Submission:
         self._ranks: dict[str, int] = {}
         self._round = self._name = self._opt_name = ""
         self._year = 0
+        self.no_number = ""  # the first value of an evaluation that is no number, and is left out
+        self._metrics: set[str] = set()  # by the log's own names
 
     def heed(self, entry: Entry) -> None:
         """Take what a line says of the run."""
@@ -58,6 +62,23 @@ class Submission:
     @property
     def benchmark(self) -> Benchmark:
         return benchmark(self.name, self._round, self._opt_name, self.batch, self._year)
+
+    def by_our_names(self, entry: Entry) -> Entry:
+        """An evaluation of the benchmark."""
+        self._metrics |= {metric_of(entry)} - {""}
+        return by_our_names(entry, self.benchmark, len(self._metrics) > 1)
+
+    def fitting(self, metrics: Mapping[str, Any], epoch: float | None, targets: Container[str]) -> dict[str, float]:
+        """The values of an evaluation that can be journaled, and drawn as curves."""
+        numbers = {key: float(said) for key, said in metrics.items() if stored.is_number(said)}
+        kept = {key: number for key, number in numbers.items() if journal.is_key(f"eval/{key}")}
+        if (others := metrics.keys() - kept.keys()) and not self.no_number:
+            when = "" if epoch is None else f" of epoch {epoch:.15g}"
+            self.no_number = f"{min(others)[:80]}{when}: {str(metrics[min(others)])[:80]!r}"
+        if len(kept) > MOST_METRICS:
+            self.note("metrics", f"metrics of an evaluation behind the first {MOST_METRICS}")
+            kept = {key: kept[key] for key in sorted(kept, key=lambda key: key not in targets)[:MOST_METRICS]}
+        return kept
 
     @property
     def batch(self) -> int:

@@ -75,15 +75,15 @@ def test_the_first_accuracy_that_is_no_number_is_told_with_its_epoch(value: Any)
     account = Account(WallClock(*BEGAN), {"accuracy": 0.7}, BEGAN)
     assert not mllog(account, (2, "eval_accuracy", value, {"epoch_num": 1}))
     mllog(account, (3, "eval_accuracy", "later", {"epoch_num": 2}), (4, "eval_accuracy", 0.7, {"epoch_num": 3}))
-    assert account.no_number.startswith("accuracy of epoch ")
-    assert account.no_number.endswith(repr(str(value)))
+    assert account.submission.no_number.startswith("accuracy of epoch ")
+    assert account.submission.no_number.endswith(repr(str(value)))
     assert not account.unsaid
 
 
 def test_an_accuracy_without_an_epoch_that_is_no_number_is_told_without_one() -> None:
     account = Account(WallClock(*BEGAN), {"accuracy": 0.7}, BEGAN)
     assert not mllog(account, (2, "eval_accuracy", "n/a", {}))
-    assert account.no_number == "accuracy: 'n/a'"
+    assert account.submission.no_number == "accuracy: 'n/a'"
 
 
 def test_lines_of_several_ranks_count_once() -> None:
@@ -295,3 +295,30 @@ def test_events_of_a_journals_file_give_the_figures() -> None:
     records = [record for line in said for record in account.record(record_in(json.dumps(line), 0, 200.0))]
     figures = clock.summarize([record for record in records if record.kind == "event"], {"acc": 0.9})
     assert (figures["time/to_accuracy_sec"], figures["time/to_accuracy_train_sec"]) == (3.0, 2.0)
+
+
+def told(benchmark: str, *values: Any, targets: dict[str, Any] | None = None, **metadata: Any) -> tuple[Account, Any]:
+    """A program that prints MLPerf's log, with an evaluation every ten seconds, and the first that is journaled."""
+    account = Account(WallClock(*BEGAN), targets, BEGAN)
+    first = [(0, "submission_benchmark", benchmark, {}), (1, "run_start", None, {})]
+    said = [(10 * place, "eval_accuracy", value, metadata) for place, value in enumerate(values, 1)]
+    records = mllog(account, *first, *said, (99, "run_stop", None, {"status": "success"}))  # type: ignore[arg-type]
+    return account, clock.summarize([record for record in records if record.kind == "event"], account.targets)
+
+
+def test_a_log_has_the_target_of_its_benchmark_where_none_was_asked_for() -> None:
+    account, figures = told("resnet", 0.5, 0.76)
+    assert account.targets == {"accuracy": 0.759}
+    assert figures["time/to_accuracy_sec"] == 19
+    assert not account.unsaid
+    assert told("resnet", 0.5, 0.76, targets={"accuracy": 0.4})[1]["time/to_accuracy_sec"] == 9
+    assert told("rnnt", 0.07, 0.05)[1]["time/to_accuracy_sec"] == 19
+    assert told("stable_diffusion", {"FID": 80.0, "CLIP": 0.2})[1]["time/to_accuracy_sec"] == 9
+    assert told("transformer", 20.0, 26.0)[0].targets == {"bleu": 25.0}, "in percent"
+    assert told("ssd", 0.35, metric="mAP")[1]["target_reached"] == 1, "a benchmark's one metric, whatever it is called"
+
+
+def test_a_log_of_no_benchmark_of_mlperfs_has_no_target() -> None:
+    account, figures = told("mine", 0.5, 0.76)
+    assert not account.targets
+    assert "target_reached" not in figures
