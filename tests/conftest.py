@@ -58,6 +58,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | 
     return TogetherByServer(config, log)
 
 
+# Packages that tests alone import. A machine that only runs the GPU tests need not have them.
+FOR_TESTS = ("hatchling", "markdown_it", "mlperf_logging", "playwright", "psycopg", "pycocotools", "sklearn")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Skip a file of tests that imports a missing package of `FOR_TESTS`, with that reason."""
+    report = yield
+    error = report.call.excinfo.value.__cause__ if report.failed and report.call and report.call.excinfo else None
+    if isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] in FOR_TESTS:
+        report.outcome = "skipped"
+        report.longrepr = (str(collector.path), 0, f"Skipped: needs {error.name}, which is not installed")
+    return report
+
+
 # ----------------------------------------------------------------------------------------- what `make quick` leaves out
 
 # Fixtures of several files that start a process, or take seconds.

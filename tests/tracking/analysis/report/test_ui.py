@@ -7,16 +7,12 @@ import re
 from collections.abc import Iterator
 
 import pytest
-
-from tests.support import browser, team_runs, team_ui
-from tests.support.team_ui import TeamUi
-from tracking.record import headline, run_folder
-
-pytest.importorskip("playwright")
-
 from playwright.sync_api import Page, expect
 
 from docs import mlflow_screenshots
+from tests.support import browser, team_runs, team_ui
+from tests.support.team_ui import TeamUi
+from tracking.record import headline, run_folder
 
 pytestmark = [
     pytest.mark.service,
