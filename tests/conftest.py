@@ -13,7 +13,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.support import slurm_cluster
+from tests.support import process_state, slurm_cluster
 from tests.support.slurm_cluster import Cluster
 from tests.support.team_server import TeamServer
 
@@ -36,6 +36,15 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 slow_is_no_failure = [hypothesis.HealthCheck.too_slow]
 hypothesis.settings.register_profile("any machine", deadline=None, suppress_health_check=slow_is_no_failure)
 hypothesis.settings.load_profile("any machine")
+
+
+@pytest.fixture(autouse=True)
+def as_it_was(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Undo what a test leaves in its process: variables, PyTorch's settings, a process group, the GPU's memory."""
+    with process_state.kept():
+        yield
+    if request.node.get_closest_marker("gpu"):
+        process_state.free_gpus()
 
 
 @pytest.fixture(scope="session")

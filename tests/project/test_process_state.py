@@ -1,0 +1,56 @@
+"""What a test leaves in its process is undone, so that tests pass in company as they do alone."""
+
+from __future__ import annotations
+
+import os
+
+import pytorch_lightning as pl
+import torch
+import torch.distributed as dist
+
+from tests.support import process_state
+
+
+def leak() -> None:
+    pl.seed_everything(4, verbose=False)
+    os.environ["OMP_NUM_THREADS"] = "7"
+    torch.set_default_dtype(torch.float64)
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = not torch.backends.cudnn.allow_tf32
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+
+
+def test_it_is_undone_and_named() -> None:
+    before = process_state.environment()
+    with process_state.kept() as changes:
+        leak()
+    assert process_state.environment() == before
+    assert not dist.is_initialized()
+    assert torch.get_default_dtype() == torch.float32
+    assert torch.get_float32_matmul_precision() == "highest"
+    named = " ".join(changes)
+    for words in (
+        "process group",
+        "default dtype",
+        "matmul precision",
+        "cudnn.allow_tf32",
+        "$PL_GLOBAL_SEED: None became 4",
+    ):
+        assert words in named
+
+
+def test_a_test_leaks() -> None:
+    leak()
+
+
+def test_the_next_one_finds_all_as_it_was() -> None:
+    """It follows `test_a_test_leaks`, in the same process."""
+    assert "PL_GLOBAL_SEED" not in os.environ
+    assert torch.get_default_dtype() == torch.float32
+    assert not dist.is_initialized()
+
+
+def test_nothing_is_changed_where_nothing_was() -> None:
+    with process_state.kept() as changes:
+        torch.manual_seed(1)
+    assert changes == []
