@@ -1,13 +1,27 @@
-"""Groups of options that do not say how a workload is trained: clusters, sweeps, programs, and what is traced."""
+"""Groups of options that do not say how a workload is trained: records, containers, clusters, and more."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Any
+
+from conf import metric
 
 KINDS = ("none", "here", "slurm")
 MIRRORS = ("launcher", "node")
+EVALUATED = "eval/"  # begins the keys of a program's evaluations
 PROFILE_STEPS = {"true": "20", "false": "0"}
+
+
+@dataclass
+class ContainerConfig:
+    engine: str | None = None  # docker | podman | apptainer | singularity | enroot | pyxis
+    image: str | None = None  # NAME:TAG or NAME@sha256:DIGEST; of the last three a file, or docker://NAME:TAG
+    mounts: list[str] = field(default_factory=list)  # what else it sees: OUTSIDE[:INSIDE[:rw]], read-only without rw
+    shm: str = "host"  # docker, podman: host = the machine's /dev/shm; or the size of one of its own: 16g
+    user: str | None = None  # docker, podman: UID:GID in the container; default: yours
+    options: list[str] = field(default_factory=list)  # further options of the engine's run, exec or start command
 
 
 @dataclass
@@ -52,8 +66,9 @@ class ProgramConfig:
     command: str = ""
     launch: str = "none"  # none: the command as it is | torchrun: on torchrun of the stack, with a process a device
     cwd: str | None = None  # folder in which it is started; default: where launch.py is
-    # key: regular expression of its number; eval/NAME is an evaluation, which a target may name, others are curves
-    metrics: dict[str, str] = field(default_factory=dict)
+    # key: regular expression of its number; eval/NAME is an evaluation, which a target may name, others are curves.
+    # [EXPRESSION, lower] or [EXPRESSION, higher] says which way the metric is better.
+    metrics: dict[str, Any] = field(default_factory=dict)
     samples: str | None = None  # regular expression of the number of samples trained so far
     epoch: str | None = None  # regular expression of the number of the epoch that the line and those behind it are of
     step: str | None = None  # regular expression of the step, likewise
@@ -62,7 +77,20 @@ class ProgramConfig:
 
     def evaluated(self) -> list[str]:
         """The names of its evaluations' metrics; MLPerf's log has one, which it gives no name."""
-        return [key.removeprefix("eval/") for key in self.metrics if key.startswith("eval/")] or ["accuracy"]
+        return [key.removeprefix(EVALUATED) for key in self.metrics if key.startswith(EVALUATED)] or ["accuracy"]
+
+    def patterns(self) -> dict[str, Any]:
+        """The regular expression of each key, without its direction."""
+        return {key: value[0] if _has_direction(value) else value for key, value in self.metrics.items()}
+
+    def directions(self) -> dict[str, str]:
+        """The directions that are declared, by the metrics' names."""
+        there = {key: value[1] for key, value in self.metrics.items() if _has_direction(value)}
+        return {key.removeprefix(EVALUATED): better for key, better in there.items()}
+
+
+def _has_direction(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and value[1] in metric.DIRECTIONS
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,31 @@ class Declared:
 
     bounds: tuple[float, float] | None
     better: str | None
+
+
+def directions(metrics: Mapping[str, Any]) -> dict[str, str]:
+    """By metric, which way is better, where that is declared. Raises ValueError that begins with the metric's name."""
+    declared = {}
+    for name, value in metrics.items():
+        try:
+            declared[name] = parse(value).better
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    return {name: better for name, better in declared.items() if better}
+
+
+def is_declaration(value: Any) -> bool:
+    try:
+        parse(value)
+    except ValueError:
+        return False
+    return True
+
+
+def bounds(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The bounds of each metric that has some, as a YAML without directions has them."""
+    there = {name: value for name, value in metrics.items() if value not in DIRECTIONS}
+    return {name: value[:2] if is_declaration(value) else value for name, value in there.items()}
 
 
 def parse(value: Any) -> Declared:

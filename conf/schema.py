@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from conf import target
+from conf import metric, target
 from conf.evaluation import Intervals, of_config, without_defaults
 from conf.launch_options import (
     ClusterConfig,
+    ContainerConfig,
     InstanceConfig,
     ProfileConfig,
     ProgramConfig,
@@ -64,7 +65,8 @@ class ModelConfig:
     name: str = REQUIRED  # what runs and reports show
     workload: str = REQUIRED  # package.module:NAME of a trainers.workload.Workload
     batch_size: int = REQUIRED  # type: ignore[assignment]  # samples, or of text tokens, a device and step
-    metrics: dict[str, list[float]] = field(default_factory=dict)  # metric: [lowest, highest possible value]
+    # metric: [lowest, highest possible value, lower | higher: which is better], or that word alone if it has no bounds
+    metrics: dict[str, Any] = field(default_factory=dict)
     # dataset: {metric: value}, all to be reached: 0.9, or "<=3.28" where less is better. (OmegaConf cannot merge what
     # is typed deeper than this.)
     targets: dict[str, Any] = field(default_factory=dict)
@@ -99,16 +101,6 @@ class PrecisionConfig:
     tf32: bool = False  # matrix units may round fp32 inputs to tf32 (10 bits of mantissa)
     needs_gpu: bool = False  # CPUs are refused
     min_compute_capability: float = 0.0  # the lowest that an NVIDIA GPU must have
-
-
-@dataclass
-class ContainerConfig:
-    engine: str | None = None  # docker | podman | apptainer | singularity | enroot | pyxis
-    image: str | None = None  # NAME:TAG or NAME@sha256:DIGEST; of the last three a file, or docker://NAME:TAG
-    mounts: list[str] = field(default_factory=list)  # what else it sees: OUTSIDE[:INSIDE[:rw]], read-only without rw
-    shm: str = "host"  # docker, podman: host = the machine's /dev/shm; or the size of one of its own: 16g
-    user: str | None = None  # docker, podman: UID:GID in the container; default: yours
-    options: list[str] = field(default_factory=list)  # further options of the engine's run, exec or start command
 
 
 @dataclass
@@ -234,13 +226,21 @@ class RunConfig:
         """Metric and value of every target to be reached; empty where the dataset has none. Raises ConfigError."""
         targets = dict(self.model.targets.get(self.dataset.name, {}))
         if self.target is not None:
-            metric = next(iter(targets or self.model.metrics or self.program.evaluated()))
-            targets[metric] = self.target
+            first = next(iter(targets or self.model.metrics or self.program.evaluated()))
+            targets[first] = self.target
         try:
-            return {metric: target.parse(value) for metric, value in targets.items()}
+            return {name: target.parse(value) for name, value in targets.items()}
         except ValueError as error:
             key = "target" if self.target is not None else f"model.targets.{self.dataset.name}"
             raise ConfigError(f"{key}: {error}") from None
+
+    def declared(self) -> dict[str, str]:
+        """By metric, which way is better (conf.metric), as far as it is declared. Raises ValueError."""
+        return metric.directions(self.model.metrics) | self.program.directions()
+
+    def directions(self) -> dict[str, str]:
+        """The same, also where a target says it. Raises ValueError."""
+        return self.declared() | target.directions_of(self.targets())
 
     def config_hash(self) -> str:
         """Identifies what is measured: equal for two runs that differ only in where they are recorded."""
@@ -250,6 +250,9 @@ class RunConfig:
         for key in ("group_size", "exportable"):  # Older runs have none.
             del content["model"][key]
         without_defaults(content, content["model"])
+        # A direction changes nothing that is measured, and older runs declare none.
+        content["model"]["metrics"] = metric.bounds(self.model.metrics)
+        content["program"]["metrics"] = self.program.patterns()
         if not self.warm_up:  # A counted run's hash stays what it was before there were others.
             del content["warm_up"]
         if not self.is_program():

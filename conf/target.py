@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
+
+from conf.metric import HIGHER, LOWER
 
 Target = float | str  # A number is to be reached from below. A string is "<=" and a number.
 FORMS = "a number, >=NUMBER, or <=NUMBER where less is better"
@@ -23,6 +26,16 @@ def parse(value: Any) -> Target:
 
 def is_at_most(target: Target) -> bool:
     return isinstance(target, str) and target.startswith(AT_MOST)
+
+
+def better(target: Target) -> str:
+    """Which way the target's metric is better: LOWER or HIGHER of conf.metric."""
+    return LOWER if is_at_most(target) else HIGHER
+
+
+def directions_of(targets: Mapping[str, Target]) -> dict[str, str]:
+    """The direction of each metric that has a target."""
+    return {name: better(target) for name, target in targets.items()}
 
 
 def limit(target: Target) -> float:

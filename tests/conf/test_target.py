@@ -46,10 +46,13 @@ def test_all_targets_are_to_be_met_each_in_its_direction() -> None:
     assert not attempts.reached({"accuracy": 0.95}, targets)
     assert evaluations.score({"accuracy": 1.0, "loss": 3.0}, targets, "") == pytest.approx(0.1)
     assert evaluations.score({"accuracy": math.inf}, {"accuracy": 0.9}, "") == -math.inf
-    assert evaluations.score({"loss": -math.inf}, {}, "loss") == -math.inf
+    assert evaluations.score({"loss": -math.inf}, {}, "loss", {"loss": "lower"}) == -math.inf
     rows = [{"distance": 4.0}, {"distance": 2.0}, {"distance": 3.0}]
-    assert evaluations.best(rows, ["distance"], {"distance": "<=1"}) == {"eval/best_distance": 2.0}
-    assert evaluations.best(rows, ["distance"]) == {"eval/best_distance": 4.0}
+    assert evaluations.best(rows, ["distance"], target.directions_of({"distance": "<=1"})) == {
+        "eval/best_distance": 2.0
+    }
+    assert evaluations.best(rows, ["distance"], target.directions_of({"distance": 1.0})) == {"eval/best_distance": 4.0}
+    assert evaluations.best(rows, ["distance"], {}) == {}
 
 
 def test_the_command_line_takes_either_form() -> None:

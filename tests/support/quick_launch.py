@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from conf.launch_options import TrackingConfig
 from conf.schema import (
     ConfigError,
     DatasetConfig,
@@ -21,7 +22,6 @@ from conf.schema import (
     PrecisionConfig,
     RunConfig,
     StackConfig,
-    TrackingConfig,
 )
 from tests.support import forked
 from tests.support.commands import environment

@@ -25,9 +25,11 @@ ONE, TWO, FOUR = (0.10, 0.11, 0.12, 0.13, 0.19), (0.05, 0.06, 0.07), (0.03, 0.03
 
 
 def config(**changes: Any) -> RunConfig:
-    """A VGG on digits on one GPU; `changes` are fields of RunConfig, or `precision`, `price`, `model`, by value."""
+    """A VGG on digits on one GPU; `changes` are fields of RunConfig, or `precision`, `price`, `model`, `metrics` and
+    `targets`, by value. As in runs of older versions, its metrics declare no direction."""
     model = ModelConfig(changes.pop("model", "vgg"), "trainers.models.vgg.module:VGG", 32)
-    model.metrics, model.targets = {"accuracy": [0.0, 1.0]}, {"digits": {"accuracy": 0.9}}
+    model.metrics = changes.pop("metrics", {"accuracy": [0.0, 1.0]})
+    model.targets = {"digits": changes.pop("targets", {"accuracy": 0.9})}
     model.optimizer.lr = 1e-3
     run_config = RunConfig(model=model, gpus=changes.pop("gpus", 1))
     run_config.dataset.name = "digits"
@@ -146,7 +148,7 @@ def _epochs(
     """From the start of the clock to the end of the last epoch; that time, the steps and their windows."""
     now, step, windows = 5.0, 0, []
     log.event("run_start", now, max_epochs=max_epochs, num_batches=2 * steps)
-    targets = asked.targets() or {"accuracy": 1.0}
+    targets = asked.targets() or {next(iter(asked.model.metrics), "accuracy"): 1.0}
     first = next(iter(targets.values()))
     for epoch, accuracy in enumerate(accuracies, 1):
         log.event("epoch_start", now, epoch_num=epoch)
@@ -185,7 +187,7 @@ def _summarize(
     events = [record for record in log.records if record.kind == "event"]
     times = clock.summarize(events, asked.targets())
     evaluated = [event.values["metrics"] for event in events if event.key == "eval_accuracy"]
-    times |= evaluations.best(evaluated, list(asked.targets()))
+    times |= evaluations.best(evaluated, list(asked.targets() or asked.model.metrics), asked.directions())
     metrics = times | throughput.summarize(windows, asked.world_size()) | {"world_size": float(asked.world_size())}
     if asked.instance.price_per_hour is not None:
         usd_per_sec = asked.instance.price_per_hour / 3600

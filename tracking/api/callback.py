@@ -37,9 +37,10 @@ class TimeTrial(pl.Callback):
     """Makes a run of every `trainer.fit`: clock, throughput, fingerprint, system metrics, MLflow.
 
     `target` maps metrics of `trainer.callback_metrics` to what they have to come to: 0.9, or "<=3.28" where less is
-    better; all are to be reached. `samples` counts a batch's samples; by default it is the size of the first dimension
-    of the first tensor in it. The clock starts before the first batch is fetched, so a script that warms up or compiles
-    in its first steps does so on the clock. `params` become params of the run in MLflow.
+    better; all are to be reached. `metrics` says which way other metrics are better: {"val_loss": "lower"}. `samples`
+    counts a batch's samples; by default it is the size of the first dimension of the first tensor in it. The clock
+    starts before the first batch is fetched, so a script that warms up or compiles in its first steps does so on the
+    clock. `params` become params of the run in MLflow.
 
     Raises ConfigError for an argument that cannot be used.
     """
@@ -49,13 +50,12 @@ class TimeTrial(pl.Callback):
         experiment: str | None = None, uri: str | None = None, runs_dir: str = "runs",
         samples: Callable[[Any], int] | None = None, log_every_n_steps: int = 50, stop_at_target: bool = True,
         price_per_hour: float | None = None, offline: bool = False, params: Mapping[str, journal.Scalar] | None = None,
-        system_metrics_interval_sec: float = 2.0,
+        system_metrics_interval_sec: float = 2.0, metrics: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         self._options = checked(
             TrialOptions(
                 {} if target is None else target, name, dataset, experiment, uri, runs_dir, log_every_n_steps,
-                stop_at_target, price_per_hour, offline, params or {},
-                system_metrics_interval_sec,
+                stop_at_target, price_per_hour, offline, params or {}, system_metrics_interval_sec, metrics or {},
             )
         )  # fmt: skip
         self._names = MetricNames(self._options.names)

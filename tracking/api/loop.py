@@ -122,20 +122,20 @@ def time_trial(
     experiment: str | None = None, uri: str | None = None, runs_dir: str = "runs", log_every_n_steps: int = 50,
     price_per_hour: float | None = None, offline: bool = False, device: torch.device | str | None = None,
     precision: str | None = None, batch_size: int | None = None,
-    params: Mapping[str, journal.Scalar] | None = None,
-        system_metrics_interval_sec: float = 2.0,
+    params: Mapping[str, journal.Scalar] | None = None, system_metrics_interval_sec: float = 2.0,
+    metrics: Mapping[str, str] | None = None,
 ) -> Iterator[Trial]:  # fmt: skip
     """Make a run of the training inside: `trial.step(num_samples)` after each step, `trial.evaluate({...})` after each
     evaluation. The clock starts when the context is entered.
 
+    `metrics` says which way a metric without a target is better: {"loss": "lower"}.
     `device` is where it trains: by default the current GPU where there is one. Raises ConfigError for an argument that
     cannot be used, and whatever is raised inside, which becomes the run's failure.
     """
     options = checked(
         TrialOptions(
             {} if target is None else target, name, dataset, experiment, uri, runs_dir, log_every_n_steps, True,
-            price_per_hour, offline, params or {},
-                system_metrics_interval_sec,
+            price_per_hour, offline, params or {}, system_metrics_interval_sec, metrics or {},
         )
     )  # fmt: skip
     called, pid = time.monotonic(), os.getpid()

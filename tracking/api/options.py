@@ -13,6 +13,7 @@ import torch
 
 from conf import target as targets
 from conf.launch_options import InstanceConfig, TrackingConfig
+from conf.metric import DIRECTIONS
 from conf.schema import (
     ConfigError,
     DatasetConfig,
@@ -62,6 +63,7 @@ class TrialOptions:
     offline: bool = False
     params: Mapping[str, journal.Scalar] = field(default_factory=dict)
     system_metrics_interval_sec: float = 2.0
+    metrics: Mapping[str, str] = field(default_factory=dict)  # which way is better
     names: Mapping[str, str] = field(default_factory=dict)  # of the target's metrics, and what MLflow takes for them
 
 
@@ -83,6 +85,23 @@ class Seen:
     strategy: str | None = None  # Lightning's: DDPStrategy
     sharing: int = 1  # The number of processes that train on the same batch.
     eval_every_batches: int | None = None  # None where every epoch is evaluated, or nobody knows
+
+
+def declared(metrics: Mapping[str, str], names: MetricNames, parsed: Mapping[str, Target]) -> dict[str, str]:
+    """The directions that `metrics=` declares, by the metrics' keys. Raises ConfigError."""
+    if not isinstance(metrics, Mapping):
+        raise ConfigError(f"metrics={metrics!r}: give metrics and directions, such as {{'val_loss': 'lower'}}")
+    for metric, better in metrics.items():
+        if not isinstance(metric, str) or not metric or better not in DIRECTIONS:
+            raise ConfigError(f"metrics={{{metric!r}: {better!r}}}: give a metric's name, and lower or higher")
+    by_key = {names.key(metric): better for metric, better in metrics.items()}
+    for key, better in targets.directions_of(parsed).items():
+        if by_key.get(key, better) != better:
+            raise ConfigError(
+                f"metrics={{{key!r}: {by_key[key]!r}}}: the target {targets.text(parsed[key])} says {better}; give"
+                " one of the two"
+            )
+    return by_key
 
 
 def checked(options: TrialOptions) -> TrialOptions:
@@ -107,7 +126,8 @@ def checked(options: TrialOptions) -> TrialOptions:
         raise ConfigError(f"system_metrics_interval_sec={options.system_metrics_interval_sec}: must not be below 0")
     if options.price_per_hour is not None and options.price_per_hour < 0:
         raise ConfigError(f"price_per_hour={options.price_per_hour}: must not be below 0")
-    return dataclasses.replace(options, target=parsed, names=names.known())
+    directions = declared(options.metrics, names, parsed)
+    return dataclasses.replace(options, target=parsed, metrics=directions, names=names.known())
 
 
 def check_words(options: TrialOptions) -> None:
@@ -136,6 +156,7 @@ def config_of(options: TrialOptions, seen: Seen) -> RunConfig:
         name=plain(options.name or seen.model),
         workload=f"script:{script.name()}",
         batch_size=seen.batch_size or 0,
+        metrics=dict(options.metrics),
         targets={plain(options.dataset): dict(options.target)},
         optimizer=OptimizerConfig(lr=seen.learning_rate or 0.0),
     )

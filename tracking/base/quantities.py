@@ -227,12 +227,15 @@ def better(key: str, declared: Mapping[str, str] = MappingProxyType({})) -> str 
     return declared.get(metric_name(key)) if is_declared(key) else CATALOGUE[key].better if key in CATALOGUE else None
 
 
-def how_to_declare(key: str) -> str:
-    """What to write so that a metric's direction is known."""
+def why_unknown(key: str) -> str:
+    """Why no direction of a metric is known, and what to declare."""
+    if not is_declared(key):
+        return f"neither a lower nor a higher {key} is better"
     name = metric_name(key)
     return (
-        f"declare whether lower or higher is better: metrics: {{{name}: lower}} in the model's YAML, "
-        f'metrics={{"{name}": "lower"}} of TimeTrial and time_trial, or program.metrics; a target says it, too'
+        f"nothing says whether lower or higher is better of {name}; declare it and run again, by metrics: {{{name}: "
+        f"lower}} or {{{name}: higher}} in a model's YAML, metrics={{'{name}': 'lower'}} of TimeTrial and time_trial, "
+        f"[EXPRESSION, lower] in program.metrics, or a target of {name}"
     )
 
 

@@ -6,21 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from conf.target import Target, is_at_most, margin
+from conf.metric import HIGHER
+from conf.target import Target, margin
 from tracking.base import quantities
 
 BEST = quantities.BEST  # followed by the metric's name: the key of its best value
-
-
-# Metrics whose names end so are better where they are lower.
-LOWER = ("loss", "perplexity", "ppl", "error", "err", "mse", "mae", "rmse", "nll", "wer", "cer")
-
-
-def higher_is_better(metric: str, targets: Mapping[str, Target] = MappingProxyType({})) -> bool:
-    """Of a loss or an error less is better, of every other metric more; a target that says `<=` knows better."""
-    if metric in targets:
-        return not is_at_most(targets[metric])
-    return not metric.lower().endswith(LOWER)
+NO_DIRECTIONS: Mapping[str, str] = MappingProxyType({})
 
 
 def finite(metrics: Mapping[str, float]) -> dict[str, float]:
@@ -29,27 +20,32 @@ def finite(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def best(
-    evaluations: Sequence[Mapping[str, float]],
-    names: Sequence[str],
-    targets: Mapping[str, Target] = MappingProxyType({}),
+    evaluations: Sequence[Mapping[str, float]], names: Sequence[str], directions: Mapping[str, str]
 ) -> dict[str, float]:
-    """The best finite value of each of these metrics, by its key; a metric without one is left out."""
+    """The best finite value of each of these metrics, by its key.
+
+    A metric is left out if its direction is not known, or if it has no finite value.
+    """
     best_values = {}
     for name in names:
         values = [row[name] for row in evaluations if math.isfinite(row.get(name, math.nan))]
-        if values:
-            best_values[BEST + name] = (max if higher_is_better(name, targets) else min)(values)
+        if values and name in directions:
+            best_values[BEST + name] = (max if directions[name] == HIGHER else min)(values)
     return best_values
 
 
-def score(metrics: Mapping[str, float], targets: Mapping[str, Target], metric: str) -> float:
-    """By what an evaluation is better than another: by how much it beats the target, of several the least.
+def score(
+    metrics: Mapping[str, float], targets: Mapping[str, Target], metric: str,
+    directions: Mapping[str, str] = NO_DIRECTIONS,
+) -> float:  # fmt: skip
+    """By what an evaluation is better than another: its margin over the target, and over several the smallest.
 
-    Without a target it is the value of `metric`, turned round where less is better. A value that is missing or not
-    finite is the worst of all.
+    Without a target it is the value of `metric`, negated if lower is better. A value that is missing or not finite is
+    the worst of all, and so is one whose direction is not known.
     """
     if targets:
         scores = [margin(metrics.get(name, math.nan), target) for name, target in targets.items()]
     else:
-        scores = [metrics.get(metric, math.nan) * (1 if higher_is_better(metric) else -1)]
+        value = metrics.get(metric, math.nan) if metric in directions else math.nan
+        scores = [value if directions.get(metric) == HIGHER else -value]
     return min(scores) if all(map(math.isfinite, scores)) else -math.inf

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conf.target import text
+from conf.target import directions_of, text
 from tracking.base import quantities
 from tracking.record import evaluations
 from tracking.record.run_folder import Result
@@ -24,23 +24,25 @@ def _reached(result: Result) -> str:
         return f"{target} in {metrics[quantities.TIME_TO_ACCURACY_SEC]:.2f} s{after}"
     if quantities.TIME_RESUMED_TO_ACCURACY_TRAIN_SEC in metrics:
         return f"{target} after {metrics[quantities.TIME_RESUMED_TO_ACCURACY_TRAIN_SEC]:.2f} s of training, interrupted"
-    reached = _named(_best(result))
+    reached = _came_to(result)
     if result.targets and reached:
-        return f"target missed: {reached} at best, {target} was the target"
-    return f"{reached} at best" if reached else ""
+        return f"target missed: {reached}, {target} was the target"
+    return reached
 
 
-def _best(result: Result) -> dict[str, float]:
-    """The best value of each target metric, or of the first metric where there is no target.
+def _came_to(result: Result) -> str:
+    """`accuracy 0.97 at best`: of each target metric, or of the first metric where there is no target.
 
-    A script's evaluation also has what it logged of its training: of that only where there is nothing else.
+    Without a known direction no value is the best, and the last one stands for the run. A script's evaluation also has
+    what it logged of its training: of that only where there is nothing else.
     """
     rows = [row["metrics"] for row in result.evaluations]
     names = list(result.targets) or sorted((name for row in rows[:1] for name in row), key=_of_training)[:1]
-    return {
-        key.removeprefix(evaluations.BEST): value
-        for key, value in evaluations.best(rows, names, result.targets).items()
-    }
+    best = evaluations.best(rows, names, result.directions | directions_of(result.targets))  # Older results lack them.
+    if best:
+        return f"{_named({quantities.metric_name(key): value for key, value in best.items()})} at best"
+    last = {name: rows[-1][name] for name in names if name in rows[-1]} if rows else {}
+    return f"{_named(last)} at the end" if last and not result.targets else ""
 
 
 def _named(values: dict[str, float]) -> str:

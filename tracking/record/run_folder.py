@@ -89,6 +89,8 @@ class Result:
     status: str  # finished | failed | killed
     metrics: dict[str, float] = field(default_factory=dict)
     targets: dict[str, Target] = field(default_factory=dict)
+    # By metric, which way is better (conf.metric), where a target or a declaration says it.
+    directions: dict[str, str] = field(default_factory=dict)
     windows: dict[str, float] = field(default_factory=dict)
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     unit: str = "samples"  # what a sample is

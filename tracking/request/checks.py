@@ -9,13 +9,13 @@ from typing import Any
 
 from conf.launch_options import InstanceConfig, ProfileConfig, StudyConfig
 from conf.schema import LR_SCALING, SAVE_MODEL, ConfigError, RunConfig
-from conf.target import limit
 from tracking.base.installation import LAUNCH
 from tracking.request.closed_rules import check_target_set
 from tracking.request.evaluation import check_evaluation
+from tracking.request.metrics import check_best, check_directions, check_target
 from tracking.request.names import check_names, check_secrets, check_text
 from tracking.request.nodes import VisibleGpu, check_nodes, resolve_gpus
-from tracking.request.program import check_program, check_program_target, check_seed
+from tracking.request.program import check_program, check_seed
 
 
 def check_run(config: RunConfig, gpus: Sequence[VisibleGpu]) -> RunConfig:
@@ -37,9 +37,11 @@ def check_run(config: RunConfig, gpus: Sequence[VisibleGpu]) -> RunConfig:
     check_precision(config, gpus)
     check_optimizer(config)
     check_dataset(config)
+    check_directions(config)
     check_target(config)
     check_target_set(config)
     check_save_model(config)
+    check_best(config)
     check_profile(config)
     check_surroundings(config)
     return config
@@ -134,29 +136,6 @@ def check_dataset(config: RunConfig) -> None:
         raise ConfigError(f"dataset={config.dataset.name}: model={config.model.name} is trained on: {', '.join(known)}")
     if config.dataset.max_image_pixels is not None and config.dataset.max_image_pixels <= 0:
         raise ConfigError(f"dataset.max_image_pixels={config.dataset.max_image_pixels}: must be above 0")
-
-
-def check_target(config: RunConfig) -> None:
-    own = config.model.targets[config.dataset.name]
-    if config.target is not None and len(own) > 1:
-        keys = ", ".join(f"model.targets.{config.dataset.name}.{metric}" for metric in own)
-        raise ConfigError(f"target={config.target}: this workload has several targets; set {keys}")
-    if config.target is not None and not own and not config.is_program():
-        raise ConfigError(f"target={config.target}: dataset={config.dataset.name} has no accuracy to reach")
-    if config.is_program():
-        check_program_target(config)
-        return
-    for metric, value in config.targets().items():
-        if metric not in config.model.metrics:
-            raise ConfigError(f"model.targets: {metric} is not in model.metrics ({', '.join(config.model.metrics)})")
-        limits = config.model.metrics[metric]
-        if len(limits) != 2:
-            raise ConfigError(f"model.metrics.{metric}={limits}: give the lowest and the highest possible value")
-        lowest, highest = limits
-        if not lowest <= limit(value) <= highest:
-            raise ConfigError(f"target={value}: {metric} lies between {lowest:g} and {highest:g}")
-    if not config.targets() and not config.stop_at_target:
-        raise ConfigError("stop_at_target=false: has no effect, since this dataset has no target; leave it out")
 
 
 def check_surroundings(config: RunConfig) -> None:

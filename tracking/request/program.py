@@ -120,13 +120,15 @@ def check_program_target(config: RunConfig) -> None:
 
 
 def check_expressions(program: ProgramConfig) -> None:
-    for key, text in program.metrics.items():
+    for key, pattern in program.patterns().items():
         if not METRIC.fullmatch(key) or len(key) > 250 or is_measured(key):
             raise ConfigError(
                 f"program.metrics.{key}: is no name for a metric of a program; give letters, digits, '_', '-', '.' and"
                 " '/', as in eval/accuracy and train/loss; timetrial's own, such as time/, are taken"
             )
-        check_expression(f"program.metrics.{key}", text, 1)
+        if not isinstance(pattern, str):
+            raise ConfigError(f"program.metrics.{key}={pattern}: give EXPRESSION, or [EXPRESSION, lower | higher]")
+        check_expression(f"program.metrics.{key}", pattern, 1)
     for key, groups in EXPRESSIONS.items():
         if (text := getattr(program, key)) is not None:
             check_expression(f"program.{key}", text, groups)

@@ -35,6 +35,7 @@ class BestWeights(pl.Callback):
         self.weights: dict[str, Any] = {}
         self._targets = config.targets()
         self._metric = next(iter(config.model.metrics), "")
+        self._directions = config.directions()
         self._score = float("-inf")
         self._holds = holds
 
@@ -57,7 +58,7 @@ class BestWeights(pl.Callback):
 
     def evaluated(self, trainer: pl.Trainer, module: TrialModule, metrics: Mapping[str, float]) -> None:
         """Copy the weights if these metrics are the best so far; waits for the device, which is idle anyway."""
-        score = evaluations.score(metrics, self._targets, self._metric)
+        score = evaluations.score(metrics, self._targets, self._metric, self._directions)
         if not self._holds or score <= self._score:
             return
         self._score = score

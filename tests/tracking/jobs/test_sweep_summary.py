@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tests.support import studied
-from tracking.jobs.plan import sweep_summary
+from tests.support.composing import composed
+from tracking.jobs.plan import sweep, sweep_summary
 from tracking.jobs.plan.job import Job
 from tracking.record import Failure, Result
 
@@ -88,3 +89,33 @@ def test_where_all_reached_it_there_is_one_column_of_epochs() -> None:
     (row,) = shown(REACHED)
     assert "epochs trained" not in row
     assert "FLOPs utilisation (%)" not in row
+
+
+def jobs_given(*overrides: list[str]) -> list[Job]:
+    return [Job(composed([*words, "gpus=0"]), words) for words in overrides]
+
+
+def test_what_differs_only_because_recipes_do_is_no_axis_and_stands_in_no_name() -> None:
+    asked = [["dataset=shapes", f"model={model}", f"seed={seed}"] for model in ("ssd", "resnet50") for seed in (1, 2)]
+    jobs = jobs_given(*asked)
+    sizes = {job.config.dataset.size for job in jobs}
+    assert len(sizes) == 2, "the recipes of these models draw different numbers of pictures"
+    assert sweep_summary.grid(jobs) == {"seed": ["1", "2"], "model": ["ssd", "resnet50"]}
+    sweep.name_jobs(jobs)
+    assert [job.name for job in jobs] == [
+        "ssd-shapes-fp32-1cpu-seed1", "ssd-shapes-fp32-1cpu-seed2",
+        "resnet50-shapes-fp32-1cpu-seed1", "resnet50-shapes-fp32-1cpu-seed2",
+    ]  # fmt: skip
+
+
+def test_what_was_asked_for_is_an_axis_though_another_tells_the_jobs_apart() -> None:
+    jobs = jobs_given(["model=ssd", "dataset=shapes", "dataset.size=500"], ["model=resnet50", "dataset=shapes"])
+    assert [*sweep_summary.grid(jobs)] == ["model", "dataset.size"]
+    jobs = jobs_given(["+model.hparams={width: 16, epochs: 1}"], ["+model.hparams={width: 32, epochs: 2}"])
+    assert {"model.hparams.width", "model.hparams.epochs"} <= {*sweep_summary.grid(jobs)}
+
+
+def test_what_tells_jobs_apart_is_an_axis_though_nobody_asked_for_it() -> None:
+    """As of jobs that were added to a sweep after a default had changed."""
+    jobs = [Job(studied.config(seed=1), []), Job(studied.config(seed=1, batch_size=64), [])]
+    assert sweep_summary.grid(jobs) == {"batch_size": ["None", "64"]}

@@ -79,7 +79,8 @@ def test_a_view_that_the_server_refuses_costs_the_columns_alone(server: MlflowSe
 
 
 def test_columns_are_the_params_in_which_the_jobs_differ() -> None:
-    asked = jobs(with_lr(0.1, gpus=1, seed=1), with_lr(0.2, gpus=2, seed=1))
+    given = [(0.1, 1), (0.2, 2)]
+    asked = [Job(with_lr(lr, gpus=gpus), [f"model.optimizer.lr={lr}", f"gpus={gpus}"]) for lr, gpus in given]
     view = sweep_view.state(
         "s", [job.config for job in asked], [job.name for job in asked], list(sweep_summary.grid(asked))
     )

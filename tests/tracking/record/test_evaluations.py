@@ -11,10 +11,19 @@ from tracking.record import evaluations
 ROWS = [{"accuracy": 0.5, "loss": 0.3}, {"accuracy": 0.9, "loss": math.nan}, {"accuracy": 0.7, "loss": 0.2}]
 
 
-def test_the_best_of_a_loss_is_the_lowest_and_what_is_no_number_is_never_best() -> None:
-    assert evaluations.best(ROWS, ["accuracy", "loss"]) == {"eval/best_accuracy": 0.9, "eval/best_loss": 0.2}
-    assert evaluations.best(ROWS, ["recall"]) == {}
-    assert evaluations.best([], ["accuracy"]) == {}
+DECLARED = {"accuracy": "higher", "loss": "lower"}
+
+
+def test_the_best_is_in_the_declared_direction_and_what_is_no_number_is_never_best() -> None:
+    assert evaluations.best(ROWS, ["accuracy", "loss"], DECLARED) == {"eval/best_accuracy": 0.9, "eval/best_loss": 0.2}
+    assert evaluations.best(ROWS, ["loss"], {"loss": "higher"}) == {"eval/best_loss": 0.3}
+    assert evaluations.best(ROWS, ["recall"], {"recall": "higher"}) == {}
+    assert evaluations.best([], ["accuracy"], DECLARED) == {}
+
+
+def test_without_a_direction_there_is_no_best() -> None:
+    assert evaluations.best(ROWS, ["accuracy", "loss"], {"accuracy": "higher"}) == {"eval/best_accuracy": 0.9}
+    assert {evaluations.score(row, {}, "loss") for row in ROWS} == {-math.inf}
 
 
 @pytest.mark.parametrize(
@@ -30,5 +39,5 @@ def test_the_best_of_a_loss_is_the_lowest_and_what_is_no_number_is_never_best() 
 def test_the_best_evaluation_is_the_one_that_comes_nearest_to_all_targets(
     targets: dict[str, float], metric: str, best: int
 ) -> None:
-    scores = [evaluations.score(row, targets, metric) for row in ROWS]
+    scores = [evaluations.score(row, targets, metric, DECLARED) for row in ROWS]
     assert scores.index(max(scores)) == best

@@ -48,6 +48,8 @@ def _best(
     there = [name for name in names if len(samples[name])]
     if not any(samples[name].numbers for name in there) or (about["among"] is not None and len(there) < 2):
         return None
+    if evidence.better(verdicts.workload, key) is None:
+        return None
     num_tested = sum(len(samples[name]) > 1 for name in there)
     pairs = {both: pair for both, pair in verdicts.pairs.items() if both <= set(there)}
     behind = {
@@ -88,9 +90,8 @@ def _lead(
     p_values = [pair.p if pair.better == leader else 1.0 for pair in own]
     tested = [p for p in p_values if p is not None]
     p = min(1.0, max(tested) * max(1, num_tested - 1)) if tested and len(tested) == len(own) else None
-    bounds = [
-        factor_bounds(verdicts.evidence.metric, samples[leader], samples[other], level(num_tested)) for other in others
-    ]
+    way = verdicts.evidence.better(verdicts.workload, verdicts.evidence.metric) or ""
+    bounds = [factor_bounds(way, samples[leader], samples[other], level(num_tested)) for other in others]
     known = [bound for bound in bounds if bound is not None]
     low, high = (
         (min(ends) for ends in zip(*known, strict=True)) if known and len(known) == len(bounds) else (None, None)

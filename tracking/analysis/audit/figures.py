@@ -11,6 +11,7 @@ from tracking.analysis.audit.headings import BUSY, LEAST_SHARE, LIMITS, OVER_FP3
 from tracking.analysis.audit.journals import BEST
 from tracking.analysis.audit.trees import Near, That, name_of
 from tracking.base import quantities
+from tracking.base.quantities import quantity
 
 Record = Mapping[str, Any]
 
@@ -34,7 +35,8 @@ def expected(evidence: Evidence) -> dict[str, dict[str, Any]]:
 def shown(evidence: Evidence, workload: str) -> dict[str, tuple[str, float]]:
     """The headings that a workload has figures under: their metrics, and the factors to their units."""
     ended = [run for setting in evidence.settings(workload) for run in evidence.ended(workload, setting).values()]
-    best = {f"best {name}": (f"{BEST}{name}", 1.0) for run in ended for name in sorted(run.with_best)}
+    named = sorted({BEST + name for run in ended for name in run.with_best})
+    best = {quantity(key).heading: (key, 1.0) for key in named if evidence.better(workload, key)}
     busy = {heading: (key, 1.0) for heading, key in BUSY.items()}
     there = {
         heading: (key, scale)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import fmean
 
+from conf.metric import HIGHER
 from tracking.analysis.compare.grouping import Setting, Task, seed_of
-from tracking.analysis.compare.metric_direction import higher_is_better
 from tracking.analysis.statistics import (
     Needed,
     Often,
@@ -84,16 +84,19 @@ def adjusted(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def with_values(settings: Sequence[Setting], key: str) -> list[Setting]:
-    """The settings that have a value, or a run that did not come to one; none where no run of any has a value."""
+    """The settings that have a value, or a run that did not come to one.
+
+    None where no run of any has a value, or where it is not known which way is better.
+    """
     there = [setting for setting in settings if setting.measured(key).n]
-    return there if any(setting.measured(key).reached for setting in there) else []
+    return there if any(setting.measured(key).reached and setting.better(key) for setting in there) else []
 
 
 def compared(first: Setting, second: Setting, key: str) -> Comparison:
-    """Which of two settings leads, and how sure that is. Of equals it is the first."""
+    """Which of two settings leads, and how sure that is. Of equals it is the first. A way has to be better."""
     sides = first.measured(key), second.measured(key)
     if not sides[0].num_short + sides[1].num_short:
-        return _by_means(first, second, *sides, higher_is_better(key))
+        return _by_means(first, second, *sides, first.better(key) == HIGHER)
     better, worse = (first, second) if _leads(*sides) else (second, first)
     sooner, later = better.measured(key), worse.measured(key)
     p = p_sooner(sooner, later)
@@ -131,7 +134,7 @@ def factor_bounds(better: Setting, worse: Setting, key: str, level: float) -> tu
     It inverts the test which compares them (`statistics.ratio_bounds`). 0 or infinity where there is no bound. None
     where a side has one run, or a mean is not above 0.
     """
-    sides = (better, worse) if higher_is_better(key) else (worse, better)
+    sides = (better, worse) if better.better(key) == HIGHER else (worse, better)
     top, bottom = (setting.measured(key) for setting in sides)
     latest = max(top.latest, bottom.latest)
     if min(top.n, bottom.n) < 2 or min(fmean(times.at_least(latest)) for times in (top, bottom)) <= 0:

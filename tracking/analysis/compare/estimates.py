@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from conf.metric import HIGHER
 from tracking.analysis.compare.grouping import DEVICES, Setting, Task
-from tracking.analysis.compare.metric_direction import higher_is_better
 from tracking.analysis.statistics import Times, mean_and_standard_error, olympic_mean
 from tracking.base import quantities
 
@@ -106,7 +106,7 @@ def speed_up(setting: Setting, base: Setting, key: str) -> tuple[Estimate, Estim
         return None
     if setting is base:
         return Estimate(1.0, None, own.n), Estimate(1.0, None, own.n)
-    gain = ratio(own, of_base) if higher_is_better(key) else ratio(of_base, own)
+    gain = ratio(own, of_base) if setting.better(key) == HIGHER else ratio(of_base, own)
     if gain is None:
         return None
     growth = setting.devices / base.devices

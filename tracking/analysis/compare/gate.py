@@ -12,10 +12,10 @@ from tracking.analysis.compare.axis_values import LIKELY, Values
 from tracking.analysis.compare.eval_intervals import uneven
 from tracking.analysis.compare.gate_side import side_of
 from tracking.analysis.compare.given_up import UNTIL_GIVEN_UP
-from tracking.analysis.compare.grouping import is_censored
-from tracking.analysis.compare.metric_direction import has_slowdown
+from tracking.analysis.compare.grouping import agreed, is_censored
 from tracking.analysis.compare.non_inferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, GateVerdict, check_metric, decide
 from tracking.analysis.results import NONE, REPEATS, TASK, Run, Runs, differing, newest_attempts
+from tracking.base import quantities
 from tracking.base.safe_text import in_markdown
 
 __all__ = ["CANNOT_TELL", "GateVerdict", "Question", "judge", "junit", "markdown"]
@@ -42,7 +42,8 @@ class Question:
         """Raise ValueError for what cannot be answered of any runs."""
         if not 0.5 < self.confidence < 1:
             raise ValueError(f"--confidence {self.confidence:g}: give a number above 0.5 and below 1, such as 0.95")
-        check_metric(self.metric)
+        if self.metric in quantities.CATALOGUE:
+            check_metric(self.metric, quantities.better(self.metric))
 
 
 def judge(store: Runs, question: Question) -> GateVerdict:
@@ -63,7 +64,7 @@ def judge(store: Runs, question: Question) -> GateVerdict:
         sides = in_pairs(sides, question.metric)
     baseline, candidate = (side_of(runs, question.metric) for runs in sides.values())
     asked = (question.metric, question.max_slowdown, question.confidence, question.paired)
-    verdict = decide(baseline, candidate, *asked)
+    verdict = decide(baseline, candidate, *asked, declared=agreed(run for runs in sides.values() for run in runs))
     notes = [*verdict.notes, *confounds(store, sides)]
     if question.paired and baseline.times.num_short + candidate.times.num_short:
         notes.insert(0, "--paired: runs without a value are in no pair, so the sides are compared unpaired")
@@ -106,7 +107,8 @@ def check_sides(sides: Mapping[str, Sequence[Run]], metric: str) -> None:
         and any(run.finished for run in everything)
         and not any(metric in run.metrics for run in everything)
     ):
-        there = sorted({key for run in everything for key in run.metrics if has_slowdown(key)})
+        declared = agreed(everything)
+        there = sorted({key for run in everything for key in run.metrics if quantities.better(key, declared)})
         raise ValueError(f"--metric {metric}: no run has it; there are: {', '.join(there) or '(none)'}")
 
 

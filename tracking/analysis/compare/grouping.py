@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tracking.analysis.compare.given_up import UNTIL_GIVEN_UP, given_up_at, interval_of
 from tracking.analysis.results import TASK, End, Run
@@ -34,15 +34,16 @@ class Setting:
     missed: Sequence[Run] = ()
     diverged: Sequence[Run] = ()
     stopped: Sequence[Run] = ()
+    directions: Mapping[str, str] = field(default_factory=dict)  # which way metrics are better, of the whole workload
 
     @classmethod
     def of(cls, labels: Mapping[str, str], every: Sequence[Run], averaged: Sequence[Run]) -> Setting:
         """The setting of these runs, of which some are averaged."""
-        ends = {
-            end: [run for run in every if run.end is end and is_censored(run)]
+        missed, diverged, stopped = (
+            [run for run in every if run.end is end and is_censored(run)]
             for end in (End.MISSED, End.DIVERGED, End.STOPPED)
-        }
-        return cls(labels, averaged, len(every), *ends.values())
+        )
+        return cls(labels, averaged, len(every), missed, diverged, stopped)
 
     @property
     def name(self) -> str:
@@ -98,6 +99,10 @@ class Setting:
             missed = []
         stopped = list(filter(None, stopped))
         return Times(reached, missed, stopped, len(self.diverged), self.interval(key), self.seeds(key))
+
+    def better(self, key: str) -> str | None:
+        """Which way a metric is better (conf.metric); None where neither way is, or nothing says it."""
+        return quantities.better(key, self.directions)
 
     def interval(self, key: str) -> float:
         """The mean distance of the evaluations on which values of a metric can fall; 0 of continuous ones."""
@@ -173,13 +178,24 @@ def _task(name: str, axes: Sequence[str], members: Mapping[tuple[str, ...], list
     settings, excluded = [], []
     places = {labels: [in_order(value, is_stack(axis)) for axis, value in zip(axes, labels, strict=True)]
               for labels in members}  # fmt: skip
+    directions = agreed([run for runs in members.values() for run in runs])
     for labels in sorted(members, key=places.__getitem__):
         runs = members[labels]
         good = [run for run in runs if why_excluded(run, with_missed) is None]
-        settings.append(Setting.of(dict(zip(axes, labels, strict=True)), runs, good))
+        setting = Setting.of(dict(zip(axes, labels, strict=True)), runs, good)
+        settings.append(replace(setting, directions=directions))
         reasons = [(run, why_excluded(run, with_missed)) for run in runs]
         excluded += [(run, settings[-1].name, reason) for run, reason in reasons if reason]
     return Task(name, settings, excluded)
+
+
+def agreed(runs: Iterable[Run]) -> dict[str, str]:
+    """By metric, which way is better, where no run contradicts another. A run may say nothing."""
+    said: dict[str, set[str]] = {}
+    for run in runs:
+        for name, better in run.directions.items():
+            said.setdefault(name, set()).add(better)
+    return {name: next(iter(ways)) for name, ways in said.items() if len(ways) == 1}
 
 
 def seed_of(run: Run) -> str:

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from conf.metric import HIGHER
 from tracking.analysis.compare.estimates import Estimate, estimate, ratio
 from tracking.analysis.compare.gate_side import TIME, Side, described, kinds, reached, remarks
 from tracking.analysis.compare.given_up import UNTIL_GIVEN_UP
-from tracking.analysis.compare.metric_direction import SPEEDS, has_slowdown, higher_is_better
 from tracking.analysis.results import Cell, Table
 from tracking.analysis.statistics import (
     POWER,
@@ -34,12 +34,15 @@ from tracking.analysis.statistics import (
     ratio_bounds,
     runs_to_tell,
 )
-from tracking.base.quantities import unit
+from tracking.base import quantities
+from tracking.base.quantities import unit, why_unknown
+from tracking.record.evaluations import NO_DIRECTIONS
 
 NOT_SLOWER, SLOWER, CANNOT_TELL = 0, 1, 2
 ON_EVALUATIONS = "Times fall on evaluations: evaluate more often, or ask of a rate or of time/train_sec. "
 MORE_TIME = "Give runs more room to reach the target (max_epochs, timeout_sec), or run more seeds"
 WORDS = {NOT_SLOWER: "not slower", SLOWER: "slower", CANNOT_TELL: "cannot tell"}
+OF_A_SCORE = {NOT_SLOWER: "not worse", SLOWER: "worse", CANNOT_TELL: "cannot tell"}  # of what a model is evaluated by
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,8 @@ class GateVerdict:
 
     @property
     def sentence(self) -> str:
-        return f"{self.metric}: {WORDS[self.code]}: {self.why}"
+        words = OF_A_SCORE if quantities.is_declared(self.metric) else WORDS
+        return f"{self.metric}: {words[self.code]}: {self.why}"
 
     def table(self) -> Table:
         columns = {"": "", "runs": "{:.0f}", "mean ± standard error": "", "reached": "", "failed": ""}
@@ -70,25 +74,24 @@ class GateVerdict:
         return Table(self.metric, columns, rows)
 
 
-def check_metric(metric: str) -> None:
-    """Raise ValueError for a metric of which no slowdown can be told."""
-    if not has_slowdown(metric):
-        raise ValueError(
-            f"--metric {metric}: is neither a time or cost nor a rate ({', '.join(SPEEDS)}), of which alone a slowdown"
-            " can be told"
-        )
+def check_metric(metric: str, better: str | None) -> str:
+    """The direction of a metric. Raises ValueError where neither way is better, or nothing says which is."""
+    if better is None:
+        raise ValueError(f"--metric {metric}: {why_unknown(metric)}")
+    return better
 
 
 def decide(
-    baseline: Side, candidate: Side, metric: str, margin: float, confidence: float = 0.95, paired: bool = False
-) -> GateVerdict:
+    baseline: Side, candidate: Side, metric: str, margin: float, confidence: float = 0.95, paired: bool = False,
+    declared: Mapping[str, str] = NO_DIRECTIONS,
+) -> GateVerdict:  # fmt: skip
     """The verdict on two sides. `margin` is the slowdown allowed, 0.03 for 3 %; `paired`: values of the same place are
-    of the same seed.
+    of the same seed; `declared` are the directions of the runs' own metrics.
 
-    Raises ValueError for a metric that is neither time nor rate, or whose means are not positive.
+    Raises ValueError for a metric whose direction is not known, or whose means are not positive.
     """
-    check_metric(metric)
-    verdict = by_metric(baseline, candidate, metric, margin, confidence, paired)
+    higher = check_metric(metric, quantities.better(metric, declared)) == HIGHER
+    verdict = by_metric(baseline, candidate, metric, higher, margin, confidence, paired)
     verdict = replace(verdict, notes=remarks(baseline, candidate, metric), sides=(baseline, candidate))
     if verdict.code != SLOWER and (reaching := less_often(baseline, candidate, confidence)):
         why = f"the candidate reaches the target less often: {in_words(reaching, unit(TIME))}"
@@ -97,11 +100,11 @@ def decide(
 
 
 def by_metric(
-    baseline: Side, candidate: Side, metric: str, margin: float, confidence: float, paired: bool
+    baseline: Side, candidate: Side, metric: str, higher: bool, margin: float, confidence: float, paired: bool
 ) -> GateVerdict:
-    """The verdict by the metric alone."""
+    """The verdict by the metric alone; `higher`: a higher value of it is better."""
     slow, fast = (side.times for side in (candidate, baseline))
-    if higher_is_better(metric):
+    if higher:
         slow, fast = fast, slow
     shares = shares_reached(baseline, candidate) if metric in UNTIL_GIVEN_UP else ""
     if min(slow.n, fast.n) < 2:
@@ -116,12 +119,12 @@ def by_metric(
     observed = ratio_observed(slow, fast)
     slowdown = interval[0] - 1, observed.mean - 1 if observed else None, interval[1] - 1
     seen = f"{observed.bound} {observed.mean - 1:+z.1%}".lstrip() if observed else "unknown"
-    shown, sure = f"slowdown {seen}, allowed {percent(margin)}", f"at a confidence of {confidence:.3g}{shares}"
+    shown, sure = f"{_noun(metric)} {seen}, allowed {percent(margin)}", f"at a confidence of {confidence:.3g}{shares}"
     code = compared(slow, fast, 1 + margin, confidence, paired)
     if code == SLOWER:
         why = f"{shown}; at least {limits[0] - 1:+z.1%} {sure}"
     elif code == CANNOT_TELL:
-        names = ("baseline", "candidate") if higher_is_better(metric) else ("candidate", "baseline")
+        names = ("baseline", "candidate") if higher else ("candidate", "baseline")
         advice = advised(slow, fast, margin, confidence, names, paired)
         why = f"{shown}; between {interval[0] - 1:+z.1%} and {interval[1] - 1:+z.1%} {sure}. {advice}"
     elif keeps := what_keeps_from_passing(baseline, candidate):
@@ -129,6 +132,10 @@ def by_metric(
     else:
         why = f"{shown}; at most {limits[1] - 1:+z.1%} {sure}"
     return GateVerdict(code, metric, why, slowdown=slowdown)
+
+
+def _noun(metric: str) -> str:
+    return "change for the worse" if quantities.is_declared(metric) else "slowdown"
 
 
 def less_often(baseline: Side, candidate: Side, confidence: float) -> Counts | None:

@@ -15,7 +15,9 @@ from tracking.base import quantities
 def answer(task: Task, metric: str, chosen: Best | None, comparisons: Sequence[Comparison]) -> list[Sentence]:
     """What is best and how sure that is; then what it costs, or what it rests on. `comparisons` are the workload's."""
     if chosen is None:
-        return [sentences.no_run_counts(task.title, metric)]
+        there = [setting for setting in task.settings if setting.measured(metric).reached]
+        unknown = any(setting.better(metric) is None for setting in there)
+        return [(sentences.no_direction if unknown else sentences.no_run_counts)(task.title, metric)]
     pairs = [pair for pair in comparisons if chosen.leader in (pair.better, pair.worse)]
     oftener = sentences.best_more_often(task.title, chosen.leader, pairs)
     return [sentences.leader(task.title, metric, chosen), *([oftener] if oftener else []), _cost(task)]

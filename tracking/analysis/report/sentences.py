@@ -13,7 +13,7 @@ from typing import Any
 
 from tracking.analysis.compare import ALPHA, UNTIL_GIVEN_UP, Best, Comparison, Factors, Setting, estimate
 from tracking.analysis.statistics import Needed, counted
-from tracking.base.quantities import unit
+from tracking.base.quantities import unit, why_unknown
 
 MOST_NAMED = 3  # settings of which a sentence says the names
 CONFIDENCE = 1 - ALPHA
@@ -28,6 +28,7 @@ OTHERS = (
 )
 TEMPLATES = {
     "no run counts": "{workload}: no run counts that has {metric}.",
+    "no direction": "{workload}: by {metric} no setting is the best: {why}.",
     "only setting": LEADER + "the only setting that has it.",
     "tied": LEADER + "the best mean, but it cannot be told apart from {named}.",
     "better than the other": LEADER + "better than the only other by a factor of {factor:.3g}{interval}.",
@@ -90,6 +91,10 @@ class Sentence:
 
 def no_run_counts(task: str, metric: str) -> Sentence:
     return Sentence("no run counts", task, {"workload": task, "metric": metric})
+
+
+def no_direction(task: str, metric: str) -> Sentence:
+    return Sentence("no direction", task, {"workload": task, "metric": metric, "why": why_unknown(metric)})
 
 
 def leader(task: str, metric: str, best: Best) -> Sentence:

@@ -81,9 +81,13 @@ def settings_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[Reporte
 
 
 def quantities_of(task: Task) -> list[Quantity]:
-    """The quantities that a run of the workload has, and before its rates the best value of each metric."""
+    """The quantities that a run of the workload has, and before its rates the best value of each metric.
+
+    An older run may have the best value of a metric whose direction nothing says: it has no column.
+    """
     runs = [run for setting in task.settings for run in setting.trained]
-    names = sorted({key for run in runs for key in run.metrics if key.startswith(quantities.BEST)})
+    named = {key for run in runs for key in run.metrics if key.startswith(quantities.BEST)}
+    names = sorted(key for key in named if any(setting.better(key) for setting in task.settings))
     there = [key for key in quantities.OF_A_SETTING if any(setting.values(key) for setting in task.settings)]
     same = all(
         run.metrics.get(quantities.EVALUATIONS_TO_ACCURACY) == run.metrics.get(quantities.EPOCHS_TO_ACCURACY)

@@ -10,6 +10,7 @@ from tracking.analysis.results.flat_keys import NONE, differing, flat, relative_
 from tracking.analysis.results.folder_runs import FolderRuns
 from tracking.analysis.results.mlflow_runs import MlflowRuns
 from tracking.analysis.results.runs import (
+    BETTER_TAG,
     PAIRED_TAG,
     REPEATS,
     TASK,
@@ -23,6 +24,7 @@ from tracking.analysis.results.runs import (
 from tracking.analysis.results.table import Cell, Table
 
 __all__ = [
+    "BETTER_TAG",
     "NONE",
     "PAIRED_TAG",
     "REPEATS",

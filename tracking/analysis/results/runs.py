@@ -14,8 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Protocol
 
+from conf.target import directions_of
 from tracking.base import quantities
 from tracking.base.installation import LAUNCH, TRACKING
 from tracking.record import failures
@@ -24,6 +26,7 @@ from tracking.record import failures
 TASK = ("model", "dataset", "target_metric", "target_value")
 UNCOUNTED_TAG = "timetrial.uncounted"  # why no mean counts a run, though it may have gone well
 PAIRED_TAG = "timetrial.paired"  # "seed": decided before the run to be compared in pairs (sweep.paired)
+BETTER_TAG = "timetrial.better"  # which way each metric is better, where that was declared or a target says it
 REPEATS = ("seed",)  # a setting is repeated with these
 MAX_LISTED = 10  # sweeps that are named where something unknown was asked for
 History = dict[str, list[tuple[int, int, float]]]  # by key: (step, time in ms, value), in order of step and time
@@ -80,6 +83,13 @@ class Run:
     @property
     def has_target(self) -> bool:
         return bool(self.params.get("target_metric"))
+
+    @cached_property
+    def directions(self) -> dict[str, str]:
+        """By metric, which way is better (conf.metric); runs of older versions say it by their targets alone."""
+        names, values = (self.params.get(f"target_{what}", "").split(",") for what in ("metric", "value"))
+        of_targets = directions_of({name: value for name, value in zip(names, values, strict=False) if name and value})
+        return quantities.read(self.tags.get(BETTER_TAG, "")) | of_targets
 
     @property
     def sweep(self) -> str | None:

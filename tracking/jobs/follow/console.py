@@ -9,10 +9,10 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from conf.target import Target, text
+from conf.target import Target, is_at_most, text
 from tracking.base import quantities
 from tracking.base.console import Drawing
-from tracking.record import Record, evaluations
+from tracking.record import Record
 
 BAR_WIDTH = 20  # characters
 PHASES = {
@@ -127,8 +127,8 @@ class RunProgress:
     def _evaluated(self, record: Record) -> None:
         for name, value in record.values["metrics"].items():
             self._seen[quantities.EVAL + name] = value
-            better = max if evaluations.higher_is_better(name, self._targets) else min
-            if math.isfinite(value):
+            if name in self._targets and math.isfinite(value):
+                better = min if is_at_most(self._targets[name]) else max
                 self._best[name] = better(value, self._best.get(name, value))
         if not self._console.is_terminal:
             epoch = f"epoch {record.values['epoch_num']:.6g}" if "epoch_num" in record.values else "evaluation:"

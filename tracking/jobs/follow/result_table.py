@@ -115,7 +115,9 @@ def best(result: Result) -> str:
     """The best value of each metric that has one (see tracking.record.evaluations)."""
     values = {key: value for key, value in result.metrics.items() if key.startswith(evaluations.BEST)}
     named = ", ".join(f"{key.removeprefix(evaluations.BEST)} {value:.4g}" for key, value in values.items())
-    return named or "no evaluation"
+    if named or not result.evaluations:
+        return named or "no evaluation"
+    return "not known: declare which way a metric is better"
 
 
 def shown(metrics: Mapping[str, float], key: str) -> str:

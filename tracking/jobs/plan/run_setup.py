@@ -12,7 +12,8 @@ import yaml
 
 from conf.schema import RunConfig
 from conf.target import text
-from tracking.analysis.results import PAIRED_TAG, UNCOUNTED_TAG
+from tracking.analysis.results import BETTER_TAG, PAIRED_TAG, UNCOUNTED_TAG
+from tracking.base import quantities
 from tracking.jobs.trust import ownership
 from tracking.record import Journal, RunInfo, documents, journal, run_folder, run_lock
 from tracking.request.program import used
@@ -74,9 +75,10 @@ def prepare(
 
 
 def compared(config: RunConfig) -> dict[str, str]:
-    """The tags of a run that no mean counts, and of one that is compared with those of its seed."""
-    counted = {UNCOUNTED_TAG: "warm-up"} if config.warm_up else {}
-    return counted | ({PAIRED_TAG: "seed"} if config.sweep.paired else {})
+    """The tags of a run that say how it is compared: whether a mean counts it, with what, and what is better."""
+    tags = {UNCOUNTED_TAG: "warm-up"} if config.warm_up else {}
+    tags |= {PAIRED_TAG: "seed"} if config.sweep.paired else {}
+    return tags | ({BETTER_TAG: quantities.written(directions)} if (directions := config.directions()) else {})
 
 
 def params(config: RunConfig) -> dict[str, journal.Scalar]:

@@ -40,20 +40,32 @@ COLUMNS = (
 
 
 def grid(jobs: Sequence[Job]) -> dict[str, list[str]]:
-    """The keys in which the jobs differ, with their values in order of appearance; a group (model, ...) by name.
+    """The axes of the jobs, with their values in order of appearance; a group (model, ...) by its name.
 
-    Not that some only fill caches: their names and the table say so.
+    An axis is a key that was asked for, or that tells jobs apart which the others do not. What a recipe decides differs
+    because models do, and is no axis. Nor is `warm_up`: names and the table say it.
     """
+    rows = [flat(job.config) for job in jobs]
     values_of: dict[str, dict[str, None]] = {}  # by key, in order of appearance
-    for job in jobs:
-        for key, value in flat(job.config).items():
+    for row in rows:
+        for key, value in row.items():
             values_of.setdefault(key, {})[value] = None
-    names = {key.partition(".")[0] for key, values in values_of.items() if key.endswith(".name") and len(values) > 1}
-    return {
-        key.removesuffix(".name"): list(values)
-        for key, values in values_of.items()
-        if key != "warm_up" and len(values) > 1 and (key.endswith(".name") or key.partition(".")[0] not in names)
-    }
+    differing = [key for key, values in values_of.items() if key != "warm_up" and len(values) > 1]
+    groups = {key.partition(".")[0] for key in differing if key.endswith(".name")}
+    differing = [key for key in differing if key.endswith(".name") or key.partition(".")[0] not in groups]
+    asked = {key for job in jobs for word in job.overrides for key in _given_by(word, differing)}
+    axes = [key for key in differing if key.endswith(".name") or key in asked]
+    for key in differing:
+        settings = {tuple(row.get(axis) for axis in axes) for row in rows}
+        if key not in axes and len({tuple(row.get(axis) for axis in (*axes, key)) for row in rows}) > len(settings):
+            axes.append(key)
+    return {key.removesuffix(".name"): list(values_of[key]) for key in differing if key in axes}
+
+
+def _given_by(override: str, keys: Sequence[str]) -> list[str]:
+    """Those of the keys that an override gives: by its own name, or as `model.hparams={...}` gives all below it."""
+    name, _, value = override.lstrip("+").partition("=")
+    return [key for key in keys if key == name or (value.startswith("{") and key.startswith(f"{name}."))]
 
 
 def varied(jobs: Sequence[Job]) -> list[str]:

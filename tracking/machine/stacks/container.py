@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from conf.schema import ConfigError, ContainerConfig, StackConfig
+from conf.launch_options import ContainerConfig
+from conf.schema import ConfigError, StackConfig
 from tracking.machine.stacks import images, interpreter
 from tracking.machine.stacks.engines import JOB, Mount, Plan
 from tracking.machine.stacks.images import Image

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from conf.metric import NO_DIRECTIONS
 from conf.target import Target
 from tracking.base import quantities
 from tracking.measure.programs import foreign
@@ -37,7 +38,7 @@ class Account:
 
     def __init__(
         self, clock: WallClock, targets: Mapping[str, Target] | None = None, began: tuple[int, float] | None = None,
-        submission: Submission | None = None,
+        submission: Submission | None = None, directions: Mapping[str, str] = NO_DIRECTIONS,
     ) -> None:  # fmt: skip
         self.clock = clock
         self.targets = dict(targets or {})
@@ -54,7 +55,7 @@ class Account:
         self._joined = Joined(self.targets)
         self._said_last: tuple[Any, dict[str, float]] | None = None
         self._counts = SampleCounts()
-        self._thin = Thinning(self.targets)
+        self._thin = Thinning(self.targets, directions)
         self._epoch: float | None = None  # a fraction where evaluations come within an epoch
         self._step: int | None = None
         self._seen: dict[str, int] = {}  # how often each metric was said

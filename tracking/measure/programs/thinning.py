@@ -12,16 +12,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from conf.target import Target
-from tracking.record import Record, attempts, evaluations
+from conf.metric import HIGHER
+from conf.target import Target, better
+from tracking.record import Record, attempts
 
 MOST_NAMES = 1_000  # of what a program may say; MLflow's pages slow down at some hundreds
 EACH = 1_000  # values that are kept until only half as many of those that follow are
 
 
 class Thinning:
-    def __init__(self, targets: Mapping[str, Target]) -> None:
+    def __init__(self, targets: Mapping[str, Target], directions: Mapping[str, str]) -> None:
         self._targets = targets
+        self._directions = directions
         self._said: dict[str, int] = {}
         self._kept: dict[str, int] = {}
         self._best: dict[str, float] = {}
@@ -69,10 +71,11 @@ class Thinning:
         return self._reached
 
     def _improves(self, record: Record) -> bool:
-        """Whether it is an evaluation that is better than all before it, in any of its metrics."""
-        better = False
+        """Whether it is an evaluation that is better than all before it, in any metric with a known direction."""
+        improves = False
         for name, value in record.values.get("metrics", {}).items() if record.key == "eval_accuracy" else ():
-            sign = 1 if evaluations.higher_is_better(name, self._targets) else -1
-            if not math.isnan(value) and sign * value > self._best.get(name, -math.inf):
-                self._best[name], better = sign * value, True
-        return better
+            way = better(self._targets[name]) if name in self._targets else self._directions.get(name)
+            sign = 1 if way == HIGHER else -1
+            if way and not math.isnan(value) and sign * value > self._best.get(name, -math.inf):
+                self._best[name], improves = sign * value, True
+        return improves

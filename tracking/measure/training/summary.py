@@ -48,10 +48,13 @@ def cost(config: RunConfig, events: Sequence[Record], times: dict[str, float]) -
 
 
 def best(config: RunConfig, evaluated: Sequence[Record]) -> dict[str, float]:
-    """The best value of every target metric, or of the model's metrics where there is no target."""
+    """The best value of every target metric, or of the model's metrics where there is no target.
+
+    Only metrics with a known direction have one.
+    """
     rows = [event.values["metrics"] for event in evaluated]
-    targets = config.targets()
-    return evaluations.best(rows, list(targets or config.model.metrics or (rows[0] if rows else ())), targets)
+    names = list(config.targets() or config.model.metrics or (rows[0] if rows else ()))
+    return evaluations.best(rows, names, config.directions())
 
 
 def write(
@@ -82,6 +85,7 @@ def write(
         status="finished",
         metrics=metrics,
         targets=config.targets(),
+        directions=config.directions(),
         windows=throughput.spread(windows),
         evaluations=[
             {"clock_sec": event.clock_sec, **event.values, "metrics": evaluations.finite(event.values["metrics"])}

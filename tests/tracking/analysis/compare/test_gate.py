@@ -52,6 +52,18 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     other = make_sweep(root / "runs", "resnet50", uri, 2)
     for seed in (1, 2):
         make_run(other, config(seed=seed, model="resnet50"), uri, 0.1)
+    declared = {"accuracy": [0.0, 1.0], "loss": "lower"}
+    losses = {
+        "lossy": (1, {}),
+        "lossier": (2, {}),
+        "declared": (1, {"metrics": declared}),
+        "worse": (2, {"metrics": declared}),
+    }
+    for name, (factor, options) in losses.items():
+        sweep = make_sweep(root / "runs", name, uri, 3)
+        for seed in (1, 2, 3):
+            last = factor * (0.5 + seed / 100)
+            make_run(sweep, config(seed=seed, **options), uri, losses=(2.0, 1.5, last))
     failed = make_sweep(root / "runs", "failed", uri, 1)
     make_run(failed, config(seed=9), uri, failure="nan")
     return root
@@ -203,7 +215,12 @@ def test_a_side_is_of_one_setting(gate: Gate) -> None:
         (("base", "single"), "3 of the baseline and 1 of the candidate, and a spread takes two"),
         (("base", "failed", "--metric", "time/to_accuracy_sec"), "1 of the candidate"),
         (("base", "same", "--metric", "time/to_acuracy_sec"), "no run has it; there are: epochs/to_accuracy, "),
-        (("base", "same", "--metric", "eval/accuracy"), "neither a time or cost"),
+        (("base", "same", "--metric", "world_size"), "neither a lower nor a higher world_size is better"),
+        (("base", "same", "--metric", "system/disk_read_megabytes_per_sec"), "neither a lower nor a higher system/"),
+        (
+            ("lossy", "lossier", "--metric", "eval/loss"),
+            "nothing says whether lower or higher is better of loss; declare",
+        ),
         (("base", "same", "--metric", "energy/joules"), "no run has it"),
     ],
 )
@@ -213,6 +230,17 @@ def test_what_cannot_be_answered_is_exit_code_2_and_says_why(
     code, printed = gate(*arguments)
     assert code == 2
     assert words in printed
+
+
+def test_a_users_metric_is_judged_in_the_direction_that_its_runs_declare(gate: Gate) -> None:
+    code, words = gate("declared", "worse", "--metric", "eval/loss")
+    assert code == 1, words
+    assert "eval/loss: worse: change for the worse +100.0%, allowed +3%" in " ".join(words.split())
+    code, words = gate("worse", "declared", "--metric", "eval/loss")
+    assert code == 0, words
+    assert "eval/loss: not worse" in words
+    assert gate("declared", "lossier", "--metric", "eval/loss")[0] == 1  # One side declares it, and none contradicts.
+    assert gate("base", "same", "--metric", "eval/accuracy")[0] == 0  # Its target says it.
 
 
 @pytest.mark.parametrize("margin", ["3", "-1%", "much", "100%"])

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from tracking.analysis.compare.gate_side import Side
-from tracking.analysis.compare.metric_direction import higher_is_better
 from tracking.analysis.compare.non_inferiority import (
     CANNOT_TELL,
     NOT_SLOWER,
@@ -258,15 +257,32 @@ def test_where_the_margin_is_the_truth_no_repeats_would_tell() -> None:
 
 
 def test_metrics_of_which_no_slowdown_can_be_told() -> None:
-    assert higher_is_better(RATE)
-    assert not higher_is_better("throughput/step_ms_p90")
-    for metric in ("eval/accuracy", "world_size", "system/cpu_utilization_percentage", "throughput/other"):
-        with pytest.raises(ValueError, match="neither a time or cost"):
+    for metric in ("world_size", "system/cpu_utilization_percentage", "throughput/other"):
+        with pytest.raises(ValueError, match=f"neither a lower nor a higher {metric} is better"):
             decide(of(1.0, 2.0), of(1.0, 2.0), metric, 0.03)
-    assert higher_is_better("eval/accuracy")
-    assert not higher_is_better("eval/loss")
+    for metric in ("eval/accuracy", "eval/loss", "eval/fid", "test/power", "latency_ms"):
+        with pytest.raises(ValueError, match=r"nothing says whether lower or higher is better of .* declare it"):
+            decide(of(1.0, 2.0), of(1.0, 2.0), metric, 0.03)
     with pytest.raises(ValueError, match="positive"):
         decide(of(0.0, 0.0), of(1.0, 2.0), "throughput/data_wait_fraction", 0.03)
+
+
+@pytest.mark.parametrize(
+    ("metric", "better", "candidate", "code"),
+    [
+        ("eval/fid", "lower", (20.0, 20.1, 19.9), SLOWER),
+        ("eval/fid", "lower", (9.0, 9.1, 8.9), NOT_SLOWER),
+        ("eval/power", "higher", (20.0, 20.1, 19.9), NOT_SLOWER),
+        ("test/power", "higher", (9.0, 9.1, 8.9), SLOWER),
+    ],
+)
+def test_a_metric_whose_direction_is_declared_is_judged_by_it(
+    metric: str, better: str, candidate: tuple[float, ...], code: int
+) -> None:
+    declared = {metric.partition("/")[2]: better}
+    verdict = decide(of(10.0, 10.1, 9.9), of(*candidate), metric, 0.03, declared=declared)
+    assert verdict.code == code
+    assert f"{metric}: {'worse' if code == SLOWER else 'not worse'}: change for the worse " in verdict.sentence
 
 
 def test_the_table_shows_both_sides() -> None:

@@ -16,7 +16,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from conf.schema import ConfigError, ContainerConfig, StackConfig
+from conf.launch_options import ContainerConfig
+from conf.schema import ConfigError, StackConfig
 from tests.support.commands import launch
 from tracking.machine.environment import cache, check_cache, compiler_variables, distrust, is_trusted, private_folder
 from tracking.machine.stacks import images, ready, uv_environment

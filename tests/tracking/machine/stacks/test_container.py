@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from conf.schema import ConfigError, ContainerConfig, StackConfig
+from conf.launch_options import ContainerConfig
+from conf.schema import ConfigError, StackConfig
 from tests.tracking.machine.stacks.fake_engine import ANSWER, IMAGE, FakeEngine
 from tracking.cli.program import main
 from tracking.machine.environment import nvml

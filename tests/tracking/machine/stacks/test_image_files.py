@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from conf.schema import ConfigError, ContainerConfig, StackConfig
+from conf.launch_options import ContainerConfig
+from conf.schema import ConfigError, StackConfig
 from tracking.machine.stacks import images
 
 CONTENT = b"an image"

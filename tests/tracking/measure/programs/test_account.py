@@ -210,7 +210,7 @@ def test_evaluations_that_are_thinned_are_counted() -> None:
 
 def test_a_metric_that_gets_better_a_million_times_is_thinned_too() -> None:
     words = DeclaredWords({"eval/acc": r"acc (\S+)", "eval/rate": r"rate (\S+)"})
-    account = Account(WallClock(*BEGAN), {"acc": 0.43}, BEGAN)
+    account = Account(WallClock(*BEGAN), {"acc": 0.43}, BEGAN, directions={"rate": "higher"})
     lines = [(1.0, f"{word} {value / 25_000}") for value in range(25_000) for word in ("acc", "rate")]
     records = spoken(words, account, lines) + account.end(1_002_000, 102.0)
     evaluated = [record.values["metrics"] for record in records if record.key == "eval_accuracy"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy
 
-from tracking.analysis.audit.arithmetic.figure_keys import more_is_better
+from conf.metric import HIGHER
 from tracking.analysis.audit.arithmetic.pair_tests import sooner_p
 from tracking.analysis.audit.arithmetic.samples import Observations
 
@@ -21,12 +21,13 @@ def level(num_tested: int) -> float:
     return 0.05 / 2 / max(1, num_tested - 1)
 
 
-def factor_bounds(key: str, better: Observations, worse: Observations, at: float) -> tuple[float, float] | None:
-    """Between which factors the test of one times the other does not reject, each side at a level.
+def factor_bounds(way: str, better: Observations, worse: Observations, at: float) -> tuple[float, float] | None:
+    """Between which factors the test of one times the other does not reject, each side at a level; `way` is LOWER or
+    HIGHER.
 
     None where a side has one run, or a mean is not above 0.
     """
-    top, bottom = (better, worse) if more_is_better(key) else (worse, better)
+    top, bottom = (better, worse) if way == HIGHER else (worse, better)
     largest = max(top.largest, bottom.largest)
     means = [float(numpy.mean(side.at_least(largest))) if len(side) else 0.0 for side in (top, bottom)]
     if min(len(top), len(bottom)) < 2 or min(means) <= 0:

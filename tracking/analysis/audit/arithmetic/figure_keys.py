@@ -1,26 +1,13 @@
-"""What a figure's key alone says of it: which way is better, and how exact it is."""
+"""What a figure's key alone says of it: how exact it is."""
 
 from __future__ import annotations
 
 import math
 
-from conf.metric import HIGHER
 from tracking.base import quantities
 
 # Step times are journaled to a tenth of a microsecond: rates computed from them are that coarse.
 EXACT, COARSE = 1e-9, 1e-4
-
-
-def more_is_better(key: str) -> bool:
-    if key.startswith((quantities.EVAL, quantities.TEST)):
-        return not less_is_better(key)
-    return quantities.better(key) == HIGHER
-
-
-def less_is_better(metric: str) -> bool:
-    """Whether less is better of what a model is evaluated by: a loss or an error, by its name."""
-    names = ("loss", "perplexity", "ppl", "error", "err", "mse", "mae", "rmse", "nll", "wer", "cer")
-    return metric.lower().endswith(names)
 
 
 def meets(value: float | None, target: str) -> bool:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy
 
+from conf.metric import HIGHER
 from tracking.analysis.audit.arithmetic import shares
-from tracking.analysis.audit.arithmetic.figure_keys import more_is_better
 from tracking.analysis.audit.arithmetic.ranks import p_by_ranks, won
 from tracking.analysis.audit.arithmetic.samples import Observations
 from tracking.analysis.audit.arithmetic.t_tests import p_below, p_below_bounds, p_below_in_pairs
@@ -47,8 +47,11 @@ class PairTest:
         return self.often if self.often_corrected is not None and self.often_corrected < 0.05 else ""
 
 
-def pair_of(key: str, first_name: str, first: Observations, second_name: str, second: Observations) -> PairTest:
-    """The better is the one with the better mean; where runs stopped short, the one that is more surely the sooner."""
+def pair_of(way: str, first_name: str, first: Observations, second_name: str, second: Observations) -> PairTest:
+    """The better is the one with the better mean; where runs stopped short, the one that is more surely the sooner.
+
+    `way` is LOWER or HIGHER: which mean is better.
+    """
     sides = {first_name: first, second_name: second}
     if first.num_short + second.num_short:
         order = _by_arrival(sides)
@@ -56,7 +59,7 @@ def pair_of(key: str, first_name: str, first: Observations, second_name: str, se
         equal = _equal(sooner_p(*(sides[name] for name in order)), sooner_p(*(sides[name] for name in order[::-1])))
     else:
         means = {name: float(numpy.mean(side.numbers)) for name, side in sides.items()}
-        order = sorted(sides, key=lambda name: means[name], reverse=more_is_better(key))
+        order = sorted(sides, key=lambda name: means[name], reverse=way == HIGHER)
         pair, turned = (_by_means(sides, names[0], names[1]) for names in (order, order[::-1]))
         equal = _equal(*means.values())
     return replace(pair, turned=turned) if equal else pair

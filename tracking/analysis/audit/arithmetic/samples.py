@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy
 
-from tracking.analysis.audit.arithmetic.figure_keys import more_is_better
+from conf.metric import HIGHER
+from tracking.base import quantities
 
 Moments = tuple[int, float, float | None, float | None]  # n, mean, standard error, olympic mean
 
@@ -102,7 +103,7 @@ def ratio(key: str, own: Observations, base: Observations, growth: float, same: 
     if own.num_short and base.num_short:
         return None
     sign = "≤" if own.num_short else "≥" if base.num_short else ""
-    factor = (top / bottom if more_is_better(key) else bottom / top) / growth
+    factor = (top / bottom if quantities.better(key) == HIGHER else bottom / top) / growth
     if top_error is None or bottom_error is None:
         return (min(n, m), factor, None, None), sign
     error = factor * math.sqrt((top_error / top) ** 2 + (bottom_error / bottom) ** 2)

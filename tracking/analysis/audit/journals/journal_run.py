@@ -12,7 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from conf.metric import HIGHER, LOWER
 from tracking.analysis.audit.arithmetic import meets
+from tracking.base.quantities import metric_name
 from tracking.request import stored_config
 
 EVALUATED = "eval_accuracy"
@@ -98,6 +100,16 @@ class JournalRun:
         """By metric, "0.9" for at least that and "<=3.28" for at most."""
         names, values = (str(self.params.get(f"target_{what}", "")) for what in ("metric", "value"))
         return {name: value for name, value in zip(names.split(","), values.split(","), strict=True) if name}
+
+    @cached_property
+    def directions(self) -> dict[str, str]:
+        """By metric, "lower" or "higher", as the config declares it or a target says it."""
+        config = self.config if (self.folder / "config.yaml").exists() else {}
+        model, program = ((config.get(part) or {}).get("metrics") or {} for part in ("model", "program"))
+        said = {name: value[-1] if isinstance(value, list) and value else value for name, value in model.items()}
+        said |= {metric_name(key): value[-1] for key, value in program.items() if isinstance(value, list)}
+        said |= {name: LOWER if value.startswith("<=") else HIGHER for name, value in self.targets.items()}
+        return {name: way for name, way in said.items() if way in (LOWER, HIGHER)}
 
     @property
     def title(self) -> str:

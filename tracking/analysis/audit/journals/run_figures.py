@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
-from tracking.analysis.audit.arithmetic import less_is_better
+from conf.metric import HIGHER, LOWER
 from tracking.analysis.audit.journals import limits
 from tracking.analysis.audit.journals.journal_run import EVALUATED, JournalRun
 from tracking.base import quantities
@@ -65,13 +65,17 @@ class JournalFigures(JournalRun):
         return limits.shares(self.rows, self.folder)
 
     def best(self, metric: str) -> float | None:
-        """The largest value that an evaluation found, or of a loss the smallest."""
+        """The largest value that an evaluation found, or the smallest one, whichever is better.
+
+        Where nothing says which it is, as of older runs, what the run said has to be either.
+        """
         evaluated = [
             row["values"]["metrics"] for row in self.rows if row["kind"] == "event" and row["key"] == EVALUATED
         ]
         values = sorted(row[metric] for row in evaluated if math.isfinite(row.get(metric, math.nan)))
-        lower = self.targets[metric].startswith("<=") if metric in self.targets else less_is_better(metric)
-        return (values[0] if lower else values[-1]) if values else None
+        ends = {LOWER: values[0], HIGHER: values[-1]} if values else {}
+        said = self.said(BEST + metric)
+        return ends.get(self.directions.get(metric, ""), said if said in ends.values() else None)
 
     def epochs_trained(self) -> float | None:
         """Of an epoch that ended early the part that was trained; None where that is not known."""
