@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 LOWER, HIGHER = "lower", "higher"
 DIRECTIONS = (LOWER, HIGHER)
+NO_DIRECTIONS: Mapping[str, str] = MappingProxyType({})
 FORMS = "[LOWEST, HIGHEST, lower] or [LOWEST, HIGHEST, higher], or the last word alone where values have no bounds"
 
 

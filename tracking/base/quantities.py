@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
-from conf.metric import DIRECTIONS, HIGHER, LOWER
+from conf.metric import DIRECTIONS, HIGHER, LOWER, NO_DIRECTIONS
+from tracking.base import sensors
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,8 @@ def quantity(key: str) -> Quantity:
         return CATALOGUE[key]
     if is_declared(key):
         return Quantity(key, heading=f"best {metric_name(key)}" if key.startswith(BEST) else "")
-    return Quantity(key, next((unit for ending, unit in UNITS.items() if key.endswith(ending)), ""))
+    unit = next((unit for ending, unit in UNITS.items() if key.endswith(ending)), "")
+    return Quantity(key, unit, heading=sensors.heading(key.removeprefix(SYSTEM)) if key.startswith(SYSTEM) else "")
 
 
 def unit(key: str) -> str:
@@ -222,7 +223,7 @@ def is_declared(key: str) -> bool:
     return key not in CATALOGUE and (key.startswith(TEST) or not key.startswith(FAMILIES))
 
 
-def better(key: str, declared: Mapping[str, str] = MappingProxyType({})) -> str | None:
+def better(key: str, declared: Mapping[str, str] = NO_DIRECTIONS) -> str | None:
     """LOWER or HIGHER; None where neither is better, or nothing says it. `declared` is by the user's metric names."""
     return declared.get(metric_name(key)) if is_declared(key) else CATALOGUE[key].better if key in CATALOGUE else None
 

@@ -33,7 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by", type=_keys, default=[], metavar="KEY[,KEY...]",
         help="axes: params, tags (env.driver) or keys of config.yaml; default: the params in which the runs differ",
     )  # fmt: skip
-    parser.add_argument("--metric", help="what settings are compared by; default: time/to_accuracy_sec where there is")
+    parser.add_argument(
+        "--metric",
+        help="what settings are compared by, in the direction that is declared; default: time/to_accuracy_sec where"
+        " there is",
+    )
     parser.add_argument("--with-missed", action="store_true", help="count runs that missed the target in n, too")
     parser.add_argument(
         "--with-neighbours", action="store_true", help="count runs that shared their machine beside those that did not"

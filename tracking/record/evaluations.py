@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
-from conf.metric import HIGHER
+from conf.metric import HIGHER, NO_DIRECTIONS
 from conf.target import Target, margin
 from tracking.base import quantities
 
 BEST = quantities.BEST  # followed by the metric's name: the key of its best value
-NO_DIRECTIONS: Mapping[str, str] = MappingProxyType({})
 
 
 def finite(metrics: Mapping[str, float]) -> dict[str, float]:

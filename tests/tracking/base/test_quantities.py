@@ -11,7 +11,7 @@ import pytest
 
 from conf.metric import HIGHER, LOWER
 from tests.support.commands import ROOT
-from tracking.base import quantities
+from tracking.base import quantities, sensors
 from tracking.base.quantities import CATALOGUE, better, quantity
 
 # By key, which way is better; None where neither way is.
@@ -144,6 +144,16 @@ def test_the_unit_of_a_family_and_no_unit_of_a_users_metric(key: str, unit: str)
     assert quantity(key).unit == unit
 
 
+def test_a_sensor_has_the_heading_of_its_family_on_every_node_and_gpu() -> None:
+    for key in ("system/gpu_0_sm_activity_percentage", "system/node-1/gpu_11_sm_activity_percentage"):
+        assert quantity(key).heading == "SM activity (%)"
+    assert quantity("system/disk_write_megabytes_per_sec").heading == "disk, read and written (MB/s)"
+    assert quantity("system/gpu_0_power_usage_watts").heading == ""
+    for words, pattern in sensors.HEADINGS.items():
+        (ending,) = (ending for ending, unit in quantities.UNITS.items() if pattern.endswith(ending))
+        assert words.endswith(f"({quantities.UNITS[ending]})")
+
+
 def test_a_value_is_shown_with_its_unit_and_digits() -> None:
     assert quantities.text("time/to_accuracy_sec", 12.3456) == "12.35 s"
     assert quantities.text("throughput/samples_per_sec", 12345.6) == "12,346 samples/s"
@@ -160,7 +170,8 @@ def test_directions_are_read_as_they_were_written() -> None:
 
 def documented() -> dict[str, tuple[str, str]]:
     """Unit and direction of each key in the table of docs/measurement.md."""
-    table = (ROOT / "docs/measurement.md").read_text().partition("## Metrics")[2].partition("## The machine")[0]
+    table = (ROOT / "docs/measurement.md").read_text().partition("## Metrics")[2].partition("\n## ")[0]
+    table = table.partition("\n### ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\| `.*\|$", table, re.M)]
     return {key: (unit, way) for keys, unit, way, *_ in rows for key in re.findall(r"`([a-z][^`*<\s]*)`", keys)}
 

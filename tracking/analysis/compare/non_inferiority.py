@@ -16,7 +16,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from conf.metric import HIGHER
+from conf.metric import HIGHER, NO_DIRECTIONS
 from tracking.analysis.compare.estimates import Estimate, estimate, ratio
 from tracking.analysis.compare.gate_side import TIME, Side, described, kinds, reached, remarks
 from tracking.analysis.compare.given_up import UNTIL_GIVEN_UP
@@ -36,7 +36,6 @@ from tracking.analysis.statistics import (
 )
 from tracking.base import quantities
 from tracking.base.quantities import unit, why_unknown
-from tracking.record.evaluations import NO_DIRECTIONS
 
 NOT_SLOWER, SLOWER, CANNOT_TELL = 0, 1, 2
 ON_EVALUATIONS = "Times fall on evaluations: evaluate more often, or ask of a rate or of time/train_sec. "

@@ -13,7 +13,7 @@ from tracking.analysis.compare import Estimate, Setting, Task, estimate, given_u
 from tracking.analysis.report.pictures.drawing import MOST_BARS, MOST_LINES, Point
 from tracking.analysis.results import NONE, Run, Runs
 from tracking.analysis.statistics import Times
-from tracking.base import quantities
+from tracking.base import quantities, sensors
 from tracking.record import evaluations
 from tracking.store.mirror import RUN_START_TAG
 
@@ -22,24 +22,7 @@ TIME, RATE = quantities.TIME_TO_ACCURACY_SEC, quantities.THROUGHPUT_SAMPLES_PER_
 COST = quantities.COST_TO_ACCURACY_USD
 # A stack's axes in the words of its field.
 NAMES = {"env.cuda": "CUDA", "env.torch": "PyTorch", "env.cudnn": "cuDNN", "env.nccl": "NCCL", "env.python": "Python"}
-NODE = quantities.SYSTEM + r"(?:[^/]+/)?"  # the prefix of any node of a run
-PANELS = {
-    "GPU utilisation (%)": rf"{NODE}gpu_\d+_utilization_percentage",
-    "SM activity (%)": rf"{NODE}gpu_\d+_sm_activity_percentage",
-    "tensor cores active (%)": rf"{NODE}gpu_\d+_tensor_activity_percentage",
-    "DRAM bandwidth (%)": rf"{NODE}gpu_\d+_dram_bandwidth_percentage",
-    "CPU utilisation (%)": rf"{NODE}cpu_utilization_percentage",
-    "busiest core (%)": rf"{NODE}cpu_busiest_core_percentage",
-    "busiest process (cores)": rf"{NODE}run_busiest_process_cores",
-    "CPU memory traffic (MB/s)": rf"{NODE}cpu_memory_megabytes_per_sec",
-    "page cache (MB)": rf"{NODE}page_cache_megabytes",
-    "disk, read and written (MB/s)": rf"{NODE}disk_(read|write)_megabytes_per_sec",
-    "network files, read and written (MB/s)": rf"{NODE}network_files_(read|write)_megabytes_per_sec",
-    "network, in and out (MB/s)": rf"{NODE}network_(receive|transmit)_megabytes_per_sec",
-    "InfiniBand, in and out (MB/s)": rf"{NODE}infiniband_(receive|transmit)_megabytes_per_sec",
-    "NVLink, in and out (MB/s)": rf"{NODE}gpu_\d+_nvlink_(receive|transmit)_megabytes_per_sec",
-    "PCIe, in and out (MB/s)": rf"{NODE}gpu_\d+_pcie_(receive|transmit)_megabytes_per_sec",
-}
+PANELS = {words: quantities.SYSTEM + pattern for words, pattern in sensors.HEADINGS.items()}
 
 
 def by_stack(task: Task, key: str) -> dict[str, dict[str, dict[str, Times]]]:
