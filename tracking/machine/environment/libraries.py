@@ -16,6 +16,7 @@ from pathlib import Path
 
 MAPS = Path("/proc/self/maps")
 KERNEL_DRIVER = Path("/proc/driver/nvidia/version")
+LIBRARY = re.compile(r"(/\S*/lib(\w+)\.so\S*)$")
 LOOKED_FOR = ("cuda", "cudart", "cublas", "cublasLt", "cudnn", "nccl")
 
 
@@ -23,9 +24,9 @@ def mapped(maps: Path = MAPS) -> dict[str, str]:
     """The path of each of the libraries that this process has mapped, by its name without lib and .so."""
     text = maps.read_text() if maps.exists() else ""
     paths: dict[str, str] = {}
-    for path, name in re.findall(r"(/\S*/lib(\w+)\.so\S*)$", text, re.M):
-        if name in LOOKED_FOR:
-            paths.setdefault(name, path)
+    for line in text.splitlines():
+        if (match := LIBRARY.search(line)) and match[2] in LOOKED_FOR:
+            paths.setdefault(match[2], match[1])
     return dict(sorted(paths.items()))
 
 
@@ -51,10 +52,8 @@ def wheel_versions(paths: Sequence[str]) -> dict[str, str]:
     """
     versions = {}
     folders = {match[1] for path in paths if (match := re.match(r"(.*/(?:site|dist)-packages)/", path))}
-    for wheel in metadata.distributions(path=sorted(folders)):
-        name = wheel.metadata["Name"] or ""
-        if not name.startswith("nvidia-"):
-            continue
+    infos = [str(info.parent) for folder in sorted(folders) for info in Path(folder).glob("nvidia_*.dist-info/RECORD")]
+    for wheel in map(metadata.Distribution.at, infos):
         for file in wheel.files or []:
             if ".so" in file.name:
                 with suppress(OSError):
