@@ -1,13 +1,18 @@
-"""The process beside a script, and what the script's own process remembers from one run to the next."""
+"""The processes beside a script, and what the script's own process remembers from one run to the next."""
 
 from __future__ import annotations
 
+import atexit
+import json
 import os
 import select
+import socket
 import subprocess
 import sys
+import threading
 import time
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,9 +20,50 @@ from tracking.api import script
 from tracking.base import installation
 from tracking.machine.environment import processes
 
-COMPANION = installation.module("tracking.jobs.follow.companion")
-READY_SEC = 20.0  # The script waits so long, off the clock, for its companion.
+COMPANIONS = installation.module("tracking.jobs.follow.companions")
 LOG = ".companion.log"
+CLOSING_SEC = 2.0
+READY_SEC = 20.0  # The script waits so long, off the clock, for its companion.
+
+
+@dataclass
+class Companion:
+    """The process beside one run; `output` is the end of its standard output, which closes with it."""
+
+    output: int
+
+    def is_ready(self) -> bool:
+        return self._answers(READY_SEC) and os.read(self.output, 16) == b"ready\n"
+
+    def has_ended(self) -> bool:
+        return self._answers(0) and not os.read(self.output, 16)
+
+    def wait(self, timeout_sec: float) -> None:
+        """Raises TimeoutError."""
+        if not (self._answers(timeout_sec) and self.has_ended()):
+            raise TimeoutError(f"the companion is still there after {timeout_sec} s")
+
+    def _answers(self, patience_sec: float) -> bool:
+        return bool(select.select([self.output], [], [], patience_sec)[0])
+
+
+@dataclass
+class Companions:
+    """The process that forks companions, and this process's end of its socket."""
+
+    process: subprocess.Popen[bytes]
+    requests: socket.socket
+    pid: int = field(default_factory=os.getpid)  # A fork of the script gets one of its own.
+
+    def is_usable(self) -> bool:
+        return self.pid == os.getpid() and self.process.poll() is None
+
+    def close(self) -> None:
+        """At the script's end: no more are forked, and those that were go on."""
+        if self.pid == os.getpid():
+            self.requests.close()
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(CLOSING_SEC)
 
 
 @dataclass
@@ -25,7 +71,9 @@ class ScriptProcess:
     """What a process that trains remembers from one run to the next."""
 
     ended: float | None = None  # monotonic time at which the last run ended
-    companions: list[subprocess.Popen[bytes]] = field(default_factory=list)  # Python warns of a forgotten process.
+    companions: list[Companion] = field(default_factory=list)
+    source: Companions | None = None
+    _asking: threading.Lock = field(default_factory=threading.Lock)
 
     def since_begin(self, called: float) -> float:
         """Seconds since the process started, or since its last run ended. A notebook's kernel is there for hours before
@@ -33,36 +81,59 @@ class ScriptProcess:
         begun = processes.begun() if self.ended is None else self.ended
         return time.monotonic() - (called if script.in_notebook() else begun)
 
-    def keep(self, companion: subprocess.Popen[bytes]) -> None:
-        """Remember a companion, and reap those that have ended."""
-        self.companions[:] = [before for before in self.companions if before.poll() is None] + [companion]
+    def start_companion(self, folder: Path, lock: int) -> None:
+        """Start the process beside a run, and wait until it watches. Warns where that cannot be."""
+        with self._asking:
+            for before in [companion for companion in self.companions if companion.has_ended()]:
+                os.close(before.output)
+                self.companions.remove(before)
+            output, given = os.pipe()
+            companion = Companion(output)
+            try:
+                self._ask(folder, [lock, given])
+            except OSError as error:
+                os.close(output)
+                warnings.warn(f"timetrial: nothing is uploaded and the machine is not sampled: {error}", stacklevel=2)
+                return
+            finally:
+                os.close(given)
+            if not companion.is_ready():
+                warnings.warn(f"timetrial: the companion did not start; {folder / LOG} says why", stacklevel=2)
+            self.companions.append(companion)
+
+    def _ask(self, folder: Path, descriptors: list[int]) -> None:
+        # Ranks that torchrun started are its children, and the run's processes as the script is.
+        root = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else os.getpid()
+        environ = companions_environment()
+        asked = {"folder": str(folder.absolute()), "pid": os.getpid(), "root": root, "cwd": str(Path.cwd())}
+        message = json.dumps(asked | {"environ": environ}).encode()
+        if self.source is not None and self.source.is_usable():
+            with suppress(OSError):  # It was killed just now.
+                socket.send_fds(self.source.requests, [message], descriptors)
+                return
+        self.source = start_source(folder, environ)
+        socket.send_fds(self.source.requests, [message], descriptors)
 
 
 THIS_PROCESS = ScriptProcess()
 
 
-def start_companion(folder: Path, descriptor: int) -> subprocess.Popen[bytes] | None:
-    """Start the process beside the script, and wait until it watches. Warns where that cannot be."""
+def companions_environment() -> dict[str, str]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC")}
-    environ["PYTHONPATH"] = os.pathsep.join(
-        filter(None, [str(installation.SEARCH_FOLDER), environ.get("PYTHONPATH", "")])
-    )
-    # Ranks that torchrun started are its children, and the run's processes as the script is.
-    root = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else os.getpid()
-    argv = [sys.executable, "-P", "-m", COMPANION]
-    argv += [str(folder.absolute()), str(os.getpid()), str(root)]
-    try:
-        with (folder / LOG).open("ab") as log:
-            # A session of its own: Ctrl-C is for the script.
-            process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=environ,
-                start_new_session=True, pass_fds=[descriptor],
-            )  # fmt: skip
-    except OSError as error:
-        warnings.warn(f"timetrial: nothing is uploaded and the machine is not sampled: {error}", stacklevel=2)
-        return None
-    assert process.stdout
-    if not select.select([process.stdout], [], [], READY_SEC)[0] or process.stdout.readline() != b"ready\n":
-        warnings.warn(f"timetrial: the companion did not start; {folder / LOG} says why", stacklevel=2)
-    process.stdout.close()
-    return process
+    folders = [str(installation.SEARCH_FOLDER), environ.get("PYTHONPATH", "")]
+    return environ | {"PYTHONPATH": os.pathsep.join(filter(None, folders))}
+
+
+def start_source(folder: Path, environ: dict[str, str]) -> Companions:
+    """Start the process that forks companions; what it says goes into the log of the first run. Raises OSError."""
+    own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    with theirs, (folder / LOG).open("ab") as log:
+        # A session of its own: Ctrl-C is for the script.
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", COMPANIONS, str(theirs.fileno())], stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=log, env=environ, start_new_session=True, pass_fds=[theirs.fileno()],
+        )  # fmt: skip
+    companions = Companions(process, own)
+    atexit.register(companions.close)
+    return companions

@@ -18,7 +18,7 @@ from typing import Any
 from conf.schema import ConfigError, RunConfig
 from tracking.analysis.results import UNCOUNTED_TAG
 from tracking.api import script, script_mlflow
-from tracking.api.companion import THIS_PROCESS, ScriptProcess, start_companion
+from tracking.api.companion import THIS_PROCESS, ScriptProcess
 from tracking.api.metric_names import MLFLOW_TAKES, MetricNames
 from tracking.api.options import Seen, TrialOptions, config_of, params
 from tracking.base import installation
@@ -100,8 +100,7 @@ class ScriptRun:
                 shutil.rmtree(self.folder, ignore_errors=True)
             raise ConfigError(f"runs_dir={options.runs_dir}: {error}; give a folder with room in it") from None
         self.journal.tags(self.environment | {"script": script.name()} | tags)
-        if companion := start_companion(self.folder, owner.descriptor):
-            process.keep(companion)
+        process.start_companion(self.folder, owner.descriptor)
         say(f"run folder {self.folder}")
         if why_not:
             say(why_not)

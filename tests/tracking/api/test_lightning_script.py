@@ -205,13 +205,15 @@ def test_a_companion_that_is_killed_costs_the_training_nothing(tmp_path: Path, m
 
     def companions() -> list[psutil.Process]:
         with suppress(psutil.Error):  # a child that has ended meanwhile
-            return [child for child in psutil.Process(process.pid).children() if "companion" in str(child.cmdline())]
+            children = psutil.Process(process.pid).children(recursive=True)
+            return [child for child in children if "companion" in str(child.cmdline())]
         return []
 
-    (companion,) = until(companions)
+    until(lambda: len(companions()) == 2)  # the run's, and the one that has forked it
     folder = until(lambda: next(iter((tmp_path / "runs").glob("2*")), None))
     until(lambda: (folder / run_folder.JOURNAL).exists() and clock.first(events(folder), "epoch_start"))
-    companion.kill()
+    for companion in companions():
+        companion.kill()
     finished(process)
     assert result_of(only_run(tmp_path))["status"] == "finished"
     monkeypatch.chdir(tmp_path)

@@ -1,13 +1,12 @@
-"""The process beside a user's script: python -m tracking.jobs.follow.companion FOLDER PID ROOT.
+"""The process beside a user's script, which `companions` forks.
 
 It samples the machine, mirrors the folder to MLflow, ends the run where the script can no more, and says `ready` when
-it watches. It holds the folder's lock, which it has inherited. ROOT is the process that started all of the run's.
+it watches. It holds the folder's lock, which it was handed. `root` is the process that started all of the run's.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from contextlib import suppress
@@ -39,7 +38,7 @@ def main(folder: Path, pid: int, root: int) -> int:
     sensors = SystemMetricsThread(log, uuids, folder, interval_sec, neighbours=neighbours) if interval_sec else None
     os.nice(NICENESS)
     mirror = start_mirror(folder, config)
-    print("ready", flush=True)
+    os.write(sys.stdout.fileno(), b"ready\n")  # in one piece, which print does not promise
     if sensors is not None:
         sensors.start()
     while run_folder.read_result(folder) is None and is_running(script):
@@ -86,9 +85,3 @@ def is_running(process: psutil.Process | None) -> bool:
     with suppress(psutil.Error):
         return process is not None and process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False
-
-
-if __name__ == "__main__":
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # They are meant for the script.
-    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

@@ -11,6 +11,7 @@ import ctypes
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 
@@ -41,8 +42,14 @@ def mapped_by(pids: Iterable[int], proc: Path = Path("/proc")) -> dict[str, str]
 
 def summary(paths: dict[str, str]) -> str:
     """`cudnn 9.26.0.51, nccl 2.30.7`: of a wheel its version, of any other library its path."""
-    owners = wheel_versions(list(paths.values()))
+    owners = _known_versions(tuple(paths.values()))
     return ", ".join(f"{name} {owners.get(path, path)}" for name, path in paths.items() if name != "cuda")
+
+
+@lru_cache(maxsize=4)
+def _known_versions(paths: tuple[str, ...]) -> dict[str, str]:
+    """Once for the libraries that a process has loaded: it does not load others of the same paths."""
+    return wheel_versions(paths)
 
 
 def wheel_versions(paths: Sequence[str]) -> dict[str, str]:

@@ -1,0 +1,48 @@
+"""The processes beside a script of many runs: all are forked of one, which may be killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import HANGS_SEC
+from tracking.api.companion import THIS_PROCESS, ScriptProcess
+from tracking.lightning import time_trial
+from tracking.record import run_folder
+
+pytestmark = pytest.mark.slow
+
+
+def train(runs_dir: Path) -> None:
+    with time_trial({"accuracy": 0.9}, runs_dir=str(runs_dir), offline=True, device="cpu") as trial:
+        trial.step(8)
+        trial.evaluate({"accuracy": 0.95}, epoch=1)
+    THIS_PROCESS.companions[-1].wait(HANGS_SEC)
+
+
+def source(process: ScriptProcess = THIS_PROCESS) -> int:
+    assert process.source is not None
+    return process.source.process.pid
+
+
+def test_one_process_forks_the_companions_of_all_runs_and_is_started_anew_where_it_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(tmp_path)
+    first = source()
+    monkeypatch.chdir(tmp_path)
+    train(Path("relative"))
+    assert source() == first
+    assert THIS_PROCESS.source is not None
+    THIS_PROCESS.source.process.send_signal(signal.SIGKILL)
+    THIS_PROCESS.source.process.wait(HANGS_SEC)
+    train(tmp_path)
+    assert source() != first
+    folders = [*tmp_path.glob("2*"), *(tmp_path / "relative").glob("2*")]
+    assert len(folders) == 3
+    for folder in folders:
+        assert (folder / ".companion.log").read_text() == ""
+        assert json.loads((folder / run_folder.RESULT).read_text())["metrics"]["target_reached"] == 1
