@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from conf import metric
@@ -57,6 +57,9 @@ class ProfileConfig:
     trace_megabytes: float = 200.0  # fewer steps are traced where those of a rank would be more than this, not packed
 
 
+PER_STEP = ("samples_per_step", "tokens_per_step")
+
+
 @dataclass
 class ProgramConfig:
     """What model=program runs. A regular expression is searched in each line of output and has one group (...)."""
@@ -74,6 +77,13 @@ class ProgramConfig:
     step: str | None = None  # regular expression of the step, likewise
     start: str | None = None  # regular expression, without a group, of the line with which the training begins
     unit: str = "samples"  # what a sample is
+    # Of a program that prints steps and no samples: how many samples a step of all its processes trains
+    samples_per_step: int | None = None
+    tokens_per_step: int | None = None  # likewise its tokens
+
+    def hashed(self) -> dict[str, Any]:
+        """What a run's hash is made of: it stays what it was before there were options by the step."""
+        return {key: value for key, value in asdict(self).items() if key not in PER_STEP or value}
 
     def evaluated(self) -> list[str]:
         """The names of its evaluations' metrics; MLPerf's log has one, which it gives no name."""

@@ -255,6 +255,6 @@ class RunConfig:
         content["program"]["metrics"] = self.program.patterns()
         if not self.warm_up:  # A counted run's hash stays what it was before there were others.
             del content["warm_up"]
-        if not self.is_program():
-            del content["program"]
+        if content.pop("program") and self.is_program():
+            content["program"] = self.program.hashed()
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]

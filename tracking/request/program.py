@@ -8,7 +8,7 @@ import string
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from conf.launch_options import ProgramConfig
+from conf.launch_options import PER_STEP, ProgramConfig
 from conf.schema import ConfigError, RunConfig
 from tracking.request.names import is_measured
 
@@ -98,6 +98,7 @@ def check_program(config: RunConfig) -> None:
         raise ConfigError(f"program.cwd={program.cwd}: is no folder; give one, or leave it out")
     names = used(program)
     check_expressions(program)
+    check_per_step(program)
     check_effects(config, names)
 
 
@@ -132,6 +133,20 @@ def check_expressions(program: ProgramConfig) -> None:
     for key, groups in EXPRESSIONS.items():
         if (text := getattr(program, key)) is not None:
             check_expression(f"program.{key}", text, groups)
+
+
+def check_per_step(program: ProgramConfig) -> None:
+    for key in PER_STEP:
+        if (number := getattr(program, key)) is None:
+            continue
+        if number <= 0:
+            raise ConfigError(f"program.{key}={number}: must be above 0")
+        if program.step is None:
+            raise ConfigError(f"program.{key}={number}: has no effect without program.step, the expression of the step")
+    if program.samples_per_step and program.samples:
+        raise ConfigError("program.samples_per_step and program.samples: both say how many samples; leave one out")
+    if program.tokens_per_step and not program.samples_per_step:
+        raise ConfigError("program.tokens_per_step: has no effect without program.samples_per_step; give both")
 
 
 def check_expression(key: str, text: str, groups: int) -> None:

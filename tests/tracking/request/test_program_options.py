@@ -58,6 +58,13 @@ def test_a_program_is_refused_nothing_that_it_needs_and_its_params_are_what_is_k
         (["program.command='python {sede}'"], r"\{sede\} is no value of a run; allowed: .*\{seed\}"),
         (["program.command='python {'"], r"program\.command.*braces"),
         (['program.command="python \'x"'], r"program\.command.*close its quotes"),
+        ([RUN[1], "program.samples_per_step=8"], "samples_per_step=8: has no effect without program.step"),
+        ([RUN[1], 'program.step="(a)"', "program.samples_per_step=0"], "samples_per_step=0: must be above 0"),
+        ([RUN[1], 'program.step="(a)"', "program.tokens_per_step=8"], "without program.samples_per_step"),
+        (
+            [RUN[1], 'program.step="(a)"', 'program.samples="(a)"', "program.samples_per_step=8"],
+            "both say how many samples",
+        ),
         ([RUN[1], "program.launch=mpirun"], r"program\.launch=mpirun: allowed: none, torchrun"),
         ([RUN[1], "program.cwd=nowhere"], r"program\.cwd=nowhere: is no folder"),
         ([RUN[1], '+program.metrics={eval/a: "("}'], r"program\.metrics\.eval/a=\(: is no regular expression"),

@@ -68,14 +68,15 @@ class Listener:
         declared = config.program
         self.began = self.ended = began = now()
         self.waited_sec = 0.0  # for which the program could not print, since too much of it was still to be read
+        tokens = (declared.tokens_per_step or 0) / (declared.samples_per_step or 1)
         clock, since = WallClock(*began), None if declared.start else began
-        self.account = Account(clock, config.targets(), since, directions=config.directions())
+        self.account = Account(clock, config.targets(), since, directions=config.directions(), tokens_per_sample=tokens)
         self.unread = LeftOut()
         self.last_words = b""  # What worker.log has of them may be lost, as on a full disk.
         self.libraries: dict[str, str] = {}
         self.devices = 0  # most of the run's GPUs that the program computed on at once
         words = (declared.patterns(), declared.samples, declared.epoch, declared.step, declared.start)
-        self.words = DeclaredWords(*words)
+        self.words = DeclaredWords(*words, declared.samples_per_step)
         self._journal = journal
         self._said, self._position = said, 0
         self._printed, self._written = Lines(), Lines()

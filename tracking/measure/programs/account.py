@@ -39,6 +39,7 @@ class Account:
     def __init__(
         self, clock: WallClock, targets: Mapping[str, Target] | None = None, began: tuple[int, float] | None = None,
         submission: Submission | None = None, directions: Mapping[str, str] = NO_DIRECTIONS,
+        tokens_per_sample: float = 0.0,
     ) -> None:  # fmt: skip
         self.clock = clock
         self.targets = dict(targets or {})
@@ -54,7 +55,7 @@ class Account:
         self._epochs = Epochs(self.submission)
         self._joined = Joined(self.targets)
         self._said_last: tuple[Any, dict[str, float]] | None = None
-        self._counts = SampleCounts()
+        self._counts = SampleCounts(tokens_per_sample)
         self._thin = Thinning(self.targets, directions)
         self._epoch: float | None = None  # a fraction where evaluations come within an epoch
         self._step: int | None = None
@@ -88,6 +89,9 @@ class Account:
         """What the declared expressions found in a line that was read at this time: at most one evaluation."""
         records: list[Record] = []
         metrics: dict[str, float] = {}
+        matches = list(matches)
+        if any(match.key.startswith(EVALUATION) for match in matches):
+            self._counts.pause()  # A count of the same line was said behind the evaluation.
         for match in matches:
             if match.role == "metric" and match.key.startswith(EVALUATION):
                 metrics[match.key.removeprefix(EVALUATION)] = match.value

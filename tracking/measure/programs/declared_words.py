@@ -39,13 +39,14 @@ class DeclaredWords:
 
     def __init__(
         self, metrics: Mapping[str, str], samples: str | None = None, epoch: str | None = None,
-        step: str | None = None, start: str | None = None,
+        step: str | None = None, start: str | None = None, samples_per_step: int | None = None,
     ) -> None:  # fmt: skip
         self.unread = LeftOut()
         singles = {"epoch": epoch, "step": step, "samples": samples}
         # In this order: an epoch's number that stands in the line of a metric is that metric's.
         self._patterns = [(role, "", compiled(text)) for role, text in singles.items() if text]
         self._patterns += [("metric", key, compiled(text)) for key, text in metrics.items()]
+        self._samples_per_step = samples_per_step
         self._start = compiled(start, groups=0) if start else None
 
     def found_in(self, line: str) -> Iterator[Found]:
@@ -57,7 +58,10 @@ class DeclaredWords:
             if match is None or match[1] is None:
                 continue
             try:
-                yield Found(role, key, _value(match, role))
+                value = _value(match, role)
+                yield Found(role, key, value)
+                if role == "step" and self._samples_per_step:
+                    yield Found("samples", "", value * self._samples_per_step)
             except ValueError as error:
                 self.unread.add(f"{key or role} {foreign.shown(match[1])} {error}", line)
 

@@ -7,8 +7,11 @@ from tracking.record import Record
 LEAST_SEC = 0.5  # a window's: the time at which a line is read is uncertain by some milliseconds
 
 
-def window(samples: int, seconds: float, epoch: int, step: int, time_ms: int, clock_sec: float) -> Record:
+def window(
+    samples: int, seconds: float, epoch: int, step: int, time_ms: int, clock_sec: float, tokens: int = 0
+) -> Record:
     values = {"step": step, "epoch_num": epoch, "samples": samples, "rank_ms": [round(1e3 * seconds, 4)]}
+    values |= {"tokens": tokens} if tokens else {}
     return Record("event", time_ms, clock_sec, key="throughput_window", values=values)
 
 
@@ -16,8 +19,9 @@ class SampleCounts:
     """From lines that say how many samples were trained so far, in all or of the epoch; an evaluation ends the window
     that it falls into. `said` are those of all epochs, as far as they were said; None before the first line."""
 
-    def __init__(self) -> None:
+    def __init__(self, tokens_per_sample: float = 0.0) -> None:
         self.said: int | None = None
+        self._tokens_per_sample = tokens_per_sample
         self._before = self._last = 0  # samples of earlier epochs where a program counts those of each epoch
         self._since: tuple[int, float] | None = None
         self._windows = 0
@@ -41,4 +45,6 @@ class SampleCounts:
             return []
         self._since = (samples, clock_sec)
         self._windows += 1
-        return [window(samples - since[0], clock_sec - since[1], epoch, self.said, time_ms, clock_sec)]
+        trained = samples - since[0]
+        tokens = round(trained * self._tokens_per_sample)
+        return [window(trained, clock_sec - since[1], epoch, self.said, time_ms, clock_sec, tokens)]

@@ -53,7 +53,7 @@ class Window:
     rank_wait_sec: tuple[float, ...]  # In this part of it the rank's device waited for the loader.
     step_sec: tuple[float, ...]
     wait_sec: tuple[float, ...]
-    tokens: tuple[int, ...] = ()  # all ranks' tokens of source and target, where samples are sentences
+    tokens: tuple[int, ...] = ()  # all ranks' tokens, of source and target where samples are sentences
     section: int = 0  # how many evaluations of this epoch came before it
 
     @property
@@ -96,10 +96,11 @@ def _read(values: Mapping[str, Any]) -> Window:
 def coarse(events: Sequence[Record]) -> list[Window]:
     """The windows of a program, which says how many samples it trained in what time, and nothing of its steps."""
     values = [event.values for event in events if event.key == "throughput_window"]
-    return [
-        Window(row["step"], row["epoch_num"], row["samples"], tuple(1e-3 * ms for ms in row["rank_ms"]), (), (), ())
-        for row in values
-    ]
+    windows = []
+    for row in values:
+        of_all, rank = (row["step"], row["epoch_num"], row["samples"]), tuple(1e-3 * ms for ms in row["rank_ms"])
+        windows.append(Window(*of_all, rank, (), (), (), (row["tokens"],) if "tokens" in row else ()))
+    return windows
 
 
 def written(window: Window) -> dict[str, Any]:
@@ -190,16 +191,19 @@ def after_evaluations(windows: Sequence[Window]) -> dict[str, float]:
 
 
 def token_rates(windows: Sequence[Window]) -> dict[str, float]:
-    """Tokens a second of source, of target and of both; empty where samples have none. Padding is not counted."""
+    """Tokens a second, and where they are told apart those of source and target; empty where samples have none.
+
+    Padding is not counted.
+    """
     if not windows or not all(window.tokens for window in windows):
         return {}
     seconds = total_sec(windows)
-    source, target = (sum(window.tokens[side] for window in windows) / seconds for side in range(len(TOKENS)))
-    return {
-        quantities.THROUGHPUT_TOKENS_PER_SEC: source + target,
-        quantities.THROUGHPUT_SOURCE_TOKENS_PER_SEC: source,
-        quantities.THROUGHPUT_TARGET_TOKENS_PER_SEC: target,
-    }
+    rates = [sum(side) / seconds for side in zip(*(window.tokens for window in windows), strict=True)]
+    figures = {quantities.THROUGHPUT_TOKENS_PER_SEC: sum(rates)}
+    if len(rates) == len(TOKENS):
+        sides = (quantities.THROUGHPUT_SOURCE_TOKENS_PER_SEC, quantities.THROUGHPUT_TARGET_TOKENS_PER_SEC)
+        figures |= dict(zip(sides, rates, strict=True))
+    return figures
 
 
 def spread(windows: Sequence[Window]) -> dict[str, float]:

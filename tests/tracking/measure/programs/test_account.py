@@ -297,6 +297,21 @@ def test_events_of_a_journals_file_give_the_figures() -> None:
     assert (figures["time/to_accuracy_sec"], figures["time/to_accuracy_train_sec"]) == (3.0, 2.0)
 
 
+def test_steps_of_a_known_size_give_rates_and_an_evaluations_step_ends_no_window() -> None:
+    words = DeclaredWords({"eval/loss": r"val loss (\S+)"}, step=r"step (\d+)", samples_per_step=8)
+    account = Account(WallClock(*BEGAN), None, BEGAN, tokens_per_sample=64)
+    lines = [(1, "step 10"), (2, "step 20"), (3, "step 30"), (9, "step 30 val loss 2.5"), (9.5, "step 31"),
+             (10.5, "step 41"), (11.5, "step 51")]  # fmt: skip
+    records = spoken(words, account, lines)
+    windows = throughput.coarse(records)
+    assert [window.samples for window in windows] == [80, 80, 80, 80, 80]
+    figures = throughput.summarize(windows, 1)
+    assert figures["throughput/samples_per_sec"] == pytest.approx(80)
+    assert figures["throughput/tokens_per_sec"] == pytest.approx(80 * 64)
+    assert "throughput/source_tokens_per_sec" not in figures
+    assert [record.step for record in records if "eval/loss" in record.values] == [30]
+
+
 def told(benchmark: str, *values: Any, targets: dict[str, Any] | None = None, **metadata: Any) -> tuple[Account, Any]:
     """A program that prints MLPerf's log, with an evaluation every ten seconds, and the first that is journaled."""
     account = Account(WallClock(*BEGAN), targets, BEGAN)

@@ -239,7 +239,9 @@ COMPUTED: dict[str, Callable[[JournalFigures], float | None]] = {
     quantities.TIME_TO_ACCURACY_TRAIN_SEC: JournalFigures.to_accuracy_train_sec,
     quantities.THROUGHPUT_SAMPLES_PER_SEC: JournalFigures.samples_per_sec,
     quantities.THROUGHPUT_SAMPLES_PER_SEC_PER_DEVICE: JournalFigures.samples_per_sec_per_device,
-    quantities.THROUGHPUT_TOKENS_PER_SEC: lambda run: run.per_sec("source_tokens", "target_tokens"),
+    quantities.THROUGHPUT_TOKENS_PER_SEC: lambda run: (
+        run.per_sec("tokens") or run.per_sec("source_tokens", "target_tokens")
+    ),
     quantities.THROUGHPUT_SOURCE_TOKENS_PER_SEC: lambda run: run.per_sec("source_tokens"),
     quantities.THROUGHPUT_TARGET_TOKENS_PER_SEC: lambda run: run.per_sec("target_tokens"),
     quantities.THROUGHPUT_MODEL_FLOPS_UTILIZATION: JournalFigures.flops_utilization,
