@@ -54,6 +54,7 @@ DIRECTIONS = {
     "throughput/samples_per_sec": "higher",
     "throughput/samples_per_sec_per_device": "higher",
     "throughput/source_tokens_per_sec": "higher",
+    "throughput/step_ms_after_evaluation": "lower",
     "throughput/step_ms_p50": "lower",
     "throughput/step_ms_p90": "lower",
     "throughput/step_ms_p99": "lower",

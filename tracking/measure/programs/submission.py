@@ -7,6 +7,7 @@ from collections.abc import Container, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from tracking.base import quantities
 from tracking.measure.programs import foreign
 from tracking.measure.programs.mlperf_benchmarks import Benchmark, benchmark, by_our_names
 from tracking.measure.programs.mlperf_lines import Entry, metric_of
@@ -71,7 +72,7 @@ class Submission:
     def fitting(self, metrics: Mapping[str, Any], epoch: float | None, targets: Container[str]) -> dict[str, float]:
         """The values of an evaluation that can be journaled, and drawn as curves."""
         numbers = {key: float(said) for key, said in metrics.items() if stored.is_number(said)}
-        kept = {key: number for key, number in numbers.items() if journal.is_key(f"eval/{key}")}
+        kept = {key: number for key, number in numbers.items() if journal.is_key(quantities.EVAL + key)}
         if (others := metrics.keys() - kept.keys()) and not self.no_number:
             when = "" if epoch is None else f" of epoch {epoch:.15g}"
             self.no_number = f"{min(others)[:80]}{when}: {str(metrics[min(others)])[:80]!r}"
