@@ -1,6 +1,6 @@
 """Train a workload to its target accuracy and measure it: `python launch.py -m model=vgg precision=fp32,bf16`.
 
-compose → check → prepare a run folder → spawn the worker → mirror its journal to MLflow → a table and an exit code:
+compose → check → make a run folder → submit it to a queue → follow it (MLflow, progress, a table) → an exit code:
 0 = every job ran (a missed target is a result), 1 = a job failed, 2 = the request was refused.
 """
 
@@ -124,10 +124,18 @@ def visible_gpus() -> list[Any]:
 
 
 def launch(asked: list[tuple[RunConfig, list[str], list[str]]], multirun: bool) -> int:
-    """Check every job before any is run, then run them: one after the other, side by side, or on a cluster."""
+    """Check every job before any is run, then run them: here, one or several at once, or on a cluster."""
+    from tracking.jobs.handover import ahead
+
+    with ahead(asked[0][0]) as waiting:  # A supervisor's imports take as long as those of the rest.
+        return run(asked, multirun, waiting)
+
+
+def run(asked: list[tuple[RunConfig, list[str], list[str]]], multirun: bool, waiting: Any) -> int:
+    """The same, with a supervisor that waits for the first run on this machine."""
     from tracking.jobs.plan import Job, resume, sweep
-    from tracking.jobs.queues import ClusterLauncher, Launcher
-    from tracking.jobs.worker_command import check_workload, worker_command
+    from tracking.jobs.queues import Launcher
+    from tracking.jobs.worker_command import check_workload
     from tracking.machine.environment import check_cache, processes
     from tracking.machine.stacks import judge_all
     from tracking.store import server
@@ -154,20 +162,18 @@ def launch(asked: list[tuple[RunConfig, list[str], list[str]]], multirun: bool) 
     configs = [job.config for job in jobs if not job.finished]
     for each in configs:
         check_workload(each)
-    elsewhere = config.cluster.kind != "none"
-    verdicts = [] if elsewhere else judge_all(configs, gpus)
-    launched_by = ClusterLauncher if elsewhere or config.sweep.jobs_at_once > 1 else Launcher
-    launcher = launched_by(config, gpus, worker_command, processes.begun())
-    if config.dry_run:
-        return launcher.dry_run([job for job in jobs if not job.finished], verdicts)
-    launcher.check_jobs(configs, verdicts)
-    launcher.check_server()
-    launcher.make_stacks(configs)
-    if config.node_rank:
-        return launcher.run_node(config)
-    if multirun or folder:
-        return launcher.run_sweep(jobs, sys.argv[1:], folder)
-    return launcher.run_single(jobs[0])
+    verdicts = [] if config.cluster.kind != "none" else judge_all(configs, gpus)
+    with Launcher(config, gpus, processes.begun(), waiting) as launcher:
+        if config.dry_run:
+            return launcher.dry_run([job for job in jobs if not job.finished], verdicts)
+        launcher.check_jobs(configs, verdicts)
+        launcher.check_server()
+        launcher.make_stacks(configs)
+        if config.node_rank:
+            return launcher.run_node(config)
+        if multirun or folder:
+            return launcher.run_sweep(jobs, sys.argv[1:], folder)
+        return launcher.run_single(jobs[0])
 
 
 if __name__ == "__main__":

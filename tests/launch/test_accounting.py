@@ -16,7 +16,7 @@ from tests.support.studied import config, make_run, make_sweep
 from tracking.jobs.follow.sync import sync
 from tracking.jobs.node import endings, slurm, ticket
 from tracking.jobs.node.ticket import Ticket
-from tracking.jobs.queues.queue import BatchQueue
+from tracking.jobs.queues.slurm_queues import BatchQueue
 from tracking.record import Failure, run_folder
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
@@ -48,7 +48,7 @@ def test_a_forgotten_job_is_ended_by_sacct_and_without_it_nobody_knows(
             for option, words in (("account", "Invalid account"), ("qos", "Invalid qos")):
                 given = ClusterConfig(kind="slurm", exclusive=False, **{option: "nobody"})
                 with pytest.raises(ConfigError, match=f"Slurm refuses such a job: .*{words}"):
-                    BatchQueue(10).check([config(gpus=0, cluster=given)])
+                    BatchQueue(1, 10.0).check([config(gpus=0, cluster=given)])
             options = ["--parsable", "--output=/dev/null", f"--chdir={tmp_path}"]
             cancelled, failed = (
                 slurm.run(["sbatch", *options, f"--wrap={command}"]).strip() for command in ("sleep 1000", "exit 3")

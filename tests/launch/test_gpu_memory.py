@@ -77,7 +77,8 @@ def test_a_killed_run_gives_its_gpus_back(tmp_path: Path, held: Held, victim: st
         wait_for(lambda: taken(before, held) == num_gpus)
         wait_for(lambda: "about to meet hang" in worker_log(tmp_path))
         launcher = psutil.Process(process.pid)
-        [worker] = [child for child in launcher.children() if "trainers.loop.worker" in child.cmdline()]
+        below = [child for supervisor in launcher.children() for child in supervisor.children()]
+        [worker] = [child for child in below if "trainers.loop.worker" in child.cmdline()]
         ranks = sorted(
             (rank for rank in worker.children() if rank.cmdline() == worker.cmdline()), key=lambda rank: rank.pid
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import runpy
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +22,6 @@ MOMENTS = (
     "config half written",
     "prepared",
     "started",
-    "ticket",
 )
 
 
@@ -43,9 +41,9 @@ def dying(function: Callable[..., Any], number: int, when: Callable[..., bool] =
 
 
 def prepare(moment: str, number: int) -> None:
-    from tracking.jobs.node import ticket
+    from tracking.jobs.handover import SupervisorProcess
     from tracking.jobs.plan import run_setup, sweep
-    from tracking.jobs.queues.share_queue import SharedMachine
+    from tracking.jobs.queues.machine import Machine
     from tracking.record import documents, run_lock
 
     def writes(name: str) -> Callable[..., bool]:
@@ -64,20 +62,15 @@ def prepare(moment: str, number: int) -> None:
             os.fsync, number, lambda file: ".config.yaml." in str(Path(f"/proc/self/fd/{file}").readlink())
         )
     elif moment == "prepared":
-        SharedMachine.submit = dying(SharedMachine.submit, number)  # type: ignore[method-assign]
+        Machine.submit = dying(Machine.submit, number)  # type: ignore[method-assign]
     elif moment == "started":  # of two jobs, the second
-        started: list[object] = []
+        assigned: list[object] = []
 
-        class Popen(subprocess.Popen):  # type: ignore[type-arg]
-            def __init__(self, command: Any, *arguments: Any, **named: Any) -> None:
-                super().__init__(command, *arguments, **named)
-                started.extend(["supervisor"] * ("pass_fds" in named))
-                if len(started) == 2:
-                    os.kill(os.getpid(), number)
+        def is_second(*_: object) -> bool:
+            assigned.append(None)
+            return len(assigned) == 2
 
-        subprocess.Popen = Popen  # type: ignore[misc]
-    elif moment == "ticket":
-        ticket.issue = dying(ticket.issue, number, after=True)
+        SupervisorProcess.assign = dying(SupervisorProcess.assign, number, is_second, after=True)  # type: ignore[method-assign]
     assert moment in MOMENTS
     assert run_lock
 

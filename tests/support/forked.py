@@ -37,7 +37,7 @@ IMPORTS = [
 ]  # fmt: skip
 asking = threading.Lock()  # A start asks all others whether they have ended, and only one may hear a fork's exit code.
 LAUNCH = str(ROOT / "launch.py")
-MODULES = ("trainers.loop.worker", "tracking.jobs.node.__main__")
+MODULES = ("trainers.loop.worker", "tracking.jobs.node.__main__", "tests.support.quick_supervisor")
 # Libraries read these as they load. Several processes then share the cores as torchrun's do.
 LOADED_WITH = {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "100000", "MLFLOW_LOGGING_LEVEL": "CRITICAL"}
 

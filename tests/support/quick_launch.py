@@ -25,10 +25,10 @@ from conf.schema import (
 )
 from tests.support import forked
 from tests.support.commands import environment
+from tracking.jobs.handover import supervisor_process
 from tracking.jobs.plan import sweep
 from tracking.jobs.plan.job import Job
 from tracking.jobs.queues.launcher import Launcher
-from tracking.jobs.worker_command.command import LAUNCHER, WorkerCommand
 
 
 def config(uri: str, number: int, hparams: dict[str, object]) -> RunConfig:
@@ -43,17 +43,13 @@ def config(uri: str, number: int, hparams: dict[str, object]) -> RunConfig:
     )
 
 
-def worker_command(_: RunConfig, folder: Path) -> WorkerCommand:
-    argv = [sys.executable, "-m", "tests.support.quick_worker", str(folder)]
-    return WorkerCommand(argv, environment(PYTHONUNBUFFERED="1") | {LAUNCHER: str(os.getpid())})
-
-
 def main(uri: str, *jobs: str) -> int:
     words = [word for word in jobs if not word.startswith("--")]
     sweep_jobs = [
         Job(config(uri, number, json.loads(text)), [f"seed={number}"]) for number, text in enumerate(words, 1)
     ]
-    launcher = Launcher(sweep_jobs[0].config, [], worker_command, time.monotonic())
+    supervisor_process.SUPERVISOR = "tests.support.quick_supervisor"
+    launcher = Launcher(sweep_jobs[0].config, [], time.monotonic())
     try:
         for word in jobs:
             if word.startswith("--resume="):

@@ -9,7 +9,7 @@ from typing import Any
 
 from conf.launch_options import InstanceConfig
 from conf.schema import ModelConfig, RunConfig
-from tracking.jobs.node import supervision
+from tracking.jobs.node import outcome
 from tracking.jobs.plan import run_setup
 from tracking.measure.training import clock, throughput
 from tracking.record import documents, evaluations, journal, run_folder
@@ -107,7 +107,7 @@ def make_run(
         _train(log, folder, asked, step_sec, accuracies, eval_sec, steps, max_epochs, losses)
         return folder
     _epochs(log, asked, step_sec, failed_after, eval_sec, steps, max_epochs, losses)
-    if recorded and failure in supervision.GIVEN_UP:
+    if recorded and failure in outcome.GIVEN_UP:
         sec = log.records[-1].clock_sec - 5.0
         price = asked.instance.price_per_hour
         usd = {} if price is None else {"cost/usd": price / 3600 * sec}

@@ -63,7 +63,6 @@ def test_nobody_is_asked_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.support.composing import composed
     from tracking.jobs.node import signals
     from tracking.jobs.queues.launcher import Launcher
-    from tracking.jobs.worker_command.command import worker_command
     from tracking.request import checks
     from tracking.store import server
 
@@ -74,7 +73,7 @@ def test_nobody_is_asked_offline(monkeypatch: pytest.MonkeyPatch) -> None:
         server.named(uri)
         for offline in (False, True):
             config = checks.check_run(composed([f"tracking.uri={uri}", f"tracking.offline={offline}"]), [])
-            launcher = Launcher(config, [], worker_command, 0.0)
+            launcher = Launcher(config, [], 0.0)
             if offline:
                 launcher.check_server()
             else:

@@ -24,9 +24,9 @@ from tracking.jobs.node.slurm import JobState
 from tracking.jobs.node.ticket import Ticket
 from tracking.jobs.plan import run_setup, sweep
 from tracking.jobs.plan.job import Job
-from tracking.jobs.queues import cluster_launcher
+from tracking.jobs.queues import follower, launcher
 from tracking.jobs.queues.following import Following
-from tracking.jobs.queues.queue import BatchQueue
+from tracking.jobs.queues.slurm_queues import BatchQueue
 from tracking.jobs.trust import ownership
 from tracking.record import journal, run_folder, signature
 
@@ -139,10 +139,10 @@ def test_so_is_a_sweep_s(followed: list[Path]) -> None:
     config = composed(SLURM)
     with sweep.create([Job(config, SLURM)], [], "sqlite:///x.db") as owner:
         folder = owner.folder
-    assert cluster_launcher.follow(folder, 0.0) == 0
+    assert follower.follow(folder, 0.0) == 0
     name_server(folder, "https://evil.example.org")
     with pytest.raises(ConfigError, match=r"follow .*MLflow at 'https://evil.example.org'.*add --trust"):
-        cluster_launcher.follow(folder, 0.0)
+        follower.follow(folder, 0.0)
     with pytest.raises(ConfigError, match=r"sweep.resume=.*MLflow at 'https://evil.example.org'.*add trust=true"):
         sweep.resume("runs", folder.name, [Job(composed([]), [])], multirun=False)
 
@@ -184,7 +184,7 @@ SLURM = ["gpus=0", "cluster=slurm", "cluster.before=['touch /tmp/ran']", "cluste
 def followed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The folders that a follower got to; nothing is asked of Slurm."""
     folders: list[Path] = []
-    monkeypatch.setattr(cluster_launcher.ClusterLauncher, "follow", lambda self, folder: folders.append(folder) or 0)
+    monkeypatch.setattr(launcher.Launcher, "follow", lambda self, folder: folders.append(folder) or 0)
     monkeypatch.setattr(signals, "raise_on_signals", lambda: None)
     return folders
 
@@ -201,11 +201,11 @@ def test_a_folder_of_others_is_not_followed_since_its_jobs_would_be_submitted(
         with run_setup.make_folder("run", tmp_path / "runs") as owner:
             folder = owner.folder
         run_setup.prepare(folder, "run", config, SLURM, "sqlite:///x.db")
-    assert cluster_launcher.follow(folder, 0.0) == 0
+    assert follower.follow(folder, 0.0) == 0
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
     with pytest.raises(ConfigError, match=r"follow .*'touch /tmp/ran'.*'--chdir=/tmp'.*add --trust"):
-        cluster_launcher.follow(folder, 0.0)
-    assert cluster_launcher.follow(folder, 0.0, trust=True) == 0
+        follower.follow(folder, 0.0)
+    assert follower.follow(folder, 0.0, trust=True) == 0
     assert followed == [folder, folder]
 
 
@@ -228,7 +228,7 @@ def test_the_job_that_a_strangers_ticket_names_is_neither_cancelled_nor_requeued
     asked: list[str] = []
     monkeypatch.setattr(slurm, "run", lambda command: asked.append(" ".join(command)) or "")
     made = ticket.issue(own, Ticket("slurm", "4711", max_requeues=1))
-    following = Following(BatchQueue(1), SimpleNamespace(), make_console(), lambda job: None, 2)
+    following = Following(BatchQueue(1, 1.0), SimpleNamespace(), make_console(), lambda job: None, 2, 0.0)
     for folder in (own, others):
         following.take_up(Job(composed(GIVEN), GIVEN, folder), made)
         endings.requeued(folder, dataclasses.replace(made), JobState("NODE_FAIL"))

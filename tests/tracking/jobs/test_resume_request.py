@@ -18,8 +18,8 @@ from tracking.base.console import make_console
 from tracking.jobs.node import reopen, signals
 from tracking.jobs.plan import resume, run_setup, sweep
 from tracking.jobs.plan.job import Job
-from tracking.jobs.queues import cluster_launcher
-from tracking.jobs.queues.cluster_launcher import ClusterLauncher
+from tracking.jobs.queues import follower
+from tracking.jobs.queues.launcher import Launcher
 from tracking.measure.training import throughput
 from tracking.record import checkpoints, journal, run_folder, run_lock
 from tracking.record.journal import Journal
@@ -71,10 +71,10 @@ def test_it_is_mirrored_to_where_it_was_from_whatever_folder(monkeypatch: pytest
         followed.append(config.tracking.uri)
         return SimpleNamespace(follow=lambda folder: 0)
 
-    monkeypatch.setattr(cluster_launcher, "ClusterLauncher", launcher)
-    assert cluster_launcher.follow(folder, 0.0, trust=True) == 0
+    monkeypatch.setattr(follower, "Launcher", launcher)
+    assert follower.follow(folder, 0.0, trust=True) == 0
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////some/where.db")
-    assert cluster_launcher.follow(folder, 0.0, trust=True) == 0
+    assert follower.follow(folder, 0.0, trust=True) == 0
     assert followed == ["sqlite:////some/where.db", None]
 
 
@@ -87,12 +87,12 @@ def test_who_follows_a_run_that_was_detached_stays_with_it_and_mirrors_it_where_
     monkeypatch.setattr(run_folder, "read_config", lambda folder: copy.deepcopy(config))
     monkeypatch.setattr(signals, "raise_on_signals", lambda: None)
 
-    def follow_single(launcher: ClusterLauncher, job: Job, folder: Path) -> int:
+    def follow_single(launcher: Launcher, job: Job, folder: Path) -> int:
         jobs.append(job)
         return 0
 
-    monkeypatch.setattr(ClusterLauncher, "_follow_single", follow_single)
-    assert cluster_launcher.follow(folder, 0.0, trust=True) == 0
+    monkeypatch.setattr(Launcher, "_follow_single", follow_single)
+    assert follower.follow(folder, 0.0, trust=True) == 0
     assert [(job.config.detach, job.result) for job in jobs] == [(False, None)]
 
 

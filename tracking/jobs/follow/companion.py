@@ -16,12 +16,11 @@ import psutil
 
 from conf.schema import RunConfig
 from tracking.jobs.follow import unfinished
-from tracking.jobs.follow.mirror_thread import MirrorThread
-from tracking.jobs.node import supervision
-from tracking.machine.usage import Neighbours, SystemMetricsThread
+from tracking.jobs.follow.mirror_thread import mirror_of
+from tracking.jobs.node import outcome, worker_process
+from tracking.machine.usage import Neighbours
 from tracking.measure.bottleneck import explain
 from tracking.record import Journal, documents, failures, run_folder
-from tracking.store import server
 
 POLL_SEC = 0.2
 NICENESS = 10  # MLflow's import takes seconds, and must not take them from the training
@@ -34,33 +33,18 @@ def main(folder: Path, pid: int, root: int) -> int:
     log = Journal(folder / run_folder.JOURNAL)
     uuids = [gpu["uuid"] for gpu in documents.read_json(folder / run_folder.FINGERPRINT).get("used", [])]
     neighbours = Neighbours(uuids, launcher=root)
-    interval_sec = config.tracking.system_metrics_interval_sec
-    sensors = SystemMetricsThread(log, uuids, folder, interval_sec, neighbours=neighbours) if interval_sec else None
     os.nice(NICENESS)
-    mirror = start_mirror(folder, config)
+    if mirror := mirror_of(folder, config):
+        unfinished.mark(folder)
     os.write(sys.stdout.fileno(), b"ready\n")  # in one piece, which print does not promise
-    if sensors is not None:
-        sensors.start()
-    while run_folder.read_result(folder) is None and is_running(script):
-        time.sleep(POLL_SEC)
-    if sensors is not None:
-        sensors.close()
-    with suppress(OSError):  # a full disk
-        if tag := neighbours.tag():
-            log.tags({"neighbours": tag})
+    with worker_process.sampled(log, uuids, folder, config, neighbours=neighbours):
+        while run_folder.read_result(folder) is None and is_running(script):
+            time.sleep(POLL_SEC)
     log.close()
     end(folder, config, pid, neighbours.tag())
     if mirror is not None and mirror.close(config.tracking.upload_wait_sec):
         unfinished.unmark(folder)
     return 0
-
-
-def start_mirror(folder: Path, config: RunConfig) -> MirrorThread | None:
-    if config.tracking.offline:
-        return None
-    unfinished.mark(folder)
-    uri = server.absolute_uri(config.tracking.uri) if config.tracking.uri else server.default_uri()
-    return MirrorThread(folder, uri).start()
 
 
 def end(folder: Path, config: RunConfig, pid: int, neighbours: str) -> None:
@@ -70,8 +54,8 @@ def end(folder: Path, config: RunConfig, pid: int, neighbours: str) -> None:
         message = f"the script (process {pid}) ended without a word: it was killed, or left by os._exit"
         failure = failures.killed(folder, KILLED, message)
     with suppress(OSError):
-        supervision.record_given_up(folder, config, failure)
-    supervision.end(folder, failure, neighbours, explain(folder))
+        outcome.record_given_up(folder, config, failure)
+    outcome.end(folder, failure, neighbours, explain(folder))
 
 
 def process_of(pid: int) -> psutil.Process | None:

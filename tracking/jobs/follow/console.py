@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -63,16 +62,20 @@ class RunProgress:
         self._best: dict[str, float] = {}
         self._drawing = Drawing(console, f"{name}: some of its progress is not shown")
 
-    def __enter__(self) -> RunProgress:
+    def start(self) -> RunProgress:
         with self._drawing:
             self._progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         with self._drawing:
             self._progress.stop()
+
+    def __enter__(self) -> RunProgress:
+        return self.start()
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def update(self, record: Record) -> None:
         """Draw what a record tells. Nothing that goes wrong here reaches the caller, who watches over the run."""
@@ -171,9 +174,10 @@ def remark(record: Record) -> str:
     return "; ".join(words)
 
 
-def job_line(name: str, outcome: str, num_left: int, mean_sec: float) -> str:
-    """What became of a job of a sweep, and how many are left, which take as long as those so far on average."""
-    left = f"{num_left} job{'s' if num_left > 1 else ''} left, about {duration(num_left * mean_sec)}"
+def job_line(name: str, outcome: str, num_left: int, mean_sec: float | None) -> str:
+    """What became of a job of a sweep, and how many are left, with the time that they take where it is known."""
+    left = f"{num_left} job{'s' if num_left > 1 else ''} left"
+    left += "" if mean_sec is None else f", about {duration(num_left * mean_sec)}"
     return f"  {name}: {outcome}" + (f"; {left}" if num_left else "")
 
 

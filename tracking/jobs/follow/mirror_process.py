@@ -6,19 +6,19 @@ import signal
 import sys
 from pathlib import Path
 
-from tracking.jobs.follow.mirror_thread import MirrorThread
-from tracking.jobs.node import lifeline, ticket
+from tracking.jobs.follow.mirror_thread import mirror_of
+from tracking.jobs.handover import LAUNCHER, Lifeline
+from tracking.jobs.node import ticket
 from tracking.record import run_folder
-from tracking.store import server
 
 POLL_SEC = 0.5
 
 
 def main(folder: Path) -> int:
     """Mirror until the run has ended or its supervisor is gone; then send the rest. 0 where MLflow has it all."""
-    config, line = run_folder.read_config(folder), lifeline.Lifeline((lifeline.LAUNCHER,))
-    uri = server.absolute_uri(config.tracking.uri) if config.tracking.uri else server.default_uri()
-    mirror = MirrorThread(folder, uri).start()
+    config, line = run_folder.read_config(folder), Lifeline((LAUNCHER,))
+    mirror = mirror_of(folder, config)
+    assert mirror is not None
     while not ticket.has_ended(folder) and line.cut(POLL_SEC) is None:
         pass
     return 0 if mirror.close(config.tracking.upload_wait_sec) else 1

@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from conf.schema import RunConfig
 from tracking.record import run_folder
+from tracking.store import server
 from tracking.store.mirror import Mirror
 from tracking.store.server import TrackingRefused, TrackingUnavailable
 
@@ -119,3 +121,11 @@ class MirrorThread:
         self.status = status
         self._backoff_sec = min(2 * self._backoff_sec, MAX_BACKOFF_SEC)
         return self._backoff_sec / 2
+
+
+def mirror_of(folder: Path, config: RunConfig) -> MirrorThread | None:
+    """Mirror a folder to the server of its config from now on; None where that is offline."""
+    if config.tracking.offline:
+        return None
+    uri = server.absolute_uri(config.tracking.uri) if config.tracking.uri else server.default_uri()
+    return MirrorThread(folder, uri).start()

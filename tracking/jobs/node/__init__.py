@@ -6,33 +6,30 @@ it imports little before its worker has started.
 
 from __future__ import annotations
 
-from tracking.jobs.node import endings, lifeline, node_supervision, shares, signals, slurm, supervision, ticket
-from tracking.jobs.node.rendezvous import nodes
-from tracking.jobs.node.rendezvous.nodes import Nodes
+from tracking.jobs.node import endings, outcome, shares, signals, slurm, ticket, worker_process
+from tracking.jobs.node.interruption import AGAIN
 from tracking.jobs.node.reopening import reopen
 from tracking.jobs.node.shares import Share, keep_to_share
 from tracking.jobs.node.signals import Interrupted
 from tracking.jobs.node.slurm import JobState
-from tracking.jobs.node.supervisor import AGAIN, supervise
+from tracking.jobs.node.supervisor import join, supervise
 from tracking.jobs.node.ticket import Ticket
 
 __all__ = [
     "AGAIN",
     "Interrupted",
     "JobState",
-    "Nodes",
     "Share",
     "Ticket",
     "endings",
+    "join",
     "keep_to_share",
-    "lifeline",
-    "node_supervision",
-    "nodes",
+    "outcome",
     "reopen",
     "shares",
     "signals",
     "slurm",
     "supervise",
-    "supervision",
     "ticket",
+    "worker_process",
 ]

@@ -1,4 +1,4 @@
-"""Runs a node's part of a run: python -m tracking.jobs.node FOLDER, under srun, or in a share of this machine."""
+"""Supervises a node's part of a run: python -m tracking.jobs.node, for a launcher; with FOLDER, under srun."""
 
 from __future__ import annotations
 
@@ -7,22 +7,28 @@ import platform
 import sys
 from pathlib import Path
 
+from tracking.jobs.handover import received
 from tracking.jobs.node import keep_to_share, supervise
-from tracking.jobs.worker_command import worker_command
-from tracking.machine.environment import nvml, processes
 
 
-def main(folder: Path) -> int:
+def main(folders: list[str]) -> int:
+    if not folders:
+        assigned = received()
+        if assigned is None:
+            return 0
+        os.environ.update(assigned.environment)
+        if trouble := keep_to_share():
+            print(trouble, flush=True)
+        return supervise(assigned.folder, assigned)
+    folder = Path(folders[0])
     if not folder.is_dir():
         node = os.environ.get("SLURMD_NODENAME") or platform.node()
         print(
             f"node {node}: there is no {folder}; runs_dir has to lie on a file system that all nodes share", flush=True
         )
         return 1
-    if trouble := keep_to_share():
-        print(trouble, flush=True)
-    return supervise(folder, nvml.visible_gpus(), worker_command, processes.begun())
+    return supervise(folder)
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(sys.argv[1:]))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from conf.schema import ConfigError, RunConfig
-from tracking.jobs.node import slurm, supervision, ticket
+from tracking.jobs.node import outcome, slurm, ticket
 from tracking.jobs.node.slurm import JobState
 from tracking.jobs.node.task import PLACE
 from tracking.jobs.node.ticket import Ticket
@@ -84,8 +84,8 @@ def end(folder: Path, config: RunConfig, job_id: str, state: JobState | None) ->
     """Give the run its result where its nodes have left none."""
     failure = None if run_folder.read_result(folder) else explained(folder, job_id, state)
     with suppress(OSError):
-        supervision.record_given_up(folder, config, failure)
-    supervision.end(folder, failure)
+        outcome.record_given_up(folder, config, failure)
+    outcome.end(folder, failure)
     for name in files.names(folder):  # what nodes that were killed have left there
         if name.startswith(PLACE):
             shutil.rmtree(folder / name, ignore_errors=True)

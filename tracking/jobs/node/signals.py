@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_again = threading.Event()  # Signals are handled once a process, so this is known once a process, too.
 
 
 class Interrupted(KeyboardInterrupt):
@@ -21,8 +23,10 @@ class Interrupted(KeyboardInterrupt):
 def raise_on_signals(*more: int) -> None:
     """Turn the next signal to stop, or one of `more`, into Interrupted, wherever the main thread is.
 
-    Those that follow are ignored until this is called again: what cleans up is short, and must not be cut off.
+    Those that follow only make `hurried` true until this is called again: what cleans up is short, and must not be cut
+    off.
     """
+    _again.clear()
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         for number in stopping:
@@ -32,11 +36,18 @@ def raise_on_signals(*more: int) -> None:
 
     def ignore(signum: int, frame: FrameType | None) -> None:
         """Not SIG_IGN, which tells a signal that the user's shell has us ignore (nohup)."""
+        _again.set()
 
     stopping = (*STOPPING, *more)
     for number in stopping:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, interrupt)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, stopping)  # A launcher starts its supervisors with them held back.
+
+
+def hurried() -> bool:
+    """Whether a further signal to stop has come since the one that raised Interrupted."""
+    return _again.is_set()
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ class JobState:
     reason: str = ""
     nodes: str = ""
     what: str = "Slurm's job"
+    signum: int = 0  # the signal that killed its process, where that is known
 
     @property
     def active(self) -> bool:
@@ -62,6 +64,10 @@ class JobState:
 
     def failure(self, job_id: str) -> Failure:
         """Why the run of an ended job has left no result itself."""
+        if self.signum:
+            return Failure(
+                f"signal:{self.signum}", f"{self.what} {job_id} was killed by {signal.Signals(self.signum).name}"
+            )
         kind, what = KINDS.get(self.word, ("error", f"it ended as {self.word} and left no result"))
         on = f" on {self.nodes}" if self.nodes else ""
         return Failure(kind, f"{self.what} {job_id}{on}: {what}")

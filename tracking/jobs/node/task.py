@@ -14,7 +14,7 @@ PLACE = ".nodes-"
 
 
 @dataclass(frozen=True)
-class SlurmTask:
+class Task:
     job_id: str
     step_id: str
     restarts: int  # how often the job was queued again
@@ -24,7 +24,7 @@ class SlurmTask:
     node: str
 
     @classmethod
-    def read(cls, environ: Mapping[str, str] = os.environ) -> SlurmTask:
+    def of_slurm(cls, environ: Mapping[str, str] = os.environ) -> Task:
         """Raises ConfigError where srun has not started this process."""
         try:
             return cls(
@@ -40,9 +40,13 @@ class SlurmTask:
             raise ConfigError(f"{error}: srun sets it, and has not started this process; use job.sbatch") from None
 
     @classmethod
-    def alone(cls) -> SlurmTask:
-        """Of a run for which there is no scheduler."""
+    def local(cls) -> Task:
+        """The task of a run that no scheduler has started."""
         return cls("", "", 0, 0, 1, 1, platform.node())
+
+    @property
+    def scheduled(self) -> bool:
+        return bool(self.job_id)
 
     def check(self, config: RunConfig, num_gpus: int) -> None:
         """Raise ConfigError where there is not what the run asked for."""
@@ -64,5 +68,5 @@ class SlurmTask:
         return f"{PLACE}{self.job_id}-{self.step_id}-{self.restarts}"
 
     def address(self) -> str:
-        """How Slurm reaches this node."""
-        return slurm.node_address(self.node)
+        """How the scheduler reaches this node; empty without one."""
+        return slurm.node_address(self.node) if self.scheduled else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,3 +33,11 @@ class Job:
     @property
     def finished(self) -> bool:
         return self.result is not None and self.result.status == "finished"
+
+
+def exit_code(jobs: Sequence[Job]) -> int:
+    """0 = all ran, 1 = one failed, 2 = none could be run as asked."""
+    kinds = [job.result.failure.kind if job.result and job.result.failure else "" for job in jobs]
+    if all(kind == "bad_input" for kind in kinds):
+        return 2
+    return 0 if all(job.finished for job in jobs) else 1

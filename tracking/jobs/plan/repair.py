@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tracking.analysis import mlperf
 from tracking.base.installation import LAUNCH
-from tracking.jobs.node import endings, supervision
+from tracking.jobs.node import endings, outcome
 from tracking.jobs.plan import sweep
 from tracking.record import Failure, Journal, documents, failures, files, journal, run_folder, run_lock
 
@@ -58,7 +58,7 @@ def end_run(folder: Path, scheduled: Failure | None = None) -> None:
     Journal(folder / run_folder.JOURNAL).close()  # a last line that lacks its newline alone is whole with it
     last_ms = last_sign_ms(folder)
     failure = failures.killed(folder, KILLED, cut_off_message("worker", last_ms), last_ms)
-    supervision.end(folder, dataclasses.replace(scheduled, time_ms=last_ms) if scheduled else failure)
+    outcome.end(folder, dataclasses.replace(scheduled, time_ms=last_ms) if scheduled else failure)
 
 
 def end_sweep(folder: Path, ended: bool) -> None:

@@ -1,4 +1,4 @@
-"""How jobs get to nodes: one after the other on this machine, several at once, or by Slurm.
+"""How jobs get to nodes: to this machine, one or several at once, or to Slurm; and the launcher that follows them.
 
 Slurm is spoken to by its own commands alone.
 """
@@ -6,7 +6,7 @@ Slurm is spoken to by its own commands alone.
 from __future__ import annotations
 
 from tracking.jobs.queues import batch_script
-from tracking.jobs.queues.cluster_launcher import ClusterLauncher, follow
+from tracking.jobs.queues.follower import follow
 from tracking.jobs.queues.launcher import Launcher
 
-__all__ = ["ClusterLauncher", "Launcher", "batch_script", "follow"]
+__all__ = ["Launcher", "batch_script", "follow"]

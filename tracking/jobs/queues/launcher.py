@@ -1,10 +1,10 @@
-"""Runs jobs one after the other, shows them, and has their folders mirrored to MLflow beside the training."""
+"""Has jobs run by a queue, follows them, and shows what came of them."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -13,105 +13,105 @@ from conf.schema import ConfigError, RunConfig
 from tracking.analysis.statistics import counted
 from tracking.base.console import Drawing, make_console
 from tracking.base.installation import LAUNCH
-from tracking.jobs.follow import Uploads, console, result_table, unfinished
-from tracking.jobs.node import Interrupted, Nodes, node_supervision, nodes, reopen, signals, supervision
-from tracking.jobs.plan import Job, repair, resume, run_setup, sweep, sweep_summary
-from tracking.machine.stacks import RefusedStacks, Verdict, ready, summary, verdict_table
-from tracking.record import Checkpoint, Failure, Result, checkpoints, failures, headline, run_folder, run_lock
+from tracking.jobs.follow import Uploads, result_table, unfinished
+from tracking.jobs.handover import SupervisorProcess
+from tracking.jobs.node import Interrupted, join, signals, ticket
+from tracking.jobs.plan import Job, exit_code, own_folder, resume, sweep, sweep_summary
+from tracking.jobs.queues import dry_run, meeting
+from tracking.jobs.queues.detaching import Detached, follow_command, wants_cancel
+from tracking.jobs.queues.following import Following, end_unsubmitted
+from tracking.jobs.queues.queue_kinds import queue_of
+from tracking.machine.stacks import RefusedStacks, Verdict, verdict_table
+from tracking.record import Failure, checkpoints, run_folder, run_lock
 
 
 class Launcher:
     """Runs jobs and returns the exit code of launch.py.
 
-    `worker_command(config, folder)` gives the command (`argv`, `env`) that trains a folder's run; `gpus` are the
-    visible ones; `started` is when the user's command began on the monotonic clock.
+    `gpus` are the visible ones; `started` is when the user's command began, in seconds of the monotonic clock;
+    `waiting` is a supervisor that was started ahead.
     """
 
-    _adopts = False  # whether it goes on with jobs that a scheduler has
-
     def __init__(
-        self, config: RunConfig, gpus: Sequence[Any], worker_command: Callable[[RunConfig, Path], Any], started: float
+        self, config: RunConfig, gpus: Sequence[Any], started: float, waiting: SupervisorProcess | None = None
     ) -> None:
         self._offline = config.tracking.offline
         self._log_model, self._register = config.log_model, config.register_model is not None
         self._gpus = gpus
-        self._command = worker_command
         self._started = started
+        self._adopts = config.cluster.kind != "none"  # jobs that a scheduler has go on
+        self._takes_up = False  # it only follows what was submitted before
+        self._queue = queue_of(config, waiting)
         self._console = make_console()
         self._uploads = Uploads(config.tracking, self._console)
         self._refused = RefusedStacks(config, gpus)
         signals.raise_on_signals()
 
-    def dry_run(self, jobs: Sequence[Job], verdicts: Sequence[Verdict] = ()) -> int:
-        """Print what would be run. Raises ConfigError as `check_jobs` does."""
-        self._console.print(verdict_table(verdicts))
-        self.check_jobs([job.config for job in jobs], verdicts)
-        sweep.name_jobs(jobs)
-        for number, job in enumerate(jobs, 1):
-            new = Path(job.config.runs_dir).resolve() / job.name
-            self._console.print(f"job {number} of {len(jobs)}: {' '.join(job.overrides) or 'defaults'}", style="bold")
-            if why := self._refused.why.get(job.config.stack.name):
-                self._console.print(f"  refused: {why}", soft_wrap=True)
-            elif ready(job.config.stack):
-                command = self._command(job.config, job.checkpoint.folder if job.checkpoint else new)
-                self._console.print(f"  {command}", soft_wrap=True)
-            else:
-                self._console.print(f"  after {summary(job.config.stack)}", soft_wrap=True)
-        self._uploads.say_server(self._log_model, self._register)
-        self._console.print(f"{len(jobs)} checked; nothing was trained (dry_run=true)")
-        return 0
+    def __enter__(self) -> Launcher:
+        return self
 
-    def make_stacks(self, configs: Sequence[RunConfig]) -> None:
-        """Make the environments that the jobs need, outside every measured time. Raises ConfigError."""
-        began = time.monotonic()
-        self._refused.make(configs, lambda words: self._console.print(words, soft_wrap=True))
-        self._started += time.monotonic() - began
+    def __exit__(self, *error: object) -> None:
+        self._queue.close()
 
     def check_jobs(self, configs: Sequence[RunConfig], verdicts: Sequence[Verdict]) -> None:
-        """Raise ConfigError where a job cannot be run here, and the sweep does not ask for the others."""
+        """Raise ConfigError where a job cannot be run, and the sweep does not ask for the others.
+
+        What a stack needs on a cluster is looked at on its nodes.
+        """
+        if len({config.cluster.kind for config in configs}) > 1:
+            raise ConfigError("cluster: the jobs of a sweep are all of one kind; give one cluster")
         self._refused.judged(verdicts)
+        if configs:
+            self._queue.check(configs)
 
     def check_server(self) -> None:
         """Say so where the server does not answer. Raises ConfigError where it refuses the user."""
         self._uploads.check_server(self._log_model, self._register)
 
+    def make_stacks(self, configs: Sequence[RunConfig]) -> None:
+        """Make the environments that the jobs need, outside every measured time. Raises ConfigError.
+
+        On a cluster they are made in the cache that all nodes share, and each node fetches its images.
+        """
+        began = time.monotonic()
+        here = [config for config in configs if config.cluster.kind == "none" or config.stack.kind != "container"]
+        self._refused.make(here, self._say)
+        self._started += time.monotonic() - began
+
+    def dry_run(self, jobs: Sequence[Job], verdicts: Sequence[Verdict] = ()) -> int:
+        """Print what would be run. Raises ConfigError as `check_jobs` does."""
+        if verdicts:
+            self._console.print(verdict_table(verdicts))
+        self.check_jobs([job.config for job in jobs], verdicts)
+        dry_run.show(jobs, self._refused, self._console)
+        self._uploads.say_server(self._log_model, self._register)
+        self._say(f"{len(jobs)} checked; nothing was {'submitted' if self._adopts else 'trained'} (dry_run=true)")
+        return 0
+
     def run_single(self, job: Job) -> int:
-        root = Path(job.config.runs_dir)
-        with ExitStack() as held:
-            try:
-                others = held.enter_context(nodes.met(job.config)) if job.config.nodes > 1 else None
-                self._run(job, root, None, held, others)
-            except OSError as error:
-                raise ConfigError(f"runs_dir={root}: {error}; give a folder that you can write to") from error
-            except Interrupted:
-                if job.folder is None:
-                    return 1  # stopped before anything was there to show
-            assert job.folder is not None
-            assert job.result is not None
-            with Drawing(self._console, "the run's table is not shown"):
-                self._console.print(result_table.run_table(job.name, job.folder, job.result))
-            if job.result.failure and checkpoints.in_folder(job.folder):
-                self._console.print(f"continue it with: {LAUNCH} resume={os.path.relpath(job.folder)}", soft_wrap=True)
-            self._uploads.wait([job.folder])
-            self._uploads.print_link(job.folder)
-        return exit_code([job])
+        """Run one job. Raises ConfigError."""
+        root = Path(job.config.runs_dir).resolve()
+        try:
+            job.owner = own_folder(job, root, None, self._uploads.uri, self._say)
+        except OSError as error:
+            raise ConfigError(f"runs_dir={root}: {error}; give a folder that you can write to") from error
+        except Interrupted:
+            return 1  # stopped before anything was there to show
+        job.folder = job.owner.folder
+        return self._follow_single(job, job.folder)
 
     def run_node(self, config: RunConfig) -> int:
-        """Train the part of a node but the first, which has the run, its mirror and its table."""
+        """Train the part of a node that is not the head, which has the run, its mirror and its table."""
         try:
-            with nodes.met(config) as others:
-                folder = others.folder()
-                self._console.print(f"node {others.names[0]} (node_rank={config.node_rank}): {folder}", soft_wrap=True)
-                uuids = [gpu.uuid for gpu in config.chosen(self._gpus)]
-                failure = node_supervision.run_node(folder, config, self._command(config, folder), uuids, others)
+            failure = join(config, list(self._gpus), self._say)
         except Interrupted as error:
-            self._console.print(f"stopped by {error}")
+            self._say(f"stopped by {error}")
             return 1
-        self._console.print(f"failed: {failure.message}" if failure else "this node's part has ended", soft_wrap=True)
+        self._say(f"failed: {failure.message}" if failure else "this node's part has ended")
         return 1 if failure else 0
 
     def run_sweep(self, jobs: list[Job], argv: Sequence[str], folder: Path | None = None) -> int:
-        """Run the jobs that have not finished, in a new sweep or in that of `folder`."""
+        """Run the jobs that have not finished, in a new sweep or in that of `folder`. Raises ConfigError."""
         jobs = [job for job in jobs if not self._refused.is_idle(job.config)]
         root = folder.parent if folder else Path(jobs[0].config.runs_dir)
         with ExitStack() as held:
@@ -130,100 +130,119 @@ class Launcher:
             self._look_back(folder.parent)
             self._mark(folder)
             self._uploads.start(folder)
-            self._run_jobs(jobs, folder)
-            with Drawing(self._console, "the sweep's summary is not written"):
-                sweep.finish(folder, jobs)
-            with Drawing(self._console, "the sweep's table is not shown"):
-                self._console.print(sweep_summary.table(folder.name, jobs))
-            self._console.print(f"sweep folder: {os.path.relpath(folder)}", soft_wrap=True)
-            if (usd := sweep_summary.spent_usd(folder)) is not None:
-                self._console.print(f"cost of the sweep: {usd:,.2f} USD, of every job from its start to its end")
-            folders = [folder, *(job.folder for job in jobs if job.folder is not None)]
-            self._uploads.wait(folders)
-            self._uploads.print_sweep(folder, folders[1:])
-            self._uploads.print_report(folder, jobs[0].config)
+            try:
+                self._run_jobs(jobs, folder)
+            except Detached:
+                return 0
+            self._finish_sweep(jobs, folder)
         return exit_code(jobs)
 
-    def _run_jobs(self, jobs: Sequence[Job], folder: Path) -> None:
-        todo = [job for job in jobs if not job.finished]
-        secs: list[float] = []  # the jobs' durations so far
-        self._console.print(f"sweep {folder.name}: {len(todo)} of {counted(len(jobs), 'job')} to run", style="bold")
-        try:
-            for number, job in enumerate(todo, 1):
-                self._console.print(f"job {number} of {len(todo)}: {' '.join(job.overrides)}", soft_wrap=True)
-                job.folder, job.result = None, None
-                began = time.monotonic()
-                try:
-                    with ExitStack() as held:
-                        self._run(job, folder, folder, held)
-                except OSError as error:  # the disk is full: it may have room again for the next job
-                    job.result = Result("failed", failure=failures.trouble(error))
-                assert job.result is not None
-                secs.append(time.monotonic() - began)
-                failure = job.result.failure
-                came_to = headline(job.result) or "finished"
-                came_to += f", beside others ({job.result.neighbours})" if job.result.neighbours else ""
-                outcome = f"{sweep_summary.status(job)}: {failure.message}" if failure else came_to
-                line = console.job_line(job.name, outcome, len(todo) - number, sum(secs) / number)
-                self._console.print(line, soft_wrap=True)
-                self._started = time.monotonic()
-        except Interrupted as error:
-            self._console.print(f"stopped by {error}; continue with: {LAUNCH} sweep.resume={folder.name}")
+    def follow(self, folder: Path) -> int:
+        """Follow a sweep or a run that was submitted before. Raises ConfigError where somebody else does."""
+        self._takes_up = True
+        if run_folder.read_info(folder).kind != "sweep":
+            config = run_folder.read_config(folder)
+            config.detach = False  # It was submitted so.
+            return self._follow_single(Job(config, [], folder), folder)  # One that has ended is mirrored, too.
+        jobs = sweep.read(folder)
+        for job in jobs:
+            job.config.detach = False  # They were submitted so.
+        sweep.name_jobs(jobs)
+        return self.run_sweep(jobs, [], folder)
 
-    def _run(self, job: Job, root: Path, parent: Path | None, held: ExitStack, others: Nodes | None = None) -> None:
-        """Run a job in a folder that is `held` from its making or reopening on. Raises OSError where that cannot be."""
-        owner = held.enter_context(self._owned_folder(job, root, parent))
-        job.folder = folder = owner.folder
-        if others:
-            others.announce(folder)
+    def _finish_sweep(self, jobs: list[Job], folder: Path) -> None:
+        with Drawing(self._console, "the sweep's summary is not written"):
+            sweep.finish(folder, jobs)
+        with Drawing(self._console, "the sweep's table is not shown"):
+            self._console.print(sweep_summary.table(folder.name, jobs))
+        self._console.print(f"sweep folder: {os.path.relpath(folder)}", soft_wrap=True)
+        if (usd := sweep_summary.spent_usd(folder)) is not None:
+            self._console.print(f"cost of the sweep: {usd:,.2f} USD, of every job from its start to its end")
+        folders = [folder, *(job.folder for job in jobs if job.folder is not None)]
+        self._uploads.wait(folders)
+        self._uploads.print_sweep(folder, folders[1:])
+        self._uploads.print_report(folder, jobs[0].config)
+
+    def _follow_single(self, job: Job, folder: Path) -> int:
         try:
-            if parent is None:
-                self._look_back(root)
+            with run_lock.hold(folder, run_lock.FOLLOWER):
+                if not self._takes_up:
+                    self._look_back(folder.parent)
                 self._mark(folder)
-            self._uploads.start(folder)
-            try:
-                self._refused.check(job.config, folder)
-                command = self._command(job.config, folder)
-            except ConfigError as error:  # What the check found when the sweep began is gone.
-                job.result = supervision.end(folder, Failure("bad_input", str(error)))
-                return
-            uuids = [gpu.uuid for gpu in job.config.chosen(self._gpus)]
-            with console.RunProgress(self._console, job.name, job.config.targets()) as progress:
-                job.result = supervision.run_job(
-                    folder, job.config, command, uuids, progress.update, self._started, owner.descriptor, others
-                )
+                self._schedule([job], folder)
+        except run_lock.Running as error:
+            raise ConfigError(f"{folder}: {error}; it is followed already") from error
+        except Detached:
+            return 0
+        except Interrupted:
+            pass
+        assert job.result is not None
+        if meeting.is_unmet(job):
+            return meeting.give_up(job, folder)
+        with Drawing(self._console, "the run's table is not shown"):
+            self._console.print(result_table.run_table(job.name, folder, job.result))
+        if job.result.failure and checkpoints.in_folder(folder):
+            self._say(f"continue it with: {LAUNCH} resume={os.path.relpath(folder)}")
+        self._uploads.wait([folder])
+        self._uploads.print_link(folder)
+        return exit_code([job])
+
+    def _run_jobs(self, jobs: Sequence[Job], folder: Path) -> None:
+        # Who follows runs no job again that has failed meanwhile.
+        todo = [job for job in jobs if not job.finished and not (self._takes_up and job.result)]
+        for job in todo:
+            if job.result:
+                job.folder, job.result = None, None
+        left = f"{len(todo)} of {counted(len(jobs), 'job')} {'left' if self._takes_up else 'to run'}"
+        self._console.print(f"sweep {folder.name}: {left}", style="bold")
+        if not todo:
+            return
+        try:
+            self._schedule(todo, folder)
+        except Interrupted:
+            self._console.print(f"continue with: {LAUNCH} sweep.resume={folder.name}")
+
+    def _schedule(self, jobs: Sequence[Job], folder: Path) -> None:
+        """Submit and follow jobs to their ends. Raises Detached, Interrupted."""
+        parent = folder if run_folder.read_info(folder).kind == "sweep" else None
+        following = Following(
+            self._queue, self._uploads, self._console, lambda job: self._submittable(job, folder, parent), len(jobs),
+            self._started,
+        )  # fmt: skip
+        todo = []
+        for job in jobs:
+            made = ticket.read(job.folder) if job.folder and not job.owner else None
+            if made:  # it may have ended meanwhile
+                following.take_up(job, made)
+            else:
+                todo.append(job)
+        try:
+            if jobs[0].config.detach:
+                following.detach(todo)
+                raise self._detached(folder)
+            following.follow(todo)
         except Interrupted as error:
-            job.result = supervision.stopped(folder, error)
+            if self._queue.outlives and not wants_cancel(error):
+                following.detach(todo)
+                raise self._detached(folder) from error
+            self._say(f"stopped by {error}" + (": the jobs are cancelled" if self._adopts else ""))
+            end_unsubmitted(jobs, Failure(f"signal:{error.signum}", f"stopped by {error}"))
+            following.cancel(error)
             raise
         finally:
-            if job.config.log_model and job.result and job.result.failure:
-                words = f"{job.name}: no model for MLflow, since the run has not finished"
-                self._console.print(words, soft_wrap=True)
-            if others:
-                others.end(job.result.failure if job.result else None)
-                others.wait_for_ends()
-            self._uploads.ended(folder)
+            following.close()
+            end_unsubmitted(jobs, Failure("error", "its launcher ended before it was submitted"))
 
-    def _owned_folder(self, job: Job, root: Path, parent: Path | None) -> run_lock.Owner:
-        """The folder of a job that is to run: a new one, or that of the run which it continues. Raises OSError."""
-        if job.checkpoint is not None:
-            return self._reopen(job.checkpoint)
-        owner = run_setup.make_folder(job.name, root, parent)
-        with run_setup.removed_unless_whole(owner):
-            run_setup.prepare(owner.folder, job.name, job.config, job.overrides, self._uploads.uri, parent)
-        return owner
+    def _detached(self, folder: Path) -> Detached:
+        self._say(f"detached; the jobs go on. Follow them with: {follow_command(folder)}")
+        return Detached()
 
-    def _reopen(self, checkpoint: Checkpoint) -> run_lock.Owner:
-        folder = checkpoint.folder
-        try:
-            repair(folder)  # It has a result then, which says what ended it.
-            owner = run_lock.take(folder)
-        except run_lock.Running as error:  # somebody took it up since it was looked at
-            raise ConfigError(f"{folder}: {error}; wait for its end") from error
-        damaged = [other.path.name for other in checkpoints.in_folder(folder) if other.epoch_num > checkpoint.epoch_num]
-        reopen(folder, checkpoint)
-        note = f" ({', '.join(damaged)}: damaged)" if damaged else ""
-        self._console.print(f"{folder.name}: continues after epoch {checkpoint.epoch_num}{note}", soft_wrap=True)
+    def _submittable(self, job: Job, root: Path, parent: Path | None) -> run_lock.Owner:
+        """Own the folder of a job that is to be submitted. Raises ConfigError where its stack cannot run here."""
+        uri, made_before = self._uploads.uri, job.folder
+        owner = run_lock.take(made_before) if made_before else own_folder(job, root, parent, uri, self._say)
+        job.owner, job.folder = owner, owner.folder
+        self._refused.check(job.config, owner.folder)
         return owner
 
     def _mark(self, folder: Path) -> None:
@@ -234,10 +253,5 @@ class Launcher:
         with suppress(OSError):  # what is wrong with other runs hinders none
             self._uploads.look_back(root)
 
-
-def exit_code(jobs: Sequence[Job]) -> int:
-    """0 = all ran, 1 = one failed, 2 = none could be run as asked."""
-    kinds = [job.result.failure.kind if job.result and job.result.failure else "" for job in jobs]
-    if all(kind == "bad_input" for kind in kinds):
-        return 2
-    return 0 if all(job.finished for job in jobs) else 1
+    def _say(self, words: str) -> None:
+        self._console.print(words, soft_wrap=True)

@@ -1,121 +1,40 @@
-"""What runs are given to: sbatch's queue, the nodes of an allocation by srun, or shares of this machine."""
+"""What jobs are given to: this machine, sbatch's queue, or the nodes of an allocation by srun."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol
 
-from conf.schema import ConfigError, RunConfig
-from tracking.jobs.node import JobState, Ticket, slurm, supervision, ticket
-from tracking.jobs.queues import batch_script
-from tracking.jobs.queues.share_queue import SharedMachine
-from tracking.record import documents, run_lock
+from conf.schema import RunConfig
+from tracking.jobs.node import JobState, Ticket
+from tracking.record import run_lock
 
 
 class Queue(Protocol):
+    at_once: int  # how many jobs run together at most
     outlives: bool  # whether what was submitted goes on without this process
     poll_sec: float  # how long to wait between two questions about all jobs
 
     def check(self, configs: Sequence[RunConfig]) -> None:
-        """Raise ConfigError for what the scheduler would refuse."""
+        """Raise ConfigError for what the queue would refuse."""
 
-    def submit(self, owner: run_lock.Owner, config: RunConfig, name: str, after: str = "") -> Ticket:
+    def expect(self) -> None:
+        """Do ahead what can be done for a next job."""
+        return
+
+    def submit(self, owner: run_lock.Owner, config: RunConfig, name: str, started: float, after: str = "") -> Ticket:
         """Have the run in the owner's folder run, once job `after` has ended. Raises ConfigError, slurm.Away, OSError.
 
-        Whoever then answers for the folder has its lock, or is named by the ticket.
+        Whoever then answers for the folder has its lock, or is named by the ticket. `started` is when the job's command
+        began, in seconds of the monotonic clock.
         """
 
     def states(self, tickets: Sequence[Ticket]) -> dict[str, JobState]:
         """By job id, of those that are known. Raises slurm.Away."""
 
-    def cancel(self, tickets: Sequence[Ticket]) -> None:
-        """Raises slurm.Away, ConfigError."""
+    def cancel(self, tickets: Sequence[Ticket], signum: int) -> None:
+        """Have these jobs end, as `signum` told this process. Raises slurm.Away, ConfigError."""
 
-
-def queue_of(config: RunConfig) -> Queue:
-    """The queue that a run's config asks for."""
-    if config.cluster.kind == "none":
-        return SharedMachine(config.sweep.jobs_at_once)
-    return BatchQueue(config.cluster.poll_sec) if config.cluster.kind == "slurm" else AllocationQueue()
-
-
-class BatchQueue:
-    """A job a run, with sbatch."""
-
-    outlives = True
-
-    def __init__(self, poll_sec: float) -> None:
-        self.poll_sec = poll_sec
-
-    def check(self, configs: Sequence[RunConfig]) -> None:
-        slurm.check_commands()
-        asked = {tuple(batch_script.sbatch_options(config, Path("/dev"), "test")): config for config in configs}
-        for options in asked:
-            try:
-                slurm.test([option for option in options if not option.startswith("--output")])
-            except ConfigError as error:
-                raise ConfigError(f"cluster=slurm: Slurm refuses such a job: {error}; see cluster.*") from None
-            except slurm.Away as error:
-                raise ConfigError(f"cluster=slurm: Slurm does not answer: {error}") from None
-
-    def submit(self, owner: run_lock.Owner, config: RunConfig, name: str, after: str = "") -> Ticket:
-        folder = owner.folder
-        script = folder / ticket.SCRIPT
-        documents.write_text(script, batch_script.text(config, folder, name))
-        options = [f"--dependency=afterany:{slurm.number(after)}"] if after else []
-        job_id = slurm.submit(script, options, mirrors=config.cluster.mirror == "node")
-        return ticket.issue(folder, Ticket("slurm", job_id, config.cluster.max_requeues))
-
-    def states(self, tickets: Sequence[Ticket]) -> dict[str, JobState]:
-        return slurm.states([made.job_id for made in tickets])
-
-    def cancel(self, tickets: Sequence[Ticket]) -> None:
-        slurm.cancel([made.job_id for made in tickets])
-
-
-class AllocationQueue:
-    """Steps of the job that this process is in, which end with it."""
-
-    outlives = False
-    poll_sec = 0.2
-
-    def __init__(self) -> None:
-        self._steps: dict[str, subprocess.Popen[bytes]] = {}
-
-    def check(self, configs: Sequence[RunConfig]) -> None:
-        nodes = os.environ.get("SLURM_JOB_NUM_NODES", "")
-        if not nodes.isdigit() or "SLURM_JOB_ID" not in os.environ:
-            raise ConfigError(
-                "cluster=here: this is no allocation of Slurm's (SLURM_JOB_NUM_NODES is not set); start it in salloc or"
-                " in a batch script, or give cluster=slurm"
-            )
-        for config in configs:
-            if config.nodes > int(nodes):
-                raise ConfigError(f"nodes={config.nodes}: the allocation {os.environ['SLURM_JOB_ID']} has {nodes}")
-
-    def submit(self, owner: run_lock.Owner, config: RunConfig, name: str, after: str = "") -> Ticket:
-        folder = owner.folder
-        command = [*batch_script.srun(config), *batch_script.supervisor(folder)]
-        with (folder / ticket.PRINTED).open("ab") as printed:
-            # A session of its own: Ctrl-C reaches this process alone, which ends the step in good order. Its input is a
-            # pipe that only this process holds open: srun passes the end of it on (tracking/jobs/node/lifeline.py).
-            step = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=printed, stderr=subprocess.STDOUT, start_new_session=True
-            )
-        made = Ticket("here", f"{os.environ['SLURM_JOB_ID']}/{step.pid}")
-        self._steps[made.job_id] = step
-        return ticket.issue(folder, made)
-
-    def states(self, tickets: Sequence[Ticket]) -> dict[str, JobState]:
-        codes = {made.job_id: self._steps[made.job_id].poll() for made in tickets}
-        return {
-            job_id: JobState("RUNNING" if code is None else f"EXIT CODE {code}" if code else "COMPLETED")
-            for job_id, code in codes.items()
-        }
-
-    def cancel(self, tickets: Sequence[Ticket]) -> None:
-        for made in tickets:
-            supervision.stop(self._steps[made.job_id])
+    def close(self) -> None:
+        """Leave nothing behind that no job has."""
+        return

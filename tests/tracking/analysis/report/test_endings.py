@@ -16,7 +16,7 @@ from tests.support.studied import START_MS, SWEEP, Writer, config, make_run, mak
 from tracking.__main__ import main
 from tracking.analysis.results import FolderRuns, MlflowRuns, Run
 from tracking.jobs.follow import sync
-from tracking.jobs.node import reopen, signals, supervision
+from tracking.jobs.node import outcome, reopen, signals
 from tracking.record import Checkpoint, Failure, Result, checkpoints, run_folder
 from tracking.store.mirror import Mirror
 
@@ -95,7 +95,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Path
         mirrored(sweep.add(4, failure=kind, start_ms=start_ms))
     mirrored(sweep.add(4, step_sec=0.12))
     folder = sweep.unended(30, accuracies=(0.1,))
-    supervision.stopped(folder, signals.Interrupted(signal.SIGINT))  # Ctrl-C
+    outcome.stopped(folder, signals.Interrupted(signal.SIGINT))  # Ctrl-C
     mirrored(folder)
     mirrored(ended(sweep.unended(31), Failure("error", "its weights could not be saved")))  # after its last evaluation
     mirrored(sweep.unended(32))  # its launcher was killed, so it is ended by who finds it

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.studied import config, make_run
-from tracking.jobs.node import endings, supervision, ticket
+from tracking.jobs.node import endings, outcome, ticket
 from tracking.jobs.node.slurm import JobState
 from tracking.jobs.node.ticket import Ticket
 from tracking.record import Failure, Result, failures, run_folder
@@ -54,7 +54,7 @@ def test_a_process_that_the_kernel_killed_for_want_of_memory_is_out_of_memory(fo
     run_folder.write_result(
         folder, Result("killed", failure=Failure("signal:9", "rank 1 was killed by SIGKILL", rank=1))
     )
-    result = supervision.end(folder, failures.short_of_memory(folder, None))
+    result = outcome.end(folder, failures.short_of_memory(folder, None))
     assert result.status == "failed"
     assert result.failure is not None
     assert (result.failure.kind, result.failure.rank) == ("oom", 1)

@@ -16,7 +16,7 @@ from tests.support.studied import config
 from tracking.jobs.node import slurm
 from tracking.jobs.node.rendezvous import nodes
 from tracking.jobs.node.rendezvous.node_files import NodeState
-from tracking.jobs.node.task import SlurmTask
+from tracking.jobs.node.task import Task
 from tracking.jobs.queues import batch_script
 from tracking.record import Failure, run_folder
 
@@ -27,7 +27,7 @@ OF_SRUN = {
 
 
 def test_what_was_asked_is_enough() -> None:
-    SlurmTask.read(OF_SRUN).check(config(nodes=2, gpus=4), num_gpus=4)
+    Task.of_slurm(OF_SRUN).check(config(nodes=2, gpus=4), num_gpus=4)
 
 
 @pytest.mark.parametrize(
@@ -41,12 +41,12 @@ def test_what_was_asked_is_enough() -> None:
 )
 def test_less_than_was_asked_ends_the_run_with_both_numbers(given: dict[str, str], num_gpus: int, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        SlurmTask.read({**OF_SRUN, **given}).check(config(nodes=2, gpus=4), num_gpus)
+        Task.of_slurm({**OF_SRUN, **given}).check(config(nodes=2, gpus=4), num_gpus)
 
 
 def test_who_was_not_started_by_srun_is_told_so() -> None:
     with pytest.raises(ConfigError, match=r"SLURM_PROCID.*srun sets it"):
-        SlurmTask.read({name: value for name, value in OF_SRUN.items() if name != "SLURM_PROCID"})
+        Task.of_slurm({name: value for name, value in OF_SRUN.items() if name != "SLURM_PROCID"})
 
 
 def test_a_node_that_has_fewer_gpus_than_the_others_is_what_they_all_name(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from conf.schema import ConfigError, RunConfig, StackConfig, SweepConfig
 from tests.support.stack_study import BY, H100, STUDY, report_of
 from tests.support.studied import CLOCKS, config, make_run, make_sweep
 from tracking.analysis.audit.audit import audit
-from tracking.jobs.node import supervision
+from tracking.jobs.node import outcome
 from tracking.jobs.plan import run_setup
 from tracking.machine.environment import nvml
 from tracking.machine.environment.nvml import Gpu
@@ -75,7 +75,7 @@ def test_its_runs_are_combinations_that_a_report_misses_with_why(tmp_path: Path)
     stacks.check(asked(OLD), folder)
     with pytest.raises(ConfigError) as error:
         stacks.check(asked(NEW), folder)
-    supervision.end(folder, Failure("bad_input", str(error.value)))
+    outcome.end(folder, Failure("bad_input", str(error.value)))
     made = report_of(tmp_path, by=BY)
     (table,) = [table for table in made.tables if table.kind == "missing"]
     ((*combination, why),) = table.rows

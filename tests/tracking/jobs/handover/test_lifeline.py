@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from tracking.jobs.node.lifeline import LAUNCHER, STEP, Lifeline
+from tracking.jobs.handover.lifeline import LAUNCHER, STEP, Lifeline
 
 
 def test_an_end_that_is_gone_is_seen_also_by_who_looks_later() -> None:

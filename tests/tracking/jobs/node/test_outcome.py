@@ -16,7 +16,7 @@ from tests.support.folders import wait_for
 from tracking.analysis.results import End
 from tracking.analysis.results.folder_runs import FolderRuns
 from tracking.jobs.follow import result_table
-from tracking.jobs.node import supervision
+from tracking.jobs.node import outcome, signals, worker_process
 from tracking.machine.environment import processes
 from tracking.record import Failure, Result, run_folder
 
@@ -36,7 +36,7 @@ def test_a_job_ends_when_all_of_its_processes_have(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", STUBBORN, str(tmp_path)], start_new_session=True)
     wait_for((tmp_path / "ready").exists)
     assert len(processes.alive(process.pid)) == 2
-    supervision.stop(process)
+    worker_process.stop([process])
     assert not processes.alive(process.pid)
     assert process.returncode == -15
 
@@ -44,8 +44,8 @@ def test_a_job_ends_when_all_of_its_processes_have(tmp_path: Path) -> None:
 def test_the_result_of_a_worker_gets_the_neighbours_that_it_could_not_see(tmp_path: Path) -> None:
     measured = Result("finished", metrics={"world_size": 1.0, "time/init_sec": 2.0})
     run_folder.write_result(tmp_path, measured)
-    assert supervision.end(tmp_path, None) == measured
-    ended = supervision.end(tmp_path, None, "gpu 0: 1 process")
+    assert outcome.end(tmp_path, None) == measured
+    ended = outcome.end(tmp_path, None, "gpu 0: 1 process")
     assert ended == run_folder.read_result(tmp_path) == dataclasses.replace(measured, neighbours="gpu 0: 1 process")
     assert ("neighbours", "gpu 0: 1 process") in result_table.run_rows(ended)
 
@@ -65,7 +65,7 @@ def test_what_a_worker_printed_last_is_added_when_all_of_it_is_in_its_log(
     """A worker that reads its own log may find less there than it has printed: another process writes it."""
     run_folder.write_result(tmp_path, Result("failed", failure=failure))
     (tmp_path / run_folder.WORKER_LOG).write_text("its last words\n")
-    ended = supervision.end(tmp_path, None)
+    ended = outcome.end(tmp_path, None)
     assert ended == run_folder.read_result(tmp_path)
     assert ended.failure == dataclasses.replace(failure, traceback=words)
 
@@ -84,8 +84,8 @@ def test_by_when_a_run_had_not_reached_its_target_is_journaled(tmp_path: Path, k
     if kind == "timeout":
         (folder / "result.json").unlink()
         failure = Failure("timeout", "the run took longer than timeout_sec=60")
-    supervision.record_given_up(folder, asked, failure)
-    supervision.end(folder, failure)
+    outcome.record_given_up(folder, asked, failure)
+    outcome.end(folder, failure)
     (run,) = FolderRuns([tmp_path]).find([folder.name])
     expected = {"time/censored_sec": 2.6, "cost/usd": 0.0026} if known else {}
     assert {key: run.metrics[key] for key in ("time/censored_sec", "cost/usd") if key in run.metrics} == pytest.approx(
@@ -98,7 +98,7 @@ def test_a_run_that_was_told_to_stop_says_by_when_it_had_not_reached_its_target(
         tmp_path, studied.config(), "sqlite:///none.db", failure="signal:2", failed_after=(0.5, 0.8), recorded=False
     )
     (folder / "result.json").unlink()
-    supervision.stopped(folder, supervision.Interrupted(signal.SIGINT))
+    outcome.stopped(folder, signals.Interrupted(signal.SIGINT))
     (run,) = FolderRuns([tmp_path]).find([folder.name])
     assert run.end is End.STOPPED
     assert run.metrics["time/censored_sec"] == pytest.approx(2.6)
@@ -112,7 +112,7 @@ def test_a_worker_that_dies_of_the_end_of_its_time_has_timed_out(tmp_path: Path)
         tmp_path, asked, "sqlite:///none.db", failure="signal:15", failed_after=(0.5, 0.8), recorded=False
     )
     failure = Failure("timeout", "the run took longer than timeout_sec=60")
-    supervision.record_given_up(folder, asked, failure)
-    assert supervision.end(folder, failure).failure == failure
+    outcome.record_given_up(folder, asked, failure)
+    assert outcome.end(folder, failure).failure == failure
     (run,) = FolderRuns([tmp_path]).find([folder.name])
     assert run.metrics["time/censored_sec"] == pytest.approx(2.6)

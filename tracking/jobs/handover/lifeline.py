@@ -11,8 +11,6 @@ import signal
 import threading
 from dataclasses import dataclass
 
-from tracking.record import Failure
-
 LAUNCHER, STEP = 0, 1  # standard input comes from a launcher, standard output goes to slurmstepd
 OF_KIND = {"none": (LAUNCHER,), "here": (LAUNCHER, STEP), "slurm": (STEP,)}  # by cluster.kind
 
@@ -33,12 +31,6 @@ class Lifeline:
             poller.register(descriptor, 0)  # of what is not asked for, the kernel reports errors and hang-ups alone
         ready = poller.poll(None if within_sec is None else 1e3 * within_sec)
         return min((descriptor for descriptor, _ in ready), default=None)
-
-    def failure(self, gone: int, node: str) -> Failure:
-        """How a run has ended of which that end is gone."""
-        if gone == STEP:
-            return Failure("node_fail", f"node {node}: its slurmstepd was killed")
-        return Failure(f"signal:{signal.SIGKILL}", "its launcher was killed")
 
     def watch(self) -> None:
         """Have this process told to stop, by SIGTERM, as soon as an end is gone."""

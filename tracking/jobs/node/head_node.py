@@ -1,0 +1,123 @@
+"""The head node's part of a run: what the run's result, journal and log are made of."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from tracking.base import installation
+from tracking.jobs.node import interruption, outcome, signals, ticket, worker_process
+from tracking.jobs.node.interruption import say
+from tracking.jobs.node.part import Part
+from tracking.jobs.node.rendezvous.nodes import NodeFailed
+from tracking.jobs.node.reopening import reopen
+from tracking.jobs.node.ticket import Ticket
+from tracking.jobs.worker_command import worker_command
+from tracking.machine.environment import processes
+from tracking.machine.usage import Neighbours
+from tracking.measure import kernels
+from tracking.measure.bottleneck import explain
+from tracking.record import Failure, Journal, Result, attempts, checkpoints, failures, journal, run_folder
+from tracking.request.nodes import jobs_on_the_same_machine
+
+TAG = "cluster.job_id"
+MIRROR = installation.module("tracking.jobs.follow.mirror_process")
+MIRROR_SEC = 30.0  # what a mirror may take beyond its upload_wait_sec
+
+
+def run(part: Part) -> int:
+    """Train the run to its result; the exit code. Raises ConfigError, Interrupted."""
+    folder, task, others = part.folder, part.task, part.others
+    if task.scheduled and not taken_up(part):
+        return 1
+    result, failure, mirror = None, None, start_mirror(part)
+    try:
+        if others:
+            others.announce(folder)
+            part.config = dataclasses.replace(part.config, rendezvous=others.rendezvous)
+        result = train(part)
+        failure = result.failure
+    except signals.Interrupted as error:
+        failure = interruption.stopped(part.line, error) if others else None
+        raise
+    finally:
+        if others:
+            others.end(failure)
+            others.wait_for_ends()
+        with suppress(OSError):  # a full disk: who follows hears of the end from the scheduler
+            ticket.mark(folder, ended=result is not None)
+        if mirror and result:
+            with suppress(subprocess.TimeoutExpired):
+                mirror.wait(part.config.tracking.upload_wait_sec + MIRROR_SEC)
+    return 1 if failure else 0
+
+
+def taken_up(part: Part) -> bool:
+    """Prepare the folder for this attempt of a scheduled run; False where the run was ended before it began."""
+    folder, task = part.folder, part.task
+    Journal(folder / run_folder.JOURNAL).close()  # a last line that lacks its newline alone is whole with it
+    if run_folder.read_result(folder) is not None and not begun(folder):
+        say(task, f"{folder}: the run was ended before it began")
+        return False
+    if begun(folder):
+        reopen(folder, checkpoints.newest(folder), "requeued")
+    if ticket.read(folder) is None:  # Its submitter was killed before it could say so.
+        ticket.issue(folder, Ticket(part.config.cluster.kind, task.job_id, part.config.cluster.max_requeues))
+    ticket.mark(folder, ended=False)
+    log = Journal(folder / run_folder.JOURNAL)
+    log.tags({TAG: task.job_id})
+    log.close()
+    return True
+
+
+def begun(folder: Path) -> bool:
+    """Whether a worker was started since the run was made, or was last taken up again."""
+    keys = [event.key for event in journal.events(folder / run_folder.JOURNAL)]
+    return "init_start" in keys[len(keys) - keys[::-1].index(attempts.RESUME) if attempts.RESUME in keys else 0 :]
+
+
+def train(part: Part) -> Result:
+    """Train the run, and write its result, whichever it is. Raises Interrupted when no process is left."""
+    folder, config, others = part.folder, part.config, part.others
+    command = worker_command(config, folder)
+    # A container's processes are children of its engine's, and another node's on this host of another supervisor; the
+    # commands of both name the folder.
+    marks = [str(folder.absolute())] if command.contained or others else []
+    known = jobs_on_the_same_machine(config)
+    neighbours = Neighbours(part.gpu_uuids, launcher=part.launcher, marks=marks, known=known)
+    kills = processes.oom_kills()
+    waited = time.monotonic() - part.started
+    try:
+        process = worker_process.train(
+            folder, config, command, part.gpu_uuids, others, neighbours, part.lock, since_command_sec=waited
+        )
+        failure = failures.unexplained(folder, process, command.contained)
+        if others and failure is None and (own := run_folder.read_result(folder)) and own.failure:
+            cause = others.cause(own.failure)
+            failure = None if cause is own.failure else cause
+    except NodeFailed as error:
+        failure = error.failure
+    except worker_process.TimedOut as error:
+        failure = Failure("timeout", str(error))
+    except Exception as error:  # a full disk, a bug of ours
+        failure = failures.trouble(error)
+    if processes.oom_kills() > kills:
+        failure = failures.short_of_memory(folder, failure)
+    with suppress(OSError):  # a full disk: then a comparison has to do without
+        outcome.record_given_up(folder, config, failure)
+    result = outcome.end(folder, failure, neighbours.tag(), explain(folder))
+    if others is None:  # else another node's worker may still be writing there
+        kernels.remove_scratch(folder)
+    outcome.describe(folder)
+    return result
+
+
+def start_mirror(part: Part) -> subprocess.Popen[bytes] | None:
+    """What writes to MLflow from this node, where it is to; it ends with this process."""
+    if part.config.cluster.mirror != "node" or part.config.tracking.offline:
+        return None
+    return subprocess.Popen([sys.executable, "-P", "-m", MIRROR, str(part.folder)], stdin=subprocess.PIPE)

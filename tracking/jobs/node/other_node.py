@@ -1,0 +1,70 @@
+"""The part of a node that is not the head: its worker, its journal of system metrics, its word on how it ended."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+from conf.schema import ConfigError
+from tracking.jobs.node import interruption, signals, worker_process
+from tracking.jobs.node.interruption import say
+from tracking.jobs.node.part import Part
+from tracking.jobs.node.rendezvous.nodes import NodeFailed
+from tracking.jobs.worker_command import worker_command
+from tracking.machine.environment import processes
+from tracking.record import Failure, documents, failures, files, nodes
+
+
+def run(part: Part) -> int:
+    """Train this part of a scheduled run; the exit code. Raises ConfigError, Interrupted."""
+    assert part.others is not None
+    part.others.folder()
+    try:
+        failure = train(part)
+    except ConfigError as error:
+        part.others.end(Failure("bad_input", f"node {nodes.name()}: {error}"))
+        raise
+    words = failure.message if failure else "its part has ended"
+    say(part.task, f"node {nodes.name()}: {words}")
+    return 1 if failure else 0
+
+
+def train(part: Part) -> Failure | None:
+    """Train on a node that is not the head; why it failed, if it did. Leaves no process behind.
+
+    The head node is told either way. Raises Interrupted, ConfigError.
+    """
+    folder, others = part.folder, part.others
+    assert others is not None
+    config = dataclasses.replace(part.config, rendezvous=others.rendezvous)
+    command = worker_command(config, folder)
+    kills = processes.oom_kills()
+    try:
+        process = worker_process.train(folder, config, command, part.gpu_uuids, others, None, -1)
+        failure = others.cause(explained(folder, nodes.name(), process.returncode))
+        if failure and processes.oom_kills() > kills:
+            failure = failures.short_of_memory(folder, failure)
+    except NodeFailed as error:
+        others.end(None)  # the first to fail has said it
+        return error.failure
+    except signals.Interrupted as error:
+        others.end(interruption.stopped(part.line, error))
+        raise
+    except Exception as error:
+        failure = failures.trouble(error)
+    others.end(failure)
+    return failure
+
+
+def explained(folder: Path, name: str, code: int | None) -> Failure | None:
+    """Why this node's worker failed; None where it has not."""
+    path = folder / nodes.failure_file(name)
+    if files.exists(path):
+        return Failure(**documents.read_json(path))
+    if code == 0:
+        return None
+    if code is not None and code < 0:
+        return Failure(f"signal:{-code}", f"node {name}: the worker was killed by signal {-code}")
+    message = f"node {name}: the worker ended with exit code {code}; its log: {name} in {os.fspath(folder)}"
+    return Failure("error", message)

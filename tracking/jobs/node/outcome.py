@@ -1,0 +1,90 @@
+"""How a run ended: its result, what only an ended run has, and the files that others read of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from conf.schema import RunConfig
+from tracking.base import quantities
+from tracking.jobs.node.signals import Interrupted
+from tracking.measure.training import clock
+from tracking.record import Failure, Journal, Result, failures, journal, run_folder
+
+GIVEN_UP = ("nan", *failures.STOPPED_BY)  # failures that say of a run that it had not reached its target by then
+
+
+def end(
+    folder: Path, failure: Failure | None, neighbours: str = "", bottleneck: dict[str, Any] | None = None
+) -> Result:
+    """The run's result, written where there is none: what a worker has finished stays finished.
+
+    `neighbours` and `bottleneck` say who was beside it, and what limited it.
+    """
+    seen: dict[str, Any] = {"neighbours": neighbours, "bottleneck": bottleneck}
+    known = {name: value for name, value in seen.items() if value}
+    own = run_folder.read_result(folder)
+    if own is not None and (failure is None or own.status == "finished"):
+        if own.failure and (told := failures.with_last_words(folder, own.failure)) != own.failure:
+            known["failure"] = told
+        if not known:
+            return own
+        result = dataclasses.replace(own, **known)
+    else:
+        assert failure is not None
+        status = "killed" if failure.kind.startswith("signal:") else "failed"
+        result = Result(status, failure=failure, **known)
+    with suppress(OSError):  # no room even for that: `sync` ends the run when there is
+        run_folder.write_result(folder, result)
+    return result
+
+
+def stopped(folder: Path, error: Interrupted, where: str = "") -> Result:
+    """End a run that was told to stop; `where` names the node for a reader elsewhere."""
+    failure = Failure(f"signal:{error.signum}", f"{where}stopped by {error}", failures.last_words(folder))
+    with suppress(OSError, ValueError):
+        record_given_up(folder, run_folder.read_config(folder), failure)
+    return end(folder, failure)
+
+
+def record_given_up(folder: Path, config: RunConfig, failure: Failure | None) -> None:
+    """Journal, once, by when a run that diverged or was stopped had not reached its target, and its cost.
+
+    Raises OSError.
+    """
+    own = run_folder.read_result(folder)
+    if own is not None and (failure is None or own.status == "finished"):  # `end` chooses in the same way.
+        failure = own.failure
+    if failure is None or failure.kind not in GIVEN_UP:
+        return
+    censored = clock.censored(journal.events(folder / run_folder.JOURNAL), config.targets())
+    if not censored or is_recorded(folder):
+        return
+    price = config.instance.price_per_hour
+    hours = censored[quantities.TIME_CENSORED_SEC] / 3600
+    usd = {} if price is None else {quantities.COST_USD: price * config.nodes * hours}
+    log = Journal(folder / run_folder.JOURNAL)
+    log.metrics(censored | usd)
+    log.close()
+
+
+def is_recorded(folder: Path) -> bool:
+    """Whether this attempt's journal says already by when the run was given up."""
+    recorded = False
+    for record, _ in journal.read(folder / run_folder.JOURNAL):
+        if record.kind == "event" and record.key == "init_start":
+            recorded = False
+        recorded |= record.kind == "metrics" and quantities.TIME_CENSORED_SEC in record.values
+    return recorded
+
+
+def describe(folder: Path) -> None:
+    """Write what others read of a run that has ended: MLPerf's log, and the chart of its roofline."""
+    from tracking.analysis import mlperf, report  # Here: no worker's start is to wait for them.
+
+    with suppress(OSError):  # a full disk: the run has its result
+        mlperf.write(folder)
+    with suppress(OSError, ValueError):  # likewise
+        report.roofline_chart.write_of_run(folder)

@@ -1,0 +1,132 @@
+"""A worker on one node: start it, sample the node meanwhile, watch it, and never leave it behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from conf.schema import RunConfig
+from tracking.base import quantities
+from tracking.jobs.node import signals
+from tracking.jobs.node.rendezvous.nodes import Nodes
+from tracking.jobs.worker_command import WorkerCommand
+from tracking.machine.environment import processes
+from tracking.machine.usage import Neighbours, SystemMetricsThread
+from tracking.record import Journal, WorkerLog, journal, nodes, run_folder
+
+POLL_SEC = 0.1
+GRACE_SEC = 5.0  # between asking a worker to end and killing it
+KILL_SEC = 30.0  # how long a killed process may take to be gone; one that waits for a driver can stay for ever
+
+
+class TimedOut(Exception):
+    """The run took longer than timeout_sec."""
+
+
+def train(
+    folder: Path, config: RunConfig, command: WorkerCommand, gpu_uuids: list[str], others: Nodes | None,
+    neighbours: Neighbours | None, lock: int, **beginning: float,
+) -> subprocess.Popen[bytes]:  # fmt: skip
+    """Run this node's worker to its end, and leave no process of it behind; the process that has ended.
+
+    `lock` is the descriptor of the folder's lock, -1 on a node that has none. `beginning` is journaled with the start.
+    Raises TimedOut, NodeFailed of another node, Interrupted.
+    """
+    name = nodes.name() if config.node_rank else ""  # The head node's files have the plain names.
+    path, log_path = (
+        folder / (nodes.file_of(file, name) if name else file) for file in (run_folder.JOURNAL, run_folder.WORKER_LOG)
+    )
+    log = Journal(path)
+    first_sample = num_samples(path)
+    log.event("init_start", **beginning)
+    printed = WorkerLog(log_path)
+    with printed as output:
+        # A session of its own: a signal to the supervisor's group does not reach it.
+        process = subprocess.Popen(
+            list(command.argv), env=dict(command.env), stdout=output, stderr=subprocess.STDOUT,
+            stdin=subprocess.PIPE if command.contained else subprocess.DEVNULL, start_new_session=True,
+            pass_fds=[lock] if lock >= 0 else [],
+        )  # fmt: skip
+    try:
+        with sampled(log, gpu_uuids, folder, config, name, first_sample, neighbours):
+            try:
+                watch(process, None if name else config.timeout_sec, others)
+            finally:
+                stop([process])
+                if command.contained:
+                    end_container(process, command.ending)
+                printed.close()
+    finally:
+        with suppress(OSError):  # a full disk
+            log.close()
+    return process
+
+
+@contextmanager
+def sampled(
+    log: Journal, gpu_uuids: list[str], folder: Path, config: RunConfig, node: str = "", first_sample: int = 0,
+    neighbours: Neighbours | None = None,
+) -> Iterator[None]:  # fmt: skip
+    """Sample the machine into the journal, and at the end tag the run with who else computed there."""
+    sensors = None
+    if interval_sec := config.tracking.system_metrics_interval_sec:
+        sensors = SystemMetricsThread(log, gpu_uuids, folder, interval_sec, node, first_sample, neighbours).start()
+    try:
+        yield
+    finally:
+        if sensors is not None:
+            sensors.close()
+        if neighbours and (tag := neighbours.tag()):
+            with suppress(OSError):  # a full disk
+                log.tags({"neighbours": tag})
+
+
+def num_samples(path: Path) -> int:
+    """How many samples of system metrics a journal has from attempts before this one."""
+    metrics = (record.values for record, _ in journal.read(path) if record.kind == "metrics")
+    return sum(any(key.startswith(quantities.SYSTEM) for key in values) for values in metrics)
+
+
+def watch(process: subprocess.Popen[bytes], timeout_sec: float | None, others: Nodes | None) -> None:
+    """Wait for the worker's end. Raises TimedOut, and NodeFailed of `others`."""
+    deadline = time.monotonic() + timeout_sec if timeout_sec else float("inf")
+    while process.poll() is None:
+        if time.monotonic() > deadline:
+            raise TimedOut(f"the run took longer than timeout_sec={timeout_sec:g}")
+        if others:
+            others.check()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(POLL_SEC)
+
+
+def stop(running: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End these processes and all that they started: ask first, kill after GRACE_SEC or at a second signal."""
+    for signum, patience_sec in ((signal.SIGTERM, GRACE_SEC), (signal.SIGKILL, KILL_SEC)):
+        for process in running:
+            with suppress(ProcessLookupError):  # the whole group is gone
+                os.killpg(process.pid, signum)
+        deadline = time.monotonic() + patience_sec
+        while any(process.poll() is None for process in running) and time.monotonic() < deadline:
+            if signum == signal.SIGTERM and signals.hurried():
+                break
+            time.sleep(POLL_SEC / 5)
+    # What is killed can take seconds to give a GPU's memory back, and the next job is to find it free.
+    deadline = time.monotonic() + KILL_SEC
+    ended = [process for process in running if process.returncode is not None]
+    while any(processes.alive(process.pid) for process in ended) and time.monotonic() < deadline:
+        time.sleep(POLL_SEC)
+
+
+def end_container(process: subprocess.Popen[bytes], ending: Sequence[str]) -> None:
+    """End what the engine may have left running when its own process ended: let go of it, and remove it by name."""
+    if process.stdin:
+        with suppress(OSError):
+            process.stdin.close()
+    if ending:
+        with suppress(OSError, subprocess.SubprocessError):  # the guard in the container ends it all the same
+            subprocess.run(list(ending), capture_output=True, stdin=subprocess.DEVNULL, timeout=KILL_SEC, check=False)

@@ -1,0 +1,39 @@
+"""The folder of a job that is about to run: a new one, or that of the run which it continues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from conf.schema import ConfigError
+from tracking.jobs.node import reopen
+from tracking.jobs.plan import run_setup
+from tracking.jobs.plan.job import Job
+from tracking.jobs.plan.repair import repair
+from tracking.record import Checkpoint, checkpoints, run_lock
+
+
+def own_folder(
+    job: Job, root: Path, sweep: Path | None, uri: str, say: Callable[[str], None]
+) -> run_lock.Owner:  # fmt: skip
+    """Make the folder of a job, or reopen that of its checkpoint, and own it. Raises OSError, ConfigError."""
+    if job.checkpoint is not None:
+        return _reopened(job.checkpoint, say)
+    owner = run_setup.make_folder(job.name, root, sweep)
+    with run_setup.removed_unless_whole(owner):
+        run_setup.prepare(owner.folder, job.name, job.config, job.overrides, uri, sweep)
+    return owner
+
+
+def _reopened(checkpoint: Checkpoint, say: Callable[[str], None]) -> run_lock.Owner:
+    folder = checkpoint.folder
+    try:
+        repair(folder)  # It has a result then, which says what ended it.
+        owner = run_lock.take(folder)
+    except run_lock.Running as error:  # somebody took it up since it was looked at
+        raise ConfigError(f"{folder}: {error}; wait for its end") from error
+    damaged = [other.path.name for other in checkpoints.in_folder(folder) if other.epoch_num > checkpoint.epoch_num]
+    reopen(folder, checkpoint)
+    note = f" ({', '.join(damaged)}: damaged)" if damaged else ""
+    say(f"{folder.name}: continues after epoch {checkpoint.epoch_num}{note}")
+    return owner

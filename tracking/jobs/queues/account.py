@@ -1,0 +1,72 @@
+"""What a launcher says of its jobs: that one begins, waits, runs, ended, and how many are left."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from tracking.jobs.follow import console as shown
+from tracking.jobs.node import JobState, Ticket
+from tracking.jobs.plan import Job, sweep_summary
+from tracking.record import Record, headline
+
+
+class Account:
+    """`at_once` is how many jobs run together here; 0 where nobody knows when a queue will run them."""
+
+    def __init__(self, console: Console, num_jobs: int, at_once: int) -> None:
+        self._console = console
+        self._num_jobs = num_jobs
+        self._at_once = at_once
+        self._num_begun = self._num_ended = 0
+        self._took_sec: list[float] = []
+        self._states: dict[str, str] = {}  # what was last said of a job, by its name
+        self._trouble = ""
+
+    def begins(self, job: Job) -> None:
+        """Of a job that is about to be submitted, in a sweep on this machine."""
+        self._num_begun += 1
+        if self._num_jobs > 1 and self._at_once:
+            overrides = " ".join(job.overrides)
+            self._print(f"job {self._num_begun} of {self._num_jobs}: {overrides}")
+
+    def submitted(self, job: Job, made: Ticket) -> None:
+        if job.config.cluster.kind != "none":
+            self._print(f"  {job.name}: job {made.job_id}")
+
+    def resumed(self, job: Job, record: Record) -> None:
+        if job.config.cluster.kind == "none":
+            return  # Whoever resumed it here has said so.
+        epoch = record.values["epoch_num"]
+        words = f"goes on after epoch {epoch}" if epoch else "begins anew, since it has no checkpoint"
+        self._print(f"  {job.name}: {words}; epoch {epoch + 1} from its start")
+
+    def state(self, job: Job, state: JobState) -> None:
+        """What the queue says of a job, where that is new."""
+        words = str(state)
+        if words != self._states.get(job.name) and (state.nodes or job.config.cluster.kind != "none"):
+            self._states[job.name] = words
+            self._print(f"  {job.name}: {words}")
+
+    def ended(self, job: Job, took_sec: float | None) -> None:
+        """What became of a job of a sweep, and how many are left."""
+        self._num_ended += 1
+        self._took_sec += [took_sec] if took_sec is not None else []
+        if self._num_jobs == 1:
+            return
+        assert job.result is not None
+        failure, result = job.result.failure, job.result
+        came_to = headline(result) or "finished"
+        came_to += f", beside others ({result.neighbours})" if result.neighbours else ""
+        words = f"{sweep_summary.status(job)}: {failure.message}" if failure else came_to
+        known = self._took_sec and self._at_once
+        mean_sec = sum(self._took_sec) / len(self._took_sec) / self._at_once if known else None
+        self._print(shown.job_line(job.name, words, self._num_jobs - self._num_ended, mean_sec))
+
+    def trouble(self, words: str) -> None:
+        """What is wrong with the queue now, said once; empty while it answers."""
+        if words and words != self._trouble:
+            self._print(f"note: {words}")
+        self._trouble = words
+
+    def _print(self, words: str) -> None:
+        self._console.print(words, soft_wrap=True)

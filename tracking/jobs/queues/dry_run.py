@@ -1,0 +1,33 @@
+"""What a launch would run, printed and not run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from tracking.jobs.plan import Job, sweep
+from tracking.jobs.queues import batch_script
+from tracking.jobs.worker_command import worker_command
+from tracking.machine.stacks import RefusedStacks, ready, summary
+
+
+def show(jobs: Sequence[Job], refused: RefusedStacks, console: Console) -> None:
+    """Print the command, or the batch script, of each job. Raises ConfigError."""
+    sweep.name_jobs(jobs)
+    for number, job in enumerate(jobs, 1):
+        console.print(f"job {number} of {len(jobs)}: {' '.join(job.overrides) or 'defaults'}", style="bold")
+        console.print(preview(job, refused), soft_wrap=True, markup=False)
+
+
+def preview(job: Job, refused: RefusedStacks) -> str:
+    """What would start the job. Raises ConfigError."""
+    new = Path(job.config.runs_dir).resolve() / job.name
+    if job.config.cluster.kind != "none":
+        return batch_script.text(job.config, new, job.name)
+    if why := refused.why.get(job.config.stack.name):
+        return f"  refused: {why}"
+    if ready(job.config.stack):
+        return f"  {worker_command(job.config, job.checkpoint.folder if job.checkpoint else new)}"
+    return f"  after {summary(job.config.stack)}"

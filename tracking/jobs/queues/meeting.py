@@ -1,0 +1,30 @@
+"""What becomes of a run whose nodes, started by hand, do not fit together or never met: it leaves nothing."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from conf.schema import ConfigError
+from tracking.jobs.follow import unfinished
+from tracking.jobs.plan import Job
+from tracking.record import journal, run_folder
+
+
+def is_unmet(job: Job) -> bool:
+    """Whether the job has ended before its nodes had met."""
+    if job.config.nodes == 1 or job.config.cluster.kind != "none" or job.folder is None:
+        return False
+    begun = any(event.key == "init_start" for event in journal.events(job.folder / run_folder.JOURNAL))
+    return not begun and job.result is not None and job.result.failure is not None
+
+
+def give_up(job: Job, folder: Path) -> int:
+    """Remove the job's folder; the exit code. Raises ConfigError with the reason why its nodes do not fit."""
+    unfinished.unmark(folder)
+    shutil.rmtree(folder)
+    assert job.result
+    assert job.result.failure
+    if job.result.failure.kind == "bad_input":
+        raise ConfigError(job.result.failure.message)
+    return 1

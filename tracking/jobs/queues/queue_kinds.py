@@ -1,0 +1,18 @@
+"""Which queue a config asks for."""
+
+from __future__ import annotations
+
+from conf.schema import RunConfig
+from tracking.jobs.handover import SupervisorProcess
+from tracking.jobs.queues.machine import Machine
+from tracking.jobs.queues.queue import Queue
+from tracking.jobs.queues.slurm_queues import AllocationQueue, BatchQueue
+
+
+def queue_of(config: RunConfig, waiting: SupervisorProcess | None = None) -> Queue:
+    """The queue; `waiting` is a supervisor that was started ahead on this machine."""
+    if config.cluster.kind == "none":
+        return Machine(config.sweep.jobs_at_once, waiting)
+    if config.cluster.kind == "slurm":
+        return BatchQueue(config.cluster.jobs_at_once, config.cluster.poll_sec)
+    return AllocationQueue(config.cluster.jobs_at_once)
