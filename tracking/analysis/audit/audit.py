@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tracking.analysis.audit import bests, comparisons, figures, tables
+from tracking.analysis.audit import bests, comparisons, factors, figures, tables
 from tracking.analysis.audit.arithmetic import EXACT, wilson
 from tracking.analysis.audit.evidence import Evidence
 from tracking.analysis.audit.trees import UNCHECKED, AuditResult, Near, That, by_identity, compare, name_of
 
-# What a report says in words, which are not checked: they are made of the numbers by one formatter.
+# What a report says in words, which are not checked: they are made of the numbers by one formatter. Checked are the
+# sentences on what a time is made of, whose numbers stand in no table of their own.
 WORDS = ("title", "source", "answer", "warnings", "sentences")
 ASKED = {"selectors": list, "by": list, "metric": str, "with_missed": bool, "with_neighbours": bool}
 SECTIONS = ("runs", "excluded", "left_out", "spent_usd", "reached", "figures", "comparisons", "best", "tables")
@@ -91,9 +92,21 @@ def _sections(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult)
     compare(tally, "figures", printed, due)
     pairs = by_identity(tally, "comparisons", report["comparisons"], comparisons.identity)
     compare(tally, "comparisons", pairs, comparisons.expected(evidence, report))
+    _said_of_parts(report, tally)
     best = by_identity(tally, "best", report["best"], bests.identity)
     compare(tally, "best", best, bests.expected(evidence, report))
     tables.compare(report, evidence, tally)
+
+
+def _said_of_parts(report: Mapping[str, Any], tally: AuditResult) -> None:
+    """The sentences on what times are made of, which have to say the numbers of `comparisons`."""
+    try:
+        there = [sentence for sentence in report["sentences"] if sentence["kind"] == "factors"]
+        due = factors.sentences(report)
+    except (LookupError, TypeError, AttributeError, ValueError):  # It rests on what was altered, and found before.
+        tally.note(False, "sentences: those on the parts of times cannot be made of the comparisons")
+        return
+    compare(tally, "sentences", by_identity(tally, "sentences", there, factors.identity), due)
 
 
 def _place(record: Mapping[str, Any]) -> str:

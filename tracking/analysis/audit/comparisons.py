@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tracking.analysis.audit import factors
 from tracking.analysis.audit.arithmetic import PairTest, Wanted, tolerance, would_tell
 from tracking.analysis.audit.evidence import Evidence, Labels
 from tracking.analysis.audit.trees import UNCHECKED, AuditResult, Near, That, compare, name_of
@@ -52,12 +53,13 @@ def identity(pair: Mapping[str, Any]) -> str:
 
 def expected(evidence: Evidence, report: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """By what tells them apart, all pairs of settings of which something is known."""
-    records = [
-        _record(of_workload, names)
-        for workload in evidence.workloads()
-        for of_workload in [verdicts(evidence, workload, report)]
-        for names in of_workload.pairs
-    ]
+    records = []
+    for workload in evidence.workloads():
+        of_workload = verdicts(evidence, workload, report)
+        parts = factors.parts(evidence, workload, of_workload.pairs)
+        records += [
+            _record(of_workload, names) | {"parts": factors.plain(parts.get(names))} for names in of_workload.pairs
+        ]
     return {identity(record): record for record in records}
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from tracking.analysis.audit import selection
 from tracking.analysis.audit.arithmetic import Observations, PairTest, corrected, pair_of, step, wilson
+from tracking.analysis.audit.headings import is_stack
 from tracking.analysis.audit.journals import JournalFigures
 from tracking.analysis.audit.trees import name_of
 from tracking.base import quantities
@@ -45,6 +47,7 @@ class Evidence:
         self.runs: dict[str, JournalFigures] = {uid: self.folders[uid] for uid in sorted(listed - self.unknown)}
         self._uids = {name: uid for uid, run in self.folders.items() for name in run.ids}
         self._settings: dict[tuple[Any, ...], dict[str, JournalFigures]] = {}
+        self._samples: dict[tuple[Any, ...], Observations] = {}
         self._pairs: dict[str, dict[frozenset[str], PairTest]] = {}
 
     def uid_of(self, run_id: str) -> str | None:
@@ -69,16 +72,23 @@ class Evidence:
         return [uid for uid, run in self.runs.items() if run.title == workload]
 
     def settings(self, workload: str) -> list[Labels]:
-        """Every setting of which the workload has a run, whether it counts or not."""
+        """Every setting of which the workload has a run, whether it counts or not, in the report's order."""
         return self._by_workload.get(workload, [])
 
     @cached_property
     def _by_workload(self) -> dict[str, list[Labels]]:
-        labels = sorted({(run.title, *map(run.label, self.axes)) for run in self.runs.values()})
+        labels = sorted({(run.title, *map(run.label, self.axes)) for run in self.runs.values()}, key=self._order)
         return {
             workload: [dict(zip(self.axes, values, strict=True)) for of, *values in labels if of == workload]
             for workload in self.workloads()
         }
+
+    def _order(self, labels: tuple[str, ...]) -> list[list[tuple[int, float, str]]]:
+        """Numbers by value and before words; versions part by part."""
+        return [
+            [_as_number(part) for part in (re.split(r"[.+_ -]", value) if is_stack(axis) else [value])]
+            for axis, value in zip(self.axes, labels[1:], strict=True)
+        ]
 
     def all_of(self, workload: str, setting: Labels) -> dict[str, JournalFigures]:
         """By run id, every run of a setting."""
@@ -102,20 +112,19 @@ class Evidence:
 
     def sample(self, workload: str, setting: Labels, key: str) -> Observations:
         """A figure of a setting, with what its runs say that stopped short of the target."""
-        values, interval = self.values(workload, setting, key), self.spacing(workload, setting, key)
-        seeds = {run_id: self.runs[run_id].paired_by for run_id in values}
-        numbers = [values[run_id] for run_id in sorted(values, key=seeds.__getitem__)]
-        ordered = tuple(sorted(seeds.values())) if all(seeds.values()) and len({*seeds.values()}) == len(seeds) else ()
-        if key not in OF_TARGETS:
-            return Observations(numbers, interval=interval, seeds=ordered)
-        short = self.short(workload, setting).values()
-        bounds = [run.at_least(key) or 0.0 for run in short if not run.diverged]
-        if not numbers and not any(bounds):
-            bounds = []
-        stopped = [*filter(None, (run.at_least(key) for run in self.stopped(workload, setting).values()))]
-        if short or self.stopped(workload, setting):
-            ordered = ()
-        return Observations(numbers, bounds, stopped, sum(run.diverged for run in short), interval, ordered)
+        which = (workload, *setting.items(), key)
+        if which not in self._samples:
+            self._samples[which] = self._sample(workload, setting, key)
+        return self._samples[which]
+
+    def _sample(self, workload: str, setting: Labels, key: str) -> Observations:
+        sample = observed(self.all_of(workload, setting).values(), key)
+        ended = [run for run in self.ended(workload, setting).values() if run.value(key) is not None]
+        seeds = tuple(sorted(run.paired_by for run in ended))
+        paired = all(seeds) and len({*seeds}) == len(seeds)
+        if key in OF_TARGETS and (self.short(workload, setting) or self.stopped(workload, setting)):
+            paired = False
+        return replace(sample, interval=self.spacing(workload, setting, key), seeds=seeds if paired else ())
 
     def spacing(self, workload: str, setting: Labels, key: str) -> float:
         """How far apart the evaluations are on which a figure falls: the mean over the runs that reached the target."""
@@ -198,6 +207,22 @@ class Evidence:
         return {names: _corrected(pair, ranked, often) for names, pair in pairs.items()}
 
 
+def observed(runs: Iterable[JournalFigures], key: str) -> Observations:
+    """A figure of these runs, in order of the seeds that pair them; of one to accuracy also what those say of it that
+    stopped short of the target."""
+    runs = sorted(runs, key=lambda run: run.paired_by)
+    values = [run.value(key) for run in runs if run.counts(with_missed=True)]
+    numbers = [value for value in values if value is not None]
+    if key not in OF_TARGETS:
+        return Observations(numbers)
+    short = [run for run in runs if run.stopped_short]
+    bounds = [run.at_least(key) or 0.0 for run in short if not run.diverged]
+    if not numbers and not any(bounds):
+        bounds = []
+    stopped = [*filter(None, (run.at_least(key) for run in runs if run.stopped))]
+    return Observations(numbers, bounds, stopped, sum(run.diverged for run in short))
+
+
 def _corrected(pair: PairTest, ranked: Sequence[float], often: Sequence[float]) -> PairTest:
     return replace(
         pair,
@@ -212,6 +237,13 @@ def evaluated_once(run: JournalFigures, key: str) -> bool:
     named = (quantities.EVALUATIONS_TO_ACCURACY, quantities.EPOCHS_TO_ACCURACY)
     evaluations, epochs = (run.value(name) for name in named)
     return key.startswith(quantities.EVALUATIONS) or evaluations is None or evaluations == epochs
+
+
+def _as_number(text: str) -> tuple[int, float, str]:
+    try:
+        return 0, float(text), ""
+    except ValueError:
+        return 1, 0.0, text
 
 
 def without_devices(setting: Labels) -> Labels:

@@ -1,20 +1,38 @@
-"""The files of a report's folder: report.json against the run folders, and the others against report.json."""
+"""The files of a report's folder: report.json and the data beside pictures against the run folders, and the others
+against report.json. What a picture of means shows is in `mean_pictures`, what one of curves shows in `curves`.
+"""
 
 from __future__ import annotations
 
 import csv
 import html.parser
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from tracking.analysis.audit import curves, mean_pictures
 from tracking.analysis.audit.audit import audited
-from tracking.analysis.audit.pictures import audit_pictures
-from tracking.analysis.audit.trees import AuditResult
+from tracking.analysis.audit.evidence import Evidence
+from tracking.analysis.audit.trees import AuditResult, by_identity, compare
 from tracking.base.safe_text import in_csv, in_markdown, visible
 
+# By name, what the panels of a picture should be. It is given the picture for what nothing else says, such as which of
+# two runs in the middle is drawn.
+Due = Callable[[Evidence, Mapping[str, Any]], dict[str, Any]]
+MADE: Mapping[str, Due] = {
+    "accuracy": curves.accuracy,
+    "utilisation": curves.utilisation,
+    "mean-utilisation": curves.mean_utilisation,
+    "reached": mean_pictures.reached,
+    "scaling": mean_pictures.scaling,
+    "throughput": mean_pictures.throughput,
+    "stacks": mean_pictures.stacks,
+    "cost": mean_pictures.cost,
+    "roofline": mean_pictures.roofline,
+}
 NUMBERS = ("n", "mean", "bound", "standard_error", "olympic_mean", "text")
 
 
@@ -36,13 +54,13 @@ def audit_folder(folder: Path, roots: Sequence[Path]) -> AuditResult:
         raise ValueError(f"{path}: it is not about runs; give the folder of a report on runs")
     tally, evidence = audited(report, roots)
     if evidence is not None:
-        audit_pictures(folder, report, evidence, tally)
-    for name, compare in (("report.csv", _csv), ("report.md", _markdown), ("report.html", _page)):
+        audit_pictures(folder, evidence, tally)
+    for name, compare_file in (("report.csv", _csv), ("report.md", _markdown), ("report.html", _page)):
         if not (folder / name).exists():
             tally.note(False, f"{name}: is missing beside report.json")
             continue
         try:
-            compare(report, (folder / name).read_text(encoding="utf-8"), tally)
+            compare_file(report, (folder / name).read_text(encoding="utf-8"), tally)
         except (LookupError, TypeError, AttributeError):
             tally.note(False, f"{name}: report.json has not the parts that it is made of")
     return tally
@@ -107,3 +125,33 @@ class _Cells(html.parser.HTMLParser):
     def handle_data(self, data: str) -> None:
         if self._in_cell:
             self.rows[-1][-1] += data
+
+
+def audit_pictures(folder: Path, evidence: Evidence, tally: AuditResult) -> None:
+    """Compare each report-<name>.json with the journals; captions are words."""
+    for path in sorted(folder.glob("report-*.json")):
+        name = path.stem.removeprefix("report-")
+        number, kind = re.fullmatch(r"(?:(\d+)-)?(.*)", name).groups()  # type: ignore[union-attr]
+        if kind not in MADE:
+            tally.note(False, f"{path.name}: a picture of this name cannot be recomputed")
+            continue
+        try:
+            picture = json.loads(path.read_text(encoding="utf-8"))
+            workload = evidence.workloads()[int(number) - 1] if number else ""
+            about = {key: picture.get(key) for key in ("name", "workload")}
+            compare(tally, path.name, about, {"name": name, "workload": workload})
+            if number and picture["workload"] != workload:
+                continue
+            compare(tally, path.name, _claimed(path.name, picture, tally), MADE[kind](evidence, picture))
+        except (LookupError, TypeError, AttributeError, ValueError) as error:
+            tally.note(False, f"{path.name}: it does not hold a picture's data ({type(error).__name__}: {error})")
+
+
+def _claimed(name: str, picture: Mapping[str, Any], tally: AuditResult) -> dict[str, Any]:
+    """The panels by what tells them apart, and their lines by name."""
+    panels = by_identity(tally, name, picture["panels"], curves.identity)
+    for where, panel in panels.items():
+        lines = by_identity(tally, f"{name}: {where}", panel["lines"], lambda line: str(line["name"]))
+        named = {key: {part: value for part, value in line.items() if part != "name"} for key, line in lines.items()}
+        panels[where] = {key: panel[key] for key in panel.keys() - {"x", "y", "title"}} | {"lines": named}
+    return dict(panels)

@@ -1,8 +1,10 @@
-"""The headings of a report's figures: of which metric each is, and in what unit. They are the catalogue's."""
+"""The headings of a report's figures, which are the catalogue's: of which metric each is, and in what unit; and which
+axes are of the software.
+"""
 
 from __future__ import annotations
 
-from tracking.base import quantities
+from tracking.base import quantities, sensors
 from tracking.base.quantities import CATALOGUE
 
 # The metric under each heading of the table of settings, and the factor to the heading's unit.
@@ -33,6 +35,18 @@ LIMITS = {CATALOGUE[key].heading: key for key in map(quantities.bottleneck, quan
 LEAST_SHARE = 0.005  # of a cause that has a column
 # The metric under each heading of how busy the hardware was.
 BUSY = {CATALOGUE[key].heading: key for key in quantities.OF_HARDWARE}
+# The system metrics of each panel of what moved over time.
+PANELS = {words: quantities.SYSTEM + pattern for words, pattern in sensors.HEADINGS.items()}
 SPEEDS = tuple(
     CATALOGUE[key].heading for key in (quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.TIME_TO_ACCURACY_SEC)
 )
+# Axes by their short names, and those that are of the software that a run is computed with.
+SHORT = {"topology": "env.topology", "hardware": "env.gpu", "driver": "env.driver", "cuda": "env.cuda"}
+SOFTWARE = {
+    "stack", "stack.name", "env.stack_id", "env.image", "env.driver", "env.cuda", "env.cudnn", "env.nccl", "env.torch",
+    "env.python",
+}  # fmt: skip
+
+
+def is_stack(axis: str) -> bool:
+    return SHORT.get(axis, axis) in SOFTWARE

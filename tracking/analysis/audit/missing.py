@@ -7,13 +7,9 @@ from itertools import product
 from typing import Any
 
 from tracking.analysis.audit.evidence import Evidence
+from tracking.analysis.audit.headings import SHORT, SOFTWARE, is_stack
 from tracking.analysis.audit.trees import UNCHECKED
 
-SHORT = {"topology": "env.topology", "hardware": "env.gpu", "driver": "env.driver", "cuda": "env.cuda"}
-SOFTWARE = {
-    "stack", "stack.name", "env.stack_id", "env.image", "env.driver", "env.cuda", "env.cudnn", "env.nccl", "env.torch",
-    "env.python",
-}  # fmt: skip
 MACHINE = {"instance", "env.gpu", "env.gpu_count", "env.node", "env.cpu", "env.topology", "env.hardware_id"}
 
 
@@ -45,7 +41,3 @@ def together(axes: Sequence[str]) -> list[list[str]]:
         kind = "software" if name in SOFTWARE and not driver_apart else "machine" if name in MACHINE else name
         of.setdefault(kind, []).append(axis)
     return [*of.values()]
-
-
-def is_stack(axis: str) -> bool:
-    return SHORT.get(axis, axis) in SOFTWARE

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tracking.analysis.audit import missing, setting_tables, stacks, trees
+from tracking.analysis.audit import factors, missing, setting_tables, trees
 from tracking.analysis.audit.evidence import OF_TARGETS, Evidence
 from tracking.analysis.audit.headings import BESIDE, OWN_FACTS
 from tracking.analysis.audit.setting_tables import Content, Rows, facts_of, mean_of
@@ -43,11 +43,11 @@ def compare(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult) -
         for kind in MADE.keys() - OPTIONAL - {"stacks"}
         for workload in ([""] if kind in OF_ALL else evidence.workloads())
     }
-    of_stacks = [
+    about_stacks = [
         {"kind": "stacks", "title": title, "about": record.get("workload")}
-        for title, record in stacks.due(report).items()
+        for title, record in of_stacks(report).items()
     ]
-    due |= {_identity(table): table for table in of_stacks}
+    due |= {_identity(table): table for table in about_stacks}
     for name, table in (due | claimed).items():
         kind = table.get("kind")
         about = due.get(name, table).get("about")
@@ -102,11 +102,11 @@ def pairs(content: Content, workload: str, shown: Claimed | None) -> Rows:
         if content.evidence.metric in OF_TARGETS:
             shares = [content.evidence.ends(workload, pair[role]) for role in ("better", "worse")]
             row["reached"] = " against ".join(shares)
-        rows[" ".join(names)] = {**row, "so": UNCHECKED}
-    if len(rows) <= MOST_PAIRS or shown is None:
+        rows[" ".join(names)] = {**row, "so": factors.said_in(pair["parts"], names[0])}
+    if len(rows) <= MOST_PAIRS or shown is None or not shown.rows:
         return rows
     sides = [{row["better mean"], row["worse mean"]} for row in shown.rows.values()]
-    leaders = set.intersection(*sides) if sides else set()
+    leaders = set.intersection(*sides)
     return {key: row for key, row in rows.items() if leaders & {row["better mean"], row["worse mean"]}}
 
 
@@ -136,6 +136,30 @@ def beside(content: Content, workload: str, shown: Claimed | None) -> Rows:
     return rows
 
 
+def of_stacks(report: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """By a table's title, the record that it shows."""
+    records = (record for record in report["best"] if isinstance(record, Mapping))
+    of_stacks = [record for record in records if isinstance(record.get("among"), Mapping)]
+    return {f"{', '.join([str(record.get('workload')), *_others(record)])}: best stack": record for record in of_stacks}
+
+
+def _others(record: Mapping[str, Any]) -> list[str]:
+    return [f"{axis}={value}" for axis, value in record["among"].items()]
+
+
+def stacks(content: Content, title: str) -> Rows:
+    evidence, key, record = content.evidence, content.evidence.metric, of_stacks(content.report)[title]
+    reached = key in OF_TARGETS
+    shown: Rows = {}
+    for role, setting in (("best mean", record["leader"]), ("next", record["next"])):
+        sample = evidence.sample(record["workload"], setting, key)
+        shown[role] = {"": role, "stack": name_of(setting), "n": str(len(sample)), key: mean_of(sample, 1.0, key)}
+        shown[role] |= {"reached": evidence.ends(record["workload"], setting)} if reached else {}
+    lead = "" if record["factor"] is None else f"{100 * (record['factor'] - 1):.1f} %"
+    shown["lead"] = {"": "lead", "stack": lead, "n": "", key: UNCHECKED, **({"reached": ""} if reached else {})}
+    return shown
+
+
 MADE: dict[str, Callable[[Content, str, Claimed | None], Rows]] = {
     "settings": lambda content, workload, _: setting_tables.settings(content, workload),
     "limits": lambda content, workload, _: setting_tables.limits(content, workload),
@@ -145,5 +169,5 @@ MADE: dict[str, Callable[[Content, str, Claimed | None], Rows]] = {
     "pairs": pairs,
     "excluded": excluded,
     "beside": beside,
-    "stacks": lambda content, title, _: stacks.rows(content, title),
+    "stacks": lambda content, title, _: stacks(content, title),
 }

@@ -184,8 +184,13 @@ class Factors:
     evaluations: Factor
 
 
-def factors(pairs: Sequence[Comparison]) -> list[Factors]:
-    """The factors of each pair of settings whose runs say after how many evaluations they reached their target."""
+def factors(pairs: Sequence[Comparison], metric: str) -> list[Factors]:
+    """The factors of each pair of settings whose runs say after how many evaluations they reached their target.
+
+    None where settings are compared by another metric than the time to accuracy.
+    """
+    if metric != TIME:
+        return []
     there = [(pair, parts) for pair in pairs if (parts := _of(pair)) is not None]
     rates, numbers = (adjusted([parts[place].p for _, parts in there]) for place in (0, 1))
     return [

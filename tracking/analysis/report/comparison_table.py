@@ -11,7 +11,6 @@ from tracking.analysis.report.sentences import Sentence
 from tracking.analysis.report.tables import REACHED, shown_share
 from tracking.analysis.results import Table
 from tracking.analysis.statistics import POWER, counted
-from tracking.base import quantities
 
 MOST_PAIRS = 15  # shown; every pair is in the CSV and JSON
 SHARES_TOO = "How often settings reach the target is compared by Fisher's exact test, corrected alike. "
@@ -39,7 +38,7 @@ def comparison_table(task: Task, metric: str, pairs: Sequence[Comparison]) -> tu
     said = [[sentences.verdict(task.title, metric, pair) for pair in pairs]]
     said.append([words for pair in pairs if (words := sentences.more_often(task.title, metric, pair))])
     rows, repeats = [], []
-    of_times = factors(pairs) if metric == quantities.TIME_TO_ACCURACY_SEC else []
+    of_times = factors(pairs, metric)
     parts = {(each.pair.better.name, each.pair.worse.name): sentences.factors(task.title, each) for each in of_times}
     note += RATE_TOO if parts else ""
     for pair in sorted(shown, key=lambda pair: pair.factor):

@@ -9,6 +9,7 @@ from typing import Any
 
 from tracking.analysis.compare import (
     Comparison,
+    Factors,
     Setting,
     Task,
     axis_values,
@@ -17,6 +18,7 @@ from tracking.analysis.compare import (
     compare,
     confounding,
     estimates,
+    factors,
     grouping,
     is_stack,
     missing,
@@ -210,7 +212,16 @@ def _plain_share(task: str, setting: Setting) -> dict[str, Any]:
 
 def _plain_comparisons(report: Report) -> list[dict[str, Any]]:
     num_tests = Counter(title for title, pair in report.comparisons if pair.p is not None)
-    return [verdicts.comparison(title, report.metric, pair, num_tests[title]) for title, pair in report.comparisons]
+    parts: dict[tuple[str, str, str], Factors] = {}
+    for task in report.tasks:
+        pairs = [pair for title, pair in report.comparisons if title == task.title]
+        for each in factors(pairs, report.metric):
+            parts[task.title, each.pair.better.name, each.pair.worse.name] = each
+    return [
+        verdicts.comparison(title, report.metric, pair, num_tests[title])
+        | {"parts": verdicts.parts(parts.get((title, pair.better.name, pair.worse.name)))}
+        for title, pair in report.comparisons
+    ]
 
 
 def _plain_run(run: Run, task: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tracking.analysis.compare import ALPHA, Best, BestStack, Comparison, runs_that_would_tell
+from tracking.analysis.compare import ALPHA, Best, BestStack, Comparison, Factors, runs_that_would_tell
 from tracking.analysis.report import sentences
 from tracking.analysis.statistics import Needed
 
@@ -60,6 +60,15 @@ def comparison(task: str, metric: str, pair: Comparison, num_tests: int) -> dict
         "runs_that_would_tell": needed(would_tell),
         "so": sentences.verdict(task, metric, pair).text,
     }
+
+
+def parts(of_time: Factors | None) -> Mapping[str, Any] | None:
+    """Of what a time is made, evaluations and the time of one: by what factors the better setting has more."""
+    if of_time is None:
+        return None
+    rate, evaluations = of_time.rate, of_time.evaluations
+    values = {"rate": rate.value, "p_rate": rate.adjusted}
+    return values | {"evaluations": evaluations.value, "p_evaluations": evaluations.adjusted}
 
 
 def needed(runs: Needed | None) -> Mapping[str, Any] | None:

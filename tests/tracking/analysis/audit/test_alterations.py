@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import functools
+import importlib
 import json
 import re
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +16,17 @@ import pytest
 
 from tests.support.commands import ROOT
 from tests.support.stack_study import A100, H100, STUDY, report_of, write_study
-from tests.support.studied import CLOCKS, SWEEP, config, make_run, make_sweep
+from tests.support.studied import CLOCKS, SWEEP, config, make_run, make_sweep, measure_place
 from tests.tracking.analysis.audit import alterations
-from tracking.analysis.audit import audit, audit_folder
+from tests.tracking.analysis.audit.alterations import Alteration
+from tracking.analysis.audit import audit, audit_folder, figures, trees
 from tracking.analysis.audit.audit import WORDS
 from tracking.analysis.audit.evidence import Evidence
+from tracking.analysis.audit.files import audit_pictures
 from tracking.analysis.audit.journals import JournalFigures
-from tracking.analysis.audit.pictures import audit_pictures
 from tracking.analysis.audit.trees import AuditResult
 from tracking.analysis.published import comparison
 from tracking.analysis.report import page, report
-from tracking.analysis.report.pictures.plots import Plotter
 from tracking.analysis.results.folder_runs import FolderRuns
 from tracking.measure.bottleneck import explain
 
@@ -37,7 +39,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def add(gpus: int, seed: int, **options: Any) -> None:
         asked = config(gpus=gpus, seed=seed, price=3.6 * gpus)
-        explain(make_run(sweep, asked, "sqlite:///none.db", fingerprint=CLOCKS, **options))
+        run = make_run(sweep, asked, "sqlite:///none.db", fingerprint=CLOCKS, **options)
+        measure_place(run)
+        explain(run)
 
     add(1, 1, step_sec=0.10)
     add(1, 2, step_sec=0.12)
@@ -65,6 +69,16 @@ def folder(root: Path) -> Path:
     return root / "report"
 
 
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study of stacks, and its report's files."""
+    root = tmp_path_factory.mktemp("study")
+    write_study(root / "runs", "sqlite:///none.db", 2, {H100: 0.002, A100: 0.2}, ["12.4", "13.0"])
+    page.write(report_of(root / "runs"), root / "report")
+    assert audit_folder(root / "report", [root / "runs"]).differences == []
+    return root
+
+
 def read(folder: Path) -> dict[str, Any]:
     content: dict[str, Any] = json.loads((folder / "report.json").read_text())
     return content
@@ -79,13 +93,16 @@ def test_the_files_of_a_report_agree_with_the_run_folders(root: Path, folder: Pa
     }  # fmt: skip
 
 
+def unseen(report: dict[str, Any], roots: list[Path], some: Iterable[Alteration]) -> set[str]:
+    return {str(each) for each in some if not audit(each.made(report), roots).differences}
+
+
 @pytest.mark.parametrize("part", ["quick", pytest.param("all", marks=pytest.mark.slow)])
 def test_every_value_of_the_json_that_is_altered_is_seen(root: Path, folder: Path, part: str) -> None:
-    others = list(alterations.altered(read(folder)))
-    assert len(others) > 2000
-    some = others if part == "all" else others[::23]
-    unseen = {what for what, other in some if not audit(other, [root / "runs"]).differences}
-    assert unseen <= {
+    content = read(folder)
+    some = alterations.sampled(alterations.alterations(content))
+    assert len(some) > 300
+    assert unseen(content, [root / "runs"], some[:: 1 if part == "all" else 8]) <= {
         f"('selectors', 0): {SWEEP}: twice",
         "('with_neighbours',): False: True",  # No run had any.
         # These need not be there.
@@ -95,16 +112,30 @@ def test_every_value_of_the_json_that_is_altered_is_seen(root: Path, folder: Pat
 
 
 @pytest.mark.slow
-def test_every_value_of_a_study_of_stacks_that_is_altered_is_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Plotter, "plots", lambda self: iter(()))
-    write_study(tmp_path, "sqlite:///none.db", 2, {H100: 0.002, A100: 0.2}, ["12.4", "13.0"])
-    content = json.loads(json.dumps(report_of(tmp_path).plain()))
+def test_every_value_of_a_study_of_stacks_that_is_altered_is_seen(study: Path, folder: Path) -> None:
+    """Those that are of another kind than the values of a report that is about no stacks."""
+    content = read(study / "report")
     assert content["selectors"] == [STUDY]
-    assert audit(content, [tmp_path]).differences == []
-    others = list(alterations.altered(content))[::29]
-    assert [what for what, other in others if not audit(other, [tmp_path]).differences] == []
+    covered = {kind for each in alterations.alterations(read(folder)) for kind in each.kinds}
+    some = alterations.sampled(alterations.alterations(content), covered)
+    assert len(some) > 50
+    assert unseen(content, [study / "runs"], some) == set()
+
+
+@pytest.mark.parametrize("blind", ["figures", "bests"])
+def test_an_audit_that_does_not_look_is_found_out(
+    root: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, blind: str
+) -> None:
+    """Else the tests above would say nothing."""
+    content = read(folder)
+    part = {"bests": "best"}.get(blind, blind)
+    module = importlib.import_module(f"tracking.analysis.audit.{blind}")
+    claimed = {module.identity(record): trees.UNCHECKED for record in content[part]}
+    monkeypatch.setattr(module, "expected", lambda *_: claimed)
+    if blind == "figures":
+        monkeypatch.setattr(figures, "as_printed", lambda _, expected: expected)
+    some = [each for each in alterations.sampled(alterations.alterations(content)) if each.path[0] == part]
+    assert len(unseen(content, [root / "runs"], some[:40])) > 5
 
 
 def test_a_whole_part_that_is_missing_or_new_is_seen(root: Path, folder: Path) -> None:
@@ -163,36 +194,67 @@ def test_every_number_in_the_tables_of_the_pages_that_is_altered_is_seen(
     assert audit_folder(tmp_path, [root / "runs"]).differences == [f"{name}: is missing beside report.json"]
 
 
-@pytest.mark.parametrize("name", ["accuracy", "utilisation", "throughput", "cost"])
-def test_every_number_behind_a_picture_that_is_altered_is_seen(
-    root: Path, folder: Path, tmp_path: Path, name: str
-) -> None:
-    """Curves begin at the start of the clock and go through what the journal has."""
-    content = read(folder)
-    evidence = Evidence(content, [root / "runs"])
-    picture = json.loads((folder / f"report-1-{name}.json").read_text())
-    lines = [
-        (panel, line)
-        for panel in picture["panels"]
-        if "key" in panel or name == "cost"
-        for line in panel["lines"]
-    ]  # fmt: skip
-    assert lines
-    for panel, line in lines:
-        for column in [key for key, values in line.items() if isinstance(values, list)]:
-            before = line[column]
-            for other in (before[:-1], [*before, 1.0], [value + 0.5 for value in before]):
-                line[column] = other
-                (tmp_path / f"report-1-{name}.json").write_text(json.dumps(picture))
-                tally = AuditResult()
-                audit_pictures(tmp_path, content, evidence, tally)
-                assert tally.differences, (panel["y"], line["name"], column)
-            line[column] = before
-    del picture["panels"]
-    (tmp_path / f"report-1-{name}.json").write_text(json.dumps(picture))
+ROOFLINE = "report-roofline.json"
+PICTURES = ("accuracy", "utilisation", "reached", "scaling", "throughput", "cost")
+
+
+def test_every_value_behind_a_picture_that_is_altered_is_seen(root: Path, folder: Path, tmp_path: Path) -> None:
+    names = {path.name for path in folder.glob("report-*.json")}
+    assert names == {*(f"report-1-{name}.json" for name in PICTURES), "report-mean-utilisation.json", ROOFLINE}
+    evidence = Evidence(read(folder), [root / "runs"])
+    for name in sorted(names):
+        assert unseen_in_picture(folder / name, evidence, tmp_path) == set(), name
+
+
+def test_so_is_every_value_of_the_picture_of_stacks(study: Path, tmp_path: Path) -> None:
+    evidence = Evidence(read(study / "report"), [study / "runs"])
+    for name in ("report-1-stacks.json", "report-1-reached.json", "report-mean-utilisation.json"):
+        assert unseen_in_picture(study / "report" / name, evidence, tmp_path) == set(), name
+
+
+def unseen_in_picture(path: Path, evidence: Evidence, scratch: Path) -> set[str]:
+    picture = json.loads(path.read_text())
+    every = [*alterations.alterations(picture, lambda _, path: path[0] == "caption")]
+    numbers = sum(isinstance(value, float) for _, value in alterations.values(picture))
+    assert numbers > 3
+    assert differences(path.name, picture, evidence, scratch) == []
+    some = every if len(every) < 500 else [*every[:: len(every) // 250], *alterations.sampled(every)]
+    return {str(each) for each in some if not differences(path.name, each.made(picture), evidence, scratch)}
+
+
+def differences(name: str, picture: dict[str, Any], evidence: Evidence, scratch: Path) -> list[str]:
+    (scratch / name).write_text(json.dumps(picture))
     tally = AuditResult()
-    audit_pictures(tmp_path, content, evidence, tally)
-    assert "does not hold a picture's data" in tally.differences[0]
+    audit_pictures(scratch, evidence, tally)
+    (scratch / name).unlink()
+    return tally.differences
+
+
+def test_a_picture_without_data_is_named(root: Path, folder: Path, tmp_path: Path) -> None:
+    evidence = Evidence(read(folder), [root / "runs"])
+    for path in folder.glob("report-*.json"):
+        picture = json.loads(path.read_text())
+        assert differences(path.name, picture | {"panels": []}, evidence, tmp_path)
+        (words,) = differences(
+            path.name, {"name": picture["name"], "workload": picture["workload"]}, evidence, tmp_path
+        )
+        assert words.startswith(f"{path.name}: it does not hold a picture's data")
+    (words,) = differences("report-1-other.json", {}, evidence, tmp_path)
+    assert words == "report-1-other.json: a picture of this name cannot be recomputed"
+
+
+def test_every_number_of_the_parts_of_times_in_words_is_seen(root: Path, folder: Path) -> None:
+    content = read(folder)
+    (table,) = (number for number, table in enumerate(content["tables"]) if table["kind"] == "pairs")
+    (said,) = (sentence["text"].strip("; ") for sentence in content["sentences"] if sentence["kind"] == "factors")
+    (column,) = (n for n, name in enumerate(content["tables"][table]["columns"]) if name == "so")
+    assert said in content["tables"][table]["rows"][0][column]
+    for changed in ["", *alterations.digits(said)]:
+        other = json.loads(json.dumps(content))
+        row = other["tables"][table]["rows"][0]
+        row[column] = row[column].replace(said, changed)
+        (words,) = audit(other, [root / "runs"]).differences
+        assert words.endswith(f"words with {said!r}")
 
 
 def test_a_csv_of_doubled_numbers_is_seen(root: Path, folder: Path, tmp_path: Path) -> None:
@@ -208,5 +270,5 @@ def test_a_csv_of_doubled_numbers_is_seen(root: Path, folder: Path, tmp_path: Pa
 def test_the_words_that_are_not_checked_are_named_on_the_page() -> None:
     section = (ROOT / "docs/report.md").read_text().partition("## Exactly the same again")[2].partition("\n## ")[0]
     assert set(WORDS) == set(alterations.WORDS)
-    for words in ("sentences", "titles", "notes", "pictures", "published"):
+    for words in ("sentences", "titles", "notes", "captions", "drawings", "published"):
         assert words in section, words

@@ -77,8 +77,14 @@ def _by_means(sides: dict[str, Observations], better: str, worse: str) -> PairTe
     factor = means[1] / means[0] if means[0] > 0 else math.inf
     if min(len(first), len(second)) < 2:
         return PairTest(better, factor, None)
-    tails = (_p_of_means(*pair) for pair in ((first, second), (second, first)))
-    return PairTest(better, factor, min(1.0, 2 * min(tails)), paired=first.in_pairs(second))
+    return PairTest(better, factor, difference_p(first, second), paired=first.in_pairs(second))
+
+
+def difference_p(first: Observations, second: Observations) -> float | None:
+    """Two-sided: for equal means. None where a side has one run."""
+    if min(len(first), len(second)) < 2:
+        return None
+    return min(1.0, 2 * min(_p_of_means(first, second), _p_of_means(second, first)))
 
 
 def _p_of_means(low: Observations, high: Observations) -> float:

@@ -24,7 +24,8 @@ def p_by_ranks(sooner: Observations, later: Observations) -> float:
     share = float(table.mean())
     if share <= 0.5:
         return 1.0
-    parts = [(float(numpy.var(table.mean(axis=axis), ddof=1)) / size, size - 1) for axis, size in ((1, n), (0, m))]
+    means = [(table.mean(axis=axis), size) for axis, size in ((1, n), (0, m))]
+    parts = tuple((float(numpy.var(shares, ddof=1)) / size, size - 1) for shares, size in means)
     spread = p_of_distance(share - 0.5, parts) / 2 if parts[0][0] + parts[1][0] else 0.0
     coin: float = 0.5 ** (min(n, m) + 1)
     return max(coin, spread, at_least(int(table.sum()), n, m))

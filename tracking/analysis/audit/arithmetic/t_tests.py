@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -17,7 +18,8 @@ def variance(values: Sequence[float], interval: float) -> float:
     return max(float(numpy.var(values, ddof=1)), coin)
 
 
-def p_of_distance(distance: float, parts: Sequence[tuple[float, int]]) -> float:
+@functools.lru_cache(100_000)
+def p_of_distance(distance: float, parts: tuple[tuple[float, int], ...]) -> float:
     """Two-sided: the p at which distance^2 is the sum of variance of the mean x squared critical value of t.
 
     Each part is the variance of a mean, and its degrees of freedom.
@@ -30,11 +32,12 @@ def p_of_distance(distance: float, parts: Sequence[tuple[float, int]]) -> float:
     low, high = ends[0], ends[-1]
     if low < 1e-300:
         return 0.0
-    for _ in range(200):  # halves the interval of log p
-        p = math.sqrt(low * high)
+    while True:  # halves the interval of log p
+        p = math.sqrt(low) * math.sqrt(high)
+        if not low < p < high:
+            return p
         needed = sum(part * float(stdtrit(freedom, p / 2)) ** 2 for part, freedom in shares)
         low, high = (low, p) if needed < distance**2 else (p, high)
-    return math.sqrt(low * high)
 
 
 def p_below(low: Sequence[float], high: Sequence[float], intervals: tuple[float, float]) -> float:
@@ -64,7 +67,7 @@ def p_below_bounds(low: Sequence[float], bounds: Sequence[float], intervals: tup
 
 def _one_sided(low: Sequence[float], high: Sequence[float], variances: tuple[float, float]) -> float:
     distance = float(numpy.mean(low) - numpy.mean(high))
-    parts = [(value / len(side), len(side) - 1) for value, side in zip(variances, (low, high), strict=True)]
+    parts = tuple((value / len(side), len(side) - 1) for value, side in zip(variances, (low, high), strict=True))
     if math.sqrt(sum(part for part, _ in parts)) <= NOTHING * abs(float(numpy.mean(low))):
         return 0.0 if distance < -NOTHING * abs(float(numpy.mean(high))) else 1.0
     half = p_of_distance(distance, parts) / 2 if distance else 0.5

@@ -5,7 +5,7 @@ It takes labels and events from journal.jsonl, what was asked for from config.ya
 
 from __future__ import annotations
 
-from tracking.analysis.audit.journals.limits import PREFIX, PREFIXES
+from tracking.analysis.audit.journals.limits import FLOPS, INTENSITY, PREFIX, PREFIXES
 from tracking.analysis.audit.journals.run_figures import BEST, JournalFigures
 
-__all__ = ["BEST", "PREFIX", "PREFIXES", "JournalFigures"]
+__all__ = ["BEST", "FLOPS", "INTENSITY", "PREFIX", "PREFIXES", "JournalFigures"]

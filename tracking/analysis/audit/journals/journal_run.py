@@ -84,7 +84,7 @@ class JournalRun:
         loaded: dict[str, Any] = stored_config.loaded((self.folder / "config.yaml").read_text(encoding="utf-8"))
         return loaded
 
-    @property
+    @cached_property
     def paired_by(self) -> str:
         """Its seed, by its config, where that says that it is to be paired by it; else ""."""
         if not (self.folder / "config.yaml").exists():

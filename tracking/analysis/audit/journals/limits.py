@@ -11,7 +11,8 @@ from typing import Any
 from tracking.base import quantities
 
 PREFIX = quantities.BOTTLENECK
-PREFIXES = (PREFIX, quantities.UTILIZATION, quantities.CEILINGS)
+FLOPS, INTENSITY = quantities.ROOFLINE_FLOPS_PER_SEC_PER_DEVICE, quantities.ROOFLINE_FLOPS_PER_BYTE
+PREFIXES = (PREFIX, quantities.UTILIZATION, quantities.CEILINGS, quantities.ROOFLINE)
 # By metric, what a sensor's name is without its GPU and unit of percent.
 UTILIZATION = {
     quantities.UTILIZATION_GPU_UTILIZATION_PERCENTAGE: "utilization",
@@ -53,13 +54,36 @@ def utilization(rows: Sequence[Row], folder: Path) -> dict[str, float]:
     return busy | copied
 
 
+def place(rows: Sequence[Row], folder: Path) -> dict[str, float]:
+    """Where it stands under the roofline, by metric: FLOP/s of a device, and FLOPs for a byte of the GPU's memory."""
+    events, timed, total = _of_the_clock(rows)
+    flops = next((row["values"] for row in events if row["key"] == "model_flops"), None)
+    windows = [row["values"] for row in events if row["key"] == "throughput_window" and row["values"].get("rank_ms")]
+    seconds = sum(max(window["rank_ms"]) for window in windows) / 1e3
+    if not total or flops is None or not seconds:
+        return {}
+    samples = sum(window["samples"] for window in windows)
+    figures = {FLOPS: samples / seconds * flops["per_sample"] / flops["num_devices"]}
+    moved, copied = _means(rows, _training(timed)).get("dram_bandwidth"), _kept(folder).get("copy", {})
+    percentage = copied.get("counters", {}).get("dram_bandwidth_percentage")
+    if moved and percentage:
+        figures[INTENSITY] = figures[FLOPS] / (moved * copied["median"] / percentage)
+    return figures
+
+
+def _kept(folder: Path) -> dict[str, Any]:
+    """The ceilings that the folder keeps, by name."""
+    path = folder / "ceilings.json"
+    kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["ceilings"] if path.exists() else {}
+    return kept
+
+
 def _slowest_pair(folder: Path) -> float | None:
     """Bytes/s of the slowest copy between two of the GPUs that the fingerprint names as used."""
-    kept, taken = folder / "ceilings.json", folder / "fingerprint.json"
-    if not kept.exists() or not taken.exists():
+    taken, ceilings = folder / "fingerprint.json", _kept(folder)
+    if not taken.exists():
         return None
     used = [gpu["index"] for gpu in json.loads(taken.read_text(encoding="utf-8")).get("used", []) if "index" in gpu]
-    ceilings = json.loads(kept.read_text(encoding="utf-8"))["ceilings"]
     pairs = [f"peer/{sender}-{receiver}" for sender in used for receiver in used if sender != receiver]
     return min(ceilings[pair]["median"] for pair in pairs) if pairs and ceilings.keys() >= set(pairs) else None
 
@@ -148,8 +172,7 @@ def _own(key: str) -> bool:
 
 def _reached(rows: Sequence[Row], folder: Path) -> dict[str, float]:
     """What the counters reach at the ceilings; 100 where none were measured."""
-    path = folder / "ceilings.json"
-    kept = json.loads(path.read_text(encoding="utf-8"))["ceilings"] if path.exists() else {}
+    kept = _kept(folder)
     precision = next((row["values"]["precision"] for row in rows if "precision" in row["values"]), "")
     copied, multiplied = (kept.get(name, {}).get("counters", {}) for name in ("copy", f"matmul/{precision}"))
     counters = {

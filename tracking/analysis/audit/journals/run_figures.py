@@ -56,8 +56,8 @@ class JournalFigures(JournalRun):
 
     @cached_property
     def busy(self) -> dict[str, float]:
-        """How busy it kept its hardware, by metric."""
-        return limits.utilization(self.rows, self.folder)
+        """How busy it kept its hardware, and its place under the roofline, by metric."""
+        return limits.utilization(self.rows, self.folder) | limits.place(self.rows, self.folder)
 
     @cached_property
     def shares(self) -> dict[str, float]:

@@ -1,0 +1,212 @@
+"""What a report's pictures of single runs should show: of each setting the run in the middle, over its own clock."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import fmean, stdev
+from typing import Any
+
+from tracking.analysis.audit.evidence import Evidence
+from tracking.analysis.audit.headings import PANELS
+from tracking.analysis.audit.journals import JournalFigures
+from tracking.analysis.audit.trees import UNCHECKED, That, name_of
+from tracking.base import quantities
+
+EPOCH, CLOCK = "epoch", "time since the clock started (s)"
+ENDS = ("end of an epoch (s)", "end of its evaluation (s)")
+TIME, RATE = quantities.TIME_TO_ACCURACY_SEC, quantities.THROUGHPUT_SAMPLES_PER_SEC
+MOST_LINES = 8
+NEAR_SEC = 2e-3  # a run of an older version tells its clock's start to a millisecond
+Picture = Mapping[str, Any]
+
+
+def identity(panel: Mapping[str, Any]) -> str:
+    return f"{panel['y']} over {panel['x']}" + (f", {panel['title']}" if panel.get("title") else "")
+
+
+def accuracy(evidence: Evidence, picture: Picture) -> dict[str, Any]:
+    """Every target metric over epochs and over time; where there is no target, the metric that the picture has."""
+    runs = _middles(evidence, picture)
+    targets: dict[str, str | None] = dict(next(iter(runs.values()))[0].targets)
+    due = {}
+    for metric in targets or {panel["y"]: None for panel in picture["panels"]}:
+        key = f"eval/{metric}"
+        target = targets.get(metric)
+        for x in (EPOCH, CLOCK):
+            lines = {name: _curve(candidates, key, x, math.fsum) for name, candidates in runs.items()}
+            panel: dict[str, Any] = {"key": key, "lines": lines}
+            panel |= {} if target is None else {"target": target if target.startswith("<=") else float(target)}
+            due[identity({"x": x, "y": metric})] = panel
+    return due
+
+
+def utilisation(evidence: Evidence, picture: Picture) -> dict[str, Any]:
+    """A panel for all that moved, with a line of each run that says something of it; and where evaluations were."""
+    runs, due = _middles(evidence, picture), {}
+    for label, key in PANELS.items():
+        there = {name: candidates for name, candidates in runs.items() if any(_values(run, key) for run in candidates)}
+        if any(_moved(label, run, key) for candidates in there.values() for run in candidates):
+            lines = {name: _curve(candidates, key, CLOCK, _combine(label)) for name, candidates in there.items()}
+            due[identity({"x": CLOCK, "y": label})] = {"key": key, "lines": lines}
+    ends = {
+        name: _choice([_evaluations(run) for run in candidates], candidates, NEAR_SEC)
+        for name, candidates in runs.items()
+    }
+    return due | {identity({"x": ENDS[0], "y": ENDS[1]}): {"lines": ends}}
+
+
+def _combine(label: str) -> Callable[[list[float]], float]:
+    """Shares of several GPUs are a mean, and what they move adds up."""
+    return fmean if "%" in label else math.fsum
+
+
+def _moved(label: str, run: JournalFigures, key: str) -> bool:
+    return "%" in label or any(any(values) for _, values in _values(run, key).values())
+
+
+def mean_utilisation(evidence: Evidence, picture: Picture) -> dict[str, Any]:
+    """Of each workload the mean over its settings' runs in the middle."""
+    due: dict[str, Any] = {}
+    for label, key in PANELS.items():
+        lines, moved = {}, False
+        for workload in evidence.workloads():
+            middles = _middles(evidence, {"workload": workload, "panels": []}).values()
+            there = [[run for run in candidates if _values(run, key)] for candidates in middles]
+            of_settings = [[_on_the_clock(run, key, _combine(label)) for run in runs] for runs in there if runs]
+            moved = moved or "%" in label or any(map(any, of_settings))
+            if of_settings:
+                lines[workload] = _means_of(of_settings)
+        if lines and moved:
+            due[identity({"x": "", "y": label})] = {"key": key, "lines": lines}
+    return due
+
+
+def _means_of(of_settings: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """The mean and its error; where two runs stand in the middle of a setting, of either."""
+    chosen = [min(each) for each in of_settings], [max(each) for each in of_settings]
+    means = [fmean(values) for values in chosen]
+    errors = [stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0 for values in chosen]
+    if all(len({*each}) == 1 for each in of_settings):
+        return {"x": numbers([0.0]), "y": numbers(means[:1])} | ({"error": numbers(errors[:1])} if errors[0] else {})
+    return {"x": numbers([0.0]), "y": between(*means), "error": UNCHECKED}
+
+
+def _middles(evidence: Evidence, picture: Picture) -> dict[str, list[JournalFigures]]:
+    """By setting, the runs that may stand for it: with the median time, else rate; the lower of two in the middle."""
+    workload = picture["workload"]
+    middles = {}
+    for setting in evidence.settings(workload):
+        counting = [*evidence.counting(workload, setting).values()]
+        key = TIME if any(run.value(TIME) is not None for run in counting) else RATE
+        known = sorted(value for run in counting if (value := run.value(key)) is not None)
+        middle = known[(len(known) - 1) // 2] if known else None
+        there = [run for run in counting if _same(run.value(key), middle)]
+        claimed = {line.get("run") for panel in picture["panels"] for line in panel["lines"]}
+        if counting:
+            middles[name_of(setting)] = [run for run in there if run.ids & claimed] or there
+    return first(middles)
+
+
+def first(lines: Mapping[str, Any], most: int = MOST_LINES) -> dict[str, Any]:
+    """As many lines as can be told apart."""
+    return dict([*lines.items()][:most])
+
+
+def _same(value: float | None, middle: float | None) -> bool:
+    if value is None or middle is None:
+        return value is middle
+    return math.isclose(value, middle, rel_tol=1e-4)  # Rates are journaled rounded.
+
+
+def _curve(candidates: Sequence[JournalFigures], key: str, x: str, combine: Callable[[list[float]], float]) -> Any:
+    return _choice([_points(run, key, x, combine) for run in candidates], candidates)
+
+
+def _choice(
+    lines: Sequence[list[tuple[float, float]]], candidates: Sequence[JournalFigures], off: float = 0.0
+) -> dict[str, That] | That:
+    """A line of the one run in the middle; of several it has to be that of one of them."""
+    due = [
+        {
+            "run": _is(run),
+            "x": numbers([x for x, _ in points], NEAR_SEC),
+            "y": numbers([y for _, y in points], off),
+        }
+        for run, points in zip(candidates, lines, strict=True)
+    ]
+    if len(due) == 1:
+        return due[0]
+
+    def is_one(claimed: Any) -> bool:
+        return any(each.keys() == claimed.keys() and all(each[key].holds(claimed[key]) for key in each) for each in due)
+
+    return That(is_one, f"the line of one of {', '.join(run.name for run in candidates)}")
+
+
+def _is(run: JournalFigures) -> That:
+    return That(lambda claimed: claimed in run.ids, f"the id of {run.name}")
+
+
+def _points(
+    run: JournalFigures, key: str, x: str, combine: Callable[[list[float]], float]
+) -> list[tuple[float, float]]:
+    """By step, the values of all metrics of the panel's key together."""
+    values, epochs, start_ms = _values(run, key), _epochs(run), _start_ms(run)
+    if x == EPOCH:
+        return [(epochs[step], combine(here)) for step, (_, here) in sorted(values.items()) if step in epochs]
+    return [((time_ms - start_ms) / 1e3, combine(here)) for _, (time_ms, here) in sorted(values.items())]
+
+
+def _values(run: JournalFigures, key: str) -> dict[int, tuple[int, list[float]]]:
+    """By step, when and what the metrics of the key were."""
+    by_step: dict[int, tuple[int, dict[str, float]]] = {}
+    for row in _logged(run):
+        if here := {name: value for name, value in row["values"].items() if re.fullmatch(key, name)}:
+            by_step[row["step"]] = (row["time_ms"], by_step.get(row["step"], (0, {}))[1] | here)
+    return {step: (time_ms, [*here.values()]) for step, (time_ms, here) in by_step.items()}
+
+
+def _epochs(run: JournalFigures) -> dict[int, float]:
+    return {row["step"]: row["values"]["epoch"] for row in _logged(run) if "epoch" in row["values"]}
+
+
+def _logged(run: JournalFigures) -> Iterator[Mapping[str, Any]]:
+    return (row for row in run.rows if row["kind"] == "metrics" and row.get("step") is not None)
+
+
+def _start_ms(run: JournalFigures) -> int:
+    start: int = next(row["time_ms"] for row in run.rows if row.get("key") == "run_start")
+    return start
+
+
+def _evaluations(run: JournalFigures) -> list[tuple[float, float]]:
+    """Of each evaluation of the first target metric the end of the steps before it, and its own."""
+    start_ms = _start_ms(run)
+    names = [*run.targets] or sorted({key[5:] for row in _logged(run) for key in row["values"] if key[:5] == "eval/"})
+    trained = [(row["time_ms"] - start_ms) / 1e3 for row in _logged(run) if "train/loss" in row["values"]]
+    ends = [(time_ms - start_ms) / 1e3 for _, (time_ms, _) in sorted(_values(run, f"eval/{names[0]}").items())]
+    return [(max((time for time in trained if time <= end), default=end), end) for end in ends]
+
+
+def _on_the_clock(run: JournalFigures, key: str, combine: Callable[[list[float]], float]) -> float:
+    """The mean of the samples while the clock ran; of all where none lies there."""
+    spent = [run.said(f"time/{name}_sec") for name in ("train", "eval", "checkpoint")]
+    end = math.inf if spent[0] is None else math.fsum(part or 0.0 for part in spent)
+    points = _points(run, key, CLOCK, combine)
+    return fmean([y for x, y in points if 0 <= x <= end] or [y for _, y in points])
+
+
+def numbers(expected: Sequence[float], off: float = 0.0) -> That:
+    def holds(claimed: Any) -> bool:
+        return len(claimed) == len(expected) and all(
+            not isinstance(number, bool | str) and math.isclose(number, other, rel_tol=1e-9, abs_tol=off)
+            for number, other in zip(claimed, expected, strict=True)
+        )
+
+    return That(holds, str(expected))
+
+
+def between(low: float, high: float) -> That:
+    return That(lambda claimed: len(claimed) == 1 and low <= claimed[0] <= high, f"between {low} and {high}")

@@ -1,0 +1,117 @@
+"""What a pair's times are made of, from the journals: evaluations to the target x the time from one to the next."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+from tracking.analysis.audit.arithmetic import Observations, PairTest, corrected, difference_p
+from tracking.analysis.audit.evidence import Evidence, Labels
+from tracking.analysis.audit.trees import UNCHECKED, Near, That, name_of
+from tracking.base import quantities
+
+TIME = quantities.TIME_TO_ACCURACY_SEC
+P_VALUES = ("p_rate", "p_evaluations")
+SAID = re.compile(r"[^;]* times the rate \([^)]*\) and takes .* times the evaluations \([^)]*\)")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """By what factors the better setting of a pair has more, with two-sided p-values of no difference."""
+
+    rate: float
+    evaluations: float
+    p_rate: float | None
+    p_evaluations: float | None
+
+
+def parts(evidence: Evidence, workload: str, pairs: Mapping[frozenset[str], PairTest]) -> dict[frozenset[str], Parts]:
+    """Of each pair whose runs say after how many evaluations they reached their target; p-values by Holm."""
+    if evidence.metric != TIME:
+        return {}
+    sides = {name_of(setting): _sides(evidence, workload, setting) for setting in evidence.settings(workload)}
+    by_pair = {}
+    for names, pair in pairs.items():
+        (better, evaluations), (worse, others) = sides[pair.better], sides[next(iter(names - {pair.better}))]
+        if better.numbers and worse.numbers and fmean(better.numbers) > 0:
+            rate = fmean(worse.numbers) / fmean(better.numbers)
+            number = fmean(evaluations.numbers) / fmean(others.numbers)
+            by_pair[names] = Parts(rate, number, difference_p(better, worse), difference_p(evaluations, others))
+    rates, numbers = (
+        sorted(p for each in by_pair.values() if (p := getattr(each, name)) is not None) for name in P_VALUES
+    )
+    return {
+        names: replace(each, p_rate=_holm(rates, each.p_rate), p_evaluations=_holm(numbers, each.p_evaluations))
+        for names, each in by_pair.items()
+    }
+
+
+def _holm(ranked: Sequence[float], p: float | None) -> float | None:
+    return None if p is None else corrected(ranked, p)
+
+
+def _sides(evidence: Evidence, workload: str, setting: Labels) -> tuple[Observations, Observations]:
+    """The seconds from one evaluation to the next, and the numbers of evaluations (of older runs: of epochs)."""
+    numbers, intervals = [], []
+    for run in sorted(evidence.ended(workload, setting).values(), key=lambda run: run.paired_by):
+        number = run.value(quantities.EVALUATIONS_TO_ACCURACY) or run.value(quantities.EPOCHS_TO_ACCURACY)
+        if number and (time := run.value(TIME)) is not None:
+            numbers.append(number)
+            intervals.append(time / number)
+    whole = evidence.sample(workload, setting, TIME)
+    seeds = whole.seeds if len(whole) == len(numbers) else ()
+    return Observations(intervals, seeds=seeds), Observations(numbers, interval=1.0, seeds=seeds)
+
+
+def plain(of_pair: Parts | None) -> dict[str, Near] | None:
+    """As a comparison of report.json has it."""
+    if of_pair is None:
+        return None
+    return {
+        "rate": Near(of_pair.rate, 1e-6), "p_rate": Near(of_pair.p_rate, 1e-6, 1e-6),
+        "evaluations": Near(of_pair.evaluations, 1e-6), "p_evaluations": Near(of_pair.p_evaluations, 1e-6, 1e-6),
+    }  # fmt: skip
+
+
+def said_in(claimed: Mapping[str, Any] | None, better: str) -> That:
+    """A verdict that says these parts, as report.json has them, and no others; whatever else it says."""
+    due = "" if claimed is None else _words(claimed, better)
+
+    def holds(text: Any) -> bool:
+        phrase = SAID.search(text)
+        return phrase is None if claimed is None else phrase is not None and phrase[0].strip() == due
+
+    return That(holds, f"words with {due!r}" if due else "words without a rate")
+
+
+def _words(claimed: Mapping[str, Any], better: str) -> str:
+    sure, rate, number = _sure(claimed), claimed["rate"], claimed["evaluations"]
+    return (
+        f"{better} has {rate:.3g} times the rate ({sure[0]}) and takes {number:.3g} times the evaluations ({sure[1]})"
+    )
+
+
+def _sure(claimed: Mapping[str, Any]) -> list[str]:
+    return ["one run a side" if claimed[name] is None else f"p = {claimed[name]:.2g}" for name in P_VALUES]
+
+
+def sentences(report: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """By what tells them apart, the sentences on parts, of the numbers in `comparisons`."""
+    due = {}
+    for record in report["comparisons"]:
+        claimed, names = record["parts"], [name_of(record[role]) for role in ("better", "worse")]
+        if claimed is not None:
+            sure = dict(zip(("of_rate", "of_evaluations"), _sure(claimed), strict=True))
+            values = {"better": names[0], "worse": names[1], **claimed, **sure}
+            text = f"; {_words(claimed, names[0])}"
+            made = {"kind": "factors", "workload": record["workload"], "values": values, "template": UNCHECKED}
+            due[identity(made)] = made | {"text": text}
+    return due
+
+
+def identity(sentence: Mapping[str, Any]) -> str:
+    values = sentence.get("values") or {}
+    return f"{sentence.get('workload')}: {values.get('better')} and {values.get('worse')}"
