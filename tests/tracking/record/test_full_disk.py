@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,16 +12,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from conf.schema import ConfigError, ContainerConfig, StackConfig
 from tests.support import quick_launch
 from tests.support.commands import HANGS_SEC, TINY, launch
 from tests.support.mlflow_server import MlflowServer
 from tests.support.rows import expected_rows, status_of, stored_rows, tags_of
-from tests.support.studied import config, make_run, make_sweep
+from tests.support.studied import CLOCKS, config, make_run, make_sweep, measure_place
 from tests.tracking.jobs.importing.test_import import submission
+from tests.tracking.machine.stacks.wheels import make_index
 from tracking.cli import main
 from tracking.jobs.follow.mirror_thread import MirrorThread
 from tracking.jobs.follow.sync import sync
+from tracking.jobs.node.description import describe
 from tracking.lightning import time_trial
+from tracking.machine.stacks import images
+from tracking.measure.bottleneck import explain
 from tracking.record import documents, journal, run_folder
 from tracking.record.journal import Journal
 from tracking.record.run_folder import Failure, Result
@@ -32,6 +39,16 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
+
+
+KB = 1024
+# Writes an image of 1 MB, as apptainer does.
+APPTAINER = """#!{python} -I
+import pathlib, sys
+with pathlib.Path(sys.argv[2]).open("wb", buffering=0) as file:
+    for _ in range(16):
+        file.write(b"x" * 65536)
+"""
 
 
 @pytest.fixture
@@ -215,3 +232,64 @@ def test_a_cache_without_room_costs_nobody_his_arrays(disk: Path, monkeypatch: p
     cached_arrays("room", [disk / "data"], "", 1, lambda: {"a": np.arange(100_000)})
     kept = cached_arrays("room", [disk / "data"], "", 1, lambda: {"a": np.arange(3)})
     assert len(kept["a"]) == 100_000
+
+
+@pytest.mark.skipif(shutil.which("uv") is None, reason="needs uv on the PATH")
+@pytest.mark.parametrize("left", [0, 16 * KB, 64 * KB])
+def test_an_environment_that_finds_no_room_is_made_when_there_is_room(
+    disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], left: int
+) -> None:
+    """Before its folder, in the middle, and near its end."""
+    monkeypatch.setenv("TIMETRIAL_CACHE", str(disk / "cache"))
+    monkeypatch.setenv("UV_LINK_MODE", "copy")
+    (tmp_path / "mine/stack").mkdir(parents=True)
+    declared = f"kind: uv\ntorch: 2.6.0\nindex: {make_index(tmp_path / 'index')}\n"
+    (tmp_path / "mine/stack/mine.yaml").write_text(declared)
+    words = ["stacks", "mine", f"--config-dir={tmp_path / 'mine'}", "--build"]
+    filler = fill(disk, left)
+    assert main(words) == 2
+    printed = capsys.readouterr()
+    assert "No space left on device" in printed.err
+    assert "Traceback" not in printed.err
+    assert not list(disk.glob("cache/stacks/*/complete.json"))
+    assert not list(disk.glob("cache/stacks/*/env")), "what is half made takes the room that others need"
+    filler.unlink()
+    assert main(words) == 0, capsys.readouterr()
+    assert "made in" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("left", [0, 256 * KB])
+def test_an_image_that_finds_no_room_is_fetched_when_there_is_room(
+    disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: int
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/apptainer").write_text(APPTAINER.format(python=sys.executable))
+    (tmp_path / "bin/apptainer").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    monkeypatch.setenv("TIMETRIAL_CACHE", str(disk / "cache"))
+    stack = StackConfig("ours", kind="container", container=ContainerConfig("apptainer", "docker://example.org/t:1"))
+    filler = fill(disk, left)
+    with pytest.raises(ConfigError, match="No space left on device"):
+        images.pull(stack)
+    assert images.find(stack) is None
+    assert sum(path.stat().st_size for path in (disk / "cache").rglob("*") if path.is_file()) == 0
+    filler.unlink()
+    image = images.pull(stack)
+    assert image.size_bytes == 1024 * KB
+
+
+def test_a_log_of_mlperf_s_without_room_costs_the_run_nothing(disk: Path) -> None:
+    """Nor the chart of its roofline; both can be had again."""
+    sweep = make_sweep(disk / "runs", "s", "sqlite:///x", 1)
+    asked = config(model="resnet50")
+    asked.model.workload, asked.model.hparams = "trainers.models.resnet:WORKLOAD", {"epochs": 3}
+    folder = make_run(sweep, asked, "sqlite:///x", 0.1, fingerprint=CLOCKS)
+    measure_place(folder)
+    explain(folder)
+    before = {path.name for path in folder.iterdir()}
+    filler = fill(disk)
+    describe(folder)
+    assert {path.name for path in folder.iterdir()} == before, "nothing half written"
+    filler.unlink()
+    describe(folder)
+    assert {path.name for path in folder.iterdir()} - before == {"mlperf.log", "roofline.png"}

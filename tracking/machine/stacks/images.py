@@ -232,9 +232,12 @@ def pull_file(stack: StackConfig, own: Engine, file: Path) -> subprocess.Complet
         private_folder(file.parent.name)
         with FileLock(f"{file}.lock"):  # Only one of two sweeps that need it fetches it.
             half.unlink(missing_ok=True)
-            done = ask(stack, own.pull(stack.container.image or "", str(half)), None)
-            if done.returncode == 0:
-                half.rename(file)
+            try:
+                done = ask(stack, own.pull(stack.container.image or "", str(half)), None)
+                if done.returncode == 0:
+                    half.rename(file)
+            finally:
+                half.unlink(missing_ok=True)  # It would take the room that the whole lacked.
     except OSError as error:
         raise ConfigError(
             f"stack={stack.name}: its image cannot be kept in {file.parent}: {error}; set TIMETRIAL_CACHE to a folder"

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,7 +146,11 @@ def make(stack: StackConfig) -> Environment:
                 return there
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            return build(stack, uv, folder)
+            with ExitStack() as unless_whole:  # What is half made would take the room that it lacked.
+                unless_whole.callback(shutil.rmtree, folder, ignore_errors=True)
+                environment = build(stack, uv, folder)
+                unless_whole.pop_all()
+            return environment
     except OSError as error:
         raise ConfigError(
             f"stack={stack.name}: its environment cannot be made in {folder.parent}: {error}; set TIMETRIAL_CACHE to a"
