@@ -7,6 +7,7 @@ import os
 import platform
 import signal
 import subprocess
+import sys
 import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import podman, slurm_cluster
-from tests.support.commands import Launched, collect, launch, start
+from tests.support.commands import ROOT, Launched, collect, launch, start
 from tests.support.folders import wait_for
 from tests.support.slurm_cluster import Cluster
 from tests.tracking.machine.stacks.fake_engine import ANSWER, IMAGE, FakeEngine
@@ -169,6 +170,62 @@ def test_a_program_trains_in_a_container_whose_python_holds_no_package(image: st
     assert run_tags["env.python"] == platform.python_version()
     assert not {"env.torch", "env.cuda", "env.cudnn", "env.nccl"} & set(run_tags)
     assert podman.containers() == []
+
+
+# Of each place, whether it could be written to; and what a link from the run's folder leads to.
+INTRUDER = """
+import json, os, sys
+def tried(path):
+    try:
+        open(path, "w").close()
+        return True
+    except OSError:
+        return False
+run, cache, *others = sys.argv[1:]
+(run,) = [folder for folder in (os.path.join(run, name) for name in os.listdir(run)) if os.path.isdir(folder)]
+os.symlink(others[0], os.path.join(run, "link"))
+places = {place: tried(os.path.join(place, "evil")) for place in [run, cache, *others[1:]]}
+rooms = ("stacks", "images", "compiled", "mlflow", "ceilings", "text")
+places |= {room: os.makedirs(os.path.join(cache, "text"), exist_ok=True) or tried(os.path.join(cache, room, "evil"))
+           for room in rooms}
+own = os.path.dirname(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+places["its own steps"] = tried(os.path.join(own, "mine"))
+print("places", json.dumps(places))
+print("secret", os.path.exists(os.path.join(run, "link")), os.path.exists(others[0]))
+print("acc 0.75")
+"""
+
+
+@pytest.mark.service
+def test_what_runs_in_a_container_can_write_where_it_has_to_and_nowhere_that_is_executed(
+    image: str, tmp_path: Path
+) -> None:
+    """An image that could write an environment of the cache would be executed outside of its container later."""
+    here, cache, other = tmp_path / "here", tmp_path / "cache", tmp_path / "other"
+    for folder in (here, other):
+        folder.mkdir()
+    (tmp_path / "secret").write_text("t0k3n")
+    (here / "intruder.py").write_text(INTRUDER)
+    mounts = [*podman.MOUNTS, f"{here / 'intruder.py'}"]
+    podman.declare(here, "boxed", {"mounts": mounts})
+    arguments = (here / "runs", cache, tmp_path / "secret", other, here, ROOT, Path.home(), "/etc")
+    command = " ".join([sys.executable, str(here / "intruder.py"), *map(str, arguments)])
+    said = (r"+program.metrics={eval/accuracy: 'acc (\S+)'}", "target=0.7", "tracking.offline=true", "gpus=0")
+    launched = launch(
+        here, "--config-dir", str(here), "model=program", "stack=boxed", f"program.command={command}", *said,
+        TIMETRIAL_CACHE=str(cache),
+    )  # fmt: skip
+    assert launched.code == 0, launched.output
+    log = (launched.folder / "worker.log").read_text()
+    places = json.loads(next(line for line in log.splitlines() if line.startswith("places ")).partition(" ")[2])
+    written = {Path(place).name for place, could in places.items() if could}
+    assert written >= {launched.folder.name, "cache", "text", "its own steps"}, places
+    assert not written & {"stacks", "images", "compiled", "mlflow", "ceilings", "other", ROOT.name}, places
+    assert "secret False False" in log
+    # What could be written to elsewhere is the container's own, and ends with it.
+    evil = [path.relative_to(tmp_path).parts[0:2] for path in tmp_path.rglob("evil")]
+    assert sorted(evil) == [("cache", "evil"), ("cache", "text"), ("here", "runs")]
+    assert not [place for place in (Path.home(), Path("/etc"), ROOT) if (place / "evil").exists()]
 
 
 @pytest.mark.service

@@ -23,7 +23,7 @@ from tests.tracking.machine.stacks.wheels import make_index
 from tracking.cli import main
 from tracking.jobs.follow.mirror_thread import MirrorThread
 from tracking.jobs.follow.sync import sync
-from tracking.jobs.node.description import describe
+from tracking.jobs.node.outcome import describe
 from tracking.lightning import time_trial
 from tracking.machine.stacks import images
 from tracking.measure.bottleneck import explain

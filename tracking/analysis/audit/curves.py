@@ -17,6 +17,7 @@ from tracking.base import quantities
 EPOCH, CLOCK = "epoch", "time since the clock started (s)"
 ENDS = ("end of an epoch (s)", "end of its evaluation (s)")
 TIME, RATE = quantities.TIME_TO_ACCURACY_SEC, quantities.THROUGHPUT_SAMPLES_PER_SEC
+SPENT = (quantities.TIME_TRAIN_SEC, quantities.TIME_EVAL_SEC, quantities.TIME_CHECKPOINT_SEC)
 MOST_LINES = 8
 NEAR_SEC = 2e-3  # a run of an older version tells its clock's start to a millisecond
 Picture = Mapping[str, Any]
@@ -32,7 +33,7 @@ def accuracy(evidence: Evidence, picture: Picture) -> dict[str, Any]:
     targets: dict[str, str | None] = dict(next(iter(runs.values()))[0].targets)
     due = {}
     for metric in targets or {panel["y"]: None for panel in picture["panels"]}:
-        key = f"eval/{metric}"
+        key = f"{quantities.EVAL}{metric}"
         target = targets.get(metric)
         for x in (EPOCH, CLOCK):
             lines = {name: _curve(candidates, key, x, math.fsum) for name, candidates in runs.items()}
@@ -184,15 +185,17 @@ def _start_ms(run: JournalFigures) -> int:
 def _evaluations(run: JournalFigures) -> list[tuple[float, float]]:
     """Of each evaluation of the first target metric the end of the steps before it, and its own."""
     start_ms = _start_ms(run)
-    names = [*run.targets] or sorted({key[5:] for row in _logged(run) for key in row["values"] if key[:5] == "eval/"})
-    trained = [(row["time_ms"] - start_ms) / 1e3 for row in _logged(run) if "train/loss" in row["values"]]
-    ends = [(time_ms - start_ms) / 1e3 for _, (time_ms, _) in sorted(_values(run, f"eval/{names[0]}").items())]
+    logged = [*_logged(run)]
+    keys = [f"{quantities.EVAL}{name}" for name in run.targets]
+    keys = keys or sorted({key for row in logged for key in row["values"] if key.startswith(quantities.EVAL)})
+    trained = [(row["time_ms"] - start_ms) / 1e3 for row in logged if quantities.TRAIN_LOSS in row["values"]]
+    ends = [(time_ms - start_ms) / 1e3 for _, (time_ms, _) in sorted(_values(run, keys[0]).items())]
     return [(max((time for time in trained if time <= end), default=end), end) for end in ends]
 
 
 def _on_the_clock(run: JournalFigures, key: str, combine: Callable[[list[float]], float]) -> float:
     """The mean of the samples while the clock ran; of all where none lies there."""
-    spent = [run.said(f"time/{name}_sec") for name in ("train", "eval", "checkpoint")]
+    spent = [run.said(key) for key in SPENT]
     end = math.inf if spent[0] is None else math.fsum(part or 0.0 for part in spent)
     points = _points(run, key, CLOCK, combine)
     return fmean([y for x, y in points if 0 <= x <= end] or [y for _, y in points])

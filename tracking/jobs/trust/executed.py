@@ -32,6 +32,7 @@ EXECUTED = {
     "stack.container.user": "its user",
     "stack.container.options": "its option",
     "dataset.path": "the data in",
+    "dataset.download": "data written there, from a container as well: download",
     "tracking.uri": "MLflow at",
     "rendezvous": "other nodes at",
 }
@@ -42,7 +43,7 @@ HARMLESS = (
     "model.optimizer.lr_scaling", "model.optimizer.base_batch_size", "model.optimizer.weight_decay",
     "model.group_size", "model.exportable", "model.eval_every_steps", "model.eval_every_samples",
     "model.eval_at_epochs", "model.eval_after_steps", "eval_every_steps", "eval_every_samples", "eval_at_epochs",
-    "eval_after_steps", "dataset.name", "dataset.download", "dataset.size",
+    "eval_after_steps", "dataset.name", "dataset.size",
     "dataset.num_classes", "dataset.num_objects", "dataset.year", "dataset.decode", "dataset.num_threads",
     "dataset.max_image_pixels", "precision.name", "precision.trainer", "precision.tf32", "precision.needs_gpu",
     "precision.min_compute_capability", "stack.name", "stack.kind", "stack.container.shm", "stack.exclude_newer",

@@ -17,6 +17,9 @@ from tracking.record import documents, run_folder
 GUARD = Path(__file__).with_name("guard.py")
 # Of the machine's GPUs, which the engine is given by UUID.
 OUTSIDE = ("NVIDIA_", "CUDA_VISIBLE_DEVICES")
+# Rooms of the cache that are executed or trusted outside of containers: what an image put there would be, too.
+COMPILED = "compiled"
+CLOSED = (COMPILED, "stacks", "images", "mlflow", "ceilings")
 
 
 def name_of(run_dir: Path) -> str:
@@ -27,15 +30,17 @@ def name_of(run_dir: Path) -> str:
         return "timetrial-UID"
 
 
-def mounts(config: RunConfig, run_dir: Path, theirs: str) -> list[Mount]:
+def mounts(config: RunConfig, run_dir: Path, theirs: str, kept: Path) -> list[Mount]:
     """Everything at its own path: the run's folder and the cache to write to; code and data to read from.
 
-    `theirs` is the user's PYTHONPATH. What is not there is left out, and the worker says that it lacks it.
+    `theirs` is the user's PYTHONPATH, and `kept` the place of the image's own compiled steps. What is not there is left
+    out, and the worker says that it lacks it.
     """
     folder = Path.cwd()
     theirs_too = [Path(path).absolute() for path in theirs.split(os.pathsep) if path]
     read = [installation.CODE, *theirs_too, *paths(config.model.hparams)]
-    written = [run_dir.absolute(), cache().absolute()]
+    closed = [cache().absolute() / room for room in CLOSED]
+    written = [run_dir.absolute(), cache().absolute(), kept]
     if config.dataset.path:
         data = Path(config.dataset.path).expanduser().absolute()
         (written if config.dataset.download else read).append(data)
@@ -43,10 +48,11 @@ def mounts(config: RunConfig, run_dir: Path, theirs: str) -> list[Mount]:
     if not any(path.is_relative_to(folder) or folder.is_relative_to(path) for path in (*read, *written)):
         read.append(folder)
     if run_dir.exists():  # a dry run makes none
-        private_folder()
+        for room in ((), *((name,) for name in CLOSED), kept.relative_to(cache().absolute()).parts):
+            private_folder(*room)
         for path in written:
             path.mkdir(parents=True, exist_ok=True)
-    there = [Mount(str(path), str(path)) for path in read if path.exists()]
+    there = [Mount(str(path), str(path)) for path in [*closed, *read] if path.exists()]
     return there + [Mount(str(path), str(path), True) for path in written]
 
 
@@ -78,15 +84,19 @@ def inherited(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def variables(config: RunConfig, digest: str | None, uuids: list[str]) -> dict[str, str]:
+def compiled(config: RunConfig, digest: str | None) -> Path:
+    """Where the steps that an image compiles are kept."""
+    return cache().absolute() / COMPILED / (digest or config.stack.name).replace(":", "-")[:23]
+
+
+def variables(kept: Path, digest: str | None, uuids: list[str]) -> dict[str, str]:
     """What a worker needs to be told in a container, whose user may have no name and no home."""
-    kept = cache().absolute() / "compiled" / (digest or config.stack.name).replace(":", "-")[:23]
     user = {"HOME": "/tmp", "USER": "timetrial", "LOGNAME": "timetrial"}
     # Compiled steps are kept beside the container as they are without one, for each image its own.
-    compiled = {"TORCHINDUCTOR_CACHE_DIR": str(kept / "inductor"), "TRITON_CACHE_DIR": str(kept / "triton")}
+    steps = {"TORCHINDUCTOR_CACHE_DIR": str(kept / "inductor"), "TRITON_CACHE_DIR": str(kept / "triton")}
     shown = {"CUDA_VISIBLE_DEVICES": ",".join(uuids)} if uuids else {}
     image = {"TIMETRIAL_IMAGE": digest} if digest else {}
-    return {**user, **compiled, **shown, **image, "PYTHONNOUSERSITE": "1"}
+    return {**user, **steps, **shown, **image, "PYTHONNOUSERSITE": "1"}
 
 
 def wrapped(
@@ -102,13 +112,14 @@ def wrapped(
     image = image_of(stack)
     uuids = [gpu.uuid for gpu in config.chosen(nvml.visible_gpus(environ))] if config.on_gpu() else []
     guarded = [worker[0], "-I", str(GUARD), str(run_dir.absolute()), str(Path.cwd()), *worker]
-    given = {**inherited(environ), **variables(config, image.digest, uuids), **env}
+    kept = compiled(config, image.digest)
+    given = {**inherited(environ), **variables(kept, image.digest, uuids), **env}
     if run_dir.exists():  # a dry run makes none
         if config.is_program():
             run_folder.write_plain_config(run_dir, config)
         code = Path(config.program.cwd or ".") if config.is_program() else None
         documents.write_json(run_dir / run_folder.GIT, repository.ask(code)())
         given[repository.GIT_FILE] = str(run_dir.absolute() / run_folder.GIT)
-    planned = container.plan(stack, image, name, guarded, given, mounts(config, run_dir, theirs), uuids)
+    planned = container.plan(stack, image, name, guarded, given, mounts(config, run_dir, theirs, kept), uuids)
     own = {**environ, **container.variables(stack, planned)}
     return container.command(stack, planned), own, container.removal(stack, name)
