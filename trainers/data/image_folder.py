@@ -17,6 +17,7 @@ from tracking.base import old_paths
 from trainers.data.crop import NUM_DRAWS, SquareView, centre_crops, crop_resize, random_crops
 from trainers.data.jpeg import Decoded, JpegReader, generated, threads_per_process
 from trainers.data.loading.order import EvalOrder, TrainOrder
+from trainers.data.loading.position import Positioned
 from trainers.data.loading.prefetch import all_to_device, prefetch, to_device
 from trainers.data.loading.version import digest, manifest
 from trainers.data.reading.folder_index import FolderIndex, load_index
@@ -128,7 +129,7 @@ class ImageFolderData:
         return crop_resize(decoded, moved["crops"], moved["flips"], out_sizes, self.image_size)
 
 
-class TrainLoader:
+class TrainLoader(Positioned):
     """One process's share of the training images, as `TrainOrder` has it, each cut and flipped at random."""
 
     def __init__(self, data: ImageFolderData, batch_size: int, seed: int, shard: Shard) -> None:
@@ -153,13 +154,13 @@ class TrainLoader:
         return prefetch(self._batches(), self.shard.device)
 
     def _batches(self) -> Iterator[Batch]:
-        epoch = self.epoch
+        epoch, first = self.epoch, self.first_step()
 
         def cutter(step: int, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            return random_crops(self._draws(epoch, step), sizes, self.data.view.min_crop_area)
+            return random_crops(self._draws(epoch, first + step), sizes, self.data.view.min_crop_area)
 
-        loaded = self.data.load(self.reader, self.data.train, self.order.indices(epoch), cutter)
-        for step, batch in enumerate(loaded):
+        loaded = self.data.load(self.reader, self.data.train, self.order.indices(epoch)[first:], cutter)
+        for step, batch in enumerate(loaded, first):
             yield {**batch, "weights": self.order.weights(step), "num_samples": self.order.num_real(step)}
 
     def _draws(self, epoch: int, step: int) -> np.ndarray:

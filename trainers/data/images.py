@@ -16,6 +16,7 @@ import torch
 from conf.schema import ConfigError
 from tracking.base import old_paths
 from trainers.data.loading.order import EvalOrder, TrainOrder
+from trainers.data.loading.position import Positioned
 from trainers.data.loading.version import digest
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def split(num_samples: int, num_held_out: int) -> tuple[np.ndarray, np.ndarray]:
     return np.sort(order[num_held_out:]), np.sort(order[:num_held_out])
 
 
-class TrainLoader:
+class TrainLoader(Positioned):
     """One process's share of the shuffled training samples, as `TrainOrder` has it."""
 
     def __init__(self, data: ImageData, batch_size: int, seed: int, shard: Shard) -> None:
@@ -151,7 +152,7 @@ class TrainLoader:
         indices = self._to_device(torch.from_numpy(self.order.indices(self.epoch)))
         last = len(self) - 1
         weights = {0: self.order.weights(0), last: self.order.weights(last)}
-        for step in range(len(self)):
+        for step in range(self.first_step(), len(self)):
             yield {
                 "images": samples.images.index_select(0, indices[step]),
                 "labels": samples.labels.index_select(0, indices[step]),

@@ -12,6 +12,7 @@ from conf.schema import ConfigError
 from trainers.data.crop import crop_resize
 from trainers.data.detection.batch import gather_edges, gather_objects, move, move_edges, pad_edges, shown
 from trainers.data.jpeg import Decoded
+from trainers.data.loading.position import Positioned
 from trainers.data.loading.prefetch import all_to_device, prefetch
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Step:
     num_real_global: int
 
 
-class DetectionLoader:
+class DetectionLoader(Positioned):
     """One process's share of the images, each of which counts exactly once over all processes.
 
     Batches are of one canvas. For training, one permutation an epoch, the same on every process, is dealt out canvas by
@@ -94,9 +95,10 @@ class DetectionLoader:
         return [steps[step] for step in rng.permutation(len(steps))] if self.part == "train" else steps
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
-        steps = self.steps(epoch)
+        first = self.first_step()
+        steps = self.steps(epoch)[first:]
         decoded = self._reader.read_ahead(self.index.paths(step.images) for step in steps)
-        for number, (step, images) in enumerate(zip(steps, decoded, strict=True)):
+        for number, (step, images) in enumerate(zip(steps, decoded, strict=True), first):
             yield self._batch(step, images, np.random.RandomState([self.seed, epoch, self.shard.rank, number]))
 
     def _batch(self, step: Step, decoded: Decoded, rng: np.random.RandomState) -> Batch:

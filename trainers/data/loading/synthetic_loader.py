@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from trainers.data.loading.order import TrainOrder
+from trainers.data.loading.position import Positioned
 
 if TYPE_CHECKING:
     from trainers.data.loading.types import Batch, Shard
@@ -14,7 +15,7 @@ NUM_BATCHES = 4  # different ones, served in turns
 MAX_SEEDS = 2**20  # Each has batches of its own; NumPy takes no seed of more than 32 bits.
 
 
-class SyntheticLoader:
+class SyntheticLoader(Positioned):
     """A few generated batches in turns, in as many steps as `size` samples take over all processes.
 
     Steps, weights and real samples are those that `TrainOrder` gives data that are there: the last batch of an epoch
@@ -36,7 +37,7 @@ class SyntheticLoader:
         first = (self.order.seed * shard.world_size + shard.rank) % MAX_SEEDS * NUM_BATCHES
         batches = [self._generate(first + number) for number in range(min(NUM_BATCHES, len(self)))]
         weights = {0: self.order.weights(0), last: self.order.weights(last)}
-        for step in range(len(self)):
+        for step in range(self.first_step(), len(self)):
             yield {
                 **batches[step % NUM_BATCHES],
                 "weights": weights[last if step == last else 0],

@@ -23,6 +23,7 @@ import torch
 
 from conf.schema import ConfigError
 from trainers.data.loading.order import EvalOrder, TrainOrder
+from trainers.data.loading.position import Positioned
 from trainers.data.ratings.draws import RatedItems, key_of, random_bits, shuffled
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def groups_in(batch_size: int) -> int:
     return batch_size // GROUP
 
 
-class TrainLoader:
+class TrainLoader(Positioned):
     """Every positive exactly once an epoch over all processes, in an order of its own, with its negatives.
 
     Order and negatives follow from seed and epoch. A global batch is the same for any number of processes.
@@ -71,7 +72,7 @@ class TrainLoader:
         places = shard.rank + shard.world_size * torch.arange(order.batch_size, device=shard.device)
         weights = {0: order.weights(0), last: order.weights(last)}
         key = key_of(order.seed, self._epoch, NEGATIVES)
-        for step in range(len(self)):
+        for step in range(self.first_step(), len(self)):
             taken = positives[(places + step * order.batch_size * shard.world_size) % order.num_samples]
             users, items = groups(rated, taken, key)
             yield {

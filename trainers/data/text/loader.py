@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from conf.schema import ConfigError
+from trainers.data.loading.position import Positioned
 from trainers.data.loading.prefetch import all_to_device, prefetch
 from trainers.data.text.corpus import Corpus
 from trainers.data.text.shapes import Cell, cell_of, cells
@@ -51,7 +53,7 @@ def training_cells(corpus: Corpus, pairs: np.ndarray, batch_size: int, most: int
     return cells(source, target, max(1, min(most, num_steps)), batch_size, world_size)
 
 
-class TrainLoader:
+class TrainLoader(Positioned):
     """One process's share of the training pairs, each of which counts exactly once an epoch over all processes.
 
     Batches are of one cell. One permutation an epoch, the same on every process, is dealt out cell by cell into global
@@ -87,7 +89,8 @@ class TrainLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         # A generator: Lightning calls iter() while it sets up, and nothing may be read before the first next().
-        batches = (batch(self.corpus, step, self.shard.device, self._weight(step)) for step in self.steps(self.epoch))
+        steps = islice(self.steps(self.epoch), self.first_step(), None)
+        batches = (batch(self.corpus, step, self.shard.device, self._weight(step)) for step in steps)
         yield from prefetch(batches, self.shard.device)
 
     def steps(self, epoch: int) -> Iterator[Step]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trainers.data.loading.position import Positioned
 from trainers.data.loading.prefetch import all_to_device, prefetch
 from trainers.data.text.corpus import Corpus
 from trainers.data.text.loader import check_room
@@ -51,7 +52,7 @@ def rows_of(source: np.ndarray, target: np.ndarray, width: tuple[int, int]) -> n
     return np.array(starts, np.int64)
 
 
-class PackedLoader:
+class PackedLoader(Positioned):
     """One process's share of the training pairs, each of which counts exactly once an epoch over all processes.
 
     One permutation a seed, the same on every process, is packed into rows, so that all epochs have as many. They are
@@ -88,7 +89,7 @@ class PackedLoader:
     def _batches(self, epoch: int) -> Iterator[Batch]:
         order = np.random.RandomState([self.seed, 1 + epoch]).permutation(len(self._starts) - 1)
         of_all = self.num_rows * self.shard.world_size
-        for first in range(0, len(order), of_all):
+        for first in range(self.first_step() * of_all, len(order), of_all):
             rows = order[first : first + of_all]
             num_targets = int(sum(self._lengths[1][pairs].sum() for pairs in self._pairs(rows)))
             own = self._pairs(rows[self.shard.rank :: self.shard.world_size])
