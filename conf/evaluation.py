@@ -43,6 +43,6 @@ def _interval(options: Options) -> tuple[int | None, int | None, Sequence[int]]:
 def without_defaults(*options: dict[str, Any]) -> None:
     """Leave out what was not asked for: a run's hash stays what it was before there were these options."""
     for content in options:
-        for key in KEYS:
-            if content[key] is None or content[key] == []:
-                del content[key]
+        for key in (*KEYS, "checkpoint_every_steps"):
+            if content.get(key) in (None, []):
+                content.pop(key, None)

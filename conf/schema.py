@@ -162,6 +162,7 @@ class RunConfig:
     eval_at_epochs: list[int] = field(default_factory=list)  # evaluate after these epochs only: [32,43,48]
     eval_after_steps: int | None = None  # no evaluation before so many steps
     checkpoint_every_epochs: int | None = None  # save what an interrupted run can continue from; default: never
+    checkpoint_every_steps: int | None = None  # the same after every so many steps, beside the training
     save_model: str = "none"  # none | final | best: keep the weights in model.pt; best: of the best evaluation
     log_model: bool = False  # the weights of the end, or those of save_model=best, become a model of MLflow's
     register_model: str | None = None  # name under which MLflow registers a version of that model

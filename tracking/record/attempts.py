@@ -1,7 +1,8 @@
 """The events of an interrupted and resumed run, put together. Pure: what counted, what was lost, how long it stood.
 
-A `resume` event begins each attempt but the first, and says after which epoch it continues (`epoch_num`). What earlier
-attempts did behind that epoch is superseded: the journal keeps it, and no figure counts it.
+A `resume` event begins each attempt but the first, and says after which epoch it continues (`epoch_num`), or after
+which step of the next epoch (`step`). What earlier attempts did behind that is superseded: the journal keeps it, and no
+figure counts it.
 """
 
 from __future__ import annotations
@@ -29,22 +30,35 @@ def split(events: Sequence[Record]) -> list[list[Record]]:
 def surviving(events: Sequence[Record]) -> list[int]:
     """The places of the events that led to the result.
 
-    Of the first attempt all up to the epoch that the next one continued after; of each later one the same, from its
-    `run_start` on: importing and compiling again is no part of the training.
+    Of the first attempt all up to the epoch or step that the next one continued after; of each later one the same, from
+    its `run_start` on: importing and compiling again is no part of the training. An epoch that goes on after a step has
+    one start.
     """
     kept: list[int] = []
     starting = False  # whether a later attempt has not come to its run_start yet
+    within = 0  # the epoch that an attempt goes on in
     for place, event in enumerate(events):
         if event.key == RESUME:
-            epoch = event.values["epoch_num"]
-            later = (i for i in kept if events[i].key == "epoch_start" and events[i].values["epoch_num"] > epoch)
-            first_later = next(later, place)
+            first_later = _superseded(events, kept, event)
             kept = [i for i in kept if i < first_later]
-            starting = True
+            starting, within = True, event.values["epoch_num"] + 1 if event.values.get("step") else 0
         starting = starting and event.key != "run_start"
-        if not starting:
+        again = event.key == "epoch_start" and event.values.get("epoch_num") == within
+        if not starting and not again:
             kept.append(place)
+        within = 0 if again else within
     return kept
+
+
+def _superseded(events: Sequence[Record], kept: Sequence[int], resume: Record) -> int:
+    """The first of the kept places that is behind what an attempt continues after."""
+    epoch, step = resume.values["epoch_num"], resume.values.get("step", 0)
+    if step:
+        made = [i for i in kept if events[i].key == "checkpoint_stop" and events[i].values.get("step") == step]
+        if made:
+            return made[-1] + 1
+    later = (i for i in kept if events[i].key == "epoch_start" and events[i].values["epoch_num"] > epoch)
+    return next(later, len(events))
 
 
 def spliced(events: Sequence[Record], places: Sequence[int]) -> list[Record]:

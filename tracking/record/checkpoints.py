@@ -19,6 +19,17 @@ NUM_KEPT = 2  # the newest, and the one before for the day on which the newest i
 class Checkpoint:
     path: Path
     epoch_num: int  # number of epochs that were complete
+    step: int = 0  # the global step after which it was made, of one within an epoch
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """How far the training was: a later one compares as greater."""
+        return self.epoch_num, self.step
+
+    @property
+    def words(self) -> str:
+        """After what a run goes on from it."""
+        return after(self.epoch_num, self.step)
 
     @property
     def folder(self) -> Path:
@@ -35,16 +46,29 @@ class Checkpoint:
             return False
 
 
-def path_of(folder: Path, epoch_num: int) -> Path:
-    return folder / run_folder.CHECKPOINTS / f"epoch{epoch_num}.ckpt"
+def after(epoch_num: int, step: int) -> str:
+    """`epoch 3`, or `step 350, in epoch 4`."""
+    return f"step {step}, in epoch {epoch_num + 1}" if step else f"epoch {epoch_num}"
+
+
+def going_on(epoch_num: int, step: int) -> str:
+    """The same, and what comes next."""
+    rest = f", with step {step + 1}" if step else f", with epoch {epoch_num + 1} from its start"
+    return after(epoch_num, step) + rest
+
+
+def path_of(folder: Path, epoch_num: int, step: int = 0) -> Path:
+    """Where the checkpoint after so many epochs lies, or after a step of the next one."""
+    within = f"-step{step}" if step else ""
+    return folder / run_folder.CHECKPOINTS / f"epoch{epoch_num}{within}.ckpt"
 
 
 def in_folder(folder: Path) -> list[Checkpoint]:
     """The checkpoints in a run's folder, newest first, damaged ones too."""
     inner = folder / run_folder.CHECKPOINTS
-    matches = (re.fullmatch(r"epoch(\d{1,9})\.ckpt", name) for name in files.names(inner))
-    present = [Checkpoint(inner / match[0], int(match[1])) for match in matches if match]
-    return sorted(present, key=lambda checkpoint: checkpoint.epoch_num, reverse=True)
+    matches = (re.fullmatch(r"epoch(\d{1,9})(?:-step(\d{1,12}))?\.ckpt", name) for name in files.names(inner))
+    present = [Checkpoint(inner / match[0], int(match[1]), int(match[2] or 0)) for match in matches if match]
+    return sorted(present, key=lambda checkpoint: checkpoint.place, reverse=True)
 
 
 def newest(folder: Path) -> Checkpoint | None:

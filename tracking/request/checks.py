@@ -66,15 +66,16 @@ def resolve_price(instance: InstanceConfig, price_per_hour: float | None) -> Ins
 def resolve_checkpoints(config: RunConfig) -> int | None:
     """A run that may be queued again has something to go on from, unless told otherwise."""
     asked = config.checkpoint_every_epochs
-    if asked is not None or not config.cluster.max_requeues or config.is_program() or config.max_epochs == 1:
+    by_steps = config.checkpoint_every_steps is not None
+    if asked is not None or by_steps or not config.cluster.max_requeues or config.is_program():
         return asked
-    return 1
+    return None if config.max_epochs == 1 else 1
 
 
 def check_counts(config: RunConfig) -> None:
     above_zero = (
         "cpu_processes", "batch_size", "max_epochs", "limit_train_batches", "log_every_n_steps",
-        "checkpoint_every_epochs", "timeout_sec",
+        "checkpoint_every_epochs", "checkpoint_every_steps", "timeout_sec",
     )  # fmt: skip
     for key in above_zero:
         value = getattr(config, key)

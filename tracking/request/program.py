@@ -16,7 +16,7 @@ LAUNCHES = ("none", "torchrun")
 PLACEHOLDERS = ("seed", "gpus", "processes", "batch_size", "max_epochs", "precision", "run_dir")
 # Options of a training of ours, of which a program hears nothing.
 WITHOUT_EFFECT = (
-    "compile", "overlap_grad_reduce", "limit_train_batches", "checkpoint_every_epochs",
+    "compile", "overlap_grad_reduce", "limit_train_batches", "checkpoint_every_epochs", "checkpoint_every_steps",
 )  # fmt: skip
 # Options that launch.py takes as they are, without Hydra's quotes.
 WORDS = {f"program.{key}" for key in ("command", "samples", "epoch", "step", "start")}

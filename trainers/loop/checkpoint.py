@@ -1,109 +1,191 @@
-"""Checkpoints at the ends of epochs: all that the rest of the training depends on, saved without endangering it.
+"""Checkpoints after epochs, or after so many steps: all that the rest of the training depends on.
 
-Lightning collects the state of model, optimizer, schedule, loss scaler, loops and callbacks, and restores it; what it
-leaves out, the random states of every process, is added here. The order of the samples follows from seed and epoch.
+Lightning collects the state of model, optimizer, schedule, loss scaler, loops and callbacks, and restores it. What it
+leaves out is added here: every process's random states, and its buffers, which differ between evaluations. The order of
+the samples follows from seed, epoch and step.
 """
 
 from __future__ import annotations
 
-import random
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
-from lightning_fabric.plugins import TorchCheckpointIO
 from pytorch_lightning.callbacks import Checkpoint
 
 from conf.schema import ConfigError
-from tracking.record import Journal, checkpoints, documents
-from trainers.workload import Shard
+from tracking.measure.training import epochs_trained
+from tracking.record import Journal, checkpoints
+from trainers.data.loading.position import Positionable
+from trainers.loop.background import Job, Writer, has_room, num_bytes
+from trainers.loop.random_states import random_states, set_random_states
+from trainers.loop.whole_files import WholeFiles
+from trainers.workload import Loader, Shard
 
 
-class WholeFiles(TorchCheckpointIO):
-    """Writes a file durably and whole or not at all; `error` says why not. A disk that is full ends no training."""
+@dataclass(frozen=True)
+class Interval:
+    """When checkpoints are saved: after every so many epochs, or steps, or both."""
 
-    error = ""
+    epochs: int | None = None
+    steps: int | None = None
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        self.error = ""
-        try:
-            Path(path).parent.mkdir(mode=0o700, exist_ok=True)
-            with documents.replacing(Path(path)) as file:
-                torch.save(checkpoint, file)
-        except (OSError, RuntimeError) as error:  # PyTorch makes a RuntimeError of what the file raises.
-            self.error = str(error.__context__ or error)
+    def check(self, max_epochs: int, num_batches: int, loader: Loader) -> None:
+        """Raise ConfigError for an interval behind whose first checkpoint is nothing to continue, and where the loader
+        cannot begin within an epoch."""
+        if self.epochs is not None and self.epochs >= max_epochs:
+            raise ConfigError(
+                f"checkpoint_every_epochs={self.epochs}: the run has {max_epochs} epochs, and after the last one there"
+                " is nothing to continue; give less, or leave it out"
+            )
+        if self.steps is None:
+            return
+        if self.steps >= max_epochs * num_batches:
+            raise ConfigError(
+                f"checkpoint_every_steps={self.steps}: the run has {max_epochs * num_batches:,} steps, and after the"
+                " last one there is nothing to continue; give less, or leave it out"
+            )
+        if not isinstance(loader, Positionable):
+            raise ConfigError(
+                f"checkpoint_every_steps={self.steps}: the training's loader ({type(loader).__name__}) cannot begin"
+                " within an epoch; give it a method begin_behind(num_batches), which leaves these out of its next epoch,"
+                " or give checkpoint_every_epochs instead"
+            )
 
 
 class CheckpointCallback(Checkpoint):
-    """Saves after every `every_epochs` epochs but the last; continues where a checkpoint that is loaded ends.
+    """Saves after every so many epochs but the last, or steps; continues where a checkpoint that is loaded ends.
 
-    Being a Checkpoint, it is called when everything else that happens at the end of an epoch has happened.
+    Being a Checkpoint, it is called when everything else that happens at the end of an epoch has happened. Those of
+    steps are written beside the training, in the memory that `optimizer_bytes` and the weights take once more.
     """
 
-    def __init__(self, run_dir: Path, every_epochs: int, shard: Shard, journal: Journal | None) -> None:
-        self._run_dir = run_dir
-        self._every_epochs = every_epochs
-        self._shard = shard
-        self._journal = journal
+    def __init__(
+        self, run_dir: Path, interval: Interval, shard: Shard, journal: Journal | None, loader: Loader,
+        optimizer_bytes: Callable[[], int] = lambda: 0,
+    ) -> None:  # fmt: skip
+        self._run_dir, self._interval, self._shard, self._journal = run_dir, interval, shard, journal
+        self._loader, self._optimizer_bytes = loader, optimizer_bytes
         self._files = WholeFiles()
-        self._random: dict[str, Any] | None = None  # The checkpoint has those of every process; these are this one's.
+        self._writer: Writer | None = None  # of checkpoints of steps
+        self._beside = self._gathers = True
+        self._own: dict[str, Any] = {}  # The checkpoint has those of every process; these are this one's.
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        if self._every_epochs >= int(trainer.max_epochs or 0):
-            raise ConfigError(
-                f"checkpoint_every_epochs={self._every_epochs}: the run has {trainer.max_epochs} epochs, and after the"
-                " last one there is nothing to continue; give less, or leave it out"
-            )
         trainer.strategy.checkpoint_io = self._files
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        epoch = trainer.current_epoch + 1
-        if epoch % self._every_epochs or epoch == trainer.max_epochs or trainer.should_stop:
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # Once everything is made, and before loaders are asked for their first epoch: PyTorch's own draw a seed then.
+        if "random" in self._own:
+            set_random_states(self._own["random"], self._shard.device)
+        if self._interval.steps is not None:
+            self._writer = Writer(self._shard, self.state_key)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        loop = trainer.fit_loop.epoch_loop
+        if trainer.fit_loop.restarted_mid_epoch:
+            assert isinstance(self._loader, Positionable)
+            self._loader.begin_behind(loop.batch_progress.current.ready)
+        with torch.no_grad():  # DDP has made them all the first process's meanwhile.
+            for name, buffer in pl_module.named_buffers():
+                if name in self._own.get("buffers", {}):
+                    buffer.copy_(self._own["buffers"][name])
+        self._own = {}
+        if self._writer is None:
             return
+        self._note_memory(pl_module)
+        advanced = loop.on_advance_end
+
+        def and_saved(fetcher: Any) -> None:  # Here a step is over, with the evaluation behind it.
+            advanced(fetcher)
+            self._step_done(trainer, pl_module)
+
+        loop.on_advance_end = and_saved  # type: ignore[method-assign, assignment]
+
+    def _note_memory(self, module: pl.LightningModule) -> None:
+        """Decide, on all processes alike, whether copies fit, and say what they take."""
+        size = num_bytes(module.state_dict()) + self._optimizer_bytes()
+        room = torch.tensor(float(has_room(size, self._shard.device)))
+        if self._shard.world_size > 1:
+            dist.all_reduce(room, dist.ReduceOp.MIN)
+        self._beside = bool(room)
         if self._journal is not None:
-            self._journal.event("checkpoint_start", epoch_num=epoch)
-        trainer.save_checkpoint(checkpoints.path_of(self._run_dir, epoch))  # Process 0 writes, and the others wait.
-        if self._journal is not None:
-            failed = {"error": self._files.error} if self._files.error else {}
-            if not failed:
+            where = (
+                "of the GPU's memory and as much of the host's" if self._shard.device.type == "cuda" else "of memory"
+            )
+            words = f"beside the training, in {size / 1e6:,.0f} MB more {where}"
+            if not self._beside:
+                words = f"while the training waits, since copies of {size / 1e6:,.0f} MB do not fit"
+            self._journal.tags({"checkpoints": words})
+
+    def _step_done(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._note_written()
+        progress = trainer.fit_loop.epoch_loop.batch_progress
+        step = progress.total.ready
+        assert self._interval.steps is not None
+        within = progress.current.ready < trainer.num_training_batches
+        if within and step % self._interval.steps == 0 and not trainer.should_stop:
+            self._save_step(trainer, module, step)
+
+    def _save_step(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
+        assert self._writer is not None
+        self._event("checkpoint_start", epoch_num=epochs_trained(trainer), step=step)
+        self._writer.wait()
+        self._note_written()
+        self._gathers = False  # The thread does, which the training need not wait for.
+        content = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+        self._gathers = True
+        own: dict[str, Any] = {"random": random_states(self._shard.device), "buffers": {}}
+        if self._shard.rank:
+            kept = module.state_dict().keys()
+            own["buffers"] = {name: value for name, value in module.named_buffers() if name in kept}
+        path = checkpoints.path_of(self._run_dir, trainer.current_epoch, step)
+        self._writer.write(Job(path, step, content if self._shard.rank == 0 else {}, own), self._beside)
+        self._event("checkpoint_stop", epoch_num=epochs_trained(trainer), step=step)
+
+    def _note_written(self) -> None:
+        assert self._writer is not None
+        for job in self._writer.written():
+            if not job.error and self._journal is not None:
                 checkpoints.prune(self._run_dir)
-            self._journal.event("checkpoint_stop", epoch_num=epoch, **failed)
+            self._event("checkpoint_saved", step=job.step, sec=job.sec, **({"error": job.error} if job.error else {}))
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        epoch, step = trainer.current_epoch + 1, trainer.fit_loop.epoch_loop.batch_progress.total.ready
+        of_epochs = self._interval.epochs is not None and epoch % self._interval.epochs == 0
+        of_steps = self._interval.steps is not None and step % self._interval.steps == 0
+        if not (of_epochs or of_steps) or epoch == trainer.max_epochs or trainer.should_stop:
+            return
+        self._event("checkpoint_start", epoch_num=epoch)
+        if self._writer is not None:
+            self._writer.wait()
+            self._note_written()
+        trainer.save_checkpoint(checkpoints.path_of(self._run_dir, epoch))  # Process 0 writes, and the others wait.
+        failed = {"error": self._files.error} if self._files.error else {}
+        if not failed and self._journal is not None:
+            checkpoints.prune(self._run_dir)
+        self._event("checkpoint_stop", epoch_num=epoch, **failed)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._writer is not None:
+            self._writer.wait()
+            self._note_written()
+
+    def _event(self, key: str, **values: Any) -> None:
+        if self._journal is not None:
+            self._journal.event(key, **values)
 
     def state_dict(self) -> dict[str, Any]:
         """The random states of all processes, by rank. A collective call."""
+        if not self._gathers:
+            return {}
         states: list[Any] = [None] * self._shard.world_size
         dist.all_gather_object(states, random_states(self._shard.device))
         return {"random": states}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._random = state_dict["random"][self._shard.rank]
-
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        # Once everything is made, and before loaders are asked for their first epoch: PyTorch's own draw a seed then.
-        if self._random is not None:
-            set_random_states(self._random, self._shard.device)
-
-
-def random_states(device: torch.device) -> dict[str, Any]:
-    """The states of every generator that a training may draw from, in types that torch.load takes for safe."""
-    numpy = np.random.get_state(legacy=False)
-    assert isinstance(numpy, dict)
-    states = {
-        "python": random.getstate(),
-        "numpy": numpy | {"state": numpy["state"] | {"key": numpy["state"]["key"].tolist()}},
-        "torch": torch.get_rng_state(),
-    }
-    return states | ({"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {})
-
-
-def set_random_states(states: dict[str, Any], device: torch.device) -> None:
-    """Put back what `random_states` returned."""
-    random.setstate(states["python"])
-    key = np.array(states["numpy"]["state"]["key"], dtype=np.uint32)
-    np.random.set_state(states["numpy"] | {"state": states["numpy"]["state"] | {"key": key}})
-    torch.set_rng_state(states["torch"])
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(states["cuda"], device)
+        self._own = {key: of_ranks[self._shard.rank] for key, of_ranks in state_dict.items()}

@@ -31,9 +31,15 @@ def plan_of(
 def follow(trainer: pl.Trainer, plan: EvaluationPlan) -> None:
     """Have Lightning evaluate after the plan's steps; its own intervals know neither a first step nor a last one."""
     loop = trainer.fit_loop.epoch_loop
+    resumed_after: list[int] = []
 
     def due(fetcher: Any) -> bool:
-        return loop._should_check_val_epoch() and plan.due(loop.total_batch_idx + 1)
+        step = loop.total_batch_idx + 1
+        if (
+            loop.restarting and not resumed_after
+        ):  # Asked before the first step; a checkpoint lies behind an evaluation.
+            resumed_after.append(step)
+        return step not in resumed_after and loop._should_check_val_epoch() and plan.due(step)
 
     loop._should_check_val_fx = due  # type: ignore[method-assign, assignment]
 

@@ -38,6 +38,7 @@ class OffTheClock:
     evaluate: bool  # whether the data have an evaluation
     flops_per_sample: float | None = None  # the model's, of runs on GPUs
     test_metrics: dict[str, float] = field(default_factory=dict)
+    optimizer_bytes: int = 0  # what the optimizer keeps, once it has made a step
 
     def prepare(self, trainer: pl.Trainer) -> None:
         """Check the precision, compile and warm up."""
@@ -54,7 +55,9 @@ class OffTheClock:
             module.compile_hot_path()
         autocast = trainer.precision_plugin.train_step_context
         with naming_the_batch_that_fits(module, self.data, batch_size, device, autocast):
-            warm_up(trainer, module, self.data.example_batches(batch_size, device), self.evaluate)
+            self.optimizer_bytes = warm_up(
+                trainer, module, self.data.example_batches(batch_size, device), self.evaluate
+            )
         if isinstance(trainer.strategy, AfterTheStep):
             trainer.strategy.exchange.forget()
 

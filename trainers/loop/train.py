@@ -21,7 +21,7 @@ from tracking.record import Journal, attempts, checkpoints, journal, nodes, run_
 from trainers.loop import ddp, evaluation, export_model, precision
 from trainers.loop.batch_size import checked_train_samples, num_eval_samples
 from trainers.loop.build import make_data, make_module
-from trainers.loop.checkpoint import CheckpointCallback
+from trainers.loop.checkpoint import CheckpointCallback, Interval
 from trainers.loop.kernel_profile import profile_at_the_end
 from trainers.loop.off_the_clock import OffTheClock, dispensable
 from trainers.loop.trained_model import BestWeights, best_weights, save
@@ -47,6 +47,8 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     num_train = checked_train_samples(data, config, shard)
     max_epochs = module.max_epochs if config.max_epochs is None else config.max_epochs
     plan = evaluation.plan_of(config, data, train_loader, num_train, max_epochs, eval_loader is not None)
+    saved = Interval(config.checkpoint_every_epochs, config.checkpoint_every_steps)
+    saved.check(max_epochs, plan.num_batches, train_loader)
     if log:
         log.event("train_samples", num_train)
         log.event("eval_samples", num_eval_samples(data, shard))
@@ -66,7 +68,11 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     trainer = make_trainer(config, exchange, max_epochs, callback, evaluate=eval_loader is not None)
     evaluation.follow(trainer, plan)
     # A Trainer on whose timed path is nothing that is not needed refuses to be made with these, so they come later.
-    trainer.callbacks += asked_for(config, run_dir, shard, log, best)  # type: ignore[attr-defined]
+    trainer.callbacks += [best] if best else []  # type: ignore[attr-defined]
+    if saved != Interval():
+        trainer.callbacks += [  # type: ignore[attr-defined]
+            CheckpointCallback(run_dir, saved, shard, log, train_loader, lambda: unclocked.optimizer_bytes)
+        ]
     trainer.fit(module, train_loader, eval_loader, ckpt_path=continued(run_dir, callback), weights_only=True)
 
     if log:
@@ -110,16 +116,6 @@ def build(workload: Workload, config: RunConfig, shard: Shard, log: Journal | No
     # The weights are the same everywhere; what is drawn from here on (augmentation, dropout) is each process's own.
     pl.seed_everything((config.seed + (shard.rank << 20)) % 2**32, verbose=False)
     return module, data
-
-
-def asked_for(
-    config: RunConfig, run_dir: Path, shard: Shard, log: Journal | None, best: BestWeights | None
-) -> list[pl.Callback]:
-    """What a run has beside its measuring callback, where the configuration says so."""
-    callbacks: list[pl.Callback] = [best] if best else []
-    if config.checkpoint_every_epochs:
-        callbacks.append(CheckpointCallback(run_dir, config.checkpoint_every_epochs, shard, log))
-    return callbacks
 
 
 def continued(run_dir: Path, callback: MeasuringCallback) -> Path | None:

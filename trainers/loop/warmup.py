@@ -12,16 +12,18 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from trainers.loop.background import num_bytes
 from trainers.workload import Batch, TrialModule
 
 NUM_STEPS = 3  # One compiles, one allocates what the optimizer keeps, one runs as all others will.
 NUM_EVALUATIONS = 2  # At a function's first call PyTorch compiles it, at the second it records its CUDA graph.
 
 
-def warm_up(trainer: pl.Trainer, module: TrialModule, batches: Sequence[Batch], evaluate: bool = True) -> None:
+def warm_up(trainer: pl.Trainer, module: TrialModule, batches: Sequence[Batch], evaluate: bool = True) -> int:
     """Run training and evaluation steps on generated batches, through all that the real steps go through.
 
-    Parameters, buffers, optimizer, loss scaler, gradients, random states and modes are afterwards as they were before.
+    Returns the bytes that the optimizer keeps from its first step on. Parameters, buffers, optimizer, loss scaler,
+    gradients, random states and modes are afterwards as they were before.
     """
     optimizer = trainer.optimizers[0]
     with untouched(trainer, module):
@@ -30,13 +32,15 @@ def warm_up(trainer: pl.Trainer, module: TrialModule, batches: Sequence[Batch], 
             for _ in range(NUM_STEPS):
                 # The same call that the training loop makes: precision, gradient synchronisation, scaler included.
                 trainer.strategy.optimizer_step(optimizer, step)
+        kept = num_bytes(optimizer.state_dict())
         if not evaluate:
-            return
+            return kept
         with evaluating(module), torch.no_grad():
             for batch in batches:
                 for _ in range(NUM_EVALUATIONS):
                     trainer.strategy.validation_step(batch, 0)
             module.metrics()  # The counts are dropped by it.
+    return kept
 
 
 def _forward_backward(trainer: pl.Trainer, optimizer: torch.optim.Optimizer, batch: Batch) -> torch.Tensor:

@@ -216,3 +216,27 @@ def test_a_failed_checkpoint_is_counted_and_its_time_too() -> None:
     assert summary["time/to_accuracy_sec"] - summary["time/to_accuracy_train_sec"] == pytest.approx(
         3 * EVAL + 2 * CHECKPOINT
     ), "checkpoints are on MLPerf's clock and off DAWNBench's"
+
+
+def test_an_attempt_goes_on_after_a_step() -> None:
+    """What came behind the checkpoint of that step is superseded, and the epoch that goes on has one start."""
+
+    def at(sec: float, key: str, **values: Any) -> Record:
+        return Record("event", round(sec * 1e3), sec, key, values=values)
+
+    events = [
+        at(0, "run_start"), at(0, "epoch_start", epoch_num=1), at(10, "epoch_stop", epoch_num=1, samples=64),
+        at(10, "epoch_start", epoch_num=2), at(12, "throughput_window", step=6), at(14, "checkpoint_start", step=7),
+        at(15, "checkpoint_stop", step=7), at(16, "throughput_window", step=8), at(17, "checkpoint_saved", step=7),
+        at(30, attempts.RESUME, epoch_num=1, step=7, from_step=7, checkpoint="", after="signal:9"),
+        at(40, "run_start"), at(41, "epoch_start", epoch_num=2), at(45, "throughput_window", step=8),
+        at(50, "epoch_stop", epoch_num=2, samples=64), at(50, "epoch_start", epoch_num=3), at(60, "run_stop"),
+    ]  # fmt: skip
+    history = attempts.history(events)
+    assert [event.key for event in history if event.key.startswith("epoch")] == [
+        "epoch_start", "epoch_stop", "epoch_start", "epoch_stop", "epoch_start",
+    ]  # fmt: skip
+    assert [event.values["step"] for event in history if event.key == "throughput_window"] == [6, 8]
+    assert clock.intervals(history, "epoch") == [(0, 10), (10, 25)], "15 s before the checkpoint's end, 10 s behind it"
+    assert clock.summarize(events, {})["time/train_sec"] == 24, "the checkpoint within an epoch is no training"
+    assert clock.summarize(events, {})["resume/lost_sec"] == 2

@@ -18,7 +18,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from conf.schema import ConfigError
 from tracking.record import checkpoints, journal
 from tracking.record.journal import Journal
-from trainers.loop.checkpoint import CheckpointCallback, random_states, set_random_states
+from trainers.loop.checkpoint import CheckpointCallback, Interval
+from trainers.loop.random_states import random_states, set_random_states
 from trainers.workload import Shard
 
 pytestmark = [
@@ -66,8 +67,11 @@ def trained(folder: Path, checkpoint: Path | None = None, epochs: int = 5, **opt
     module = Restless()
     log = Journal(folder / "journal.jsonl")
     trainer = pl.Trainer(accelerator="cpu", devices=1, max_epochs=epochs, barebones=True)
-    trainer.callbacks.append(CheckpointCallback(folder, options.get("every_epochs", 1), SHARD, log))  # type: ignore[attr-defined]
-    trainer.fit(module, DataLoader(data, batch_size=4, shuffle=True), ckpt_path=checkpoint, weights_only=True)
+    loader: Any = DataLoader(data, batch_size=4, shuffle=True)
+    interval = Interval(options.get("every_epochs", 1))
+    interval.check(epochs, len(loader), loader)
+    trainer.callbacks.append(CheckpointCallback(folder, interval, SHARD, log, loader))  # type: ignore[attr-defined]
+    trainer.fit(module, loader, ckpt_path=checkpoint, weights_only=True)
     log.close()
     return module
 

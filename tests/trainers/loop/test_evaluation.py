@@ -163,6 +163,20 @@ def test_the_figures_follow(tmp_path: Path) -> None:
         assert figures[key] == pytest.approx(again.value(key)), key
 
 
+def test_a_miss_has_what_it_trained_without_the_evaluations_within_epochs(tmp_path: Path) -> None:
+    run = trained(tmp_path, Intervals(every_steps=3))
+    figures = clock.summarize(run.events, {"accuracy": 5.0})
+    (tmp_path / "config.yaml").write_text("model: {}")
+    (tmp_path / "result.json").write_text('{"status": "finished"}')
+    Journal(tmp_path / "journal.jsonl").params({"target_metric": "accuracy", "target_value": "5.0"})
+    again = JournalFigures(tmp_path)
+    assert again.missed
+    key = quantities.TIME_TRAIN_SEC
+    assert again.at_least(quantities.TIME_TO_ACCURACY_TRAIN_SEC) == pytest.approx(figures[key])
+    total = figures[key] + figures[quantities.TIME_EVAL_SEC]
+    assert again.at_least(quantities.TIME_TO_ACCURACY_SEC) == pytest.approx(total)
+
+
 def test_the_slowest_process_counts_in_each_stretch_between_evaluations() -> None:
     """They wait for each other in an evaluation, so a stretch takes as long as the one that was last in it."""
     first = throughput.Window(2, 1, 20, (1.0, 3.0), (0.0, 0.0), (), ())

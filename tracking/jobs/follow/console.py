@@ -27,6 +27,7 @@ PHASES = {
 REMARKS = {
     "timetrial.uncounted": "no mean counts it:",
     "eval_interval": "evaluates",
+    "checkpoints": "checkpoints are written",
     "program.unread_numbers": "numbers that are not read (program.unread_numbers):",
     "program.unread_lines": "lines that are not read (program.unread_lines):",
     "program.not_understood": "not understood (program.not_understood):",
@@ -104,9 +105,10 @@ class RunProgress:
         ):  # the last window's rate, of what steps were left over, says little of the epoch
             epoch_sec = record.clock_sec - self._epoch_start
             self._seen[quantities.THROUGHPUT_SAMPLES_PER_SEC] = record.values["samples"] / epoch_sec
-        if record.key == "checkpoint_stop" and "error" in record.values:
-            epoch, error = record.values["epoch_num"], record.values["error"]
-            self._console.print(f"{self._name}: no checkpoint after epoch {epoch}: {error}", soft_wrap=True)
+        if record.key in ("checkpoint_stop", "checkpoint_saved") and "error" in record.values:
+            values = record.values
+            place = f"step {values['step']}" if "step" in values else f"epoch {values['epoch_num']}"
+            self._console.print(f"{self._name}: no checkpoint after {place}: {values['error']}", soft_wrap=True)
         if record.key == "model_saved" and "error" in record.values:
             self._console.print(f"{self._name}: the weights were not saved: {record.values['error']}", soft_wrap=True)
         if record.key == "model_exported" and "error" in record.values:

@@ -12,7 +12,7 @@ from rich.table import Table
 from conf.target import text
 from tracking.base import quantities
 from tracking.measure import kernels
-from tracking.record import Result, evaluations, files, run_folder
+from tracking.record import Result, checkpoints, evaluations, files, run_folder
 
 
 def run_table(name: str, folder: Path, result: Result) -> Table:
@@ -98,7 +98,8 @@ def resumed_rows(result: Result) -> list[tuple[str, str]]:
     if not result.resumes:
         return []
     metrics = result.metrics
-    after = ", ".join(f"epoch {resume['epoch_num']} ({resume['after']})" for resume in result.resumes)
+    places = ((checkpoints.after(resume["epoch_num"], resume.get("step", 0)), resume) for resume in result.resumes)
+    after = "; ".join(f"{place} ({resume['after']})" for place, resume in places)
     rows = [("resumed after", after)]
     if quantities.TIME_RESUMED_TO_ACCURACY_TRAIN_SEC in metrics:
         in_all = shown(metrics, quantities.TIME_RESUMED_TO_ACCURACY_SEC)

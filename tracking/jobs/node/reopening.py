@@ -21,16 +21,18 @@ def reopen(folder: Path, checkpoint: Checkpoint | None, unsaid: str = "unknown")
     number = len(before) + 1
     result = run_folder.read_result(folder)
     after = result.failure.kind if result is not None and result.failure else unsaid
-    epoch_num = checkpoint.epoch_num if checkpoint else 0
+    epoch_num, step = checkpoint.place if checkpoint else (0, 0)
+    within = {"step": step} if step else {}
     run_folder.reserve(folder)
     checkpoints.prune(folder)
     run_folder.keep_attempt(folder, number)
-    here = Record("event", 0, 0.0, attempts.RESUME, values={"epoch_num": epoch_num})
-    from_step = attempts.last_step([events[place] for place in attempts.surviving([*events, here])])
+    here = Record("event", 0, 0.0, attempts.RESUME, values={"epoch_num": epoch_num, **within})
+    from_step = step or attempts.last_step([events[place] for place in attempts.surviving([*events, here])])
     log = Journal(folder / run_folder.JOURNAL)
     log.event(
         attempts.RESUME,
         epoch_num=epoch_num,
+        **within,
         from_step=from_step,
         checkpoint=str(checkpoint.path.relative_to(folder)) if checkpoint else "",
         after=after,
@@ -40,8 +42,8 @@ def reopen(folder: Path, checkpoint: Checkpoint | None, unsaid: str = "unknown")
         {
             "resumed": number,
             "resumed.after": ",".join([*(event.values["after"] for event in before), after]),
-            NOTE_TAG: f"Interrupted ({after}) and resumed after epoch {epoch_num}, with epoch"
-            f" {epoch_num + 1} from its start: no time to accuracy of an uninterrupted run.",
+            NOTE_TAG: f"Interrupted ({after}) and resumed after {checkpoints.going_on(epoch_num, step)}: no time to"
+            " accuracy of an uninterrupted run.",
         }
     )
     log.close()

@@ -32,8 +32,8 @@ def _reopened(checkpoint: Checkpoint, say: Callable[[str], None]) -> run_lock.Ow
         owner = run_lock.take(folder)
     except run_lock.Running as error:  # somebody took it up since it was looked at
         raise ConfigError(f"{folder}: {error}; wait for its end") from error
-    damaged = [other.path.name for other in checkpoints.in_folder(folder) if other.epoch_num > checkpoint.epoch_num]
+    damaged = [other.path.name for other in checkpoints.in_folder(folder) if other.place > checkpoint.place]
     reopen(folder, checkpoint)
     note = f" ({', '.join(damaged)}: damaged)" if damaged else ""
-    say(f"{folder.name}: continues after epoch {checkpoint.epoch_num}{note}")
+    say(f"{folder.name}: continues after {checkpoint.words}{note}")
     return owner

@@ -104,7 +104,8 @@ def usable_checkpoint(folder: Path, given: str, overrides: list[str]) -> Checkpo
     newest = checkpoints.newest(folder)
     if newest is None:
         damaged = ", ".join(checkpoint.path.name for checkpoint in checkpoints.in_folder(folder))
-        why = f"damaged: {damaged}" if damaged else "checkpoint_every_epochs was not set, or the first was not reached"
+        unset = "checkpoint_every_steps or checkpoint_every_epochs was not set, or the first was not reached"
+        why = f"damaged: {damaged}" if damaged else unset
         anew = f"{LAUNCH} {shlex.join(overrides)}"
         raise ConfigError(f"{given}: there is no checkpoint to continue from ({why}); run it anew: {anew}")
     return newest

@@ -7,7 +7,7 @@ from rich.console import Console
 from tracking.jobs.follow import console as shown
 from tracking.jobs.node import JobState, Ticket
 from tracking.jobs.plan import Job, sweep_summary
-from tracking.record import Record, headline
+from tracking.record import Record, checkpoints, headline
 
 
 class Account:
@@ -36,9 +36,9 @@ class Account:
     def resumed(self, job: Job, record: Record) -> None:
         if job.config.cluster.kind == "none":
             return  # Whoever resumed it here has said so.
-        epoch = record.values["epoch_num"]
-        words = f"goes on after epoch {epoch}" if epoch else "begins anew, since it has no checkpoint"
-        self._print(f"  {job.name}: {words}; epoch {epoch + 1} from its start")
+        place = record.values["epoch_num"], record.values.get("step", 0)
+        goes_on = f"goes on after {checkpoints.going_on(*place)}"
+        self._print(f"  {job.name}: {goes_on if any(place) else 'begins anew, since it has no checkpoint'}")
 
     def state(self, job: Job, state: JobState) -> None:
         """What the queue says of a job, where that is new."""

@@ -47,11 +47,13 @@ class MeasuringCallback(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """What Lightning saves in a checkpoint. A collective call."""
-        self.meter.note_logged()  # A run that goes on from here does not log it once more.
-        return self.meter.state_dict() | {"reached": self._reached}
+        if not self._in_epoch:
+            self.meter.note_logged()  # A run that goes on from here does not log it once more.
+        samples = self._epoch_samples + (self.meter.samples_of_stretch() if self._in_epoch else 0)
+        return self.meter.state_dict() | {"reached": self._reached, "epoch_samples": samples}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._reached = state_dict["reached"]
+        self._reached, self._epoch_samples = state_dict["reached"], state_dict.get("epoch_samples", 0)
         self.meter.load_state_dict(state_dict)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -70,12 +72,17 @@ class MeasuringCallback(pl.Callback):
         self.meter.event("warmup_stop")
         self.meter.start(max_epochs=trainer.max_epochs, num_batches=int(trainer.num_training_batches))
         self._logged.recording = True
+        if trainer.fit_loop.restarted_mid_epoch:  # Lightning announces no start of an epoch that goes on.
+            self._begin_epoch(trainer, self._epoch_samples)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.meter.note_logged()  # The module's own on_train_epoch_end comes after ours.
+        self._begin_epoch(trainer)
+
+    def _begin_epoch(self, trainer: pl.Trainer, samples: int = 0) -> None:
         self.meter.epoch_num = trainer.current_epoch + 1
         self.meter.event("epoch_start", epoch_num=trainer.current_epoch + 1)
-        self._in_epoch, self._epoch_samples = True, 0
+        self._in_epoch, self._epoch_samples = True, samples
         self.meter.open()
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

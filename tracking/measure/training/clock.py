@@ -119,7 +119,8 @@ def _durations(history: Sequence[Record]) -> dict[str, float]:
     if warmups := intervals(history, "warmup"):
         summary[quantities.TIME_COMPILE_SEC] = _total(warmups)
     if epochs := intervals(history, "epoch"):
-        summary[quantities.TIME_TRAIN_SEC] = _total(epochs) - _within(intervals(history, "eval"), epochs)
+        others = [span for name in OFF_CLOCK for span in intervals(history, name)]
+        summary[quantities.TIME_TRAIN_SEC] = _total(epochs) - _within(others, epochs)
         if (trained := _trained(history, len(epochs))) is not None:
             summary[quantities.TIME_EPOCH_SEC] = summary[quantities.TIME_TRAIN_SEC] / trained
             summary[quantities.EPOCHS_TRAINED] = trained
@@ -176,7 +177,7 @@ def _spent(events: Sequence[Record], name: str) -> float:
 
 
 def _within(spans: list[tuple[float, float]], others: list[tuple[float, float]]) -> float:
-    """Seconds of the spans that lie inside of one of the others: evaluations in the middle of an epoch."""
+    """Seconds of the spans that lie inside of one of the others: what held up the training within an epoch."""
     return _total([span for span in spans if any(begin <= span[0] and span[1] <= end for begin, end in others)])
 
 

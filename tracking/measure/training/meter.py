@@ -59,12 +59,27 @@ class Meter:
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps; the windows are in the journal. A collective call."""
         joules = self._energy.total("joules").get("joules", math.nan)
-        return {"step": self.step, "samples": self.samples, "joules": joules, "energy": dict(self.energy)}
+        return {
+            "step": self.step,
+            "samples": self.samples + self.unread(),
+            "joules": joules,
+            "energy": dict(self.energy),
+            "stretch": self._stretch,
+        }
+
+    def unread(self) -> int:
+        """The samples of the windows that are not read yet, of all ranks. A collective call."""
+        return int(self.ranks.total(sum(chunk.samples for chunk in (self._waiting, self._chunk) if chunk is not None)))
+
+    def samples_of_stretch(self) -> int:
+        """The samples since the last `close`. A collective call."""
+        return self._read_samples + self.unread()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.step, self.samples = state_dict["step"], state_dict["samples"]
         self._energy.before, self.energy = state_dict["joules"], state_dict["energy"]
         self._num_cold = throughput.NUM_COLD
+        self._stretch = tuple(state_dict.get("stretch", self._stretch))
 
     def start(self, **metadata: Any) -> None:
         """Start the clock, on all ranks at once."""

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
+
+@runtime_checkable
+class Positionable(Protocol):
+    """What a run with checkpoint_every_steps asks of its loader of training batches."""
+
+    def begin_behind(self, num_batches: int) -> None: ...  # leave so many out of the epoch that is begun next
+
 
 class Positioned:
     """A loader of training batches whose next epoch can begin behind some of them, none of which is made.

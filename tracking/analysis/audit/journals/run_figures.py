@@ -101,9 +101,9 @@ class JournalFigures(JournalRun):
         if key == quantities.TIME_TO_ACCURACY_SEC:
             if quantities.TIME_CENSORED_SEC in said:
                 return self.timed_sec() if self.ended else self.sec_to_last_event()
-            return self._spans("epoch", "eval", "checkpoint") if self.ended else None
+            return self._trained_sec() + self._spans("eval", "checkpoint") if self.ended else None
         if key == quantities.TIME_TO_ACCURACY_TRAIN_SEC:
-            return self._spans("epoch") if self.ended or quantities.TIME_TRAIN_SEC in said else None
+            return self._trained_sec() if self.ended or quantities.TIME_TRAIN_SEC in said else None
         if key == quantities.EPOCHS_TO_ACCURACY:
             epochs = [row["values"].get("epoch_num") for row in self.rows if row.get("key") == EVALUATED]
             return float(epochs[-1]) if epochs and epochs[-1] is not None else None
@@ -128,15 +128,18 @@ class JournalFigures(JournalRun):
         )
 
     def epoch_sec(self) -> float | None:
-        """Without the evaluations that lie within an epoch."""
+        trained = self.epochs_trained()
+        return self._trained_sec() / trained if trained else None
+
+    def _trained_sec(self) -> float:
+        """Of all epochs, without the evaluations and checkpoints that lie within one."""
         pairs = {
             name: list(zip(self.times(f"{name}_start"), self.times(f"{name}_stop"), strict=False))
-            for name in ("epoch", "eval")
+            for name in ("epoch", "eval", "checkpoint")
         }
-        inner = [end - start for start, end in pairs["eval"] if any(a <= start and end <= b for a, b in pairs["epoch"])]
-        total = math.fsum(stop - start for start, stop in pairs["epoch"]) - math.fsum(inner)
-        trained = self.epochs_trained()
-        return total / trained if trained else None
+        others = [*pairs["eval"], *pairs["checkpoint"]]
+        inner = [end - start for start, end in others if any(a <= start and end <= b for a, b in pairs["epoch"])]
+        return math.fsum(stop - start for start, stop in pairs["epoch"]) - math.fsum(inner)
 
     def epochs(self) -> float | None:
         number = None if self.hit_row is None else self.rows[self.hit_row]["values"].get("epoch_num")

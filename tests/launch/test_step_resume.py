@@ -1,0 +1,89 @@
+"""Killed runs go on after the step of their newest checkpoint, with real kills, and end with the same weights."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support.commands import HANGS_SEC, Launched, begin, events, launch
+from tests.support.folders import wait_for
+from tracking.record import checkpoints, journal, run_folder
+
+pytestmark = pytest.mark.slow
+
+STEPS = 4  # an epoch; random numbers matter from the second one on, which augments
+SMALL = (
+    "gpus=0", "tracking.system_metrics_interval_sec=0", "tracking.offline=true",
+    "model.workload=tests.workloads.pausing:WORKLOAD", "model.hparams.epochs=[1]", "model.hparams.augment_epochs=5",
+    f"limit_train_batches={STEPS}", "batch_size=32", "log_every_n_steps=2", "checkpoint_every_steps=3",
+    "eval_every_steps=2", "target=0.99",
+)  # fmt: skip
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+PAUSED, NEWEST = 20, (4, 18)  # It stands still before this step; what was complete then.
+running: list[Any] = []
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Launched, ...]]:
+    """A run that was not interrupted, and one whose processes were all killed and that was resumed."""
+    options = (*SMALL, f"cpu_processes={request.param}")
+    whole = launch(tmp_path_factory.mktemp("whole"), *options, **ONE_THREAD)
+    cwd = tmp_path_factory.mktemp("killed")
+    killed = begin(cwd, *options, PAUSE_AT_STEP=str(PAUSED), **ONE_THREAD)
+    running.append(killed)
+    wait_for(lambda: newest(cwd) == NEWEST or killed.poll() is not None, HANGS_SEC)
+    time.sleep(0.2)
+    for process in [*psutil.Process(killed.pid).children(recursive=True), psutil.Process(killed.pid)]:
+        process.kill()
+    killed.communicate()
+    (folder,) = (path.parent for path in cwd.rglob(run_folder.CONFIG))
+    yield whole, launch(cwd, f"resume={folder.relative_to(cwd)}", **ONE_THREAD)
+    for process in running:
+        process.kill()
+        process.wait()
+
+
+def newest(cwd: Path) -> tuple[int, int] | None:
+    """How far the newest checkpoint is, once it is whole."""
+    for path in cwd.rglob(run_folder.CONFIG):
+        checkpoint = checkpoints.newest(path.parent)
+        return checkpoint.place if checkpoint else None
+    return None
+
+
+def test_it_ends_with_the_same_weights_to_the_last_bit(pair: tuple[Launched, Launched]) -> None:
+    whole, resumed = pair
+    assert whole.code == 0, whole.output
+    assert resumed.code == 0, resumed.output
+    assert "continues after step 18, in epoch 5" in resumed.output
+    digests = [(run.folder / "weights.sha256").read_text() for run in pair]
+    assert digests[0] == digests[1]
+    names = ("step", "epoch_num", "samples_count", "metrics")
+    curves = [[[row[name] for name in names] for row in run.result["evaluations"]] for run in pair]
+    assert curves[0] == curves[1]
+    assert len(curves[0]) == 12
+
+
+def test_only_the_steps_since_the_checkpoint_were_lost(pair: tuple[Launched, Launched]) -> None:
+    _, resumed = pair
+    (resume,) = events(resumed.folder, "resume")
+    assert (resume.values["epoch_num"], resume.values["step"], resume.values["from_step"]) == (4, 18, 18)
+    starts = [event for event in journal.events(resumed.folder / run_folder.JOURNAL) if event.key == "epoch_start"]
+    assert [event.values["epoch_num"] for event in starts] == [1, 2, 3, 4, 5, 5, 6]
+    metrics = resumed.result["metrics"]
+    assert metrics["epochs/trained"] == 6
+    assert metrics["resume/count"] == 1
+    assert not (resumed.folder / run_folder.CHECKPOINTS).exists()
+
+
+def test_what_it_was_is_told(pair: tuple[Launched, Launched]) -> None:
+    _, resumed = pair
+    assert "step 18, in epoch 5 (" in " ".join(resumed.output.split())
+    said = json.dumps([record.values for record, _ in journal.read(resumed.folder / run_folder.JOURNAL)])
+    assert "resumed after step 18, in epoch 5, with step 19: no time to accuracy" in said

@@ -1,0 +1,257 @@
+"""A training that goes on after any step ends as one that was not interrupted, to the last bit."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader
+
+from conf.evaluation import Intervals
+from conf.schema import ConfigError, RunConfig
+from tests.trainers.processes import CPU
+from tracking.measure.training import MeasuringCallback, planned
+from tracking.record import Journal, attempts, checkpoints, documents, journal
+from trainers.data.digits import digits
+from trainers.loop import background, evaluation
+from trainers.loop.background import Job, Writer, copied, has_room, num_bytes, on_host
+from trainers.loop.checkpoint import CheckpointCallback, Interval
+from trainers.workload import Shard, TrialModule
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint"),
+]
+SHARD = Shard(0, 1, CPU)
+EPOCHS, BATCH = 3, 200
+STEPS = 6  # an epoch of 1,150 samples, the last batch of which is filled up
+
+
+EVERY_FOURTH = Intervals(every_steps=4)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def process_group() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+class Restless(TrialModule):
+    """Depends on every random number, on batches' order, and on what an evaluation leaves behind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 10))
+        self.register_buffer("evaluated", torch.zeros(()))
+        self.losses: list[float] = []
+        self.labels: list[list[int]] = []
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.AdamW(self.parameters(), lr=0.01)
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        noise = random.random() + np.random.random() + torch.rand(())
+        losses = nn.functional.cross_entropy(self.net(batch["images"].float()), batch["labels"], reduction="none")
+        loss = (losses * batch["weights"]).sum() * noise
+        self.losses.append(float(loss.detach()))
+        self.labels.append(batch["labels"].tolist())
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        assert isinstance(self.evaluated, torch.Tensor)
+        self.evaluated += torch.rand(())
+
+    def metrics(self) -> dict[str, float]:
+        return {"accuracy": 0.01 * self.trainer.global_step}
+
+
+@dataclass
+class Trained:
+    module: Restless
+    folder: Path
+    events: list[journal.Record] = field(default_factory=list)
+
+    def kept(self) -> list[str]:
+        return [checkpoint.path.name for checkpoint in checkpoints.in_folder(self.folder)]
+
+
+class Interrupted(Exception):
+    pass
+
+
+class Stop(pl.Callback):
+    """Ends a training before a step, as a signal would."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+
+    def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        if trainer.global_step == self._step:
+            raise Interrupted
+
+
+def trained(
+    folder: Path, every: int = 2, asked: Intervals = EVERY_FOURTH, stop: int = -1,
+    checkpoint: Path | None = None, epochs: int | None = None,
+) -> Trained:  # fmt: skip
+    pl.seed_everything(3 if checkpoint is None else 4, verbose=False)
+    config = RunConfig(gpus=0, log_every_n_steps=4, stop_at_target=False)
+    config.model.optimizer.lr, config.model.metrics = 0.01, {"accuracy": [0.0, 1.0]}
+    log, module, loader = Journal(folder / "journal.jsonl"), Restless(), digits().train_loader(BATCH, 1, SHARD)
+    measuring = MeasuringCallback(config, CPU, log, lambda trainer: None, lambda trainer: None)
+    trainer = pl.Trainer(accelerator="cpu", devices=1, max_epochs=EPOCHS, callbacks=[measuring, Stop(stop)],
+                         barebones=True, use_distributed_sampler=False)  # fmt: skip
+    evaluation.follow(trainer, planned(asked, STEPS, EPOCHS, BATCH, limited=False))
+    callback = CheckpointCallback(folder, Interval(epochs, every), SHARD, log, loader)
+    trainer.callbacks.append(callback)  # type: ignore[attr-defined]
+    held_out: Any = digits().eval_loader(BATCH, SHARD)
+    try:
+        trainer.fit(module, loader, held_out, ckpt_path=checkpoint, weights_only=True)
+    except Interrupted:
+        assert callback._writer is not None
+        callback._writer.wait()
+    log.close()
+    return Trained(module, folder, journal.events(folder / "journal.jsonl"))
+
+
+def goes_on_as_if_nothing(tmp_path: Path, stop: int, **options: Any) -> tuple[Trained, Trained]:
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "parts").mkdir()
+    whole = trained(tmp_path / "whole", **options)
+    first = trained(tmp_path / "parts", stop=stop, **options)
+    newest = checkpoints.newest(tmp_path / "parts")
+    assert newest is not None
+    trained_steps = newest.step or newest.epoch_num * STEPS
+    assert stop - options.get("every", 2) <= trained_steps <= stop
+    log = Journal(tmp_path / "parts" / "journal.jsonl")
+    step = {"step": newest.step} if newest.step else {}
+    log.event(attempts.RESUME, epoch_num=newest.epoch_num, **step, from_step=trained_steps, after="signal:9")
+    log.close()
+    rest = trained(tmp_path / "parts", checkpoint=newest.path, **options)
+    assert [*first.module.losses[:trained_steps], *rest.module.losses] == whole.module.losses
+    assert [*first.module.labels[:trained_steps], *rest.module.labels] == whole.module.labels
+    for name, tensor in whole.module.state_dict().items():
+        assert torch.equal(tensor, rest.module.state_dict()[name]), name
+    return whole, rest
+
+
+@pytest.mark.parametrize("stop", range(2, EPOCHS * STEPS))
+def test_it_goes_on_after_any_step(tmp_path: Path, stop: int) -> None:
+    """Evaluations come after steps 4, 8, 12, 16 and 18, checkpoints after every second: alone, together, at an end."""
+    goes_on_as_if_nothing(tmp_path, stop)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"every": 5, "asked": Intervals()},
+        {"every": 3, "asked": Intervals(every_steps=3)},
+        {"every": 1, "asked": Intervals(every_steps=1)},
+        {"every": 4, "asked": Intervals(), "epochs": 1},
+    ],
+)
+@pytest.mark.parametrize("stop", [7, 13])
+def test_whatever_the_intervals(tmp_path: Path, options: dict[str, Any], stop: int) -> None:
+    goes_on_as_if_nothing(tmp_path, stop, **options)
+
+
+def test_the_history_is_that_of_one_go(tmp_path: Path) -> None:
+    whole, rest = goes_on_as_if_nothing(tmp_path, 9)
+    history = attempts.history(rest.events)
+
+    def counted(events: list[journal.Record]) -> list[tuple[str, Any, Any]]:
+        keys = ("epoch_start", "epoch_stop", "eval_accuracy")
+        kept = [event for event in events if event.key in keys]
+        return [(event.key, event.values["epoch_num"], event.values.get("samples_count")) for event in kept]
+
+    assert counted(history) == counted(whole.events)
+    samples = [event.values["samples"] for event in history if event.key == "epoch_stop"]
+    assert samples == [1150] * EPOCHS
+    clocks = [event.clock_sec for event in history]
+    assert clocks == sorted(clocks)
+
+
+def test_two_are_kept_and_each_is_said_to_be_written(tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    assert run.kept() == ["epoch2-step16.ckpt", "epoch2-step14.ckpt"]
+    keys = [(event.key, event.values.get("step")) for event in run.events if event.key.startswith("checkpoint_")]
+    within = [2, 4, 8, 10, 14, 16]
+    for key in ("checkpoint_start", "checkpoint_stop", "checkpoint_saved"):
+        assert [step for name, step in keys if name == key and step] == within
+    assert not any("error" in event.values for event in run.events)
+    (words,) = [record.values["checkpoints"] for record, _ in journal.read(tmp_path / "journal.jsonl")
+                if record.kind == "tags" and "checkpoints" in record.values]  # fmt: skip
+    assert words.startswith("beside the training, in 0 MB more of memory")
+
+
+def test_without_room_it_is_written_at_once_and_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainers.loop.checkpoint.has_room", lambda size, device: False)
+    _, rest = goes_on_as_if_nothing(tmp_path, 9)
+    said = [record.values for record, _ in journal.read(rest.folder / "journal.jsonl") if record.kind == "tags"]
+    assert any("while the training waits" in str(values.get("checkpoints")) for values in said)
+
+
+def test_a_disk_that_is_full_ends_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **options: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(documents, "replacing", fails)
+    run = trained(tmp_path)
+    assert len(run.module.losses) == EPOCHS * STEPS
+    errors = [event.values.get("error") for event in run.events if event.key == "checkpoint_saved"]
+    assert len(errors) == 6
+    assert all("No space left" in str(error) for error in errors)
+
+
+def test_what_is_written_is_what_the_step_left(tmp_path: Path) -> None:
+    """Later steps change the tensors while the thread is at work."""
+    writer = Writer(SHARD, "place")
+    weights = torch.ones(1000, 1000)
+    content = {"state_dict": {"weights": weights}, "callbacks": {}}
+    writer.write(Job(tmp_path / "c" / "x.ckpt", 1, content, {"random": {}}), beside=True)
+    weights.zero_()
+    writer.wait()
+    read = torch.load(tmp_path / "c" / "x.ckpt", weights_only=True)
+    assert bool((read["state_dict"]["weights"] == 1).all())
+    assert read["callbacks"]["place"] == {"random": [{}]}
+    (job,) = writer.written()
+    assert (job.step, job.error, writer.written()) == (1, "", [])
+
+
+def test_copies_share_no_memory_and_their_size_is_known() -> None:
+    value = {"a": torch.zeros(3), "b": [torch.zeros(2, dtype=torch.float64), {"c": 1}], "d": (1, "x")}
+    copy = copied(value)
+    value["a"].fill_(1)  # type: ignore[attr-defined]
+    value["b"][1]["c"] = 2  # type: ignore[index]
+    assert float(copy["a"].sum()) == 0
+    assert copy["b"][1] == {"c": 1}
+    assert on_host(copy)["d"] == (1, "x")
+    assert num_bytes(value) == 3 * 4 + 2 * 8
+    assert has_room(1, CPU)
+    assert not has_room(2**60, CPU)
+    assert background.ROOM < 1
+
+
+@pytest.mark.parametrize(
+    ("interval", "words"),
+    [
+        (Interval(steps=18), "checkpoint_every_steps=18: the run has 18 steps, and after the last one"),
+        (Interval(steps=2), r"checkpoint_every_steps=2: the training's loader \(DataLoader\) cannot begin within"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_before_training(interval: Interval, words: str) -> None:
+    loader: Any = DataLoader([1, 2])
+    with pytest.raises(ConfigError, match=words):
+        interval.check(EPOCHS, STEPS, loader)

@@ -1,0 +1,147 @@
+"""Writes a checkpoint beside the training: what is to be written is copied at once, and a thread does the rest.
+
+A copy on the device takes a fraction of a step. The thread brings it to the host on a stream of its own, gathers what
+each process has of its own, and writes the file. The threads have a group of their own: they and the training must not
+meet in one.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+import torch.distributed as dist
+
+from tracking.measure.training import Ranks
+from trainers.loop.whole_files import WholeFiles
+from trainers.workload import Shard
+
+ROOM = 0.9  # of the memory that is free may be taken
+
+
+@dataclass
+class Job:
+    """A checkpoint to be written, of which `own` is what every process has of its own; `sec` and `error` come of it."""
+
+    path: Path
+    step: int
+    content: dict[str, Any]
+    own: dict[str, Any]
+    copied: torch.cuda.Event | None = None  # The copies on the device are there then.
+    sec: float = 0.0
+    error: str = ""
+
+
+class Writer:
+    """Each process has one, and the first one's writes the files. At most one file is being written.
+
+    Making one and `write` are collective calls. `place` is where in a checkpoint's callbacks the processes' own lie.
+    """
+
+    def __init__(self, shard: Shard, place: str) -> None:
+        self._shard, self._place = shard, place
+        self._group = Ranks.joined().group
+        self._files = WholeFiles()
+        self._stream = torch.cuda.Stream(shard.device) if shard.device.type == "cuda" else None
+        self._thread: threading.Thread | None = None
+        self._written: list[Job] = []
+
+    def write(self, job: Job, beside: bool) -> None:
+        """Write a checkpoint of what the tensors hold now, in a thread or before this returns.
+
+        Waits for the one before.
+        """
+        self.wait()
+        if not beside:
+            self._write(job)
+            return
+        job.content, job.own = copied(job.content), copied(job.own)
+        if self._stream is not None:
+            job.copied = torch.cuda.current_stream(self._shard.device).record_event()
+        self._thread = threading.Thread(target=self._write, args=(job,), name="checkpoint", daemon=True)
+        self._thread.start()
+
+    def written(self) -> list[Job]:
+        """The checkpoints that were written, or failed, since the last call."""
+        done, self._written = self._written, []
+        return done
+
+    def wait(self) -> None:
+        """Until nothing is being written."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _write(self, job: Job) -> None:
+        began = time.perf_counter()
+        try:
+            if self._stream is not None:
+                torch.cuda.set_device(self._shard.device)  # The current device is a thread's own.
+                with torch.cuda.stream(self._stream):
+                    if job.copied is not None:
+                        self._stream.wait_event(job.copied)
+                    job.content, job.own = on_host(job.content), on_host(job.own)
+            states = self._gathered(job.own)
+            if self._shard.rank == 0:
+                job.content["callbacks"][self._place] = {key: [state[key] for state in states] for key in job.own}
+                self._files.save_checkpoint(job.content, job.path)
+                job.error = self._files.error
+        except Exception as error:  # The training goes on without this one, whatever was in its way.
+            job.error = f"{type(error).__name__}: {error}"
+        job.sec = time.perf_counter() - began
+        job.content, job.own = {}, {}  # Their memory is free for the next one.
+        self._written.append(job)
+
+    def _gathered(self, own: dict[str, Any]) -> list[Any]:
+        """By rank, what each has; on the first one alone."""
+        if self._shard.world_size == 1:
+            return [own]
+        states: list[Any] | None = [None] * self._shard.world_size if self._shard.rank == 0 else None
+        dist.gather_object(own, states, dst=0, group=self._group)
+        return states or []
+
+
+def copied(value: Any) -> Any:
+    """A copy that shares no memory with what it was made of; tensors stay on their device."""
+    return _mapped(value, lambda tensor: tensor.detach().clone())
+
+
+def on_host(value: Any) -> Any:
+    """The same on the host; what is there already is not copied."""
+    return _mapped(value, lambda tensor: tensor.detach().to("cpu"))
+
+
+def _mapped(value: Any, function: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, dict):
+        return type(value)((key, _mapped(inner, function)) for key, inner in value.items())
+    if type(value) in (list, tuple):
+        return type(value)(_mapped(inner, function) for inner in value)
+    return copy.deepcopy(value)
+
+
+def num_bytes(value: Any) -> int:
+    """What the tensors in a value take."""
+    if isinstance(value, torch.Tensor):
+        return value.numel() * value.element_size()
+    inner = value.values() if isinstance(value, Mapping) else value if type(value) in (list, tuple) else ()
+    return sum(map(num_bytes, inner))
+
+
+def has_room(size: int, device: torch.device) -> bool:
+    """Whether copies of so many bytes fit on the device, if it is a GPU, and on the host."""
+    if size > ROOM * psutil.virtual_memory().available:
+        return False
+    if device.type != "cuda":
+        return True
+    free, _ = torch.cuda.mem_get_info(device)
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return size <= ROOM * (free + kept)
