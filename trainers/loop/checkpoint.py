@@ -52,7 +52,7 @@ class Interval:
         if not isinstance(loader, Positionable):
             raise ConfigError(
                 f"checkpoint_every_steps={self.steps}: the training's loader ({type(loader).__name__}) cannot begin"
-                " within an epoch; give it a method begin_behind(num_batches), which leaves these out of its next epoch,"
+                " within an epoch; give it a method begin_behind(num_batches), which leaves these out of an epoch,"
                 " or give checkpoint_every_epochs instead"
             )
 
