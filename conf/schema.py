@@ -156,8 +156,7 @@ class RunConfig:
     # exchange gradients during the backward pass, not after it; default: true, but false over NVLink on one machine
     overlap_grad_reduce: bool | None = None
     log_every_n_steps: int = 50  # length of a measured window, in steps
-    # evaluate after every so many steps and after the last one, not after every epoch; a multiple of log_every_n_steps
-    eval_every_steps: int | None = None
+    eval_every_steps: int | None = None  # evaluate after so many steps and the last; default: after every epoch
     eval_every_samples: int | None = None  # the same in samples, rounded to whole steps
     eval_at_epochs: list[int] = field(default_factory=list)  # evaluate after these epochs only: [32,43,48]
     eval_after_steps: int | None = None  # no evaluation before so many steps

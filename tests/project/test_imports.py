@@ -31,7 +31,8 @@ ROOMS = (
     "tracking.jobs.trust", "tracking.jobs.plan",
     "tracking.jobs.follow", "tracking.jobs.queues", "tracking.jobs.importing", "tracking.jobs.doctor",
     "tracking.cli", "tracking.api", "tracking.lightning", "tracking.__main__",
-    "trainers.ops", "trainers.data", "trainers.workload", "trainers.confusion", "trainers.models", "trainers.loop",
+    "trainers.ops", "trainers.data", "trainers.workload", "trainers.confusion", "trainers.models",
+    "trainers.loop.saving", "trainers.loop",
     "trainers.loop.worker", "trainers.ceilings",
 )  # fmt: skip
 FLOORS = {".".join(room.split(".")[:2]) for room in ROOMS} - set(ROOMS)  # Each holds rooms, and nothing else.

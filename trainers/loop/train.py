@@ -18,12 +18,12 @@ from pytorch_lightning.strategies import SingleDeviceStrategy, Strategy
 from conf.schema import DatasetConfig, RunConfig
 from tracking.measure.training import MeasuringCallback, node_spread, summary, throughput
 from tracking.record import Journal, attempts, checkpoints, journal, nodes, run_folder
-from trainers.loop import ddp, evaluation, export_model, precision
+from trainers.loop import ddp, evaluation, export_model, precision, saving
 from trainers.loop.batch_size import checked_train_samples, num_eval_samples
 from trainers.loop.build import make_data, make_module
-from trainers.loop.checkpoint import CheckpointCallback, Interval
 from trainers.loop.kernel_profile import profile_at_the_end
 from trainers.loop.off_the_clock import OffTheClock, dispensable
+from trainers.loop.saving import CheckpointCallback
 from trainers.loop.trained_model import BestWeights, best_weights, save
 from trainers.workload import Data, Loader, Shard, TrialModule, Workload, load_workload, viewed
 
@@ -47,8 +47,7 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     num_train = checked_train_samples(data, config, shard)
     max_epochs = module.max_epochs if config.max_epochs is None else config.max_epochs
     plan = evaluation.plan_of(config, data, train_loader, num_train, max_epochs, eval_loader is not None)
-    saved = Interval(config.checkpoint_every_epochs, config.checkpoint_every_steps)
-    saved.check(max_epochs, plan.num_batches, train_loader)
+    saved = saving.interval_of(config, max_epochs, plan.num_batches, train_loader)
     if log:
         log.event("train_samples", num_train)
         log.event("eval_samples", num_eval_samples(data, shard))
@@ -69,10 +68,9 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     evaluation.follow(trainer, plan)
     # A Trainer on whose timed path is nothing that is not needed refuses to be made with these, so they come later.
     trainer.callbacks += [best] if best else []  # type: ignore[attr-defined]
-    if saved != Interval():
-        trainer.callbacks += [  # type: ignore[attr-defined]
-            CheckpointCallback(run_dir, saved, shard, log, train_loader, lambda: unclocked.optimizer_bytes)
-        ]
+    if saved:
+        saves = CheckpointCallback(run_dir, saved, shard, log, train_loader, lambda: unclocked.optimizer_bytes)
+        trainer.callbacks.append(saves)  # type: ignore[attr-defined]
     trainer.fit(module, train_loader, eval_loader, ckpt_path=continued(run_dir, callback), weights_only=True)
 
     if log:

@@ -18,7 +18,7 @@ import torch
 from conf.schema import ConfigError, RunConfig
 from tracking.measure.training import epochs_trained
 from tracking.record import Journal, evaluations, run_folder
-from trainers.loop.whole_files import WholeFiles
+from trainers.loop.saving import WholeFiles
 from trainers.workload import TrialModule
 
 COMPILED = "_orig_mod."  # Names in a module that torch.compile wraps begin with it.

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from trainers.loop.background import num_bytes
+from trainers.loop.saving import num_bytes
 from trainers.workload import Batch, TrialModule
 
 NUM_STEPS = 3  # One compiles, one allocates what the optimizer keeps, one runs as all others will.

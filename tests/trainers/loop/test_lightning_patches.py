@@ -4,11 +4,14 @@ A name that is private may be gone in a next version without a word, and what is
 private names, and these habits that rest on no promise, are relied on; each has a test that fails when it changes:
 
     _TrainingEpochLoop._broadcast_sigterm_tensor     trainers.loop.train: a wait for the device before every step
+    _TrainingEpochLoop.on_advance_end,
+    Trainer._checkpoint_connector.dump_checkpoint,
+    FitLoop.restarted_mid_epoch                      trainers.loop.saving: saving/test_step_checkpoint.py
     _TrainingEpochLoop._should_check_val_fx          trainers.loop.evaluation: test_evaluation.py
     trainer.profiler, Profiler.profile               trainers.loop.train: 46 contexts a step
     LightningModule._current_fx_name                 trainers.workload: 44 slow attributes a step
     DDPStrategy._setup_model                         trainers.loop.ddp: another stream, buffers sent at every step
-    trainer.callbacks.append on a barebones Trainer  trainers.loop.train: test_checkpoint.py
+    trainer.callbacks.append on a barebones Trainer  trainers.loop.train: saving/test_checkpoint.py
     Trainer._signal_connector                        trainers.loop.train: it waits for peers that are dead
     a loader's `sampler`, whose epoch is set         trainers.data: the order of the samples
     lightning_utilities' imports._version            trainers.loop.worker.lightning_import: its test

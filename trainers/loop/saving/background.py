@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from tracking.measure.training import Ranks
-from trainers.loop.whole_files import WholeFiles
+from trainers.loop.saving.whole_files import WholeFiles
 from trainers.workload import Shard
 
 ROOM = 0.9  # of the memory that is free may be taken

@@ -17,13 +17,13 @@ import torch
 import torch.distributed as dist
 from pytorch_lightning.callbacks import Checkpoint
 
-from conf.schema import ConfigError
+from conf.schema import ConfigError, RunConfig
 from tracking.measure.training import epochs_trained
 from tracking.record import Journal, checkpoints
 from trainers.data.loading.position import Positionable
-from trainers.loop.background import Job, Writer, has_room, num_bytes
-from trainers.loop.random_states import random_states, set_random_states
-from trainers.loop.whole_files import WholeFiles
+from trainers.loop.saving.background import Job, Writer, has_room, num_bytes
+from trainers.loop.saving.random_states import random_states, set_random_states
+from trainers.loop.saving.whole_files import WholeFiles
 from trainers.workload import Loader, Shard
 
 
@@ -55,6 +55,13 @@ class Interval:
                 " within an epoch; give it a method begin_behind(num_batches), which leaves these out of an epoch,"
                 " or give checkpoint_every_epochs instead"
             )
+
+
+def interval_of(config: RunConfig, max_epochs: int, num_batches: int, loader: Loader) -> Interval | None:
+    """What a run asks for; None for no checkpoints. Raises ConfigError for what cannot be kept."""
+    interval = Interval(config.checkpoint_every_epochs, config.checkpoint_every_steps)
+    interval.check(max_epochs, num_batches, loader)
+    return None if interval == Interval() else interval
 
 
 class CheckpointCallback(Checkpoint):

@@ -22,9 +22,10 @@ from tests.trainers.processes import CPU
 from tracking.measure.training import MeasuringCallback, planned
 from tracking.record import Journal, attempts, checkpoints, documents, journal
 from trainers.data.digits import digits
-from trainers.loop import background, evaluation
-from trainers.loop.background import Job, Writer, copied, has_room, num_bytes, on_host
-from trainers.loop.checkpoint import CheckpointCallback, Interval
+from trainers.loop import evaluation
+from trainers.loop.saving import background
+from trainers.loop.saving.background import Job, Writer, copied, has_room, num_bytes, on_host
+from trainers.loop.saving.checkpoint import CheckpointCallback, Interval
 from trainers.workload import Shard, TrialModule
 
 pytestmark = [
@@ -197,7 +198,7 @@ def test_two_are_kept_and_each_is_said_to_be_written(tmp_path: Path) -> None:
 
 
 def test_without_room_it_is_written_at_once_and_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainers.loop.checkpoint.has_room", lambda size, device: False)
+    monkeypatch.setattr("trainers.loop.saving.checkpoint.has_room", lambda size, device: False)
     _, rest = goes_on_as_if_nothing(tmp_path, 9)
     said = [record.values for record, _ in journal.read(rest.folder / "journal.jsonl") if record.kind == "tags"]
     assert any("while the training waits" in str(values.get("checkpoints")) for values in said)

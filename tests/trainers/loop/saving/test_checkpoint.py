@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from conf.schema import ConfigError
 from tracking.record import checkpoints, journal
 from tracking.record.journal import Journal
-from trainers.loop.checkpoint import CheckpointCallback, Interval
-from trainers.loop.random_states import random_states, set_random_states
+from trainers.loop.saving.checkpoint import CheckpointCallback, Interval
+from trainers.loop.saving.random_states import random_states, set_random_states
 from trainers.workload import Shard
 
 pytestmark = [
