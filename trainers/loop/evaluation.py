@@ -14,10 +14,12 @@ from trainers.workload import Data, InTokens, Loader
 
 
 def plan_of(
-    config: RunConfig, data: Data, loader: Loader, num_train: int, max_epochs: int, evaluates: bool
+    config: RunConfig, data: Data, loader: Loader, num_train: int, schedule: int, evaluates: bool
 ) -> EvaluationPlan:
-    """When a run evaluates. Raises ConfigError for an interval that it cannot keep."""
+    """When a run evaluates, whose model's schedule has so many epochs. Raises ConfigError for an interval that it
+    cannot keep."""
     asked, limit = config.evaluated(), config.limit_train_batches
+    max_epochs = schedule if config.max_epochs is None else config.max_epochs
     if not evaluates and asked != Intervals():
         raise ConfigError(
             f"dataset={config.dataset.name}: has nothing to evaluate on, so that intervals between evaluations have no"

@@ -45,9 +45,8 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     export_model.check_predictor(config, type(module))
     train_loader, eval_loader, test_loader = loaders(data, config, shard)
     num_train = checked_train_samples(data, config, shard)
-    max_epochs = module.max_epochs if config.max_epochs is None else config.max_epochs
-    plan = evaluation.plan_of(config, data, train_loader, num_train, max_epochs, eval_loader is not None)
-    saved = saving.interval_of(config, max_epochs, plan.num_batches, train_loader)
+    plan = evaluation.plan_of(config, data, train_loader, num_train, module.max_epochs, eval_loader is not None)
+    saved = saving.interval_of(config, plan.max_epochs, plan.num_batches, train_loader)
     if log:
         log.event("train_samples", num_train)
         log.event("eval_samples", num_eval_samples(data, shard))
@@ -61,10 +60,9 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
         if config.profiled():  # The run has its result, with all its figures, by now.
             profile_at_the_end(config, trainer, module, train_loader, shard.rank, log, run_dir)
 
-    evaluated = best.evaluated if best else None
-    callback = MeasuringCallback(config, shard.device, log, unclocked.prepare, conclude, evaluated)
+    callback = MeasuringCallback(config, shard.device, log, unclocked.prepare, conclude, best and best.evaluated)
     exchange = strategy(config, shard, environment, log)
-    trainer = make_trainer(config, exchange, max_epochs, callback, evaluate=eval_loader is not None)
+    trainer = make_trainer(config, exchange, plan.max_epochs, callback, evaluate=eval_loader is not None)
     evaluation.follow(trainer, plan)
     # A Trainer on whose timed path is nothing that is not needed refuses to be made with these, so they come later.
     trainer.callbacks += [best] if best else []  # type: ignore[attr-defined]

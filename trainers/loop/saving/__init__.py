@@ -1,7 +1,7 @@
 """Checkpoints: when they are made, what is in them beside what Lightning knows, and how they are written.
 
-A checkpoint after a step is written by a thread, so that the training hardly waits for it. Trained models are written in
-the same way, whole or not at all.
+A checkpoint after a step is written by a thread, so that the training hardly waits for it. Trained models are written
+in the same way, whole or not at all.
 """
 
 from trainers.loop.saving.background import num_bytes
