@@ -60,7 +60,8 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
         if config.profiled():  # The run has its result, with all its figures, by now.
             profile_at_the_end(config, trainer, module, train_loader, shard.rank, log, run_dir)
 
-    callback = MeasuringCallback(config, shard.device, log, unclocked.prepare, conclude, best and best.evaluated)
+    hooks = (unclocked.prepare, conclude, best.evaluated if best else None)
+    callback = MeasuringCallback(config, shard.device, log, *hooks)
     exchange = strategy(config, shard, environment, log)
     trainer = make_trainer(config, exchange, plan.max_epochs, callback, evaluate=eval_loader is not None)
     evaluation.follow(trainer, plan)
