@@ -16,7 +16,7 @@ from pytorch_lightning.profilers import PassThroughProfiler
 from pytorch_lightning.strategies import SingleDeviceStrategy, Strategy
 
 from conf.schema import DatasetConfig, RunConfig
-from tracking.measure.training import MeasuringCallback, node_spread, summary, throughput
+from tracking.measure.training import EvaluationPlan, MeasuringCallback, node_spread, summary, throughput
 from tracking.record import Journal, attempts, checkpoints, journal, nodes, run_folder
 from trainers.loop import ddp, evaluation, export_model, precision, saving
 from trainers.loop.batch_size import checked_train_samples, num_eval_samples
@@ -63,8 +63,7 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     hooks = (unclocked.prepare, conclude, best.evaluated if best else None)
     callback = MeasuringCallback(config, shard.device, log, *hooks)
     exchange = strategy(config, shard, environment, log)
-    trainer = make_trainer(config, exchange, plan.max_epochs, callback, evaluate=eval_loader is not None)
-    evaluation.follow(trainer, plan)
+    trainer = make_trainer(config, exchange, plan, callback, evaluate=eval_loader is not None)
     # A Trainer on whose timed path is nothing that is not needed refuses to be made with these, so they come later.
     trainer.callbacks += [best] if best else []  # type: ignore[attr-defined]
     if saved:
@@ -126,7 +125,7 @@ def continued(run_dir: Path, callback: MeasuringCallback) -> Path | None:
 
 
 def make_trainer(
-    config: RunConfig, strategy: Strategy, max_epochs: int, callback: MeasuringCallback, evaluate: bool
+    config: RunConfig, strategy: Strategy, plan: EvaluationPlan, callback: MeasuringCallback, evaluate: bool
 ) -> pl.Trainer:
     """A Trainer with nothing on the timed path that is not needed."""
     if not evaluate:
@@ -137,7 +136,7 @@ def make_trainer(
         num_nodes=config.nodes,
         accelerator="gpu" if config.on_gpu() else "cpu",
         precision=config.precision.trainer,  # type: ignore[arg-type]
-        max_epochs=max_epochs,
+        max_epochs=plan.max_epochs,
         limit_train_batches=config.limit_train_batches,
         limit_val_batches=None if evaluate else 0,
         callbacks=[callback],
@@ -145,6 +144,7 @@ def make_trainer(
         barebones=True,  # It keeps logger, progress bar and sanity check off the timed path.
         use_distributed_sampler=False,  # The loaders give each process its share, and every sample once.
     )
+    evaluation.follow(trainer, plan)
     trainer.profiler = NoProfiler()  # type: ignore[attr-defined]
     # Lightning would ask all processes before every step whether one was told to stop, and wait for the device to
     # hear the answer. Here the agent stops them all, by SIGTERM, of which they die.
