@@ -133,7 +133,7 @@ def launch(asked: list[tuple[RunConfig, list[str], list[str]]], multirun: bool) 
 
 def run(asked: list[tuple[RunConfig, list[str], list[str]]], multirun: bool, waiting: Any) -> int:
     """The same, with a supervisor that waits for the first run on this machine."""
-    from tracking.jobs.plan import Job, resume, sweep
+    from tracking.jobs.plan import Job, ordering, resume, sweep
     from tracking.jobs.queues import Launcher
     from tracking.jobs.worker_command import check_workload
     from tracking.machine.environment import check_cache, processes
@@ -151,14 +151,16 @@ def run(asked: list[tuple[RunConfig, list[str], list[str]]], multirun: bool, wai
     config, folder = jobs[0].config, None
     nodes.check_single(config, multirun)
     if config.sweep.resume:
-        folder, jobs = sweep.resume(config.runs_dir, config.sweep.resume, sweep.with_warm_ups(jobs, multirun), multirun)
+        folder, jobs = sweep.resume(
+            config.runs_dir, config.sweep.resume, ordering.with_warm_ups(jobs, multirun), multirun
+        )
         config.cluster = jobs[0].config.cluster  # A resumed sweep stays on its cluster.
         if config.tracking.uri is None and "MLFLOW_TRACKING_URI" not in os.environ:
             config.tracking.uri = resume.own_server(folder)
     else:
-        sweep.check_profiled(jobs)
-        sweep.check_paired(jobs)
-        jobs = sweep.with_warm_ups(sweep.shuffled(jobs), multirun)
+        ordering.check_profiled(jobs)
+        ordering.check_paired(jobs)
+        jobs = ordering.with_warm_ups(ordering.shuffled(jobs), multirun)
     configs = [job.config for job in jobs if not job.finished]
     for each in configs:
         check_workload(each)

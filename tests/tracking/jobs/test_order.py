@@ -6,7 +6,7 @@ import pytest
 
 from conf.schema import ConfigError, RunConfig, StackConfig, SweepConfig
 from tests.support import studied
-from tracking.jobs.plan import run_setup, sweep
+from tracking.jobs.plan import ordering, run_setup
 from tracking.jobs.plan.job import Job
 
 
@@ -19,7 +19,7 @@ def jobs(shuffle: int | None) -> list[Job]:
 
 
 def order(shuffle: int | None) -> list[tuple[int, str]]:
-    return [(job.config.seed, job.config.stack.name) for job in sweep.shuffled(jobs(shuffle))]
+    return [(job.config.seed, job.config.stack.name) for job in ordering.shuffled(jobs(shuffle))]
 
 
 def test_without_a_number_it_is_that_of_the_command() -> None:
@@ -39,14 +39,14 @@ def test_a_warm_up_of_each_stack_comes_before_all_others_and_is_another_job() ->
     asked = jobs(shuffle=1)
     for job in asked:
         job.config.sweep.warm_up = True
-    before, rest = (ordered := sweep.with_warm_ups(sweep.shuffled(asked), multirun=True))[:6], ordered[6:]
+    before, rest = (ordered := ordering.with_warm_ups(ordering.shuffled(asked), multirun=True))[:6], ordered[6:]
     assert [job.config.warm_up for job in ordered] == [True] * 6 + [False] * 18
     assert sorted(job.config.stack.name for job in before) == list("abcdef")
     assert {job.overrides[-1] for job in before} == {"warm_up=true"}
     assert [(job.config.seed, job.config.stack.name) for job in rest] == order(1)
     assert len({job.config.config_hash() for job in ordered}) == 24
     with pytest.raises(ConfigError, match=r"sweep\.warm_up=true: has no effect on a single run; add -m"):
-        sweep.with_warm_ups(asked[:1], multirun=False)
+        ordering.with_warm_ups(asked[:1], multirun=False)
 
 
 def test_a_warm_up_has_a_name_and_a_tag_of_its_own_and_other_jobs_are_called_what_they_were() -> None:
@@ -56,4 +56,4 @@ def test_a_warm_up_has_a_name_and_a_tag_of_its_own_and_other_jobs_are_called_wha
     assert (run_setup.run_name(config), run_setup.compared(config), config.config_hash()) == same
     config.warm_up = True
     assert run_setup.run_name(config) == f"{same[0]}-warm-up"
-    assert run_setup.compared(config) == {"timetrial.uncounted": "warm-up"}
+    assert run_setup.compared(config) == same[1] | {"timetrial.uncounted": "warm-up"}

@@ -5,13 +5,13 @@ A sweep is planned whole before its first job runs.
 
 from __future__ import annotations
 
-from tracking.jobs.plan import resume, run_setup, sweep, sweep_report, sweep_summary, sweep_view
+from tracking.jobs.plan import ordering, resume, run_setup, sweep, sweep_report, sweep_summary, sweep_view
 from tracking.jobs.plan.job import Job, exit_code
 from tracking.jobs.plan.opening import own_folder
 from tracking.jobs.plan.repair import repair
 from tracking.jobs.plan.sweep import DEFINITION
 
 __all__ = [
-    "DEFINITION", "Job", "exit_code", "own_folder", "repair", "resume", "run_setup", "sweep", "sweep_report",
-    "sweep_summary", "sweep_view",
+    "DEFINITION", "Job", "exit_code", "ordering", "own_folder", "repair", "resume", "run_setup", "sweep",
+    "sweep_report", "sweep_summary", "sweep_view",
 ]  # fmt: skip
