@@ -90,13 +90,6 @@ def test_the_answer_says_a_number_with_its_unit(make: Callable[..., Report], met
     assert re.search(words, made.answer), made.answer
 
 
-def test_of_a_loss_less_is_better(make: Callable[..., Report]) -> None:
-    runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11)) + repeated(config={"gpus": 2}, steps=(0.05, 0.06))
-    for place, run in enumerate(runs):
-        run["losses"] = (0.9, 0.5, 0.1 + place)
-    assert "eval/loss is 0.60 ± 0.50 (n = 2) with gpus=1" in make(runs, metric="eval/loss").answer
-
-
 def test_where_no_run_reached_its_target_the_report_says_so_and_shows_what_has_nothing_to_do_with_it(
     make: Callable[..., Report], tmp_path: Path
 ) -> None:

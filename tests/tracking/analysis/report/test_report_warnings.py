@@ -137,8 +137,9 @@ def test_a_report_is_strict_json_also_where_a_mean_has_no_factor_to_another(
     make: Callable[..., Report], tmp_path: Path
 ) -> None:
     """A mean of nought has none, and a loss that diverged has no mean."""
+    declared = {"accuracy": [0.0, 1.0], "loss": "lower"}
     runs = [
-        {"config": {"gpus": gpus, "seed": seed}, "step_sec": 0.1, "losses": losses}
+        {"config": {"gpus": gpus, "seed": seed, "metrics": declared}, "step_sec": 0.1, "losses": losses}
         for gpus, seed, losses in ((1, 1, (0.0,) * 3), (1, 2, (0.0,) * 3), (2, 1, (4.0,) * 3), (2, 2, (5.0,) * 3),
                                    (4, 1, (math.nan,) * 3), (4, 2, (math.inf,) * 3))
     ]  # fmt: skip
