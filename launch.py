@@ -30,7 +30,7 @@ from conf.schema import ConfigError, RunConfig
 from tracking.base import installation, secrets
 from tracking.base.console import LastingStream
 from tracking.base.installation import LAUNCH, PREFIX
-from tracking.request import checks, nodes, program, refusal
+from tracking.request import checks, node_options, program, refusal
 
 
 @dataclass
@@ -149,7 +149,7 @@ def run(asked: list[tuple[RunConfig, list[str], list[str]]], multirun: bool, wai
         jobs = [resume.resumed_job(jobs[0], multirun)]
         checks.check_run(jobs[0].config, gpus)
     config, folder = jobs[0].config, None
-    nodes.check_single(config, multirun)
+    node_options.check_single(config, multirun)
     if config.sweep.resume:
         folder, jobs = sweep.resume(
             config.runs_dir, config.sweep.resume, ordering.with_warm_ups(jobs, multirun), multirun

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from timetrial.program import main
+from timetrial.command import main
 
 if __name__ == "__main__":
     sys.exit(main())

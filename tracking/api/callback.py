@@ -20,9 +20,9 @@ from tracking.api import script
 from tracking.api.epochs import Epochs
 from tracking.api.metric_names import MetricNames
 from tracking.api.options import TrialOptions, checked
-from tracking.api.samples import count, decimal, first_dimension, sharing
+from tracking.api.samples import count, decimal, first_dimension, processes_per_batch
 from tracking.api.script_run import ScriptRun, write_failure
-from tracking.api.seen import seen_of
+from tracking.api.training_setup import setup_of
 from tracking.base import quantities
 from tracking.machine.environment import Collector
 from tracking.measure.training import Meter, Ranks, summary
@@ -95,17 +95,19 @@ class TimeTrial(pl.Callback):
         self._meter.start(max_epochs=self._epochs.planned(trainer), num_batches=num_batches)
 
     def _start_run(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> ScriptRun:
-        seen = seen_of(trainer, pl_module)
-        indices = trainer.device_ids if seen.on_gpu else []
+        setup = setup_of(trainer, pl_module)
+        indices = trainer.device_ids if setup.on_gpu else []
         collector, self._collector = self._collector, None
         assert collector is not None
         facts = collector.finish(torch, indices)
-        once = "" if seen.sharing == 1 else f", once for {seen.sharing} processes that share it"
+        once = (
+            "" if setup.processes_per_batch == 1 else f", once for {setup.processes_per_batch} processes that share it"
+        )
         counted = "given" if self._samples else "first dimension of the batch"
         tags = {"clock": "script", "samples": counted + once}
         if trainer.global_step or goes_on(self, pl_module):  # Its time to accuracy would be that of a part.
             tags[UNCOUNTED_TAG] = "goes on from an earlier fit or a checkpoint"
-        return ScriptRun(self._options, seen, facts, tags, self._called)
+        return ScriptRun(self._options, setup, facts, tags, self._called)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._meter is not None:
@@ -134,7 +136,9 @@ class TimeTrial(pl.Callback):
             self._meter.open()
         num = first_dimension(batch) if self._samples is None else self._samples(batch)
         self._counted = self._counted and num is not None
-        shared = trainer.global_rank % sharing(trainer.strategy, trainer.world_size)  # Another one counts this batch.
+        shared = trainer.global_rank % processes_per_batch(
+            trainer.strategy, trainer.world_size
+        )  # Another one counts this batch.
         self._meter.batch_ready(0 if num is None or shared else count(num, "what samples= returned for a batch"))
 
     def on_train_batch_end(
@@ -181,7 +185,7 @@ class TimeTrial(pl.Callback):
         scalars = {name: value for name, value in trainer.callback_metrics.items() if value.numel() == 1}
         metrics = {key: decimal(value) for key, value in self._names.keyed(scalars).items()}
         if self._run is not None:
-            self._run.heed(metrics, self._names)
+            self._run.note_metrics(metrics, self._names)
             self._run.link(trainer.loggers)
         epoch, targets = self._so_far(trainer), self._options.target
         value = metrics.get(next(iter(targets or metrics), ""))

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from tracking.api import script
 from tracking.api.metric_names import MetricNames
-from tracking.api.options import Seen, TrialOptions, checked, own_seed
+from tracking.api.options import TrainingSetup, TrialOptions, checked, own_seed
 from tracking.api.samples import count, decimal
 from tracking.api.script_run import ScriptRun, write_failure
 from tracking.base import quantities
@@ -75,7 +75,7 @@ class Trial:
             self._open_evaluation()
         values = {key: decimal(value) for key, value in self._names.keyed(metrics).items()}
         if self._run is not None:
-            self._run.heed(values, self._names)
+            self._run.note_metrics(values, self._names)
             self._run.link()
         self.counted = self.counted and epoch is not None
         self.whole = self.whole and epoch == self._num_trained
@@ -164,12 +164,12 @@ def start_run(
     called: float,
 ) -> ScriptRun:  # fmt: skip
     on_gpu = device.type == "cuda"
-    seen = Seen(options.name or "loop", on_gpu, 1, ranks.size, precision, batch_size, seed=own_seed())
+    setup = TrainingSetup(options.name or "loop", on_gpu, 1, ranks.size, precision, batch_size, seed=own_seed())
     first = device.index if device.index is not None and ranks.size == 1 else 0
     facts = Collector(repository=script.folder()).finish(
         torch, list(range(first, first + ranks.size)) if on_gpu else []
     )
-    run = ScriptRun(options, seen, facts, {"clock": "script", "samples": "given"}, called)
+    run = ScriptRun(options, setup, facts, {"clock": "script", "samples": "given"}, called)
     run.link()
     return run
 

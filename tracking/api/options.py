@@ -1,4 +1,4 @@
-"""What a user's script says of its run, and what is seen of it, as the options of a run."""
+"""What a user's script says of its run, and what its trainer is set up as, as the options of a run."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class TrialOptions:
 
 
 @dataclass(frozen=True)
-class Seen:
+class TrainingSetup:
     """What is known of a training when it starts; None is not known. `nodes` have `devices` each."""
 
     model: str
@@ -83,7 +83,7 @@ class Seen:
     learning_rate: float | None = None
     seed: int | None = None
     strategy: str | None = None  # Lightning's: DDPStrategy
-    sharing: int = 1  # The number of processes that train on the same batch.
+    processes_per_batch: int = 1  # The number of processes that train on the same batch.
     eval_every_batches: int | None = None  # None where every epoch is evaluated, or nobody knows
 
 
@@ -150,20 +150,20 @@ def check_words(options: TrialOptions) -> None:
     check_runs_dir(options.runs_dir)
 
 
-def config_of(options: TrialOptions, seen: Seen) -> RunConfig:
+def config_of(options: TrialOptions, setup: TrainingSetup) -> RunConfig:
     """The run's configuration, of which only what is known says something."""
     model = ModelConfig(
-        name=plain(options.name or seen.model),
+        name=plain(options.name or setup.model),
         workload=f"script:{script.name()}",
-        batch_size=seen.batch_size or 0,
+        batch_size=setup.batch_size or 0,
         metrics=dict(options.metrics),
         targets={plain(options.dataset): dict(options.target)},
-        optimizer=OptimizerConfig(lr=seen.learning_rate or 0.0),
+        optimizer=OptimizerConfig(lr=setup.learning_rate or 0.0),
     )
     return RunConfig(
         model=model,
         dataset=DatasetConfig(plain(options.dataset)),
-        precision=PrecisionConfig(PRECISIONS.get(seen.precision or "", plain(seen.precision or "own")), "", False),
+        precision=PrecisionConfig(PRECISIONS.get(setup.precision or "", plain(setup.precision or "own")), "", False),
         stack=StackConfig("script"),
         instance=InstanceConfig("none" if options.price_per_hour is None else "given", options.price_per_hour),
         tracking=TrackingConfig(
@@ -172,23 +172,27 @@ def config_of(options: TrialOptions, seen: Seen) -> RunConfig:
             options.offline,
             system_metrics_interval_sec=options.system_metrics_interval_sec,
         ),
-        gpus=seen.devices if seen.on_gpu else 0,
-        nodes=seen.nodes,
-        cpu_processes=1 if seen.on_gpu else seen.devices,
-        seed=seen.seed or 0,
+        gpus=setup.devices if setup.on_gpu else 0,
+        nodes=setup.nodes,
+        cpu_processes=1 if setup.on_gpu else setup.devices,
+        seed=setup.seed or 0,
         stop_at_target=options.stop_at_target,
-        max_epochs=seen.max_epochs,
+        max_epochs=setup.max_epochs,
         log_every_n_steps=options.log_every_n_steps,
         runs_dir=options.runs_dir,
     )
 
 
-def params(options: TrialOptions, seen: Seen, config: RunConfig) -> dict[str, journal.Scalar]:
+def params(options: TrialOptions, setup: TrainingSetup, config: RunConfig) -> dict[str, journal.Scalar]:
     """What MLflow shows as params; the user's own come last, and name nothing that is measured."""
     world_size = config.world_size()
-    of_batch = None if seen.batch_size is None else seen.batch_size * (world_size // seen.sharing) * seen.accumulate
-    of_step = None if of_batch is None else of_batch // seen.accumulate
-    between = None if of_step is None or seen.eval_every_batches is None else of_step * seen.eval_every_batches
+    of_batch = (
+        None
+        if setup.batch_size is None
+        else setup.batch_size * (world_size // setup.processes_per_batch) * setup.accumulate
+    )
+    of_step = None if of_batch is None else of_batch // setup.accumulate
+    between = None if of_step is None or setup.eval_every_batches is None else of_step * setup.eval_every_batches
     values: dict[str, journal.Scalar] = {
         "model": config.model.name,
         "dataset": config.dataset.name,
@@ -196,18 +200,18 @@ def params(options: TrialOptions, seen: Seen, config: RunConfig) -> dict[str, jo
         "stack": config.stack.name,
         "gpus": config.gpus,
         "nodes": config.nodes,
-        "cpu_processes": None if seen.on_gpu else config.cpu_processes,
-        "seed": seen.seed,
+        "cpu_processes": None if setup.on_gpu else config.cpu_processes,
+        "seed": setup.seed,
         "target_metric": ",".join(options.target) or None,
         "target_value": ",".join(map(targets.text, options.target.values())) or None,
-        "batch_size": seen.batch_size,
+        "batch_size": setup.batch_size,
         "global_batch_size": of_batch,
-        "accumulate_grad_batches": seen.accumulate if seen.accumulate > 1 else None,
-        "strategy": seen.strategy,
-        "max_epochs": seen.max_epochs,
+        "accumulate_grad_batches": setup.accumulate if setup.accumulate > 1 else None,
+        "strategy": setup.strategy,
+        "max_epochs": setup.max_epochs,
         "eval_interval_samples": between,
-        "optimizer/name": seen.optimizer,
-        "optimizer/learning_rate": seen.learning_rate,
+        "optimizer/name": setup.optimizer,
+        "optimizer/learning_rate": setup.learning_rate,
     }
     return {key: value for key, value in (values | dict(options.params)).items() if value is not None}
 

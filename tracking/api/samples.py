@@ -46,7 +46,7 @@ def count(value: Any, said_by: str) -> int:
     return number
 
 
-def sharing(strategy: Any, world_size: int) -> int:
+def processes_per_batch(strategy: Any, world_size: int) -> int:
     """How many processes train on the same batch, as those of tensor parallelism do; 1 where each has its own.
 
     A strategy says by its sampler's arguments into how many parts it divides the data.

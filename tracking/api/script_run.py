@@ -20,7 +20,7 @@ from tracking.analysis.results import UNCOUNTED_TAG
 from tracking.api import script, script_mlflow
 from tracking.api.companion import THIS_PROCESS, ScriptProcess
 from tracking.api.metric_names import MLFLOW_TAKES, MetricNames
-from tracking.api.options import Seen, TrialOptions, config_of, params
+from tracking.api.options import TrainingSetup, TrialOptions, config_of, params
 from tracking.base import installation
 from tracking.base.secrets import strip_credentials
 from tracking.machine.environment import fingerprint
@@ -76,11 +76,11 @@ class ScriptRun:
     """
 
     def __init__(
-        self, options: TrialOptions, seen: Seen, facts: fingerprint.Fingerprint, tags: dict[str, str], called: float,
-        process: ScriptProcess = THIS_PROCESS,
+        self, options: TrialOptions, setup: TrainingSetup, facts: fingerprint.Fingerprint, tags: dict[str, str],
+        called: float, process: ScriptProcess = THIS_PROCESS,
     ) -> None:  # fmt: skip
         options, why_not = with_scripts_mlflow(options)
-        self.config: RunConfig = config_of(options, seen)
+        self.config: RunConfig = config_of(options, setup)
         self._held = ExitStack()
         self._pid = os.getpid()
         self._process = process
@@ -90,7 +90,7 @@ class ScriptRun:
         self._told = False  # whether a target's metric that the first evaluation lacks was told of
         names = MetricNames()
         try:
-            owner = self._make_folder(options, seen, names.keyed(params(options, seen, self.config)))
+            owner = self._make_folder(options, setup, names.keyed(params(options, setup, self.config)))
             self.journal = ScriptJournal(self.folder / run_folder.JOURNAL)
             self.journal.event("init_start", since_command_sec=process.since_begin(called))
             self.environment = fingerprint.record(self.folder, facts)
@@ -106,11 +106,13 @@ class ScriptRun:
             say(why_not)
         self._tell(names, "param")
 
-    def _make_folder(self, options: TrialOptions, seen: Seen, values: dict[str, journal.Scalar]) -> run_lock.Owner:
+    def _make_folder(
+        self, options: TrialOptions, setup: TrainingSetup, values: dict[str, journal.Scalar]
+    ) -> run_lock.Owner:
         from tracking.jobs.plan import run_setup  # Here, since it takes a while to import.
 
         uri = server.absolute_uri(options.uri) if options.uri else server.default_uri()
-        name = run_setup.run_name(self.config, seeded=seen.seed is not None)
+        name = run_setup.run_name(self.config, seeded=setup.seed is not None)
         # The lock lasts until both this process and the companion are gone.
         owner = self._held.enter_context(run_setup.make_folder(name, Path(options.runs_dir)))
         self.folder: Path = owner.folder
@@ -130,7 +132,7 @@ class ScriptRun:
             say(f"{what} {', '.join(f'{name!r} is called {key!r}' for name, key in news.items())}: {MLFLOW_TAKES}")
             self.journal.tags({f"{what}_names": names.tag()})
 
-    def heed(self, metrics: Mapping[str, float], names: MetricNames) -> None:
+    def note_metrics(self, metrics: Mapping[str, float], names: MetricNames) -> None:
         """Note which of the target's metrics an evaluation has; say so at once where the first one lacks any."""
         self._tell(names, "metric")
         self._unsaid = [name for name in self._unsaid if name not in metrics]

@@ -6,6 +6,6 @@ other rooms, which a command imports when it runs: `--help` and refusals answer 
 
 from __future__ import annotations
 
-from tracking.cli.program import COMMANDS, main
+from tracking.cli.parser import COMMANDS, main
 
 __all__ = ["COMMANDS", "main"]

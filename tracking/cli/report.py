@@ -78,11 +78,11 @@ def run(arguments: argparse.Namespace) -> Answer:
 
 
 def _reference_only(arguments: argparse.Namespace) -> Answer:
-    from tracking.analysis.published import tables
+    from tracking.analysis.published import reference_tables
     from tracking.analysis.report import page
     from tracking.base.console import make_console
 
-    made = tables.reference_tables(arguments.reference_only)
+    made = reference_tables.reference_tables(arguments.reference_only)
     title = f"Published figures: {', '.join(dict.fromkeys(arguments.reference_only))}"
     written = page.write_tables(title, made, arguments.out) if arguments.out else []
 

@@ -14,7 +14,7 @@ from tracking.request.closed_rules import check_target_set
 from tracking.request.evaluation import check_evaluation
 from tracking.request.metrics import check_best, check_directions, check_target
 from tracking.request.names import check_names, check_secrets, check_text
-from tracking.request.nodes import VisibleGpu, check_nodes, resolve_gpus
+from tracking.request.node_options import VisibleGpu, check_nodes, resolve_gpus
 from tracking.request.program import check_program, check_seed
 
 

@@ -10,7 +10,7 @@ import torch
 
 from conf.schema import ConfigError
 from tracking.api.samples import count, decimal, first_dimension
-from tracking.api.seen import innermost
+from tracking.api.training_setup import innermost
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tests.project.test_imports import TORCH, imported_by
 from tests.support.commands import HANGS_SEC, ROOT, environment
 from tests.support.studied import config, make_run, make_sweep
 from tracking.__main__ import main
-from tracking.cli import COMMANDS, program
+from tracking.cli import COMMANDS, parser
 from tracking.cli.command import Command
 
 HEAVY = TORCH | {"mlflow", "matplotlib", "scipy", "sklearn", "pandas"}
@@ -73,7 +73,7 @@ def shell(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_help_is_the_same_everywhere(command: Command, ask: CommandLine) -> None:
     code, output, errors = ask(command.name, "--help")
     assert (code, errors) == (0, "")
-    assert output.endswith(f"{program.EXIT_CODES}\n")
+    assert output.endswith(f"{parser.EXIT_CODES}\n")
     assert "--json" in output
     assert " ".join(command.summary.split()) in " ".join(output.split())
     assert command.name in ask("--help")[1]
@@ -160,7 +160,7 @@ def test_a_bug_of_ours_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyError("ours")
 
     broken = Command("broken", "fails", lambda parser: None, run)
-    monkeypatch.setattr(program, "COMMANDS", (broken,))
+    monkeypatch.setattr(parser, "COMMANDS", (broken,))
     with pytest.raises(KeyError, match="ours"):
         main(["broken"])
 
@@ -355,6 +355,6 @@ def test_ctrl_c_ends_a_command_with_a_word(monkeypatch: pytest.MonkeyPatch, caps
     def stop(*words: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(program, "execute", stop)
-    assert program.main(["sync"]) == 1
+    monkeypatch.setattr(parser, "execute", stop)
+    assert parser.main(["sync"]) == 1
     assert capsys.readouterr().err == "stopped\n"

@@ -5,8 +5,9 @@ The arithmetic is pure: it draws nothing and prints nothing.
 
 from __future__ import annotations
 
-from tracking.analysis.compare import axis_values, confounding, diff, estimates, gate, given_up, grouping, kernel_diff
+from tracking.analysis.compare import axis_values, censoring, confounding, diff, estimates, gate, grouping, kernel_diff
 from tracking.analysis.compare.best import Best, BestStack, best, best_of, best_stacks
+from tracking.analysis.compare.censoring import UNTIL_CENSORED
 from tracking.analysis.compare.comparisons import (
     ALPHA,
     Comparison,
@@ -17,14 +18,13 @@ from tracking.analysis.compare.comparisons import (
     runs_that_would_tell,
 )
 from tracking.analysis.compare.estimates import Estimate, estimate, speed_up
-from tracking.analysis.compare.given_up import UNTIL_GIVEN_UP
 from tracking.analysis.compare.grouping import DEVICES, Setting, Task, is_stack
 from tracking.analysis.compare.missing import missing
 
 __all__ = [
     "ALPHA",
     "DEVICES",
-    "UNTIL_GIVEN_UP",
+    "UNTIL_CENSORED",
     "Best",
     "BestStack",
     "Comparison",
@@ -37,6 +37,7 @@ __all__ = [
     "best",
     "best_of",
     "best_stacks",
+    "censoring",
     "compare",
     "confounding",
     "diff",
@@ -44,7 +45,6 @@ __all__ = [
     "estimates",
     "factors",
     "gate",
-    "given_up",
     "grouping",
     "is_stack",
     "kernel_diff",

@@ -12,7 +12,7 @@ from tracking.analysis.compare.grouping import DEVICES, Task
 from tracking.analysis.results import NONE, REPEATS, TASK, Run, Runs, words
 from tracking.analysis.statistics import counted, verb
 from tracking.base.installation import TRACKING
-from tracking.request.nodes import SHARED
+from tracking.request.node_options import SHARED
 
 ASKED = "--with-neighbours"  # compares runs that shared a machine with others that did not
 MOST_FILES = 60  # runs whose config.yaml and fingerprint.json are read: a request each

@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 
 from tracking.analysis.compare import confounding
 from tracking.analysis.compare.axis_values import LIKELY, Values
+from tracking.analysis.compare.censoring import UNTIL_CENSORED
 from tracking.analysis.compare.eval_intervals import uneven
 from tracking.analysis.compare.gate_side import side_of
-from tracking.analysis.compare.given_up import UNTIL_GIVEN_UP
 from tracking.analysis.compare.grouping import agreed, is_censored
 from tracking.analysis.compare.non_inferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, GateVerdict, check_metric, decide
 from tracking.analysis.results import NONE, REPEATS, TASK, Run, Runs, differing, newest_attempts
@@ -96,12 +96,12 @@ def check_sides(sides: Mapping[str, Sequence[Run]], metric: str) -> None:
                 f"the sides train different workloads ({key}: {ours} and {theirs}); give runs of the same model,"
                 " dataset and target"
             )
-    if metric in UNTIL_GIVEN_UP and (words := uneven(sides)):
+    if metric in UNTIL_CENSORED and (words := uneven(sides)):
         raise ValueError(
             f"--metric {metric}: {words[0]}; give runs of one interval, or a metric that is not to accuracy"
         )
     everything = [*baseline, *candidate]
-    reachable = metric in UNTIL_GIVEN_UP and any(is_censored(run) for run in everything)
+    reachable = metric in UNTIL_CENSORED and any(is_censored(run) for run in everything)
     if (
         not reachable
         and any(run.finished for run in everything)

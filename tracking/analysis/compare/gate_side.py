@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tracking.analysis.compare.censoring import UNTIL_CENSORED
 from tracking.analysis.compare.estimates import estimate
-from tracking.analysis.compare.given_up import UNTIL_GIVEN_UP
 from tracking.analysis.compare.grouping import Setting
 from tracking.analysis.results import Run
 from tracking.analysis.statistics import Times, counted, share, verb
@@ -55,7 +55,7 @@ def side_of(runs: Sequence[Run], metric: str) -> Side:
     running = [run for run in runs if run.status == "RUNNING"]
     setting = Setting.of({}, runs, finished)
     times = setting.measured(metric)
-    to_accuracy = metric in UNTIL_GIVEN_UP
+    to_accuracy = metric in UNTIL_CENSORED
     short = [*setting.missed, *setting.diverged, *setting.stopped] if to_accuracy else []
     failed = [run for run in runs if run not in finished and run not in running and run not in short]
     return Side(
@@ -81,7 +81,7 @@ def reached(side: Side) -> str:
 def remarks(baseline: Side, candidate: Side, metric: str) -> list[str]:
     """What is to be said of runs that are not averaged as they are."""
     notes = []
-    to_accuracy = metric in UNTIL_GIVEN_UP
+    to_accuracy = metric in UNTIL_CENSORED
     for name, side in (("baseline", baseline), ("candidate", candidate)):
         if side.num_failed:
             failed = f"{side.num_failed} of {counted(side.num_ended, 'run')} failed, and"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tracking.analysis.compare.given_up import UNTIL_GIVEN_UP, given_up_at, interval_of
+from tracking.analysis.compare.censoring import UNTIL_CENSORED, censored_at, interval_of
 from tracking.analysis.results import TASK, End, Run
 from tracking.analysis.statistics import Share, Times, finite, share
 from tracking.base import quantities
@@ -67,7 +67,7 @@ class Setting:
         runs that trained to their end and have it.
         """
         there = [run for run in self.trained if key in run.metrics]
-        return [*there, *self.missed, *self.diverged, *self.stopped] if key in UNTIL_GIVEN_UP else there
+        return [*there, *self.missed, *self.diverged, *self.stopped] if key in UNTIL_CENSORED else there
 
     def values(self, key: str) -> list[float]:
         """In order of their seeds, as words."""
@@ -90,10 +90,10 @@ class Setting:
         missed one where no run of the setting has the metric.
         """
         reached = finite(self.values(key))
-        if key not in UNTIL_GIVEN_UP:
+        if key not in UNTIL_CENSORED:
             return Times(reached, interval=self.interval(key), seeds=self.seeds(key))
         missed, stopped = (
-            [given_up_at(key, run.metrics) or 0.0 for run in runs] for runs in (self.missed, self.stopped)
+            [censored_at(key, run.metrics) or 0.0 for run in runs] for runs in (self.missed, self.stopped)
         )
         if not reached and not any(missed):
             missed = []
@@ -112,7 +112,7 @@ class Setting:
 
     def usual_n(self, key: str) -> int:
         """How many runs a figure of this metric is of where it does not say it."""
-        return self.reached.n + len(self.stopped) if self.reached and key in UNTIL_GIVEN_UP else len(self.runs)
+        return self.reached.n + len(self.stopped) if self.reached and key in UNTIL_CENSORED else len(self.runs)
 
     @property
     def reached(self) -> Share | None:

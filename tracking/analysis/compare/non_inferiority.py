@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from conf.metric import HIGHER, NO_DIRECTIONS
+from tracking.analysis.compare.censoring import UNTIL_CENSORED
 from tracking.analysis.compare.estimates import Estimate, estimate, ratio
 from tracking.analysis.compare.gate_side import TIME, Side, described, kinds, reached, remarks
-from tracking.analysis.compare.given_up import UNTIL_GIVEN_UP
 from tracking.analysis.results import Cell, Table
 from tracking.analysis.statistics import (
     POWER,
@@ -65,7 +65,7 @@ class GateVerdict:
 
     def table(self) -> Table:
         columns = {"": "", "runs": "{:.0f}", "mean ± standard error": "", "reached": "", "failed": ""}
-        counted = self.metric in UNTIL_GIVEN_UP
+        counted = self.metric in UNTIL_CENSORED
         rows: list[list[Cell]] = [
             [name, float(side.times.n), described(side.times), reached(side) if counted else "", kinds(side.failed)]
             for name, side in zip(("baseline", "candidate"), self.sides, strict=True)
@@ -105,7 +105,7 @@ def by_metric(
     slow, fast = (side.times for side in (candidate, baseline))
     if higher:
         slow, fast = fast, slow
-    shares = shares_reached(baseline, candidate) if metric in UNTIL_GIVEN_UP else ""
+    shares = shares_reached(baseline, candidate) if metric in UNTIL_CENSORED else ""
     if min(slow.n, fast.n) < 2:
         numbers = f"{baseline.times.n} of the baseline and {candidate.times.n} of the candidate"
         why = f"there are values of {numbers}, and a spread takes two of each; run more seeds (seed=1,2,3,4,5){shares}"

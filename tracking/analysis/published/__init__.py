@@ -5,6 +5,6 @@ The figures lie in CSV files under `references/`, a row each, as printed in thei
 
 from __future__ import annotations
 
-from tracking.analysis.published import comparison, studies, tables
+from tracking.analysis.published import comparison, reference_tables, studies
 
-__all__ = ["comparison", "studies", "tables"]
+__all__ = ["comparison", "reference_tables", "studies"]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tracking.analysis.compare import Setting, Task, estimate
-from tracking.analysis.published import nodes
+from tracking.analysis.published import node_scaling
+from tracking.analysis.published.reference_tables import printed_tables, reference_tables
 from tracking.analysis.published.studies import Reference, known_studies, reference_rows
-from tracking.analysis.published.tables import printed_tables, reference_tables
 from tracking.analysis.report import Report
 from tracking.analysis.results import Cell, Table
 from tracking.base import quantities
@@ -42,8 +42,12 @@ def add_published(report: Report, names: Sequence[str]) -> None:
         tables, sentences = beside_published(report.tasks, names)
         report.tables += tables
         report.warnings += sentences
-    if nodes.STUDY in names:
-        made = [nodes.compared(task) for task in report.tasks if model_of(task) == MODEL_OF_RATIOS[nodes.STUDY]]
+    if node_scaling.STUDY in names:
+        made = [
+            node_scaling.compared(task)
+            for task in report.tasks
+            if model_of(task) == MODEL_OF_RATIOS[node_scaling.STUDY]
+        ]
         report.tables += [both[0] for both in made if both]
         report.plots += [both[1] for both in made if both]
 

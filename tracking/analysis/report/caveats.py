@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from tracking.analysis.compare import Comparison, Setting, Task, given_up, grouping
+from tracking.analysis.compare import Comparison, Setting, Task, censoring, grouping
 from tracking.analysis.report.pictures import TIME
 from tracking.analysis.statistics import counted
 
@@ -24,7 +24,7 @@ def caveats(tasks: Sequence[Task], with_missed: bool) -> list[str]:
                     "against it in figures to accuracy"
                 )
             if setting.stopped:
-                stopped = given_up.stopped_words(setting.stopped)
+                stopped = censoring.stopped_words(setting.stopped)
                 warnings.append(f"{task.title}: {setting.name}: {stopped}; beyond that nothing is known of it")
             if unknown := setting.measured(TIME).missed.count(0.0):
                 warnings.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tracking.analysis.compare import ALPHA, UNTIL_GIVEN_UP, Comparison, Task, best, factors, runs_that_would_tell
+from tracking.analysis.compare import ALPHA, UNTIL_CENSORED, Comparison, Task, best, factors, runs_that_would_tell
 from tracking.analysis.report import sentences
 from tracking.analysis.report.sentences import Sentence
 from tracking.analysis.report.tables import REACHED, shown_share
@@ -27,7 +27,7 @@ def comparison_table(task: Task, metric: str, pairs: Sequence[Comparison]) -> tu
     shown = list(pairs)
     note = f"A t-test of {metric} (docs/report.md); Holm's correction over {counted(len(pairs), 'pair')}."
     note += BY_SEED if any(pair.paired for pair in pairs) else ""
-    if metric in UNTIL_GIVEN_UP:
+    if metric in UNTIL_CENSORED:
         missed = any(setting.num_missed or setting.stopped for setting in task.settings)
         note += f" {SHARES_TOO if missed else ''}{REACHED}"
     if len(pairs) > MOST_PAIRS:
@@ -45,7 +45,7 @@ def comparison_table(task: Task, metric: str, pairs: Sequence[Comparison]) -> tu
         cells, would_tell = _row(task, metric, pair, level, parts.get((pair.better.name, pair.worse.name)))
         rows.append(cells)
         repeats += would_tell
-    shares = ["reached"] if metric in UNTIL_GIVEN_UP else []
+    shares = ["reached"] if metric in UNTIL_CENSORED else []
     columns = {"better mean": "", "worse mean": "", **dict.fromkeys(shares, "")}
     columns |= {"factor": "{:.3g}", "p": "{:.2g}", "p, corrected": "{:.2g}", "so": ""}
     note += WOULD_TELL if repeats else ""
@@ -61,6 +61,6 @@ def _row(
     needed = None if pair.told_apart else runs_that_would_tell(pair, metric, level)
     repeats = [sentences.runs_that_would_tell(task.title, metric, pair, needed)] if needed else []
     so = "".join(sentence.text for sentence in (*words, parts, *repeats) if sentence)
-    shares = [f"{shown_share(pair.better)} against {shown_share(pair.worse)}"] if metric in UNTIL_GIVEN_UP else []
+    shares = [f"{shown_share(pair.better)} against {shown_share(pair.worse)}"] if metric in UNTIL_CENSORED else []
     factor = None if pair.won is not None else pair.factor
     return [pair.better.name, pair.worse.name, *shares, factor, pair.p, pair.adjusted, so], repeats

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tracking.analysis.compare import ALPHA, UNTIL_GIVEN_UP, Best, Comparison, Factors, Setting, estimate
+from tracking.analysis.compare import ALPHA, UNTIL_CENSORED, Best, Comparison, Factors, Setting, estimate
 from tracking.analysis.statistics import Needed, counted
 from tracking.base.quantities import unit, why_unknown
 
@@ -147,7 +147,7 @@ def numbers(setting: Setting, metric: str) -> dict[str, Any]:
         "standard_error": average.error,
         "olympic_mean": average.olympic,
         "figure": average.text(unit=unit(metric)),
-        "reached": f"; reached by {share.text}" if share and metric in UNTIL_GIVEN_UP else "",
+        "reached": f"; reached by {share.text}" if share and metric in UNTIL_CENSORED else "",
     }
 
 

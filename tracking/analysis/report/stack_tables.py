@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from tracking.analysis.compare import UNTIL_GIVEN_UP, BestStack, Task, estimate
+from tracking.analysis.compare import UNTIL_CENSORED, BestStack, Task, estimate
 from tracking.analysis.report import sentences, stack_sentences
 from tracking.analysis.report.sentences import Sentence
 from tracking.analysis.report.tables import shown_share
@@ -23,7 +23,7 @@ def stack_tables(task: Task, metric: str, stacks: Sequence[BestStack]) -> tuple[
 
 
 def _best_and_next(task: Task, metric: str, stack: BestStack, lead: Sentence, note: str) -> Table:
-    shares = ["reached"] if metric in UNTIL_GIVEN_UP else []
+    shares = ["reached"] if metric in UNTIL_CENSORED else []
     rows = []
     for role, setting in (("best mean", stack.best.leader), ("next", stack.runner_up)):
         mean = estimate(setting.measured(metric))

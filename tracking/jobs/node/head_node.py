@@ -22,7 +22,7 @@ from tracking.machine.usage import Neighbours
 from tracking.measure import kernels
 from tracking.measure.bottleneck import explain
 from tracking.record import Failure, Journal, Result, attempts, checkpoints, failures, journal, run_folder
-from tracking.request.nodes import jobs_on_the_same_machine
+from tracking.request.node_options import jobs_on_the_same_machine
 
 TAG = "cluster.job_id"
 MIRROR = installation.module("tracking.jobs.follow.mirror_process")

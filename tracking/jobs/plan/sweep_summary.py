@@ -12,7 +12,7 @@ from typing import Any
 from rich.table import Table
 
 from conf.schema import NOT_MEASURED, RunConfig
-from tracking.analysis.compare import Estimate, Setting, estimate, given_up
+from tracking.analysis.compare import Estimate, Setting, censoring, estimate
 from tracking.analysis.results import Run, words
 from tracking.base import quantities
 from tracking.base.quantities import Quantity
@@ -137,7 +137,7 @@ def pooled(members: Sequence[Job], keys: Iterable[str]) -> dict[str, Any]:
     finished = [run for run in runs if run.finished]
     setting = Setting.of({}, runs, finished)
     resumed = sum(run.resumed for run in finished)
-    notes = [f"reached by {setting.reached.text}" if setting.reached else "", given_up.stopped_words(setting.stopped)]
+    notes = [f"reached by {setting.reached.text}" if setting.reached else "", censoring.stopped_words(setting.stopped)]
     notes += [f"{resumed} resumed" if resumed else ""]
     values = {key: estimate(setting.measured(key)) for key in keys}
     return {"n": f"{len(finished)} of {len(members)}", "status": ", ".join(filter(None, notes)), "values": values}
@@ -150,7 +150,7 @@ def run_of(job: Job) -> Run:
     if job.folder is not None and not result.metrics.get(quantities.TARGET_REACHED):
         for record, _ in journal.read(job.folder / run_folder.JOURNAL):
             values = record.values if record.kind == "metrics" else {}
-            noted |= {key: values[key] for key in given_up.BOUNDS if key in values}
+            noted |= {key: values[key] for key in censoring.BOUNDS if key in values}
     status = {"finished": "FINISHED", "not run": "RUNNING"}.get(result.status, "FAILED")
     tags = {"failure": result.failure.kind} if result.failure else {}
     tags |= {"resumed": "1"} if result.resumes else {}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tracking.base import quantities
-from tracking.measure.bottleneck import activity, ceilings, roofline, shares, utilization
+from tracking.measure.bottleneck import activity, ceilings, roofline, time_shares, utilization
 from tracking.measure.bottleneck.ceilings import Ceilings
 from tracking.measure.training import clock
 from tracking.record import Journal, Record, attempts, documents, journal, nodes, run_folder
@@ -59,15 +59,15 @@ def examine(folder: Path) -> Findings:
     measured = ceilings.kept_in(folder)
     sampled = _newest_attempt(records)
     spent, means = _clock(events, start, stop), activity.means(sampled, training_spans(events))
-    divided = shares.divide(spent, means, _ceiling_shares(measured, params.get("precision", "")))
-    words = shares.words(divided)
+    divided = time_shares.divide(spent, means, _ceiling_shares(measured, params.get("precision", "")))
+    words = time_shares.words(divided)
     metrics = {quantities.bottleneck(name): round(share, 4) for name, share in divided.items()}
     metrics |= activity.traffic(sampled, (start.clock_sec, stop.clock_sec))
     metrics |= _traffic_of_other_nodes(folder, start, stop)
     metrics |= utilization.figures(means, measured, _indices(folder))
     metrics |= roofline.metrics(roofline.point(events, means, measured))
     why = {
-        "cause": shares.limit(divided),
+        "cause": time_shares.limit(divided),
         "words": words,
         "shares": {name: round(share, 4) for name, share in divided.items()},
         "evidence": _evidence(means),
@@ -106,7 +106,7 @@ def training_spans(events: Sequence[Record]) -> list[activity.Span]:
     return spans
 
 
-def _clock(events: Sequence[Record], start: Record, stop: Record) -> shares.Clock:
+def _clock(events: Sequence[Record], start: Record, stop: Record) -> time_shares.Clock:
     within = [event for event in events if start.clock_sec <= event.clock_sec <= stop.clock_sec]
     windows = [event.values for event in within if event.key == "throughput_window"]
     waits = [sum(row) for row in zip(*(values.get("rank_wait_ms") or () for values in windows), strict=False)]
@@ -115,7 +115,7 @@ def _clock(events: Sequence[Record], start: Record, stop: Record) -> shares.Cloc
     )
     exchange = clock.first(events, EXCHANGE)
     steps = sum(len(values.get("step_ms") or ()) for values in windows)
-    return shares.Clock(
+    return time_shares.Clock(
         total=stop.clock_sec - start.clock_sec,
         evaluation=evaluation,
         checkpoint=checkpoint,
@@ -129,7 +129,7 @@ def _ceiling_shares(measured: Ceilings | None, precision: str) -> dict[str, floa
     """What each counter reaches at its ceiling, in percent: 100 where none was measured."""
     product = f"matmul/{precision}"
     work = {"dram": "copy", "tensor": product} | ({"fp32": product} if precision == "fp32" else {})
-    counters = {cause: shares.COUNTERS[cause].removeprefix("gpu_") for cause in work}
+    counters = {cause: time_shares.COUNTERS[cause].removeprefix("gpu_") for cause in work}
     return {cause: (measured and measured.counter(work[cause], counters[cause])) or 100.0 for cause in work}
 
 
@@ -139,7 +139,7 @@ def _evidence(means: Mapping[str, float]) -> dict[str, float]:
 
 
 def _missing(
-    tags: Mapping[str, str], params: Mapping[str, str], means: Mapping[str, float], spent: shares.Clock,
+    tags: Mapping[str, str], params: Mapping[str, str], means: Mapping[str, float], spent: time_shares.Clock,
     measured: Ceilings | None,
 ) -> list[str]:  # fmt: skip
     """What was not measured, in sentences for the user."""

@@ -76,7 +76,7 @@ class Account:
 
     def entry(self, entry: Entry) -> list[Record]:
         """What a line of MLPerf's log adds."""
-        self.submission.heed(entry)
+        self.submission.read(entry)
         if entry.key == "train_epoch":
             self._epochs.begins(entry.metadata.get("epoch_num"))
         elif entry.key in EVALUATIONS:

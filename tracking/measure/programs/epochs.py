@@ -34,7 +34,7 @@ class Block:
 
 
 class Epochs:
-    """`begins`, `edge` and `block` heed what is said of training; `completed` reads an evaluation's number."""
+    """`begins`, `edge` and `block` take what is said of training; `completed` reads an evaluation's number."""
 
     def __init__(self, submission: Submission) -> None:
         self._submission = submission

@@ -49,7 +49,7 @@ def read_log(lines: Iterable[str]) -> MLPerfLog:
         entry = entry_in(line)
         if entry is not None:
             entries.append(entry)
-            submission.heed(entry)
+            submission.read(entry)
         elif is_torn(line):
             torn.append(line)
     # As MLPerf's result_summarizer: the first end, and the last start before it.

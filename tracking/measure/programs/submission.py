@@ -39,7 +39,7 @@ class Submission:
         self.no_number = ""  # the first value of an evaluation that is no number, and is left out
         self._metrics: set[str] = set()  # by the log's own names
 
-    def heed(self, entry: Entry) -> None:
+    def read(self, entry: Entry) -> None:
         """Take what a line says of the run."""
         key, value = entry.key, entry.value
         self._round, self._name = self._round or entry.round, self._name or entry.benchmark

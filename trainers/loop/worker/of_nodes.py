@@ -14,7 +14,7 @@ from typing import Any
 from conf import schema
 from tracking.machine.environment import fingerprint
 from tracking.record import Journal, documents, files, nodes, run_folder
-from tracking.request.nodes import address
+from tracking.request.node_options import address
 
 TIMEOUT_SEC = 300  # One node's first import of PyTorch, from a file system that all nodes read, can take minutes.
 SIOCGIFADDR = 0x8915  # The number is from linux/sockios.h.

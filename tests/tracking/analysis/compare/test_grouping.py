@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracking.analysis.compare.given_up import given_up_at, stopped_words
+from tracking.analysis.compare.censoring import censored_at, stopped_words
 from tracking.analysis.compare.grouping import Setting, why_excluded
 from tracking.analysis.results import End, Run
 from tracking.analysis.statistics import Times
@@ -101,14 +101,14 @@ def test_a_figure_that_is_not_to_accuracy_is_of_all_runs_that_trained_to_their_e
 
 def test_by_when_a_run_had_not_reached_its_target_is_read_off_its_metrics_also_of_older_ones() -> None:
     older = {"time/train_sec": 20.0, "time/eval_sec": 4.0, "epoch": 2.0, "cost/usd": 0.1, "energy/joules": 900.0}
-    assert given_up_at(TIME, older) == 24.0
-    assert given_up_at(TIME, older | {"time/censored_sec": 25.0}) == 25.0
-    assert given_up_at("time/to_accuracy_train_sec", older) == 20.0
-    assert given_up_at("epochs/to_accuracy", older) == 2.0
-    assert given_up_at("evaluations/to_accuracy", older | {"evaluations/censored": 4.0}) == 4.0
-    assert given_up_at("cost/to_accuracy_usd", older) == 0.1
-    assert given_up_at("energy/to_accuracy_joules", older) == 900.0
-    assert given_up_at(TIME, {"train/loss": 1.0}) is None
+    assert censored_at(TIME, older) == 24.0
+    assert censored_at(TIME, older | {"time/censored_sec": 25.0}) == 25.0
+    assert censored_at("time/to_accuracy_train_sec", older) == 20.0
+    assert censored_at("epochs/to_accuracy", older) == 2.0
+    assert censored_at("evaluations/to_accuracy", older | {"evaluations/censored": 4.0}) == 4.0
+    assert censored_at("cost/to_accuracy_usd", older) == 0.1
+    assert censored_at("energy/to_accuracy_joules", older) == 900.0
+    assert censored_at(TIME, {"train/loss": 1.0}) is None
 
 
 def test_a_miss_at_a_time_that_nobody_knows_counts_from_nought() -> None:

@@ -10,10 +10,10 @@ import pytest
 from conf.schema import ConfigError
 from tests.support.studied import config, make_run, make_sweep
 from tracking.__main__ import main
-from tracking.analysis.published import nodes, studies
+from tracking.analysis.published import node_scaling, studies
 from tracking.analysis.published.comparison import beside_published
+from tracking.analysis.published.reference_tables import reference_tables
 from tracking.analysis.published.studies import NAMES, reference_rows
-from tracking.analysis.published.tables import reference_tables
 from tracking.analysis.report import report
 from tracking.analysis.results import FolderRuns
 from tracking.analysis.results.table import Table
@@ -287,7 +287,7 @@ def test_what_the_texts_print_beside_their_tables_is_held() -> None:
         ("transformer", "minutes saved by the NVLink bridge"): "33 min",
         ("all", "NVLink over PCIe in distributed training"): "up to 40 %",
     }
-    assert "one run" not in nodes.NOTE
+    assert "one run" not in node_scaling.NOTE
     (c4140, _) = reference_tables(["c4140"])
     assert "systems K and M" in c4140.note
 

@@ -14,7 +14,7 @@ import pytest
 from conf.launch_options import ContainerConfig
 from conf.schema import ConfigError, StackConfig
 from tests.tracking.machine.stacks.fake_engine import ANSWER, IMAGE, FakeEngine
-from tracking.cli.program import main
+from tracking.cli.parser import main
 from tracking.machine.environment import nvml
 from tracking.machine.environment.nvml import Gpu
 from tracking.machine.stacks import Mount, container, declared, image_of, images, judge, make_all, ready

@@ -13,7 +13,7 @@ import pytest
 
 from conf.schema import ConfigError, StackConfig
 from tests.tracking.machine.stacks.wheels import make_index
-from tracking.cli.program import main
+from tracking.cli.parser import main
 from tracking.machine.stacks import judge, python_of, ready, uv_environment
 
 pytestmark = [

@@ -15,7 +15,7 @@ import pytest
 from tests.support.folders import end, make_folder
 from tests.support.mlflow_server import answering
 from tracking.base.secrets import strip_credentials
-from tracking.cli import program
+from tracking.cli import parser
 from tracking.store import server
 from tracking.store.mirror.artifact_uploads import ArtifactUploads
 from tracking.store.mirror.mirror import Mirror
@@ -84,7 +84,7 @@ def test_a_folder_s_server_is_shown_no_credentials_until_an_option_names_it(
     with answering(401) as (uri, headers):
         folder = make_folder(tmp_path, uri)
         end(folder)
-        assert program.execute(["sync", str(folder)]) == 1
+        assert parser.execute(["sync", str(folder)]) == 1
         assert headers
         assert set(headers) == {None}
         said = capsys.readouterr().out
@@ -93,7 +93,7 @@ def test_a_folder_s_server_is_shown_no_credentials_until_an_option_names_it(
             assert "you have not named this server, only the run's folder does" in said
             assert f"python -m tracking sync --to {uri} FOLDER" in said
         headers.clear()
-        assert program.execute(["sync", "--to", uri, str(folder)]) == 1
+        assert parser.execute(["sync", "--to", uri, str(folder)]) == 1
         assert set(headers) == {credentials}
 
 
@@ -220,7 +220,7 @@ def test_a_stranger_s_database_is_not_even_reached(uri: str, tmp_path: Path) -> 
 
 def test_the_option_takes_no_password(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = make_folder(tmp_path, "https://a.example.org")
-    assert program.execute(["sync", "--to", "https://me:Pa55word@b.example.org", str(folder)]) == 2
+    assert parser.execute(["sync", "--to", "https://me:Pa55word@b.example.org", str(folder)]) == 2
     said = capsys.readouterr().err
     assert said.startswith("refused: --to: holds a password")
     assert "Pa55word" not in said

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from conf.target import Target, is_met, parse
-from tracking.analysis.compare import Estimate, Setting, Task, estimate, given_up, grouping, is_stack
+from tracking.analysis.compare import Estimate, Setting, Task, censoring, estimate, grouping, is_stack
 from tracking.analysis.report.pictures.drawing import MOST_BARS, MOST_LINES, Point
 from tracking.analysis.results import NONE, Run, Runs
 from tracking.analysis.statistics import Times
@@ -119,7 +119,7 @@ def clock_start_ms(run: Run, targets: Mapping[str, Target | None], store: Runs) 
 
 def clock_sec(run: Run) -> float:
     """How long the clock ran; without end where that is not known."""
-    parts = [run.metrics.get(key) for key in given_up.OF_THE_CLOCK]
+    parts = [run.metrics.get(key) for key in censoring.OF_THE_CLOCK]
     return sum(part for part in parts if part is not None) if parts[0] is not None else math.inf
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from conf.schema import ConfigError
 from tracking.jobs.node.rendezvous.node_files import NodeState
-from tracking.request.nodes import address
+from tracking.request.node_options import address
 
 ANY_PORT = 9  # A datagram socket that is connected sends nothing, so that no port has to be open.
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from tracking.api.options import Seen, own_seed
-from tracking.api.samples import sharing
+from tracking.api.options import TrainingSetup, own_seed
+from tracking.api.samples import processes_per_batch
 
 
-def seen_of(trainer: pl.Trainer, pl_module: pl.LightningModule) -> Seen:
+def setup_of(trainer: pl.Trainer, pl_module: pl.LightningModule) -> TrainingSetup:
     optimizers = [innermost(optimizer) for optimizer in trainer.optimizers]
     loader = trainer.train_dataloader
     batch_size = getattr(loader, "batch_size", None)
-    return Seen(
+    return TrainingSetup(
         model=type(pl_module).__name__,
         on_gpu=trainer.strategy.root_device.type == "cuda",
         nodes=trainer.num_nodes,
@@ -28,7 +28,7 @@ def seen_of(trainer: pl.Trainer, pl_module: pl.LightningModule) -> Seen:
         learning_rate=float(optimizers[0].param_groups[0]["lr"]) if optimizers else None,
         seed=own_seed(),
         strategy=type(trainer.strategy).__name__,
-        sharing=sharing(trainer.strategy, trainer.world_size),
+        processes_per_batch=processes_per_batch(trainer.strategy, trainer.world_size),
         eval_every_batches=eval_every_batches(trainer),
     )
 

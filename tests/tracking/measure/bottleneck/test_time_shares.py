@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracking.measure.bottleneck import shares
-from tracking.measure.bottleneck.shares import Clock, divide, limit, words
+from tracking.measure.bottleneck import time_shares
+from tracking.measure.bottleneck.time_shares import Clock, divide, limit, words
 
 percent = st.floats(0, 100)
 SENSORS = (
@@ -28,7 +28,7 @@ def clocks(draw: st.DrawFn) -> Clock:
 
 @given(
     clocks(), st.dictionaries(st.sampled_from(SENSORS), percent),
-    st.dictionaries(st.sampled_from(list(shares.COUNTERS)), st.floats(10, 100)),
+    st.dictionaries(st.sampled_from(list(time_shares.COUNTERS)), st.floats(10, 100)),
 )  # fmt: skip
 def test_the_shares_add_up_whatever_was_measured(
     clock: Clock, means: dict[str, float], ceilings: dict[str, float]
@@ -88,5 +88,5 @@ def test_a_limit_is_named_where_it_is_large_enough(divided: dict[str, float], na
 
 
 def test_every_cause_has_a_name() -> None:
-    everything = divide(CLOCK, dict.fromkeys(SENSORS, 1.0), dict.fromkeys(shares.COUNTERS, 100.0))
-    assert everything.keys() | {"exchange", "processor"} == shares.NAMES.keys()
+    everything = divide(CLOCK, dict.fromkeys(SENSORS, 1.0), dict.fromkeys(time_shares.COUNTERS, 100.0))
+    assert everything.keys() | {"exchange", "processor"} == time_shares.NAMES.keys()

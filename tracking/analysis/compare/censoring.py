@@ -12,7 +12,7 @@ from tracking.record import failures
 EPOCH = quantities.EPOCH  # the one that was evaluated last
 OF_THE_CLOCK = (quantities.TIME_TRAIN_SEC, quantities.TIME_EVAL_SEC, quantities.TIME_CHECKPOINT_SEC)
 # By metric to accuracy, the metrics that say of a run without its target how far it came.
-UNTIL_GIVEN_UP: Mapping[str, Sequence[str]] = {
+UNTIL_CENSORED: Mapping[str, Sequence[str]] = {
     quantities.TIME_TO_ACCURACY_SEC: OF_THE_CLOCK,
     quantities.TIME_TO_ACCURACY_TRAIN_SEC: (quantities.TIME_TRAIN_SEC,),
     quantities.EPOCHS_TO_ACCURACY: (EPOCH,),
@@ -22,18 +22,18 @@ UNTIL_GIVEN_UP: Mapping[str, Sequence[str]] = {
 }
 # Runs of older versions lack it. The sum of what was timed then stands for it: it is less, and as true.
 CENSORED = quantities.TIME_CENSORED_SEC
-BOUNDS = {CENSORED, *(key for keys in UNTIL_GIVEN_UP.values() for key in keys)}
+BOUNDS = {CENSORED, *(key for keys in UNTIL_CENSORED.values() for key in keys)}
 
 
-def given_up_at(key: str, metrics: Mapping[str, float]) -> float | None:
-    """What a figure to accuracy (a key of UNTIL_GIVEN_UP) is at least, of a run that did not get there.
+def censored_at(key: str, metrics: Mapping[str, float]) -> float | None:
+    """What a figure to accuracy (a key of UNTIL_CENSORED) is at least, of a run that did not get there.
 
     None where its metrics do not say.
     """
     if key == quantities.TIME_TO_ACCURACY_SEC and CENSORED in metrics:
         return metrics[CENSORED]
-    there = [metrics[name] for name in UNTIL_GIVEN_UP[key] if name in metrics]
-    return sum(there) if UNTIL_GIVEN_UP[key][0] in metrics else None
+    there = [metrics[name] for name in UNTIL_CENSORED[key] if name in metrics]
+    return sum(there) if UNTIL_CENSORED[key][0] in metrics else None
 
 
 def interval_of(key: str, metrics: Mapping[str, float]) -> float | None:
@@ -45,10 +45,10 @@ def interval_of(key: str, metrics: Mapping[str, float]) -> float | None:
     """
     epochs = metrics.get(quantities.EPOCHS_TO_ACCURACY)
     each_epoch = metrics.get(quantities.EVALUATIONS_TO_ACCURACY, epochs) == epochs
-    counted = key.startswith(quantities.EPOCHS) and (each_epoch or key not in UNTIL_GIVEN_UP)
+    counted = key.startswith(quantities.EPOCHS) and (each_epoch or key not in UNTIL_CENSORED)
     if counted or key.startswith(quantities.EVALUATIONS):
         return 1.0
-    if key not in UNTIL_GIVEN_UP or key not in metrics:
+    if key not in UNTIL_CENSORED or key not in metrics:
         return None
     interval, time = metrics.get(quantities.TIME_EVALUATION_INTERVAL_SEC), metrics.get(quantities.TIME_TO_ACCURACY_SEC)
     if interval is not None and time:
