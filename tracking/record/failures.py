@@ -106,8 +106,15 @@ def last_words(folder: Path) -> str:
     if not files.exists(path):
         return ""
     with files.opened(path, "rb") as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_WORDS_BYTES))
-        return str(file.read().decode(errors="replace"))
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(0, size - LAST_WORDS_BYTES))
+        return whole_lines(file.read().decode(errors="replace"), size > LAST_WORDS_BYTES)
+
+
+def whole_lines(words: str, cut: bool) -> str:
+    """The words from the first line that is whole, where they were cut from longer ones; a line alone stays."""
+    _, end, rest = words.partition("\n")
+    return rest if cut and end and rest.strip() else words
 
 
 def with_last_words(folder: Path, failure: Failure) -> Failure:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
+import shlex
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from tracking.base.installation import LAUNCH, PREFIX
 from tracking.base.safe_text import printable
 from tracking.request.stored_config import type_name
 
+QUOTES = "'\""
 OPTIONAL = ("recipe", "closed")  # the groups that conf/config.yaml names so
 
 # Only a clone holds the pages, and there the command is one of Python's.
@@ -66,8 +68,27 @@ def _explain(error: Exception) -> str:
     for theirs, ours in IN_OUR_WORDS.items():
         if match := re.match(theirs, text, re.MULTILINE):
             return f"refused: {ours.format(match[1])} {HELP}"
+    if (override := getattr(error, "override", None)) and (line := in_quotes(override)):
+        return f"refused: {override}: Hydra does not read this without quotes; put it in quotes: {line} {HELP}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"refused: {' '.join(lines)} {HELP}"
+
+
+def in_quotes(override: str) -> str:
+    """What to type on a shell for an option whose value Hydra's grammar cannot read; empty where quotes do not help."""
+    key, _, value = override.partition("=")
+    if (metric := re.fullmatch(r"\+?program\.metrics\.(\w+/.+)", key)) and value:  # A key with a slash is no option.
+        return shlex.quote(f'+program.metrics={{{metric[1]}: "{escaped(value.strip(QUOTES))}"}}')
+    parts = value.split(",")
+    if not re.fullmatch(r"\+{0,2}[\w.@/\-]+", key) or value[:1] in ("[", "{") or not all(parts) or value[0] in QUOTES:
+        return ""
+    quoted = ",".join(f'"{escaped(part)}"' for part in parts)
+    return shlex.quote(f"{key}={quoted}")
+
+
+def escaped(value: str) -> str:
+    """For double quotes of Hydra's grammar, where backslashes count before a quote alone."""
+    return re.sub(r'(\\*)("|$)', lambda match: 2 * match[1] + ('\\"' if match[2] else ""), value)
 
 
 def unknown_option(key: str, known: dict[str, Any]) -> str:

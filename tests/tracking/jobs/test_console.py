@@ -129,3 +129,25 @@ def test_what_is_missing_in_the_figures_of_a_program_is_told_when_it_is_known() 
         "a-run: no mean counts it: world size 1 where 2 was asked; numbers that are not read (program.unread_numbers):"
         " 1: loss 'x' is no number"
     ]
+
+
+def evaluated(number: int, **metrics: float) -> Record:
+    return event(number, "eval_accuracy", epoch_num=number, metrics=metrics)
+
+
+def test_the_evaluations_loss_is_shown_where_it_is_the_target_or_all_that_there_is() -> None:
+    trained = Record("metrics", 0, 5, step=5, values={"train/loss": 1.25})
+    assert shown(START, trained, evaluated(1, loss=2.5), loss=3.0).endswith("train loss 1.25  loss 2.5 of 3")
+    assert shown(START, evaluated(1, loss=2.5), accuracy=0.9).endswith("epoch 1/4 loss 2.5")
+    assert shown(START, trained, evaluated(1, loss=2.5, f1=0.5), accuracy=0.9).endswith("loss 1.25  f1 0.5")
+
+
+def test_without_a_terminal_a_thousand_evaluations_are_some_lines_and_the_target_is_one() -> None:
+    printed = io.StringIO()
+    with RunProgress(Console(file=printed, width=200), "a-run", {"accuracy": 0.9}) as progress:
+        for number in range(1, 1401):
+            progress.update(evaluated(number, accuracy=0.95 if number == 1234 else 0.5))
+    lines = printed.getvalue().splitlines()
+    assert len(lines) < 150
+    assert [line for line in lines if "epoch 1234 " in line]
+    assert lines[:20] == [line for line in lines if int(line.split()[2]) <= 20], "the first are whole"

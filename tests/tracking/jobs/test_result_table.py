@@ -8,7 +8,7 @@ import pytest
 
 from tracking.jobs.follow.result_table import run_rows, run_table
 from tracking.measure import kernels
-from tracking.record import Result
+from tracking.record import Failure, Result, run_folder
 
 
 def test_the_folder_of_a_run_and_its_kernels_are_shown_from_where_the_user_is(
@@ -50,3 +50,16 @@ def test_the_time_is_told_as_a_number_of_evaluations_and_their_interval() -> Non
     assert ("evaluations", "6, one every 1.38 s") in run_rows(Result("finished", metrics=metrics))
     del metrics["evaluations/to_accuracy"]  # a run of an older version
     assert "evaluations" not in dict(run_rows(Result("finished", metrics=metrics)))
+
+
+def test_a_failed_run_shows_its_last_words_and_where_the_others_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / run_folder.WORKER_LOG).write_text("x")
+    failure = Failure("error", "the program ended with exit code 3", "".join(f"line {n}\n" for n in range(30)))
+    table = run_table("a", tmp_path, Result("failed", failure=failure))
+    labels, cells = (list(column.cells) for column in table.columns)
+    rows = dict(zip(labels, cells, strict=True))
+    assert str(rows["its last words"]).splitlines() == [f"line {n}" for n in range(20, 30)]
+    assert rows["its output"] == "worker.log"

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conf.schema import PROGRAM
 from tests.support import studied
 from tests.support.composing import composed
 from tracking.jobs.plan import sweep, sweep_summary
 from tracking.jobs.plan.job import Job
-from tracking.record import Failure, Result
+from tracking.record import Failure, Journal, Result, run_folder
 
 REACHED = {
     "time/to_accuracy_sec": 10.0, "epochs/to_accuracy": 2.0, "epochs/trained": 2.0, "target_reached": 1.0,
@@ -119,3 +125,38 @@ def test_what_tells_jobs_apart_is_an_axis_though_nobody_asked_for_it() -> None:
     """As of jobs that were added to a sweep after a default had changed."""
     jobs = [Job(studied.config(seed=1), []), Job(studied.config(seed=1, batch_size=64), [])]
     assert sweep_summary.grid(jobs) == {"batch_size": ["None", "64"]}
+
+
+def program(folder: Path, **result: Any) -> Job:
+    config = studied.config(seed=1)
+    config.model.workload = PROGRAM
+    return Job(config, [], folder=folder, result=Result(**result))
+
+
+def test_the_line_of_a_failed_program_has_its_last_words_and_where_the_others_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / run_folder.WORKER_LOG).write_text("epoch 1\nno such file: data.bin\n")
+    failed = program(tmp_path, status="failed", failure=Failure("error", "the program ended with exit code 3"))
+    assert sweep_summary.outcome(failed) == (
+        "failed: error: the program ended with exit code 3; it last printed: no such file: data.bin; see worker.log"
+    )
+
+
+def test_a_run_that_no_mean_counts_says_why_and_is_in_none(tmp_path: Path) -> None:
+    jobs = []
+    for seed, why in ((1, ""), (2, "world size 1 where 2 was asked")):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        log = Journal(folder / run_folder.JOURNAL)
+        log.tags({"timetrial.uncounted": why} if why else {"a": "b"})
+        log.close()
+        jobs.append(program(folder, status="finished", metrics={**REACHED, "throughput/samples_per_sec": 100.0 * seed}))
+        jobs[-1].config.seed = seed
+    assert sweep_summary.outcome(jobs[1]).endswith("; not counted: world size 1 where 2 was asked")
+    assert "not counted" not in sweep_summary.outcome(jobs[0])
+    rows = sweep_summary.summary(jobs)
+    assert [row["status"] for row in rows[:2]] == ["finished", "finished, not counted"]
+    assert rows[2]["n"] == "1 of 2"
+    assert rows[2]["values"]["throughput/samples_per_sec"].mean == 100

@@ -11,8 +11,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from conf.target import Target, is_at_most, text
 from tracking.base import quantities
 from tracking.base.console import Drawing
-from tracking.record import Record
+from tracking.record import Record, attempts
 
+EACH = 20  # lines until only half as many of those that follow are printed
 BAR_WIDTH = 20  # characters
 PHASES = {
     "init_start": "importing PyTorch",
@@ -61,6 +62,8 @@ class RunProgress:
         self._began = (0.0, 0)  # seconds and steps, where this attempt's first epoch starts
         self._seen: dict[str, float] = {}
         self._best: dict[str, float] = {}
+        self._num_evaluations = self._num_lines = 0
+        self._reached = False
         self._drawing = Drawing(console, f"{name}: some of its progress is not shown")
 
     def start(self) -> RunProgress:
@@ -135,10 +138,20 @@ class RunProgress:
             if name in self._targets and math.isfinite(value):
                 better = min if is_at_most(self._targets[name]) else max
                 self._best[name] = better(value, self._best.get(name, value))
-        if not self._console.is_terminal:
+        if not self._console.is_terminal and self._is_line(record.values["metrics"]):
             epoch = f"epoch {record.values['epoch_num']:.6g}" if "epoch_num" in record.values else "evaluation:"
             of = f"/{self._epochs}" if self._epochs else ""
             self._console.print(f"{self._name}: {epoch}{of} {self._detail()}", soft_wrap=True)
+
+    def _is_line(self, metrics: Mapping[str, float]) -> bool:
+        """Whether an evaluation is a line: the first ones are, then ever fewer, and the first at the target."""
+        self._num_evaluations += 1
+        reaches = not self._reached and bool(self._targets) and attempts.reached(metrics, self._targets)
+        self._reached |= reaches
+        if reaches or (self._num_evaluations - 1) % 2 ** (self._num_lines // EACH) == 0:
+            self._num_lines += 1
+            return True
+        return False
 
     def _left(self, record: Record) -> str:
         """How long the rest of the schedule takes at the pace so far; the target may come before its end."""
@@ -148,12 +161,15 @@ class RunProgress:
         return f"{duration(sec_per_step * (self._epochs * self._batches - step))} left at most"
 
     def _detail(self) -> str:
-        one_loss = quantities.EVAL + "loss"  # The training's is enough for a line.
-        evaluated = [key for key in self._seen if key.startswith(quantities.EVAL) and key != one_loss]
+        evaluated = [key for key in self._seen if key.startswith(quantities.EVAL)]
+        own_loss = quantities.EVAL + "loss"
+        if len(evaluated) > 1 and "loss" not in self._targets:  # The training's is enough for a line.
+            evaluated = [key for key in evaluated if key != own_loss]
         texts = {key: quantities.text(key, value) for key, value in self._seen.items()}
         texts |= {key: self._metric(key) for key in evaluated}
         if quantities.TRAIN_LOSS in texts:
-            texts[quantities.TRAIN_LOSS] = f"loss {texts[quantities.TRAIN_LOSS]}"
+            which = "train loss" if own_loss in evaluated else "loss"
+            texts[quantities.TRAIN_LOSS] = f"{which} {texts[quantities.TRAIN_LOSS]}"
         ours = (quantities.TRAIN_LOSS, quantities.THROUGHPUT_SAMPLES_PER_SEC)
         return "  ".join(texts[key] for key in (*ours, *evaluated) if key in texts)
 

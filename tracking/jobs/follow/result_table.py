@@ -14,6 +14,8 @@ from tracking.base import quantities
 from tracking.measure import kernels
 from tracking.record import Result, checkpoints, evaluations, files, run_folder
 
+LAST_LINES = 10  # of what a failed run printed
+
 
 def run_table(name: str, folder: Path, result: Result) -> Table:
     """What a run measured, or why it failed."""
@@ -22,6 +24,10 @@ def run_table(name: str, folder: Path, result: Result) -> Table:
     table.add_column()
     for row in run_rows(result):
         table.add_row(*row)
+    if result.failure is not None and (words := result.failure.traceback.rstrip().splitlines()):
+        table.add_row("its last words", "\n".join(words[-LAST_LINES:]))
+    if result.failure is not None and (folder / run_folder.WORKER_LOG).exists():
+        table.add_row("its output", os.path.relpath(folder / run_folder.WORKER_LOG))
     with suppress(OSError, ValueError, LookupError, TypeError, ArithmeticError):  # There is none, or it is damaged.
         table.add_row("kernels", kernels.read(files.read_text(folder / kernels.PROFILE)).words())
     for label, file in (("weights", run_folder.MODEL), ("", kernels.KERNELS)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,13 +14,13 @@ from rich.table import Table
 
 from conf.schema import NOT_MEASURED, RunConfig
 from tracking.analysis.compare import Estimate, Setting, censoring, estimate
-from tracking.analysis.results import Run, words
+from tracking.analysis.results import UNCOUNTED_TAG, Run, words
 from tracking.base import quantities
 from tracking.base.quantities import Quantity
 from tracking.base.safe_text import in_csv, in_markdown
 from tracking.jobs.plan.job import Job
 from tracking.jobs.plan.run_setup import IN_RUN_NAME
-from tracking.record import Result, documents, failures, files, journal, run_folder
+from tracking.record import Result, documents, failures, files, headline, journal, run_folder
 
 LEGEND = {  # by what stands in a table that needs it
     "reached by": "reached by: with the 95 % interval of the true share.",
@@ -134,7 +135,7 @@ def summary(jobs: Sequence[Job]) -> list[dict[str, Any]]:
 def pooled(members: Sequence[Job], keys: Iterable[str]) -> dict[str, Any]:
     """The row of a setting. Each mean is over the jobs that have the figure, those that missed their target too."""
     runs = [run_of(job) for job in members]
-    finished = [run for run in runs if run.finished]
+    finished = [run for run, job in zip(runs, members, strict=True) if run.finished and not uncounted(job)]
     setting = Setting.of({}, runs, finished)
     resumed = sum(run.resumed for run in finished)
     notes = [f"reached by {setting.reached.text}" if setting.reached else "", censoring.stopped_words(setting.stopped)]
@@ -158,16 +159,41 @@ def run_of(job: Job) -> Run:
     return Run(job.name, job.name, "", status, 0, None, params, tags, noted | result.metrics)
 
 
+def outcome(job: Job) -> str:
+    """What became of a job, in a line: its figures, or why it failed and what a program printed last."""
+    result = job.result
+    assert result is not None
+    if result.failure is None:
+        beside = f", beside others ({result.neighbours})" if result.neighbours else ""
+        why = uncounted(job)
+        return (headline(result) or "finished") + beside + (f"; not counted: {why}" if why else "")
+    words = f"{status(job)}: {result.failure.message}"
+    if job.folder is None or not job.config.is_program():
+        return words
+    last = failures.last_line(job.folder)
+    printed = f"; it last printed: {last}" if last and last not in words else ""
+    return f"{words}{printed}; see {os.path.relpath(job.folder / run_folder.WORKER_LOG)}"
+
+
+def uncounted(job: Job) -> str:
+    """Why no mean counts a finished run that is no warm-up; empty where it counts."""
+    said = ""
+    if job.folder is not None and job.finished and job.config.is_program():
+        for record, _ in journal.read(job.folder / run_folder.JOURNAL):
+            said = record.values.get(UNCOUNTED_TAG, said) if record.kind == "tags" else said
+    return said
+
+
 def status(job: Job) -> str:
-    uncounted = ", a warm-up, not counted" if job.config.warm_up else ""
+    uncounted_as = ", a warm-up, not counted" if job.config.warm_up else ", not counted" if uncounted(job) else ""
     if job.result is None:
-        return f"not run{uncounted}"
+        return f"not run{uncounted_as}"
     if job.result.failure is not None:
         kind = job.result.failure.kind
-        return f"{'stopped' if kind in failures.STOPPED_BY else job.result.status}: {kind}{uncounted}"
+        return f"{'stopped' if kind in failures.STOPPED_BY else job.result.status}: {kind}{uncounted_as}"
     missed = job.result.metrics.get(quantities.TARGET_REACHED) == 0.0
     resumed = ", resumed" if job.result.resumes else ""
-    return ("target missed" if missed else "finished") + resumed + uncounted
+    return ("target missed" if missed else "finished") + resumed + uncounted_as
 
 
 def cells(row: dict[str, Any]) -> list[str]:

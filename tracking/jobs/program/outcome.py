@@ -107,7 +107,8 @@ def tags(config: RunConfig, listener: Listener, size: int | None) -> dict[str, s
 
 def failure_of(code: int, last_words: bytes = b"") -> Failure:
     """Of a program that ended with this exit code, which is below 0 for a signal; who follows adds its last words."""
-    words = last_words.decode(errors="replace")
+    cut = len(last_words) >= failures.LAST_WORDS_BYTES
+    words = failures.whole_lines(last_words.decode(errors="replace"), cut)
     if line := next((line for line in reversed(words.splitlines()) if NO_ROOM.search(line)), ""):
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         return Failure("disk_full", f"the program {how}: {line.strip()[:MAX_LINE_CHARS]}", words)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from rich.console import Console
 
+from tracking.base.console import Drawing
 from tracking.jobs.follow import console as shown
 from tracking.jobs.node import JobState, Ticket
 from tracking.jobs.plan import Job, sweep_summary
-from tracking.record import Record, checkpoints, headline
+from tracking.record import Record, checkpoints
 
 
 class Account:
@@ -53,14 +54,11 @@ class Account:
         self._took_sec += [took_sec] if took_sec is not None else []
         if self._num_jobs == 1:
             return
-        assert job.result is not None
-        failure, result = job.result.failure, job.result
-        came_to = headline(result) or "finished"
-        came_to += f", beside others ({result.neighbours})" if result.neighbours else ""
-        words = f"{sweep_summary.status(job)}: {failure.message}" if failure else came_to
         known = self._took_sec and self._at_once
         mean_sec = sum(self._took_sec) / len(self._took_sec) / self._at_once if known else None
-        self._print(shown.job_line(job.name, words, self._num_jobs - self._num_ended, mean_sec))
+        with Drawing(self._console, f"what became of {job.name} is not shown"):
+            left = self._num_jobs - self._num_ended
+            self._print(shown.job_line(job.name, sweep_summary.outcome(job), left, mean_sec))
 
     def trouble(self, words: str) -> None:
         """What is wrong with the queue now, said once; empty while it answers."""
