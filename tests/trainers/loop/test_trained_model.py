@@ -40,7 +40,7 @@ def evaluate(best: BestWeights, module: TrialModule, epoch: int, accuracy: float
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=NEEDS_GPU)])
 def test_the_best_is_held_also_over_an_interruption(device: str) -> None:
     config = RunConfig()
-    config.model.metrics = {"accuracy": [0.0, 1.0]}
+    config.model.metrics = {"accuracy": [0.0, 1.0, "higher"]}
     first, module = BestWeights(config, holds=True), network(device)
     first.make_room(module)
     assert first.state_dict()["weights"] == {}, "nothing is evaluated yet"
@@ -61,3 +61,16 @@ def test_the_best_is_held_also_over_an_interruption(device: str) -> None:
     other = BestWeights(config, holds=False)
     evaluate(other, module, 1, 1.0)
     assert other.weights == {}
+
+
+@pytest.mark.parametrize(
+    ("declared", "epoch"), [([0.0, 1.0, "higher"], 2), ([0.0, 1.0, "lower"], 3), ("lower", 3), ([0.0, 1.0], None)]
+)
+def test_without_a_target_the_best_is_in_the_declared_direction(declared: Any, epoch: int | None) -> None:
+    config = RunConfig()
+    config.model.metrics = {"accuracy": declared}
+    best, module = BestWeights(config, holds=True), network("cpu")
+    best.make_room(module)
+    for number, accuracy in ((1, 0.4), (2, 0.6), (3, 0.2)):
+        evaluate(best, module, number, accuracy)
+    assert best.evaluation.get("epoch_num") == epoch
