@@ -105,19 +105,21 @@ class Stop(pl.Callback):
 
 def trained(
     folder: Path, every: int = 2, asked: Intervals = EVERY_FOURTH, stop: int = -1,
-    checkpoint: Path | None = None, epochs: int | None = None,
+    checkpoint: Path | None = None, epochs: int | None = None, device: str = "cpu", max_epochs: int = EPOCHS,
 ) -> Trained:  # fmt: skip
     pl.seed_everything(3 if checkpoint is None else 4, verbose=False)
     config = RunConfig(gpus=0, log_every_n_steps=4, stop_at_target=False)
     config.model.optimizer.lr, config.model.metrics = 0.01, {"accuracy": [0.0, 1.0]}
-    log, module, loader = Journal(folder / "journal.jsonl"), Restless(), digits().train_loader(BATCH, 1, SHARD)
-    measuring = MeasuringCallback(config, CPU, log, lambda trainer: None, lambda trainer: None)
-    trainer = pl.Trainer(accelerator="cpu", devices=1, max_epochs=EPOCHS, callbacks=[measuring, Stop(stop)],
-                         barebones=True, use_distributed_sampler=False)  # fmt: skip
-    evaluation.follow(trainer, planned(asked, STEPS, EPOCHS, BATCH, limited=False))
-    callback = CheckpointCallback(folder, Interval(epochs, every), SHARD, log, loader)
+    shard = Shard(0, 1, torch.device(device))
+    log, module, loader = Journal(folder / "journal.jsonl"), Restless(), digits().train_loader(BATCH, 1, shard)
+    measuring = MeasuringCallback(config, shard.device, log, lambda trainer: None, lambda trainer: None)
+    trainer = pl.Trainer(accelerator="cpu" if device == "cpu" else "gpu", devices=1, max_epochs=max_epochs,
+                         callbacks=[measuring, Stop(stop)], barebones=True,
+                         use_distributed_sampler=False)  # fmt: skip
+    evaluation.follow(trainer, planned(asked, STEPS, max_epochs, BATCH, limited=False))
+    callback = CheckpointCallback(folder, Interval(epochs, every), shard, log, loader)
     trainer.callbacks.append(callback)  # type: ignore[attr-defined]
-    held_out: Any = digits().eval_loader(BATCH, SHARD)
+    held_out: Any = digits().eval_loader(BATCH, shard)
     try:
         trainer.fit(module, loader, held_out, ckpt_path=checkpoint, weights_only=True)
     except Interrupted:
@@ -166,6 +168,28 @@ def test_it_goes_on_after_any_step(tmp_path: Path, stop: int) -> None:
 @pytest.mark.parametrize("stop", [7, 13])
 def test_whatever_the_intervals(tmp_path: Path, options: dict[str, Any], stop: int) -> None:
     goes_on_as_if_nothing(tmp_path, stop, **options)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_on_a_gpu_it_is_as_near_as_a_second_run(tmp_path: Path) -> None:
+    """A GPU may add up in another order. The samples are the same ones all the same."""
+    folders = [tmp_path / name for name in ("whole", "again", "parts")]
+    for folder in folders:
+        folder.mkdir()
+    options: dict[str, Any] = {"device": "cuda:0", "max_epochs": 5}
+    whole, again = (trained(folder, **options).module for folder in folders[:2])
+    first = trained(folders[2], stop=9, **options).module
+    newest = checkpoints.newest(folders[2])
+    assert newest is not None
+    assert newest.step == 8
+    rest = trained(folders[2], checkpoint=newest.path, **options).module
+    assert [*first.labels[:8], *rest.labels] == whole.labels == again.labels
+    behind = slice(8, 28)
+    apart = max(abs(a - b) for a, b in zip(whole.losses[behind], again.losses[behind], strict=True))
+    resumed = [*first.losses[:8], *rest.losses][behind]
+    assert len(resumed) == 20
+    assert max(abs(a - b) for a, b in zip(resumed, whole.losses[behind], strict=True)) <= apart + 1e-5
 
 
 def test_the_history_is_that_of_one_go(tmp_path: Path) -> None:

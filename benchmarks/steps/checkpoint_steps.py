@@ -1,0 +1,78 @@
+"""What a checkpoint after a step costs the training: the step behind it, how long it was held up, and the writing.
+
+    python benchmarks/steps/checkpoint_steps.py --every 10 --seeds 3 \
+        model=vgg dataset=digits gpus=0 stop_at_target=false batch_size=32
+
+On GPUs, where a copy on the device and a thread are to hide it:
+
+    python benchmarks/steps/checkpoint_steps.py --every 100 --seeds 3 \
+        model=resnet50 dataset=synthetic gpus=1 precision=bf16 limit_train_batches=500 max_epochs=2
+    python benchmarks/steps/checkpoint_steps.py --every 100 --seeds 3 \
+        model=maskrcnn dataset=synthetic gpus=8 precision=bf16 limit_train_batches=500 max_epochs=2
+
+Each seed is a run. Printed are medians of a run's steps, and the mean of these over runs with its standard error: a
+step without a checkpoint before it, the step behind one, by how much that is longer, how long the training was held
+up (`checkpoint_start` to `checkpoint_stop`), and how long until the file was whole. The first two windows are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tracking.measure.training import clock, throughput
+from tracking.record import journal, run_folder
+
+COLUMNS = ("step (ms)", "step behind one (ms)", "longer by (ms)", "held up (ms)", "written in (s)")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--every", type=int, required=True)
+    parser.add_argument("--seeds", type=int, default=3)
+    arguments, options = parser.parse_known_args()
+    asked = [*options, f"checkpoint_every_steps={arguments.every}"]
+    rows = [measured([*asked, f"seed={seed}"]) for seed in range(1, arguments.seeds + 1)]
+    print(f"| n | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}")
+    print(f"| {len(rows)} | {' | '.join(mean(column) for column in zip(*rows, strict=True))} |")
+
+
+def measured(options: Sequence[str]) -> tuple[float, ...]:
+    """The columns of a run."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, str(ROOT / "launch.py"), *options, "tracking.offline=true", f"runs_dir={folder}"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        (path,) = Path(folder).glob(f"*/{run_folder.JOURNAL}")
+        events = journal.events(path)
+    saved = [event for event in events if event.key == "checkpoint_saved"]
+    behind = {event.values["step"] + 1 for event in saved}
+    times = dict(steps(throughput.steady(throughput.recorded(events))))
+    usual = statistics.median(ms for step, ms in times.items() if step not in behind)
+    after = statistics.median(ms for step, ms in times.items() if step in behind)
+    held_up = statistics.median(1e3 * (end - start) for start, end in clock.intervals(events, "checkpoint"))
+    return usual, after, after - usual, held_up, statistics.median(event.values["sec"] for event in saved)
+
+
+def steps(windows: Sequence[throughput.Window]) -> Iterator[tuple[int, float]]:
+    """Global step and milliseconds of every step, each as long as its slowest process took."""
+    for window in windows:
+        first = window.step - len(window.step_sec) + 1
+        for number, sec in enumerate(window.step_sec, first):
+            yield number, 1e3 * sec
+
+
+def mean(values: Sequence[float]) -> str:
+    error = f" ± {statistics.stdev(values) / len(values) ** 0.5:.2g}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.4g}{error}"
+
+
+if __name__ == "__main__":
+    main()
