@@ -147,6 +147,8 @@ def goes_on_as_if_nothing(tmp_path: Path, stop: int, **options: Any) -> tuple[Tr
     assert [*first.module.labels[:trained_steps], *rest.module.labels] == whole.module.labels
     for name, tensor in whole.module.state_dict().items():
         assert torch.equal(tensor, rest.module.state_dict()[name]), name
+    again = [event for event in attempts.split(rest.events)[-1] if event.values.get("step") == trained_steps]
+    assert [event.key for event in again if event.key.startswith(("eval", "checkpoint"))] == [], "neither comes twice"
     return whole, rest
 
 
