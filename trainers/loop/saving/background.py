@@ -51,6 +51,7 @@ class Writer:
         self._files = WholeFiles()
         self._stream = torch.cuda.Stream(shard.device) if shard.device.type == "cuda" else None
         self._thread: threading.Thread | None = None
+        self._copies: tuple[Any, Any] = (None, None)  # Their memory is used again: new memory takes long to come by.
         self._written: list[Job] = []
 
     def write(self, job: Job, beside: bool) -> None:
@@ -62,7 +63,8 @@ class Writer:
         if not beside:
             self._write(job)
             return
-        job.content, job.own = copied(job.content), copied(job.own)
+        self._copies = copied(job.content, self._copies[0]), copied(job.own, self._copies[1])
+        job.content, job.own = self._copies
         if self._stream is not None:
             job.copied = torch.cuda.current_stream(self._shard.device).record_event()
         self._thread = threading.Thread(target=self._write, args=(job,), name="checkpoint", daemon=True)
@@ -96,7 +98,7 @@ class Writer:
         except Exception as error:  # The training goes on without this one, whatever was in its way.
             job.error = f"{type(error).__name__}: {error}"
         job.sec = time.perf_counter() - began
-        job.content, job.own = {}, {}  # Their memory is free for the next one.
+        job.content, job.own = {}, {}
         self._written.append(job)
 
     def _gathered(self, own: dict[str, Any]) -> list[Any]:
@@ -108,24 +110,32 @@ class Writer:
         return states or []
 
 
-def copied(value: Any) -> Any:
-    """A copy that shares no memory with what it was made of; tensors stay on their device."""
-    return _mapped(value, lambda tensor: tensor.detach().clone())
+def copied(value: Any, into: Any = None) -> Any:
+    """A copy that shares no memory with what it was made of; tensors stay on their device.
+
+    It takes the memory of an earlier copy, `into`, as far as that is alike.
+    """
+    if isinstance(value, torch.Tensor):
+        alike = isinstance(into, torch.Tensor) and (into.shape, into.dtype, into.device) == (
+            value.shape, value.dtype, value.device,
+        )  # fmt: skip
+        return into.copy_(value.detach()) if alike else value.detach().clone()
+    if isinstance(value, dict):
+        before = into if isinstance(into, dict) else {}
+        return type(value)((key, copied(inner, before.get(key))) for key, inner in value.items())
+    if type(value) in (list, tuple):
+        alike = type(into) is type(value) and len(into) == len(value)
+        return type(value)(map(copied, value, into if alike else [None] * len(value)))
+    return copy.deepcopy(value)
 
 
 def on_host(value: Any) -> Any:
     """The same on the host; what is there already is not copied."""
-    return _mapped(value, lambda tensor: tensor.detach().to("cpu"))
-
-
-def _mapped(value: Any, function: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return function(value)
+        return value.detach().to("cpu")
     if isinstance(value, dict):
-        return type(value)((key, _mapped(inner, function)) for key, inner in value.items())
-    if type(value) in (list, tuple):
-        return type(value)(_mapped(inner, function) for inner in value)
-    return copy.deepcopy(value)
+        return type(value)((key, on_host(inner)) for key, inner in value.items())
+    return type(value)(map(on_host, value)) if type(value) in (list, tuple) else value
 
 
 def num_bytes(value: Any) -> int:

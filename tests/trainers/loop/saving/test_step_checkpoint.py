@@ -265,6 +265,11 @@ def test_copies_share_no_memory_and_their_size_is_known() -> None:
     assert float(copy["a"].sum()) == 0
     assert copy["b"][1] == {"c": 1}
     assert on_host(copy)["d"] == (1, "x")
+    again = copied(value, copy)
+    assert again["a"] is copy["a"], "it takes the memory of the one before"
+    assert torch.equal(again["a"], torch.ones(3))
+    assert again["b"][1] == {"c": 2}
+    assert copied({"a": torch.zeros(4)}, copy)["a"].shape == (4,)
     assert num_bytes(value) == 3 * 4 + 2 * 8
     assert has_room(1, CPU)
     assert not has_room(2**60, CPU)
