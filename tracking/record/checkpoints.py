@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import zipfile
@@ -38,10 +39,14 @@ class Checkpoint:
 
     @property
     def whole(self) -> bool:
-        """Whether it is as it was written. It is a zip file, whose checksums PyTorch writes and does not check."""
+        """Whether it is as it was written. It is a zip file, whose checksums PyTorch writes and does not check.
+
+        PyTorch compresses nothing: what unpacks to more than the file has is no checkpoint, and may take hours.
+        """
         try:
             with files.opened(self.path, "rb") as file, zipfile.ZipFile(file) as archive:
-                return archive.testzip() is None
+                unpacked = sum(member.file_size for member in archive.infolist())
+                return unpacked <= os.fstat(file.fileno()).st_size and archive.testzip() is None
         except Exception:  # what zipfile raises depends on which bytes are wrong
             return False
 
