@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.reports import error_rates
-from benchmarks.reports.cells import MANY, MARGINAL, Cell, missing, normal, pair
+from benchmarks.reports import error_rates, skewed_tests
+from benchmarks.reports.cells import HALF, LEVEL, MANY, MARGINAL, Cell, lognormal, missing, normal, pair
 from benchmarks.reports.log_rank import imputed, log_rank, statistic
 from benchmarks.reports.vectorised import Side, apart, sooner
 from tracking.analysis.statistics import Times, p_sooner, t_test
@@ -120,3 +120,12 @@ def test_cut_off_times_hold_their_level_beside_many_runs(n: int, m: int) -> None
     case = pair("misses", normal, n, m, 5.0, 0.0, missing(0.2, "first"), f"{n} and {m}")
     share = float(case.error(np.random.default_rng(3), MANY).mean())
     assert share < 0.05
+
+
+def test_the_product_s_test_is_among_those_of_skewed_times() -> None:
+    random = np.random.default_rng(5)
+    sides = lognormal(random, 200, 5, HALF), lognormal(random, 200, 4, 1.0)
+    first, second = (side.times for side in sides)
+    assert np.array_equal(skewed_tests.told(first, second), apart(*sides, LEVEL))
+    for name, told in skewed_tests.TESTS.items():
+        assert 0 <= told(first, second).mean() < 0.3, name
