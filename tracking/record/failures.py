@@ -52,7 +52,10 @@ def unexplained(folder: Path, process: subprocess.Popen[bytes], contained: bool 
         return killed(folder, -code, f"the worker was killed by {signal.Signals(-code).name}")
     printed = f"; it last printed: {line}" if (line := last_line(folder)) else ""
     message = f"the worker ended with exit code {code} and no result{printed}"
-    return recorded(folder) or Failure("error", message, last_words(folder))
+    kind = "error"
+    if run_folder.lacks_room(folder):  # Whoever finds no room to write cannot leave a word of it either.
+        kind, message = "disk_full", f"{message}; its disk has no room left: {folder}"
+    return recorded(folder) or Failure(kind, message, last_words(folder))
 
 
 def short_of_memory(folder: Path, failure: Failure | None) -> Failure | None:

@@ -52,6 +52,12 @@ def is_full(error: Exception) -> bool:
     return number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or os.strerror(errno.ENOSPC) in str(error)
 
 
+def lacks_room(folder: Path) -> bool:
+    """Whether the disk of a run has less room than a result takes."""
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize < RESERVE_BYTES
+
+
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
 

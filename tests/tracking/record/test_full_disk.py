@@ -14,9 +14,11 @@ import pytest
 
 from conf.schema import ConfigError, ContainerConfig, StackConfig
 from tests.support import quick_launch
+from tests.support.cluster_runs import SHORT, tracking
 from tests.support.commands import HANGS_SEC, TINY, launch
 from tests.support.mlflow_server import MlflowServer
 from tests.support.rows import expected_rows, status_of, stored_rows, tags_of
+from tests.support.slurm_cluster import Cluster
 from tests.support.studied import CLOCKS, config, make_run, make_sweep, measure_place
 from tests.tracking.jobs.importing.test_import import submission
 from tests.tracking.machine.stacks.wheels import make_index
@@ -27,7 +29,7 @@ from tracking.jobs.node.outcome import describe
 from tracking.lightning import time_trial
 from tracking.machine.stacks import images
 from tracking.measure.bottleneck import explain
-from tracking.record import documents, journal, run_folder
+from tracking.record import documents, failures, journal, run_folder
 from tracking.record.journal import Journal
 from tracking.record.run_folder import Failure, Result
 from tracking.store.mirror.mirror import Mirror
@@ -234,6 +236,19 @@ def test_a_cache_without_room_costs_nobody_his_arrays(disk: Path, monkeypatch: p
     assert len(kept["a"]) == 100_000
 
 
+def test_a_worker_that_finds_no_room_for_its_first_word_is_disk_full(disk: Path) -> None:
+    worker = subprocess.Popen([sys.executable, "-c", "raise SystemExit(1)"])
+    worker.wait()
+    failure = failures.unexplained(disk, worker)
+    assert failure is not None
+    assert failure.kind == "error"
+    fill(disk)
+    failure = failures.unexplained(disk, worker)
+    assert failure is not None
+    assert failure.kind == "disk_full"
+    assert failure.message == f"the worker ended with exit code 1 and no result; its disk has no room left: {disk}"
+
+
 @pytest.mark.skipif(shutil.which("uv") is None, reason="needs uv on the PATH")
 @pytest.mark.parametrize("left", [0, 16 * KB, 64 * KB])
 def test_an_environment_that_finds_no_room_is_made_when_there_is_room(
@@ -293,3 +308,23 @@ def test_a_log_of_mlperf_s_without_room_costs_the_run_nothing(disk: Path) -> Non
     filler.unlink()
     describe(folder)
     assert {path.name for path in folder.iterdir()} - before == {"mlperf.log", "roofline.png"}
+
+
+@pytest.mark.slow
+def test_jobs_on_a_full_disk_are_followed_to_their_end(cluster: Cluster, disk: Path) -> None:
+    """Who follows says what there is no room for, and ends; another one finds all when there is room."""
+    asked = (*SHORT, "seed=1", "detach=true", "tracking.system_metrics_interval_sec=0")
+    run = launch(disk, *asked, **cluster.env)
+    assert run.code == 0, run.output
+    filler = fill(disk)
+    words, _ = (first := tracking(disk, "follow", str(run.folder), **cluster.env)).communicate(timeout=HANGS_SEC)
+    assert first.returncode in (0, 1), words
+    assert "Traceback" not in words
+    assert "not uploaded" in words, words
+    assert "failed: disk_full" in words, words
+    filler.unlink()
+    assert {outcome.state for outcome in sync([run.folder])} == {"complete"}
+    result = run_folder.read_result(run.folder)
+    assert result is not None
+    assert result.failure is not None
+    assert result.failure.kind == "disk_full"
