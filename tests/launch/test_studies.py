@@ -24,7 +24,7 @@ from tests.support.composing import EIGHT_GPUS, ROOT, composed, jobs
 from tracking.__main__ import main
 from tracking.analysis.published import studies
 from tracking.jobs.plan.job import Job
-from tracking.jobs.plan.sweep import with_warm_ups
+from tracking.jobs.plan.ordering import with_warm_ups
 from tracking.jobs.plan.sweep_summary import flat, job_usd
 from tracking.record import run_folder
 from tracking.request import checks
