@@ -60,8 +60,8 @@ class Companions:
 
     def close(self) -> None:
         """At the script's end: no more are forked, and those that were go on."""
+        self.requests.close()
         if self.pid == os.getpid():
-            self.requests.close()
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(CLOSING_SEC)
 
@@ -111,6 +111,8 @@ class ScriptProcess:
             with suppress(OSError):  # It was killed just now.
                 socket.send_fds(self.source.requests, [message], descriptors)
                 return
+        if self.source is not None:
+            self.source.close()
         self.source = start_source(folder, environ)
         socket.send_fds(self.source.requests, [message], descriptors)
 
