@@ -16,6 +16,8 @@ from tracking.base.installation import PREFIX
 
 if TYPE_CHECKING:
     from conf.schema import ConfigError as ConfigError
+    from tracking.api import HuggingFaceTimeTrial as HuggingFaceTimeTrial
+    from tracking.api import KerasTimeTrial as KerasTimeTrial
     from tracking.api import Trial as Trial
     from tracking.lightning import TimeTrial as TimeTrial
     from tracking.lightning import time_trial as time_trial

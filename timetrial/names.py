@@ -12,6 +12,8 @@ MODULES = {
     "TimeTrial": "tracking.lightning",
     "time_trial": "tracking.lightning",
     "Trial": "tracking.api",
+    "HuggingFaceTimeTrial": "tracking.api",
+    "KerasTimeTrial": "tracking.api",
     # A workload of one's own
     "TrialModule": "trainers.workload",
     "Workload": "trainers.workload",

@@ -9,15 +9,16 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytorch_lightning as pl
 import torch
 
 from conf.schema import ConfigError
 from tracking.analysis.results import UNCOUNTED_TAG
 from tracking.api import script
 from tracking.api.epochs import Epochs
+from tracking.api.lightning_packages import Callback
+from tracking.api.loop import RATES
 from tracking.api.metric_names import MetricNames
 from tracking.api.options import TrialOptions, checked
 from tracking.api.samples import count, decimal, first_dimension, processes_per_batch
@@ -28,12 +29,15 @@ from tracking.machine.environment import Collector
 from tracking.measure.training import Meter, Ranks, summary
 from tracking.record import attempts, journal
 
+if TYPE_CHECKING:
+    import pytorch_lightning as pl
+
 NAN = torch.tensor(math.nan)
 # Modules that were trained, and by which callback each was timed last.
 TRAINED: weakref.WeakKeyDictionary[pl.LightningModule, weakref.ref[TimeTrial]] = weakref.WeakKeyDictionary()
 
 
-class TimeTrial(pl.Callback):
+class TimeTrial(Callback):
     """Makes a run of every `trainer.fit`: clock, throughput, fingerprint, system metrics, MLflow.
 
     `target` maps metrics of `trainer.callback_metrics` to what they have to come to: 0.9, or "<=3.28" where less is
@@ -210,7 +214,7 @@ class TimeTrial(pl.Callback):
         meter.note_energy(quantities.ENERGY_JOULES)
         targets = self._options.target
         meter.event("run_stop", status="success" if self._reached or not targets else "aborted")
-        without = () if self._counted else (quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.ENERGY_JOULES_PER_SAMPLE)
+        without = () if self._counted else RATES
         if self._run is not None:
             gpu = self._run.environment.get("env.gpu", "")
             measured = summary.devices(self._run.config, meter, None, gpu)

@@ -4,8 +4,10 @@ does; Lightning counts those of all fits, and one that ended early as a whole on
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-import pytorch_lightning as pl
+if TYPE_CHECKING:
+    import pytorch_lightning as pl
 
 
 class Epochs:

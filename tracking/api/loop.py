@@ -22,6 +22,8 @@ from tracking.machine.environment import Collector
 from tracking.measure.training import Meter, Ranks, summary
 from tracking.record import attempts, journal
 
+RATES = (quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.ENERGY_JOULES_PER_SAMPLE)
+
 
 class Trial:
     """What `time_trial` hands to the loop. Every process of a process group has one, and all call the same methods."""
@@ -37,6 +39,7 @@ class Trial:
         self._num_trained = 0  # stretches of steps that an evaluation has ended
         self.reached = False
         self.counted = True
+        self.rated = True  # whether steps say how many samples they have
         self.whole = True  # whether each evaluation came an epoch after the one before
 
     def step(self, num_samples: int, loss: torch.Tensor | float | None = None) -> None:
@@ -53,18 +56,20 @@ class Trial:
     def without(self) -> tuple[str, ...]:
         """Which figures the loop does not say enough for; asked at its end, while its last steps are open."""
         # How long a step waited for its data a loop does not say, nor where its epochs end if it counts none.
+        unknown = (quantities.THROUGHPUT_DATA_WAIT_FRACTION, *(() if self.rated else RATES))
         if not self.counted:
-            return (quantities.THROUGHPUT_DATA_WAIT_FRACTION, quantities.EPOCHS, quantities.TIME_EPOCH_SEC)
+            return (*unknown, quantities.EPOCHS, quantities.TIME_EPOCH_SEC)
         whole = self.whole and not self._num_steps
-        return (
-            quantities.THROUGHPUT_DATA_WAIT_FRACTION,
-            *(() if whole else (quantities.EPOCHS_TRAINED, quantities.TIME_EPOCH_SEC)),
-        )
+        return unknown if whole else (*unknown, quantities.EPOCHS_TRAINED, quantities.TIME_EPOCH_SEC)
+
+    def curves(self, values: Mapping[str, float]) -> None:
+        """Note values of the training at its current step."""
+        self._meter.metrics(dict(values))
 
     @contextmanager
     def evaluation(self) -> Iterator[None]:
         """Around the evaluation, so that its time is known; `evaluate` is called at its end, inside."""
-        self._open_evaluation()
+        self.open_evaluation()
         yield
         if self._evaluating:
             self._close_evaluation()
@@ -72,7 +77,7 @@ class Trial:
     def evaluate(self, metrics: Mapping[str, float], epoch: float | None = None) -> bool:
         """Note an evaluation, after `epoch` epochs if that is known. Whether the target is reached, now or before."""
         if not self._evaluating:
-            self._open_evaluation()
+            self.open_evaluation()
         values = {key: decimal(value) for key, value in self._names.keyed(metrics).items()}
         if self._run is not None:
             self._run.note_metrics(values, self._names)
@@ -94,7 +99,10 @@ class Trial:
         self._meter.event("epoch_start", epoch_num=self._num_epochs)
         self._meter.open()
 
-    def _open_evaluation(self) -> None:
+    def open_evaluation(self) -> None:
+        """What follows, up to `evaluate`, is an evaluation."""
+        if self._evaluating:
+            return
         self.end_of_steps()
         self._meter.event("eval_start", epoch_num=self._num_epochs)
         self._evaluating = True

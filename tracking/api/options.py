@@ -40,10 +40,10 @@ from tracking.request.names import (
 
 # Of a script's own seeds. PyTorch that nobody has seeded has one above, as has a seed that PyTorch drew.
 MOST_SEED = 2**32
-# Lightning's words for a precision, and ours; others stay as they are.
+# Lightning's and Keras's words for a precision, and ours; others stay as they are.
 PRECISIONS = {
     "32-true": "fp32", "32": "fp32", "bf16-mixed": "bf16", "bf16-true": "bf16", "16-mixed": "fp16", "16-true": "fp16",
-    "64-true": "fp64",
+    "64-true": "fp64", "float32": "fp32", "mixed_bfloat16": "bf16", "mixed_float16": "fp16",
 }  # fmt: skip
 
 

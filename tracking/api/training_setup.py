@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
-
-import pytorch_lightning as pl
+from typing import TYPE_CHECKING, Any
 
 from tracking.api.options import TrainingSetup, own_seed
 from tracking.api.samples import processes_per_batch
+
+if TYPE_CHECKING:
+    import pytorch_lightning as pl
 
 
 def setup_of(trainer: pl.Trainer, pl_module: pl.LightningModule) -> TrainingSetup:

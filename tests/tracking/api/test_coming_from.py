@@ -1,0 +1,120 @@
+"""The examples of docs/coming-from.md, each as its user starts it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import HANGS_SEC, ROOT, environment
+from tracking.record import Record, journal, run_folder
+
+pytestmark = pytest.mark.slow
+EXAMPLES = ROOT / "docs" / "examples" / "coming_from"
+CLI = ("with_cli.py", "fit", "--config", str(EXAMPLES / "with_cli.yaml"))
+NEEDS_OF_CLI = ("jsonargparse", "typeshed_client")
+NUM_TRAIN = 1500
+
+
+def start(folder: Path, script: str, *arguments: str, needs: tuple[str, ...] = (), **variables: str) -> list[Path]:
+    """The run folders of an example that has come to its end."""
+    if lacking := [name for name in needs if importlib.util.find_spec(name) is None]:
+        pytest.skip(f"needs {', '.join(lacking)}: uv sync --group frameworks")
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / script), *arguments], cwd=folder, timeout=HANGS_SEC, check=False, text=True,
+        env=environment(PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", **variables), capture_output=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return sorted(path.parent for path in (folder / "runs").glob(f"*/{run_folder.RESULT}"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, empty_database: Path) -> Path:
+    shutil.copy(empty_database, tmp_path / "mlflow.db")
+    return tmp_path
+
+
+def figures(run: Path) -> dict[str, float]:
+    result = json.loads((run / run_folder.RESULT).read_text())
+    assert result["status"] == "finished", result
+    return result["metrics"]
+
+
+def events(run: Path, key: str) -> list[Record]:
+    return [event for event in journal.events(run / run_folder.JOURNAL) if event.key == key]
+
+
+@pytest.mark.parametrize(
+    ("script", "needs", "variables"),
+    [
+        (("plain_loop.py",), (), {}),
+        (("with_fabric.py",), ("lightning",), {}),
+        (("with_accelerate.py",), ("accelerate",), {}),
+        (("with_huggingface.py",), ("transformers", "accelerate"), {}),
+        (("with_keras.py",), ("keras",), {"KERAS_BACKEND": "torch"}),
+        (("with_keras.py",), ("keras", "jax"), {"KERAS_BACKEND": "jax"}),
+        (CLI, ("lightning", *NEEDS_OF_CLI), {}),
+        (CLI, NEEDS_OF_CLI, {"OLD_PACKAGE": "1"}),
+    ],
+    ids=["loop", "fabric", "accelerate", "huggingface", "keras on torch", "keras on jax", "cli", "old cli"],
+)
+def test_a_training_of_each_framework_is_a_run_that_reaches_its_target(
+    folder: Path, script: tuple[str, ...], needs: tuple[str, ...], variables: dict[str, str]
+) -> None:
+    (run,) = start(folder, *script, needs=needs, **variables)
+    metrics = figures(run)
+    evaluated = events(run, "eval_accuracy")
+    assert metrics["target_reached"] == 1
+    assert metrics["epochs/to_accuracy"] == len(evaluated)
+    assert {event.values["samples"] for event in events(run, "epoch_stop")} == {NUM_TRAIN}
+    first, last = events(run, "run_start")[0].clock_sec, evaluated[-1].clock_sec
+    assert metrics["time/to_accuracy_sec"] == pytest.approx(last - first)
+    assert metrics["throughput/samples_per_sec"] > 0
+
+
+def test_two_processes_of_accelerate_are_one_run(folder: Path) -> None:
+    if importlib.util.find_spec("accelerate") is None:
+        pytest.skip("needs accelerate: uv sync --group frameworks")
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [sys.executable, *launcher, str(EXAMPLES / "with_accelerate.py")], cwd=folder, timeout=HANGS_SEC, text=True,
+        env=environment(PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", ACCELERATE_USE_CPU="true"), capture_output=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    (run,) = (path.parent for path in (folder / "runs").glob(f"*/{run_folder.RESULT}"))
+    assert figures(run)["world_size"] == 2
+    assert {event.values["samples"] for event in events(run, "epoch_stop")} == {NUM_TRAIN}
+
+
+def test_each_fold_is_a_run(folder: Path) -> None:
+    runs = start(folder, "k_folds.py")
+    assert len(runs) == 5
+    assert all(figures(run)["target_reached"] == 1 for run in runs)
+
+
+def test_each_trial_of_optuna_is_a_run(folder: Path) -> None:
+    assert len(start(folder, "with_optuna.py", needs=("optuna",))) == 4
+
+
+def test_a_huggingface_script_that_raises_is_a_failed_run(folder: Path) -> None:
+    """No callback hears of it, so the script's end tells."""
+    if importlib.util.find_spec("transformers") is None:
+        pytest.skip("needs transformers: uv sync --group frameworks")
+    source = (EXAMPLES / "with_huggingface.py").read_text()
+    broken = source.replace("        logits =", "        assert len(pixels) == 50, 'a short batch'\n        logits =")
+    (folder / "broken.py").write_text(broken)
+    done = subprocess.run(
+        [sys.executable, "broken.py"], cwd=folder, timeout=HANGS_SEC, text=True, capture_output=True, check=False,
+        env=environment(PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1"),
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "AssertionError: a short batch" in done.stderr
+    (path,) = (folder / "runs").glob(f"*/{run_folder.RESULT}")
+    failure = json.loads(path.read_text())["failure"]
+    assert (failure["kind"], failure["message"]) == ("error", "AssertionError: a short batch")

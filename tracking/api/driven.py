@@ -1,0 +1,55 @@
+"""A time_trial that a framework's callback begins and ends, where no `with` stands around the training."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any
+
+from tracking.api.loop import Trial, time_trial
+from tracking.api.options import TrialOptions, checked
+
+
+class Driven:
+    """`options` are those of time_trial; a wrong one is refused at once. `trial` is None while nothing is trained.
+
+    What ends the script before the training has come to its end becomes the run's failure.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        names = TrialOptions.__dataclass_fields__
+        checked(TrialOptions(**{"target": {}} | {key: value for key, value in options.items() if key in names}))
+        self._options = options
+        self._context: AbstractContextManager[Trial] | None = None
+        self.trial: Trial | None = None
+
+    def begin(self, **seen: Any) -> Trial:
+        """Start a run; `seen` are options that the script has not given."""
+        if self.trial is not None:
+            self._leave(RuntimeError("another training began before this one had ended"))
+        self._context = time_trial(**seen | self._options)
+        self.trial = self._context.__enter__()
+        self._hook = sys.excepthook
+        sys.excepthook = self._ended_by
+        return self.trial
+
+    def end(self) -> None:
+        if self.trial is not None:
+            self._leave(None)
+
+    def _leave(self, error: BaseException | None) -> None:
+        context, self._context, self.trial = self._context, None, None
+        sys.excepthook = self._hook
+        assert context is not None
+        try:
+            context.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+        except BaseException as raised:
+            if raised is not error:
+                raise
+
+    def _ended_by(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        hook = self._hook
+        if self.trial is not None:
+            self._leave(error)
+        hook(kind, error, trace)

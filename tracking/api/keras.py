@@ -1,0 +1,80 @@
+"""A callback for Keras 3.
+
+from timetrial import KerasTimeTrial
+model.fit(..., callbacks=[KerasTimeTrial({"val_accuracy": 0.9}, batch_size=64, num_samples=len(x))])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+from conf.schema import ConfigError
+from tracking.api.driven import Driven
+
+
+class KerasTimeTrial(keras.callbacks.Callback):  # type: ignore[misc]
+    """Makes a run of every `model.fit`. `options` are those of `time_trial`.
+
+    `batch_size` is that of `fit`, which does not tell it, and `num_samples` how many samples an epoch has: its last
+    batch may be smaller. Without `batch_size` the run has no rate. On JAX and TensorFlow a step's time is that between
+    the ends of steps on the host. Raises ConfigError for these on a GPU.
+    """
+
+    def __init__(
+        self, target: Mapping[str, float | str] | None = None, *, batch_size: int | None = None,
+        num_samples: int | None = None, stop_at_target: bool = True, **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        own = {} if keras.backend.backend() == "torch" else {"device": "cpu"}
+        self._driven = Driven(target=target or {}, batch_size=batch_size, **own | options)
+        self._batch_size, self._num_samples = batch_size, num_samples
+        self._stop_at_target = stop_at_target
+
+    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        check_device()
+        optimizer = getattr(self.model, "optimizer", None)
+        params = {"framework": f"keras on {keras.backend.backend()}", "max_epochs": self.params.get("epochs")}
+        if optimizer is not None:
+            params["optimizer/name"] = optimizer.name
+        name = type(self.model).__name__
+        trial = self._driven.begin(name=name, precision=keras.config.dtype_policy().name, params=params)
+        if self._batch_size is None:
+            trial.rated = False
+
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        if self._driven.trial is not None:
+            self._driven.trial.step(self._samples(batch), (logs or {}).get("loss"))
+
+    def _samples(self, batch: int) -> int:
+        if self._batch_size is None or self._num_samples is None:
+            return self._batch_size or 0
+        return max(0, min(self._batch_size, self._num_samples - batch * self._batch_size))
+
+    def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        if self._driven.trial is not None:
+            self._driven.trial.open_evaluation()
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """The metrics of the validation, or those of the training where there is none."""
+        if self._driven.trial is None:
+            return
+        values = {name: float(value) for name, value in (logs or {}).items()}
+        validated = {name: value for name, value in values.items() if name.startswith("val_")}
+        if self._driven.trial.evaluate(validated or values, epoch=epoch + 1) and self._stop_at_target:
+            self.model.stop_training = True
+
+    def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        self._driven.end()
+
+
+def check_device() -> None:
+    """Raises ConfigError for a GPU whose work nothing here sees."""
+    backend = keras.backend.backend()
+    if backend != "torch" and any(str(device).startswith("gpu") for device in keras.distribution.list_devices()):
+        raise ConfigError(
+            f"KerasTimeTrial measures {backend} on CPUs alone; on a GPU run the script as a program: timetrial run"
+            " model=program program.command='python train.py'"
+        )
