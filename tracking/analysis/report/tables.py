@@ -24,6 +24,7 @@ MISSED_TOO = "Figures that are not to accuracy are also of runs that missed the 
 STOPPED = "Stopped: from outside, as by a time limit; nothing is known of such a run beyond that. "
 REACHED = "Reached: the runs that reached the target, with the 95 % interval of the true share."
 OLYMPIC = "olympic: without the best and the worst run, from 5 runs on. "
+AT_LEAST = "≥: at least, since runs did not reach the target; those count as the time by which they had not. "
 OLYMPIC_INVALID = "It leaves out one run that did not reach the target, and is invalid where more did not. "
 WHY_GIVEN_UP = "Runs that missed the target, diverged or were stopped count in figures to accuracy."
 RATIOS = {key: headings[:2] for key, headings in quantities.RATIOS.items()}
@@ -68,14 +69,14 @@ def settings_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[Reporte
             cells += _ratio_cells(figures, task, setting, key)
         rows.append(cells)
     note = "n: runs averaged, of all. "
-    note += "±: standard error of the mean. " if "±" in str(rows) else ""
+    shown_means = [figure.estimate for figure in figures]
+    note += "±: standard error of the mean. " if any(mean.error is not None for mean in shown_means) else ""
     note += MISSED_TOO if any(setting.missed for setting in task.settings) else ""
     note += STOPPED if any(setting.stopped for setting in task.settings) else ""
-    note += OLYMPIC if "(olympic" in str(rows) else ""
-    note += OLYMPIC_INVALID if "(olympic invalid" in str(rows) else ""
+    note += OLYMPIC if any(mean.olympic is not None or mean.invalid for mean in shown_means) else ""
+    note += OLYMPIC_INVALID if any(mean.invalid for mean in shown_means) else ""
     note += f"{REACHED} " if shares else ""
-    note += "≥: at least, since runs did not reach the target; " if "≥" in str(rows) else ""
-    note += "those count as the time by which they had not. " if "≥" in str(rows) else ""
+    note += AT_LEAST if any(mean.bound == "≥" for mean in shown_means) else ""
     note += "Speed-up and efficiency are over the fewest devices." if ratios else ""
     return Table(task.title, dict.fromkeys(headings, ""), rows, note.strip(), "settings", task.title), figures
 

@@ -26,11 +26,13 @@ def utilization_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[Repo
     speeds = {key: words for key, words in SPEED.items() if _is_measured(task, key)}
     ratios = any(bases.values())
     rows: list[list[str]] = []
+    means: list[estimates.Estimate] = []
     for setting in task.settings:
         row = [*setting.labels.values()]
         for key, (_, heading) in speeds.items():
             mean = _measured(setting, key)
             row.append(mean.text(setting.usual_n(key)) if mean else "")
+            means += [mean] if mean else []
             row += [_ratio(figures, task, setting, bases[setting.name], key, heading)] if ratios else []
         for key, heading in shown.items():
             mean = _measured(setting, key)
@@ -42,7 +44,8 @@ def utilization_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[Repo
     for words, over in speeds.values():
         headings += [words, over] if ratios else [words]
     columns = dict.fromkeys([*headings, *shown.values()], "")
-    note = NOTE + (ERROR if "±" in str(rows) else "")
+    means += [figure.estimate for figure in figures]
+    note = NOTE + (ERROR if any(mean.error is not None for mean in means) else "")
     return Table(f"{task.title}: speed and utilisation", columns, rows, note, "utilization", task.title), figures
 
 

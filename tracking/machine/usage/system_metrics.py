@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tracking.base import quantities
 from tracking.machine.environment import importing_mlflow
-from tracking.machine.usage import memory_traffic, sensors
+from tracking.machine.usage import sensors
 from tracking.machine.usage.gpu_sensors import gpu_sensors
 from tracking.machine.usage.neighbours import Neighbours
 from tracking.record import Journal
@@ -51,8 +51,6 @@ class SystemMetrics:
         if infiniband.is_dir():
             payload = partial(sensors.infiniband_megabytes, infiniband)
             self._sensors["infiniband"] = lambda: self._rates.per_sec("infiniband", payload())
-        if (traffic := memory_traffic.opened()) is not None:
-            self._sensors["memory traffic"] = lambda: self._rates.per_sec("memory", traffic.megabytes())
         for name in ("cpu", "network"):
             self._add(name, partial(sensors.mlflow_sensor, name))
         for uuid in gpu_uuids:

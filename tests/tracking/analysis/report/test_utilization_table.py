@@ -17,6 +17,8 @@ from tracking.analysis.audit.audit import audit
 from tracking.analysis.compare import Setting, Task
 from tracking.analysis.report import report
 from tracking.analysis.report.pictures import drawing, roofline_chart
+from tracking.analysis.report.tables import settings_table
+from tracking.analysis.report.utilization_table import utilization_table
 from tracking.analysis.results import Run
 from tracking.analysis.results.folder_runs import FolderRuns
 from tracking.base import quantities
@@ -171,3 +173,16 @@ def test_the_check_knows_every_column_that_a_report_can_have() -> None:
     assert {words: cause for cause, words in NAMES.items()} == headings.CAUSES
     assert [*headings.BUSY.values()] == [*quantities.OF_HARDWARE]
     assert [*headings.LIMITS.values()] == [quantities.bottleneck(name) for name in NAMES]
+
+
+@pytest.mark.parametrize(("num_runs", "explained"), [(1, False), (2, True)])
+def test_a_legend_explains_signs_of_figures_and_no_label(num_runs: int, explained: bool) -> None:
+    metrics = {"throughput/samples_per_sec": 100.0, "utilization/gpu_sm_activity_percentage": 80.0}
+    task = Task("vgg", [Setting({"note": "5 ± 1, ≥ 3 (olympic)"}, [placed(metrics)] * num_runs, num_runs)])
+    for made in (settings_table(task, ["note"]), utilization_table(task, ["note"])):
+        assert made is not None
+        (row,) = made[0].rows
+        assert row[0] == "5 ± 1, ≥ 3 (olympic)"
+        assert ("±: standard error" in made[0].note) == explained
+        assert "≥" not in made[0].note
+        assert "olympic" not in made[0].note
