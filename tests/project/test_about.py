@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.errors import HydraException
 from omegaconf import DictConfig
@@ -58,6 +60,16 @@ def test_another_operating_system_is_refused_in_words(
     monkeypatch.setattr(installation, "wrong_system", lambda: words)
     assert launch.main() == 2
     assert capsys.readouterr().err == f"refused: {words}\n"
+
+
+def test_the_version_is_that_of_the_newest_release_in_the_changelog_and_of_the_citation() -> None:
+    changelog, citation = (ROOT / "CHANGELOG.md").read_text(), yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    headings = re.findall(r"^## \[(.+?)\](?: - (\S+))?$", changelog, re.MULTILINE)
+    assert headings[0] == ("Unreleased", "")
+    assert headings[1] == (installation.version(), citation["date-released"])
+    assert citation["version"] == installation.version()
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+", version) and re.fullmatch(r"\d{4}-\d\d-\d\d", date)
+               for version, date in headings[1:])  # fmt: skip
 
 
 def test_the_readme_says_the_operating_system_at_its_start() -> None:
