@@ -278,6 +278,13 @@ def test_a_sweep_ends_with_its_table_whatever_its_programs_say_and_its_terminal_
     assert "target_reached" not in silent["metrics"]
 
 
+def test_a_sweep_of_one_failed_program_shows_its_last_words(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("print('no such file: data.bin'); raise SystemExit(3)")
+    launched = launch(tmp_path, "-m", *asked())
+    assert launched.code == 1
+    assert "it last printed: no such file: data.bin; see runs/" in " ".join(launched.output.split())
+
+
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     launched = launch(tmp_path, "model=program", "program.command=no-such-program", "gpus=0", "tracking.offline=true")
     assert launched.code == 2

@@ -154,6 +154,8 @@ class Launcher:
         with Drawing(self._console, "the sweep's summary is not written"):
             sweep.finish(folder, jobs)
         with Drawing(self._console, "the sweep's table is not shown"):
+            if len(jobs) == 1 and jobs[0].result:  # Jobs of larger sweeps have had a line when they ended.
+                self._say(f"  {jobs[0].name}: {sweep_summary.outcome(jobs[0])}")
             self._console.print(sweep_summary.table(folder.name, jobs))
         self._console.print(f"sweep folder: {os.path.relpath(folder)}", soft_wrap=True)
         if (usd := sweep_summary.spent_usd(folder)) is not None:
