@@ -90,7 +90,7 @@ class CurvePlotter:
             return None
         caption = (
             "utilisation and traffic over time, before the clock (left of 0) and on it; at the lower edge a stroke is"
-            f" an epoch's end, and a bar its evaluation; {_said(task)}"
+            f" where an evaluation begins, and a bar is the evaluation; {_said(task)}"
         )
         spans = {name: self._evaluated.get(run.id, []) for name, run in runs.items()}
         figure = charts.utilisation({panel.y: panel.lines for panel in panels}, spans)
