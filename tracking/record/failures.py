@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import signal
 import subprocess
 import traceback
@@ -26,6 +27,8 @@ STOPPED_BY = {
     **{f"signal:{signum.value}": signum.name for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)},
 }
 NO_MEMORY = "the kernel had no main memory left for it"
+# torchrun prints an error of its own behind those of its ranks.
+TORCHRUN, RANK_ERROR = "ChildFailedError", re.compile(r"^\[rank\d+\]: (\w[\w.]*(?:Error|Exception)\b.*)$", re.M)
 SIGNALLED = 128  # a container's exit code of who died of signal N is 128 + N
 # Exit codes of a container that no worker has: docker's and podman's, and that of
 # tracking/jobs/worker_command/guard.py.
@@ -75,6 +78,8 @@ def last_line(folder: Path) -> str:
     Libraries may print more behind a traceback. The engine of its container printed that, where the worker never began.
     """
     words = last_words(folder).strip()
+    if TORCHRUN in words and (of_rank := RANK_ERROR.search(words)):
+        return of_rank[1]
     _, heading, frames = words.rpartition("Traceback (most recent call last):\n")
     errors = [line for line in frames.splitlines() if line and not line.startswith(" ")] if heading else []
     return (errors[:1] or words.splitlines()[-1:] or [""])[0]
