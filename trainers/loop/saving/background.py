@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 import torch.distributed as dist
 
@@ -146,9 +145,16 @@ def num_bytes(value: Any) -> int:
     return sum(map(num_bytes, inner))
 
 
+def available_bytes() -> int:
+    """The host's memory that processes can have. A stack's own environment need not hold psutil."""
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    named = dict(line.split(":", 1) for line in lines)
+    return 1024 * int(named["MemAvailable"].split()[0])
+
+
 def has_room(size: int, device: torch.device) -> bool:
     """Whether copies of so many bytes fit on the device, if it is a GPU, and on the host."""
-    if size > ROOM * psutil.virtual_memory().available:
+    if size > ROOM * available_bytes():
         return False
     if device.type != "cuda":
         return True
