@@ -65,8 +65,6 @@ WITH_MLFLOW = {
     "tracking/store/mirror/model_files.py",
     "tracking/store/mirror/model_upload.py",
     "tracking/store/server/failures.py",
-    "tracking/machine/usage/gpu_sensors.py",
-    "tracking/machine/usage/sensors.py",
 }
 WITH_TORCH = {
     "tracking.measure.training",

@@ -1,4 +1,4 @@
-"""What the sensors of one GPU say: MLflow's own metrics, GPM's where the GPU has it, its buses, and what slowed it.
+"""What the sensors of one GPU say: those of MLflow's GPUMonitor, GPM where it has it, its buses, and what slowed it.
 
 A sensor raises NVMLError where it fails.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracking.machine.environment import gpm, nvml
-from tracking.machine.usage.sensors import Rates, Sensor, sampled
+from tracking.machine.usage.sensors import Rates, Sensor
 
 ALL_LINKS = 0xFFFFFFFF  # scope of an NVLink field that sums the links (nvml.h, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX)
 # What slows a GPU's clock, by NVML's bit for each reason (nvml.h, nvmlClocksEventReason*).
@@ -16,21 +16,16 @@ THROTTLED = {"power": 0x04 | 0x80, "thermal": 0x20 | 0x40}
 
 
 def gpu_sensors(uuid: str, rates: Rates) -> dict[str, Sensor]:
-    """MLflow's GPU monitor narrowed to one GPU, and what it lacks. Raises NVMLError for an unknown UUID."""
-    import logging
-
+    """The sensors of one GPU. Raises NVMLError for an unknown UUID, ImportError where pynvml is missing."""
     import pynvml
-    from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
 
-    # The monitor warns at every sample about a sensor that the GPU lacks.
-    logging.getLogger("mlflow.system_metrics").setLevel(logging.ERROR)
-    monitor = GPUMonitor()  # initialises NVML and would watch every GPU of the machine
+    pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-    monitor.gpu_handles = [handle]
     gpu = f"gpu_{nvml.index_of(pynvml, handle)}"
-    sample = sampled(monitor)
     made: dict[str, Sensor] = {
-        gpu: lambda: {key.replace("gpu_0", gpu, 1): value for key, value in sample().items()},
+        f"{gpu} memory": lambda: _memory(pynvml, handle, gpu),
+        f"{gpu} utilization": lambda: _utilization(pynvml, handle, gpu),
+        f"{gpu} power": lambda: _power(pynvml, handle, gpu),
         f"{gpu} clock": lambda: _clock(pynvml, handle, gpu),
         f"{gpu} throttling": lambda: _throttled(pynvml, handle, gpu),
     }
@@ -41,6 +36,29 @@ def gpu_sensors(uuid: str, rates: Rates) -> dict[str, Sensor]:
     return made | {
         f"{gpu} PCIe": lambda: _pcie(pynvml, handle, gpu),
         f"{gpu} NVLink": lambda: rates.per_sec(gpu, _nvlink_megabytes(pynvml, handle, gpu)),
+    }
+
+
+def _memory(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    return {
+        f"{gpu}_memory_usage_percentage": round(100 * memory.used / memory.total, 1),
+        f"{gpu}_memory_usage_megabytes": round(memory.used / 1e6, 1),
+    }
+
+
+def _utilization(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
+    """The share of time in which a kernel ran."""
+    return {f"{gpu}_utilization_percentage": pynvml.nvmlDeviceGetUtilizationRates(handle).gpu}
+
+
+def _power(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
+    """The power now, and as a share of the limit that is enforced."""
+    watts = pynvml.nvmlDeviceGetPowerUsage(handle) / 1e3
+    limit_watts = pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3
+    return {
+        f"{gpu}_power_usage_watts": round(watts, 1),
+        f"{gpu}_power_usage_percentage": round(100 * watts / limit_watts, 1),
     }
 
 

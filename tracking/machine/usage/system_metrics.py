@@ -1,6 +1,6 @@
 """System metrics of this machine: its sensors, asked at an interval, and the journal of what they say.
 
-Sampled in the launcher's process, beside the worker: a thread in the worker would steal the interpreter from the
+Sampled in the supervisor's process, beside the worker: a thread in the worker would steal the interpreter from the
 training. A sensor that fails is left out of the sample, and the next sample asks it again.
 """
 
@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 
 from tracking.base import quantities
-from tracking.machine.environment import importing_mlflow
 from tracking.machine.usage import sensors
 from tracking.machine.usage.gpu_sensors import gpu_sensors
 from tracking.machine.usage.neighbours import Neighbours
@@ -41,7 +40,8 @@ class SystemMetrics:
             "disk traffic": lambda: self._rates.per_sec("disk", sensors.disk_megabytes()),
             "network traffic": lambda: self._rates.per_sec("network", sensors.network_megabytes()),
             "disk space": lambda: sensors.disk_space(disk_path),
-            "processor and page cache": sensors.processor_and_cache,
+            "processor and memory": sensors.processor_and_memory,
+            "busiest core and page cache": sensors.processor_and_cache,
         }
         if neighbours is not None:
             self._sensors["neighbours"] = neighbours.sample
@@ -51,8 +51,7 @@ class SystemMetrics:
         if infiniband.is_dir():
             payload = partial(sensors.infiniband_megabytes, infiniband)
             self._sensors["infiniband"] = lambda: self._rates.per_sec("infiniband", payload())
-        for name in ("cpu", "network"):
-            self._add(name, partial(sensors.mlflow_sensor, name))
+        self._add("network", lambda: {"network": sensors.network_since_now()})
         for uuid in gpu_uuids:
             self._add(uuid, partial(gpu_sensors, uuid, self._rates))
         self.sample()  # rates and the CPU's share are of the time since the sample before
@@ -70,7 +69,7 @@ class SystemMetrics:
     def _add(self, name: str, make: Callable[[], dict[str, sensors.Sensor]]) -> None:
         try:
             self._sensors |= make()
-        except Exception as error:  # no driver, no such GPU, MLflow without this collector
+        except Exception as error:  # no driver, no such GPU
             self.failures[name] = f"{type(error).__name__}: {error}"
 
 
@@ -114,8 +113,7 @@ class SystemMetricsThread:
             self._closed = True
 
     def _run(self) -> None:
-        with importing_mlflow:
-            metrics = self._make()  # here, because it imports MLflow, which takes seconds
+        metrics = self._make()
         self.failures = metrics.failures
         index = self._first_step
         closing = False

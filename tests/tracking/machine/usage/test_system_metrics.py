@@ -51,6 +51,29 @@ def test_the_machine_is_sampled_under_mlflows_names(tmp_path: Path) -> None:
     assert values["system/disk_available_megabytes"] == pytest.approx(psutil.disk_usage(str(tmp_path)).free / 1e6, 0.05)
 
 
+def test_keys_and_values_are_those_of_mlflows_own_collectors(nvml: FakeNvml, tmp_path: Path) -> None:
+    from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
+    from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
+    from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
+
+    theirs: dict[str, float] = {}
+    for monitor in (CPUMonitor(), NetworkMonitor(), GPUMonitor()):
+        monitor.collect_metrics()
+        theirs |= monitor.aggregate_metrics()
+    ours = SystemMetrics(["GPU-0"], tmp_path).sample()
+    gpu = {key: value for key, value in theirs.items() if key.startswith("gpu_0")}
+    assert gpu
+    assert {key: ours[f"system/{key}"] for key in gpu} == pytest.approx(gpu)
+    assert {f"system/{key}" for key in theirs if not key.startswith("gpu_")} <= set(ours)
+
+
+@pytest.mark.slow
+def test_mlflow_is_not_imported_for_it(tmp_path: Path) -> None:
+    code = "import sys; from tracking.machine.usage.system_metrics import SystemMetrics as S; from pathlib import Path;"
+    code += "S(['GPU-0'], Path('.')).sample(); sys.exit('mlflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment()).returncode == 0
+
+
 def test_only_the_gpus_in_use_are_sampled_under_their_own_index(nvml: FakeNvml, tmp_path: Path) -> None:
     values = SystemMetrics(["GPU-2"], tmp_path).sample()
     gpu = {key: value for key, value in values.items() if "gpu" in key}
