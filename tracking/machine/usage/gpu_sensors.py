@@ -26,6 +26,7 @@ def gpu_sensors(uuid: str, rates: Rates) -> dict[str, Sensor]:
         f"{gpu} memory": lambda: _memory(pynvml, handle, gpu),
         f"{gpu} utilization": lambda: _utilization(pynvml, handle, gpu),
         f"{gpu} power": lambda: _power(pynvml, handle, gpu),
+        f"{gpu} power limit": lambda: _power_of_limit(pynvml, handle, gpu),
         f"{gpu} clock": lambda: _clock(pynvml, handle, gpu),
         f"{gpu} throttling": lambda: _throttled(pynvml, handle, gpu),
     }
@@ -53,13 +54,13 @@ def _utilization(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
 
 
 def _power(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
-    """The power now, and as a share of the limit that is enforced."""
-    watts = pynvml.nvmlDeviceGetPowerUsage(handle) / 1e3
-    limit_watts = pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3
-    return {
-        f"{gpu}_power_usage_watts": round(watts, 1),
-        f"{gpu}_power_usage_percentage": round(100 * watts / limit_watts, 1),
-    }
+    return {f"{gpu}_power_usage_watts": round(pynvml.nvmlDeviceGetPowerUsage(handle) / 1e3, 1)}
+
+
+def _power_of_limit(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
+    """The power as a share of the limit that is enforced, which not every GPU has."""
+    used, limit = pynvml.nvmlDeviceGetPowerUsage(handle), pynvml.nvmlDeviceGetEnforcedPowerLimit(handle)
+    return {f"{gpu}_power_usage_percentage": round(100 * used / limit, 1)}
 
 
 def _clock(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:

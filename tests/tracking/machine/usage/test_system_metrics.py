@@ -67,6 +67,20 @@ def test_keys_and_values_are_those_of_mlflows_own_collectors(nvml: FakeNvml, tmp
     assert {f"system/{key}" for key in theirs if not key.startswith("gpu_")} <= set(ours)
 
 
+@pytest.mark.parametrize(
+    ("query", "missing"),
+    [
+        ("nvmlDeviceGetMemoryInfo", {"memory_usage_percentage", "memory_usage_megabytes"}),
+        ("nvmlDeviceGetUtilizationRates", {"utilization_percentage"}),
+        ("nvmlDeviceGetEnforcedPowerLimit", {"power_usage_percentage"}),
+    ],
+)
+def test_what_a_gpu_lacks_is_absent_by_itself(nvml: FakeNvml, query: str, missing: set[str], tmp_path: Path) -> None:
+    whole = set(SystemMetrics(["GPU-0"], tmp_path).sample())
+    nvml.broken.add(query)
+    assert whole - set(SystemMetrics(["GPU-0"], tmp_path).sample()) == {f"system/gpu_0_{key}" for key in missing}
+
+
 @pytest.mark.slow
 def test_mlflow_is_not_imported_for_it(tmp_path: Path) -> None:
     code = "import sys; from tracking.machine.usage.system_metrics import SystemMetrics as S; from pathlib import Path;"
