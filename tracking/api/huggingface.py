@@ -13,6 +13,7 @@ from transformers import TrainerCallback
 
 from tracking.api.driven import Driven
 from tracking.api.samples import first_dimension
+from tracking.base import quantities
 
 PREFIX = "eval_"  # Trainer puts it before the name of each metric of an evaluation.
 OF_TRAINER = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")  # no metrics of a model
@@ -65,7 +66,7 @@ class HuggingFaceTimeTrial(TrainerCallback):
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         if self._driven.trial is not None and isinstance(loss := (logs or {}).get("loss"), float):
-            self._driven.trial.curves({"train/loss": loss})
+            self._driven.trial.curves({quantities.TRAIN_LOSS: loss})
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._driven.trial is None:
