@@ -14,12 +14,13 @@ SPACES = "\u00a0\u2009\u202f"  # that stand in numbers alone
 TOKEN = re.compile(rf"([-+]?)(\.?\d(?:\d|[.,_'’{SPACES}](?=\d))*\.?)([eE][-+]?\d+)?")
 SPACED = re.compile(r"[-+]?\d{1,3}(?: \d{3})+")
 THOUSANDS = {",": re.compile(r"[1-9]\d{0,2}(?:,\d{3})+"), ".": re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+")}
-SCALES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
+SCALES = {"k": 3, "K": 3, "M": 6, "G": 9}  # powers of ten
 SCALE = re.compile(r"[kKMG](?![A-Za-z\d])")
 # What may go on with a number: digits behind a sign, a power of ten, a scale that may be a unit as well.
 GOES_ON = re.compile(r"[.,_'’:\-–]?\d|[.,]\d|[A-Za-z]+\d|[BT](?![A-Za-z])|\s?[×x*·]\s?10\b")
 NEXT_GROUP = re.compile(r" \d{3}(?![\d.,:%/\w\-])")  # of thousands
 BEFORE = re.compile(rf"\d[.,_'’{SPACES}]?$|[-−]$")
+SIGN = re.compile(r"(?<!\w)[-−]$")  # Behind a word character it binds words, as in `epoch-3`.
 BEGINS, ENDS = {"", *" =:([{|"}, {"", *" ,;:)]}/|%"}
 GROUP_BEFORE = re.compile(r"(?<![\d.,])\d{1,3} $")
 
@@ -27,16 +28,18 @@ GROUP_BEFORE = re.compile(r"(?<![\d.,])\d{1,3} $")
 def found(match: re.Match[str], is_count: bool = False) -> float:
     """The number of the expression's one group. `is_count`: a whole number, such as of samples.
 
-    What the expression itself matches around its group is no part of the number. Raises ValueError that says why it is
-    not read.
+    What the expression itself matches around its group is no part of the number, except a sign: `loss\\D+(...)` matches
+    the one of `loss -0.5`, too. Raises ValueError that says why the number is not read.
     """
     line, (start, end) = match.string, match.span(1)
-    is_plain = PLAIN.fullmatch(match[1]) and not (is_count and "." in match[1])
+    is_plain = PLAIN.fullmatch(match[1]) and not (is_count and not match[1].isdigit())
     if is_plain and _stands_alone(line[max(0, start - 2) : start], line[end : end + 2]):
         return float(match[1])  # Nearly all are such, and programs print millions.
     behind = line[end:] if match.end() == end else line[end : end + 1] if line[end : end + 1].isdigit() else ""
     before = line[:start] if match.start() == start else line[max(0, start - 1) : start].lstrip(f"-−.,_'’{SPACES}")
     text = match[1]
+    if SIGN.search(line[max(0, start - 2) : start]):
+        raise ValueError("a sign of it stands before what the expression found")
     if BEFORE.search(before) or (GROUP_BEFORE.search(before) and re.match(r"\d{3}(?!\d)", text)):
         raise ValueError("a part of it stands before what the expression found")
     return number(text.strip(), behind if text == text.rstrip() else "", is_count)
@@ -65,8 +68,11 @@ def number(text: str, behind: str = "", is_count: bool = False) -> float:
     scale = SCALE.match(rest)
     if scale is None and (GOES_ON.match(rest) or (token[2].isdigit() and NEXT_GROUP.match(rest))):
         raise ValueError("may go on behind what would be read")
-    value = float(f"{token[1]}{_digits(token[2], is_count)}{token[3] or ''}")
-    return value if scale is None else value * SCALES[scale[0]]
+    power = int((token[3] or "e0")[1:]) + (SCALES[scale[0]] if scale else 0)
+    value = float(f"{token[1]}{_digits(token[2], is_count)}e{power}")  # 2.01 times 1000.0 would be below 2010.
+    if is_count and not value.is_integer():
+        raise ValueError("is no whole number")
+    return value
 
 
 def _digits(written: str, is_count: bool) -> str:

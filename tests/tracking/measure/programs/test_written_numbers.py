@@ -48,6 +48,7 @@ def test_what_may_be_another_number_is_not_read_and_is_told(written: str) -> Non
     (r"seen (\d+)", "seen 60 000 images"), (r"(\d+) images", f"60{NBSP}000 images"),
     (r"(\d+) images", "60 000 images"), (r"acc.*(\d+)%", "acc: 97%"),
     (r"(\d+\.\d+)$", "loss=-0.5"), (r"step (\d+)", "step 12e3"),
+    (r"loss\D+([\d.]+)", "loss -0.5"), (r"loss\D+([\d.]+)", "loss: −0.5"), (r"-([\d.]+)", "-0.5"),
 ])  # fmt: skip
 def test_a_part_of_a_number_is_not_read(pattern: str, line: str) -> None:
     values, why = read(pattern, line)
@@ -59,6 +60,7 @@ def test_a_part_of_a_number_is_not_read(pattern: str, line: str) -> None:
     (r"acc (\d+)\.\d+", "acc 95.5", 95), (r"(\d+)k images", "12k images", 12), (r"seen (\d+) ", "seen 1 100 times", 1),
     (r"seen ([\d ]+) images", "seen 60 000 images", 60_000), (r"step (\d+)", "step 12k", 12_000),
     (r"Epoch (\d+)", "Epoch 3.", 3), (r"Epoch (\d+)", "Epoch 3, loss", 3), (r"Epoch (\d+)", "Epoch 1 100%|###", 1),
+    (r"epoch\D+(\d+)", "epoch-3", 3), (r"loss: ([-\d.]+)", "loss: -0.5", -0.5),
     (r"\[(\d+)/", "[640/60000 (1%)]", 640), (r"\((\d+)%", "(99%)", 99), (r"iter (\d+)", "iter 10: loss 2.3", 10),
 ])  # fmt: skip
 def test_what_the_expression_itself_matches_is_no_part_of_the_number(pattern: str, line: str, value: float) -> None:
@@ -70,6 +72,17 @@ def test_a_comma_of_thousands_is_one_in_a_count() -> None:
     values, why = read(r"seen ([\d,.]+)", "seen 60.000", "samples")
     assert values == []
     assert why.startswith("samples '60.000' may be 60000 or 60.000")
+
+
+@pytest.mark.parametrize("role", ["samples", "step"])
+def test_a_count_is_a_whole_number(role: str) -> None:
+    for written in ("5,7", "5.7", "57e-1", "1.2345k"):
+        values, why = read(r"seen (\S+)", f"seen {written} of", role)
+        assert values == []
+        assert why.startswith(f"{role} '{written}' is no whole number")
+    for written, value in (("5.0", 5), ("1.5k", 1500), ("2.01k", 2010), ("6e4", 60_000)):
+        assert read(r"seen (\S+)", f"seen {written} of", role) == ([value], "")
+    assert read(r"epoch (\S+)", "epoch 5.7 of", "epoch") == ([5.7], "")
 
 
 def test_a_number_out_of_range_is_told() -> None:
