@@ -8,9 +8,10 @@ meet in one.
 from __future__ import annotations
 
 import copy
+import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ class Job:
     step: int
     content: dict[str, Any]
     own: dict[str, Any]
-    copied: torch.cuda.Event | None = None  # The copies on the device are there then.
+    ready: torch.cuda.Event | None = None  # From then on the tensors on the device hold what is to be written.
     sec: float = 0.0
     error: str = ""
 
@@ -46,28 +47,48 @@ class Writer:
 
     def __init__(self, shard: Shard, place: str) -> None:
         self._shard, self._place = shard, place
-        self._group = Ranks.joined().group
+        self._ranks = Ranks.joined()
         self._files = WholeFiles()
         self._stream = torch.cuda.Stream(shard.device) if shard.device.type == "cuda" else None
         self._thread: threading.Thread | None = None
         self._copies: tuple[Any, Any] = (None, None)  # Their memory is used again: new memory takes long to come by.
         self._written: list[Job] = []
 
-    def write(self, job: Job, beside: bool) -> None:
+    def write(self, job: Job, beside: bool) -> bool:
         """Write a checkpoint of what the tensors hold now, in a thread or before this returns.
 
-        Waits for the one before.
+        Waits for the one before. Returns whether a thread writes it: a rank may fail to copy, for lack of memory.
         """
         self.wait()
+        beside = beside and self._copied(job)
+        if self._stream is not None:
+            job.ready = torch.cuda.current_stream(self._shard.device).record_event()
         if not beside:
             self._write(job)
-            return
-        self._copies = copied(job.content, self._copies[0]), copied(job.own, self._copies[1])
-        job.content, job.own = self._copies
-        if self._stream is not None:
-            job.copied = torch.cuda.current_stream(self._shard.device).record_event()
+            return False
         self._thread = threading.Thread(target=self._write, args=(job,), name="checkpoint", daemon=True)
         self._thread.start()
+        return True
+
+    def busy(self) -> bool:
+        """Whether this process is still writing."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def _copied(self, job: Job) -> bool:
+        """Put copies in the place of a job's tensors; False on all ranks where one of them fails."""
+        failed = False
+        try:
+            self._copies = copied(job.content, self._copies[0]), copied(job.own, self._copies[1])
+        except Exception as error:  # The training goes on, and waits for its files from here on.
+            logging.getLogger(__name__).warning("no copy for a checkpoint: %s: %s", type(error).__name__, error)
+            failed = True
+        if self._ranks.largest(failed):
+            self._copies = (None, None)
+            if self._stream is not None:
+                torch.cuda.empty_cache()  # Parts of the copies would split the memory that steps need.
+            return False
+        job.content, job.own = self._copies
+        return True
 
     def written(self) -> list[Job]:
         """The checkpoints that were written, or failed, since the last call."""
@@ -83,29 +104,42 @@ class Writer:
     def _write(self, job: Job) -> None:
         began = time.perf_counter()
         try:
-            if self._stream is not None:
-                torch.cuda.set_device(self._shard.device)  # The current device is a thread's own.
-                with torch.cuda.stream(self._stream):
-                    if job.copied is not None:
-                        self._stream.wait_event(job.copied)
-                    job.content, job.own = on_host(job.content), on_host(job.own)
-            states = self._gathered(job.own)
-            if self._shard.rank == 0:
-                job.content["callbacks"][self._place] = {key: [state[key] for state in states] for key in job.own}
-                self._files.save_checkpoint(job.content, job.path)
-                job.error = self._files.error
+            self._bring(job)
+        except Exception as error:  # Every rank has to come to the exchange: the others wait there.
+            job.error = f"{type(error).__name__}: {error}"
+        try:
+            job.error = "; ".join(f"rank {i}: {error}" for i, error in enumerate(self._ranks.words(job.error)) if error)
+            if not job.error:
+                self._save(job)
         except Exception as error:  # The training goes on without this one, whatever was in its way.
             job.error = f"{type(error).__name__}: {error}"
         job.sec = time.perf_counter() - began
         job.content, job.own = {}, {}
         self._written.append(job)
 
+    def _bring(self, job: Job) -> None:
+        """Bring what a job holds to the host, on a stream that is not the training's."""
+        if self._stream is None:
+            return
+        torch.cuda.set_device(self._shard.device)  # The current device is a thread's own.
+        with torch.cuda.stream(self._stream):
+            if job.ready is not None:
+                self._stream.wait_event(job.ready)
+            job.content, job.own = on_host(job.content), on_host(job.own)
+
+    def _save(self, job: Job) -> None:
+        states = self._gathered(job.own)
+        if self._shard.rank == 0:
+            job.content["callbacks"][self._place] = {key: [state[key] for state in states] for key in job.own}
+            self._files.save_checkpoint(job.content, job.path)
+            job.error = self._files.error
+
     def _gathered(self, own: dict[str, Any]) -> list[Any]:
         """By rank, what each has; on the first one alone."""
         if self._shard.world_size == 1:
             return [own]
         states: list[Any] | None = [None] * self._shard.world_size if self._shard.rank == 0 else None
-        dist.gather_object(own, states, dst=0, group=self._group)
+        dist.gather_object(own, states, dst=0, group=self._ranks.group)
         return states or []
 
 
@@ -121,7 +155,7 @@ def copied(value: Any, into: Any = None) -> Any:
         return into.copy_(value.detach()) if alike else value.detach().clone()
     if isinstance(value, dict):
         before = into if isinstance(into, dict) else {}
-        return type(value)((key, copied(inner, before.get(key))) for key, inner in value.items())
+        return with_values(value, lambda key, inner: copied(inner, before.get(key)))
     if type(value) in (list, tuple):
         alike = type(into) is type(value) and len(into) == len(value)
         return type(value)(map(copied, value, into if alike else [None] * len(value)))
@@ -133,8 +167,16 @@ def on_host(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.detach().to("cpu")
     if isinstance(value, dict):
-        return type(value)((key, on_host(inner)) for key, inner in value.items())
+        return with_values(value, lambda key, inner: on_host(inner))
     return type(value)(map(on_host, value)) if type(value) in (list, tuple) else value
+
+
+def with_values(mapping: dict[Any, Any], change: Callable[[Any, Any], Any]) -> dict[Any, Any]:
+    """The same mapping with values of `change(key, value)`; a defaultdict keeps its factory."""
+    changed = copy.copy(mapping)
+    for key, inner in mapping.items():
+        changed[key] = change(key, inner)
+    return changed
 
 
 def num_bytes(value: Any) -> int:
@@ -159,5 +201,6 @@ def has_room(size: int, device: torch.device) -> bool:
     if device.type != "cuda":
         return True
     free, _ = torch.cuda.mem_get_info(device)
-    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return size <= ROOM * (free + kept)
+    # Between steps little is allocated. Each step needs its activations again, so what counts is the peak.
+    spare = torch.cuda.memory_reserved(device) - torch.cuda.max_memory_allocated(device)
+    return size <= ROOM * (free + spare)

@@ -80,6 +80,7 @@ class CheckpointCallback(Checkpoint):
         self._files = WholeFiles()
         self._writer: Writer | None = None  # of checkpoints of steps
         self._beside = self._gathers = True
+        self._copy_bytes = 0
         self._own: dict[str, Any] = {}  # The checkpoint has those of every process; these are this one's.
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
@@ -115,19 +116,25 @@ class CheckpointCallback(Checkpoint):
 
     def _note_memory(self, module: pl.LightningModule) -> None:
         """Decide, on all processes alike, whether copies fit, and say what they take."""
-        size = num_bytes(module.state_dict()) + self._optimizer_bytes()
-        room = torch.tensor(float(has_room(size, self._shard.device)))
+        self._copy_bytes = num_bytes(module.state_dict()) + self._optimizer_bytes()
+        room = torch.tensor(float(has_room(self._copy_bytes, self._shard.device)))
         if self._shard.world_size > 1:
             dist.all_reduce(room, dist.ReduceOp.MIN)
-        self._beside = bool(room)
-        if self._journal is not None:
-            where = (
-                "of the GPU's memory and as much of the host's" if self._shard.device.type == "cuda" else "of memory"
-            )
-            words = f"beside the training, in {size / 1e6:,.0f} MB more {where}"
-            if not self._beside:
-                words = f"while the training waits, since copies of {size / 1e6:,.0f} MB do not fit"
-            self._journal.tags({"checkpoints": words})
+        self._note_beside(bool(room))
+
+    def _note_beside(self, beside: bool, why: str = "do not fit") -> None:
+        self._beside = beside
+        if self._journal is None:
+            return
+        size = f"{self._copy_bytes / 1e6:,.0f} MB"
+        where = "of the GPU's memory and as much of the host's" if self._on_gpu() else "of memory"
+        words = f"beside the training, in {size} more {where}"
+        if not beside:
+            words = f"while the training waits, since copies of {size} {why}"
+        self._journal.tags({"checkpoints": words})
+
+    def _on_gpu(self) -> bool:
+        return self._shard.device.type == "cuda"
 
     def _step_done(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self._note_written()
@@ -140,6 +147,7 @@ class CheckpointCallback(Checkpoint):
 
     def _save_step(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
         assert self._writer is not None
+        self._end_steps(trainer)
         self._event("checkpoint_start", epoch_num=epochs_trained(trainer), step=step)
         self._writer.wait()
         self._note_written()
@@ -151,8 +159,20 @@ class CheckpointCallback(Checkpoint):
             kept = module.state_dict().keys()
             own["buffers"] = {name: value for name, value in module.named_buffers() if name in kept}
         path = checkpoints.path_of(self._run_dir, trainer.current_epoch, step)
-        self._writer.write(Job(path, step, content if self._shard.rank == 0 else {}, own), self._beside)
+        job = Job(path, step, content if self._shard.rank == 0 else {}, own)
+        if self._writer.write(job, self._beside) != self._beside:
+            self._note_beside(False, "failed")
         self._event("checkpoint_stop", epoch_num=epochs_trained(trainer), step=step)
+
+    def _end_steps(self, trainer: pl.Trainer) -> None:
+        """Wait for the GPU where the checkpoint would: its steps are training, and end before the event.
+
+        A loss scaler's state is read from the GPU.
+        """
+        assert self._writer is not None
+        scaled = getattr(trainer.precision_plugin, "scaler", None) is not None
+        if self._on_gpu() and (not self._beside or self._writer.busy() or scaled):
+            torch.cuda.synchronize(self._shard.device)
 
     def _note_written(self) -> None:
         assert self._writer is not None
@@ -178,6 +198,10 @@ class CheckpointCallback(Checkpoint):
         self._event("checkpoint_stop", epoch_num=epoch, **failed)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.finish()
+
+    def finish(self) -> None:
+        """Wait for the last file, and note how it ended."""
         if self._writer is not None:
             self._writer.wait()
             self._note_written()
