@@ -120,7 +120,7 @@ class Training:
 def endless(loader: Any) -> Iterator[Batch]:
     epoch = 0
     while True:
-        getattr(loader, "sampler", loader).set_epoch(epoch)
+        loader.set_epoch(epoch)
         yield from loader
         epoch += 1
 

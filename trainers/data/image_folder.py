@@ -141,11 +141,6 @@ class TrainLoader(Positioned):
     def __len__(self) -> int:
         return len(self.order)
 
-    @property
-    def sampler(self) -> TrainLoader:
-        """Lightning sets the epoch of a loader's `sampler` (lightning_fabric.utilities.data._set_sampler_epoch)."""
-        return self
-
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 

@@ -18,6 +18,7 @@ from pytorch_lightning.strategies import SingleDeviceStrategy, Strategy
 from conf.schema import DatasetConfig, RunConfig
 from tracking.measure.training import EvaluationPlan, MeasuringCallback, node_spread, summary, throughput
 from tracking.record import Journal, attempts, checkpoints, journal, nodes, run_folder
+from trainers.data.loading.epochs import told_epochs
 from trainers.loop import ddp, evaluation, export_model, precision, saving
 from trainers.loop.batch_size import checked_train_samples, num_eval_samples
 from trainers.loop.build import make_data, make_module
@@ -69,7 +70,8 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     if saved:
         saves = CheckpointCallback(run_dir, saved, shard, log, train_loader, lambda: unclocked.optimizer_bytes)
         trainer.callbacks.append(saves)  # type: ignore[attr-defined]
-    trainer.fit(module, train_loader, eval_loader, ckpt_path=continued(run_dir, callback), weights_only=True)
+    told = told_epochs(train_loader), told_epochs(eval_loader)
+    trainer.fit(module, *told, ckpt_path=continued(run_dir, callback), weights_only=True)
 
     if log:
         checkpoints.remove(run_dir)

@@ -144,7 +144,4 @@ class DetectionLoader(Positioned):
 
 
 class TrainLoader(DetectionLoader):
-    @property
-    def sampler(self) -> TrainLoader:
-        """Lightning sets the epoch of a loader's `sampler` (lightning_fabric.utilities.data._set_sampler_epoch)."""
-        return self
+    """The images that are trained on."""

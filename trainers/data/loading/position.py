@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 
 @runtime_checkable
@@ -20,6 +20,12 @@ class Positioned:
     """
 
     _num_skipped = 0
+    batch_sampler = None  # Lightning asks for it where a loader of an evaluation has a sampler.
+
+    @property
+    def sampler(self) -> Self:
+        """Lightning sets the epoch of a loader's `sampler` (lightning_fabric.utilities.data._set_sampler_epoch)."""
+        return self
 
     def begin_behind(self, num_batches: int) -> None:
         """Leave out so many batches of the epoch that is begun next; later epochs are whole."""

@@ -37,7 +37,9 @@ class Loader(Protocol):
 
     def __len__(self) -> int: ...  # batches an epoch, known without touching the data
     def __iter__(self) -> Iterator[Batch]: ...
-    def set_epoch(self, epoch: int) -> None: ...  # Lightning calls it; with the seed, decides what comes in what order
+    def set_epoch(
+        self, epoch: int
+    ) -> None: ...  # called before each epoch; with the seed, decides what comes in what order
 
 
 class Data(Protocol):

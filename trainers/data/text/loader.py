@@ -79,11 +79,6 @@ class TrainLoader(Positioned):
             for group, rows in zip(self._groups, self._rows, strict=True)
         )
 
-    @property
-    def sampler(self) -> TrainLoader:
-        """Lightning sets the epoch of a loader's `sampler` (lightning_fabric.utilities.data._set_sampler_epoch)."""
-        return self
-
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 

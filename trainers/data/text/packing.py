@@ -74,11 +74,6 @@ class PackedLoader(Positioned):
     def __len__(self) -> int:
         return -(-(len(self._starts) - 1) // (self.num_rows * self.shard.world_size))
 
-    @property
-    def sampler(self) -> PackedLoader:
-        """Lightning sets the epoch of a loader's `sampler` (lightning_fabric.utilities.data._set_sampler_epoch)."""
-        return self
-
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 
