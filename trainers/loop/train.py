@@ -63,8 +63,7 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
 
     hooks = (unclocked.prepare, conclude, best.evaluated if best else None)
     callback = MeasuringCallback(config, shard.device, log, *hooks)
-    exchange = strategy(config, shard, environment, log)
-    trainer = make_trainer(config, exchange, plan, callback, evaluate=eval_loader is not None)
+    trainer = make_trainer(config, strategy(config, shard, environment, log), plan, callback, eval_loader is not None)
     # A Trainer on whose timed path is nothing that is not needed refuses to be made with these, so they come later.
     trainer.callbacks += [best] if best else []  # type: ignore[attr-defined]
     if saved:

@@ -45,6 +45,11 @@ class MeasuringCallback(pl.Callback):
         self._reached = self._in_epoch = False
         self._epoch_samples = 0
 
+    @property
+    def state_key(self) -> str:
+        """The name of the state in a checkpoint. The class had this name once, and a run goes on from old ones too."""
+        return "TrialCallback"
+
     def state_dict(self) -> dict[str, Any]:
         """What Lightning saves in a checkpoint. A collective call."""
         if not self._in_epoch:

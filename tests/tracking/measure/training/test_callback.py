@@ -132,6 +132,23 @@ def test_it_goes_on_from_what_a_checkpoint_has_of_it(tmp_path: Path) -> None:
         trained(tmp_path, Line(bad=5), before.state_dict())
 
 
+def test_lightning_finds_its_state_in_a_checkpoint_from_before_its_class_was_renamed(tmp_path: Path) -> None:
+    saved: list[Any] = []
+
+    def save(trainer: pl.Trainer, module: Line, metrics: dict[str, float]) -> None:
+        saved.append(trainer._checkpoint_connector.dump_checkpoint(weights_only=False))
+
+    config = trained(tmp_path, Line(), evaluated=save)._config
+    (key,) = (key for key, state in saved[-1]["callbacks"].items() if "reached" in state)
+    state = saved[-1]["callbacks"].pop(key)
+    torch.save(saved[-1] | {"callbacks": {"TrialCallback": state}}, tmp_path / "old.ckpt")
+    callback = MeasuringCallback(config, CPU, None, lambda trainer: None, lambda trainer: None)
+    trainer = pl.Trainer(accelerator="cpu", devices=1, max_epochs=2, callbacks=[callback], barebones=True)
+    trainer.fit(Line(), Batches(10, 4), Batches(1), ckpt_path=tmp_path / "old.ckpt", weights_only=True)
+    assert callback.meter.step >= state["step"] > 0
+    assert callback.meter.samples >= state["samples"] > 0
+
+
 def test_it_remembers_that_the_target_was_reached(tmp_path: Path) -> None:
     state = trained(tmp_path, Line(), stop_at_target=False).state_dict()
     assert state["reached"]
