@@ -114,6 +114,11 @@ def spare(pid: int) -> None:
     _spared.add(pid)
 
 
+def forget(pid: int) -> None:
+    """This child has ended, and has been waited for: another process may have its number from now on."""
+    _spared.discard(pid)
+
+
 def descendants() -> set[int]:
     """The processes that the program consists of; none that has ended."""
     there = processes.running()
@@ -138,9 +143,9 @@ def end_all(patience_sec: float = KIND_SEC) -> int:
 
 
 def reap(program_pid: int) -> None:
-    """Ask adopted children that have ended how; the program itself is `Popen`'s to ask."""
+    """Wait for adopted children that have ended; not for the program, as `Popen` does, nor for spared ones."""
     for process in processes.running().values():
-        if process.parent == os.getpid() and process.pid != program_pid:
+        if process.parent == os.getpid() and process.pid not in {program_pid, *_spared}:
             with suppress(ChildProcessError):
                 os.waitpid(process.pid, os.WNOHANG)
 

@@ -56,9 +56,10 @@ class Stamper:
 
     def pieces(self, patience_sec: float) -> Iterator[Piece]:
         """What is there, after waiting so long for it; at its end `is_open` is False."""
-        if not self.is_open or not select.select([self._pipe], [], [], patience_sec)[0]:
+        if not self.is_open or not self.is_ready(patience_sec):
             return
         chunk = os.read(self._pipe, PIPE_BYTES)
+        self.is_open = bool(chunk)  # It was killed where there is no last word.
         self._rest += chunk
         while len(self._rest) >= HEADER.size:
             time_ms, seconds, size = HEADER.unpack_from(self._rest)
@@ -71,16 +72,18 @@ class Stamper:
             piece = bytes(self._rest[HEADER.size : end])
             del self._rest[:end]
             yield Piece(Moment(time_ms, seconds), piece)
-        self.is_open = bool(chunk)  # It was killed where there is no last word.
+
+    def is_ready(self, patience_sec: float) -> bool:
+        """Whether there is something to read, a part of a piece or the end, after waiting so long for it."""
+        return bool(select.select([self._pipe], [], [], patience_sec)[0])
 
     def end(self) -> None:
         """Leave nothing behind."""
         self.is_open = False
         os.close(self._pipe)
-        with suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGKILL)
-        with suppress(ChildProcessError):
-            os.waitpid(self._pid, 0)
+        os.kill(self._pid, signal.SIGKILL)  # Until it is waited for, no other process has its number.
+        os.waitpid(self._pid, 0)
+        process.forget(self._pid)
 
 
 def widen(pipe: int) -> None:
@@ -114,8 +117,8 @@ def relay(output: int, sink: int) -> None:
             at = now()
             head = HEADER.pack(at.time_ms, at.clock_sec if chunk else full_sec, len(chunk))
             waiting.append(memoryview(head + chunk))
-            size += len(chunk)
-        elif writable:
+            size += len(waiting[-1])
+        if writable:
             written = os.write(sink, waiting[0])
             size -= written
             waiting[0] = waiting[0][written:]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import math
 import os
 import signal
 import subprocess
@@ -23,14 +24,14 @@ from conf import schema
 from tracking.jobs.program import outcome, process, program_python
 from tracking.jobs.program.listener import Listener, uuids_of
 from tracking.jobs.program.moments import Moment, now
-from tracking.jobs.program.stamper import Stamper
+from tracking.jobs.program.stamper import PIPE_BYTES, Stamper
 from tracking.jobs.worker_command import LAUNCHER
 from tracking.machine.environment import fingerprint
 from tracking.machine.stacks import check_promise
 from tracking.record import Failure, Journal, documents, run_folder
 
 POLL_SEC = 0.1
-LAST_WORDS_SEC = 1.0  # for the end of an output that some process has taken out of reach
+LAST_WORDS_SEC = 5.0  # for the end of an output that some process has taken out of reach
 NICENESS = 10  # of this process while it reads: it must not take cores from the program
 AFTERWARDS_SEC = 1.0  # for what the program has started to end when the program has
 
@@ -116,20 +117,31 @@ def listen(config: schema.RunConfig, run_dir: Path, listener: Listener, python: 
             listener.look(process.descendants())
             process.reap(program.pid)
     process.end_all(AFTERWARDS_SEC)
-    while stamper.is_open and hear(listener, stamper, LAST_WORDS_SEC):
-        pass
+    hear_out(listener, stamper)
     listener.waited_sec = stamper.waited_sec
     stamper.end()
     listener.close(ended.at)
     return program.returncode
 
 
-def hear(listener: Listener, stamper: Stamper, patience_sec: float) -> bool:
-    """Pass on what was printed; whether there was anything."""
-    number = 0
-    for number, piece in enumerate(stamper.pieces(patience_sec), 1):  # noqa: B007
+def hear(listener: Listener, stamper: Stamper, patience_sec: float, until: float = math.inf) -> int:
+    """Pass on what was printed; the number of bytes that were there later than `until` by the monotonic clock."""
+    late = 0
+    for piece in stamper.pieces(patience_sec):
         listener.hear(piece.content, piece.at)
-    return number > 0
+        late += len(piece.content) if piece.at.clock_sec > until else 0
+    return late
+
+
+def hear_out(listener: Listener, stamper: Stamper) -> None:
+    """Pass on all that the program printed before it ended, however much waits to be read.
+
+    A process out of reach may hold the output open. A silent one is waited for `LAST_WORDS_SEC`. One that prints on is
+    heard as far as the program's own words may reach: a full pipe of them may have waited that long.
+    """
+    until, late = now().clock_sec + LAST_WORDS_SEC, 0
+    while stamper.is_open and late <= PIPE_BYTES and stamper.is_ready(LAST_WORDS_SEC):
+        late += hear(listener, stamper, 0, until)
 
 
 class Ended:
