@@ -78,3 +78,56 @@ def test_a_second_signal_ends_the_grace(tmp_path: Path) -> None:
     wait_for((tmp_path / "asked").exists)
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == signal.SIGKILL
+
+
+def test_a_supervisor_that_was_killed_while_it_waited_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mutual.py").write_text(MUTUAL)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(supervisor_process, "SUPERVISOR", "mutual")
+    waiting = supervisor_process.SupervisorProcess()
+    machine = Machine(1, waiting)
+    waiting.tell(signal.SIGKILL)
+    wait_for(lambda: waiting.ended() is not None)
+    with run_lock.make(tmp_path / "runs", "a") as owner:
+        made = machine.submit(owner, composed(["gpus=0"]), "a", 0.0)
+    wait_for((owner.folder / "ready").exists)
+    machine.cancel([made], signal.SIGKILL)
+    wait_for(lambda: not machine.states([made])[made.job_id].active)
+
+
+# Submits a job to a queue that is told to stop meanwhile, and detaches from it.
+SUBMITTED_ONCE = """
+import os, signal
+from pathlib import Path
+from types import SimpleNamespace
+from tests.support.composing import composed
+from tracking.base.console import make_console
+from tracking.jobs.node import Ticket, signals
+from tracking.jobs.plan.job import Job
+from tracking.jobs.queues.following import Following
+from tracking.record import run_lock
+
+submitted = []
+class Queue:
+    at_once, outlives, poll_sec, settling_sec = 5, True, 1.0, 10.0
+    def submit(self, owner, config, name, started, after=""):
+        submitted.append(name)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return Ticket("slurm", "1")
+job = Job(composed(["gpus=0", "cluster=slurm"]), [])
+uploads = SimpleNamespace(start=print, ended=print)
+following = Following(Queue(), uploads, make_console(), lambda job: run_lock.make(Path("runs"), "a"), 1, 0.0)
+signals.raise_on_signals()
+try:
+    following.follow([job])
+except signals.Interrupted:
+    following.detach([job])
+assert len(submitted) == 1, submitted
+"""
+
+
+def test_a_job_that_was_being_submitted_when_a_signal_came_is_not_submitted_again(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", SUBMITTED_ONCE], cwd=tmp_path, env=environment(), check=False)
+    assert ended.returncode == 0

@@ -13,9 +13,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from conf.schema import RunConfig
@@ -27,7 +27,7 @@ MAX_BYTES = 65536  # of a message
 
 @dataclass(frozen=True)
 class Assignment:
-    """A run's folder, and the descriptor of its lock.
+    """A run's folder, the descriptor of its lock, and what this launch says in place of the folder's config.
 
     `started` is when the run's command began, in seconds of the monotonic clock. `environment` holds the variables of
     the run's share of the machine; without them it has the whole machine.
@@ -36,6 +36,8 @@ class Assignment:
     folder: Path
     lock: int
     started: float
+    timeout_sec: float | None
+    system_metrics_interval_sec: float
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -52,12 +54,12 @@ class SupervisorProcess:
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(search)},
             )  # fmt: skip
 
-    def assign(self, folder: Path, lock: int, started: float, environment: Mapping[str, str]) -> None:
+    def assign(self, run: Assignment) -> None:
         """Hand a run over; a supervisor that has died takes none, as its exit code then says."""
-        words = json.dumps({"folder": str(folder), "started": started, "environment": dict(environment)})
+        words = json.dumps({**asdict(run), "folder": str(run.folder)})
         self._assigned = True
         with suppress(OSError):
-            socket.send_fds(self._channel, [words.encode()], [lock])
+            socket.send_fds(self._channel, [words.encode()], [run.lock])
 
     def tell(self, signum: int) -> None:
         """Send it a signal, if it has not ended."""
@@ -114,4 +116,4 @@ def received() -> Assignment | None:
     told = json.loads(words)
     [lock] = descriptors
     os.set_inheritable(lock, False)
-    return Assignment(Path(told["folder"]), lock, told["started"], told["environment"])
+    return Assignment(**{**told, "folder": Path(told["folder"]), "lock": lock})

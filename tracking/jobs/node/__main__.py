@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from contextlib import suppress
 from pathlib import Path
 
+from tracking.base import secrets
 from tracking.jobs.handover import received
 from tracking.jobs.node import keep_to_share, supervise
 
@@ -18,7 +20,8 @@ def main(folders: list[str]) -> int:
             return 0
         os.environ.update(assigned.environment)
         if trouble := keep_to_share():
-            print(trouble, flush=True)
+            with suppress(OSError):  # The launcher's output may be gone.
+                print(trouble, flush=True)
         return supervise(assigned.folder, assigned)
     folder = Path(folders[0])
     if not folder.is_dir():
@@ -31,4 +34,5 @@ def main(folders: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    secrets.guard_tracebacks()
     sys.exit(main(sys.argv[1:]))

@@ -15,7 +15,7 @@ from tracking.jobs.node import outcome, slurm, ticket
 from tracking.jobs.node.slurm import JobState
 from tracking.jobs.node.task import PLACE
 from tracking.jobs.node.ticket import Ticket
-from tracking.record import Failure, Running, failures, files, run_folder
+from tracking.record import Failure, Result, Running, failures, files, run_folder
 
 ASK_SEC = 10.0  # how long an answer of Slurm's holds for who asks of run after run
 NODE = re.compile(r"Node failure on (\S+)")  # srun's words
@@ -80,15 +80,20 @@ def explained(folder: Path, job_id: str, state: JobState | None) -> Failure:
     return failure
 
 
-def end(folder: Path, config: RunConfig, job_id: str, state: JobState | None) -> None:
-    """Give the run its result where its nodes have left none."""
-    failure = None if run_folder.read_result(folder) else explained(folder, job_id, state)
-    with suppress(OSError):
-        outcome.record_given_up(folder, config, failure)
-    outcome.end(folder, failure)
+def end(folder: Path, config: RunConfig, job_id: str, state: JobState | None) -> Result:
+    """Give the run its result where its nodes have left none, and return it."""
+    failure = explained(folder, job_id, state)
+    try:
+        own = None if run_folder.read_result(folder) else failure
+        with suppress(OSError):
+            outcome.record_given_up(folder, config, own)
+        result = outcome.end(folder, own)
+    except (OSError, ValueError):  # The folder is gone, or damaged: other jobs go on.
+        return Result("failed", failure=failure)
     for name in files.names(folder):  # what nodes that were killed have left there
         if name.startswith(PLACE):
             shutil.rmtree(folder / name, ignore_errors=True)
+    return result
 
 
 def requeued(folder: Path, made: Ticket, state: JobState | None) -> bool:

@@ -60,8 +60,9 @@ def taken_up(part: Part) -> bool:
     """Prepare the folder for this attempt of a scheduled run; False where the run was ended before it began."""
     folder, task = part.folder, part.task
     Journal(folder / run_folder.JOURNAL).close()  # a last line that lacks its newline alone is whole with it
-    if run_folder.read_result(folder) is not None and not begun(folder):
-        say(task, f"{folder}: the run was ended before it began")
+    result = run_folder.read_result(folder)
+    if result is not None and (result.status == "finished" or not begun(folder)):
+        say(task, f"{folder}: the run has ended already")
         return False
     if begun(folder):
         reopen(folder, checkpoints.newest(folder), "requeued")

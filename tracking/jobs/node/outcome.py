@@ -41,9 +41,15 @@ def end(
     return result
 
 
+def stopped_by(error: Interrupted, where: str = "") -> Failure:
+    """Why a run has ended that was told to stop; `where` names the node for a reader elsewhere."""
+    return Failure(f"signal:{error.signum}", f"{where}stopped by {error}")
+
+
 def stopped(folder: Path, error: Interrupted, where: str = "") -> Result:
-    """End a run that was told to stop; `where` names the node for a reader elsewhere."""
-    failure = Failure(f"signal:{error.signum}", f"{where}stopped by {error}", failures.last_words(folder))
+    """End a run that was told to stop."""
+    failure = stopped_by(error, where)
+    failure.traceback = failures.last_words(folder)
     with suppress(OSError, ValueError):
         record_given_up(folder, run_folder.read_config(folder), failure)
     return end(folder, failure)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_again = threading.Event()  # Signals are handled once a process, so this is known once a process, too.
+# Signals are handled once a process, so this is known once a process, too. A lock must not be taken in a handler.
+_since = {"again": False}
 
 
 class Interrupted(KeyboardInterrupt):
@@ -26,7 +26,7 @@ def raise_on_signals(*more: int) -> None:
     Those that follow only make `hurried` true until this is called again: what cleans up is short, and must not be cut
     off.
     """
-    _again.clear()
+    _since["again"] = False
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         for number in stopping:
@@ -36,7 +36,7 @@ def raise_on_signals(*more: int) -> None:
 
     def ignore(signum: int, frame: FrameType | None) -> None:
         """Not SIG_IGN, which tells a signal that the user's shell has us ignore (nohup)."""
-        _again.set()
+        _since["again"] = True
 
     stopping = (*STOPPING, *more)
     for number in stopping:
@@ -45,9 +45,16 @@ def raise_on_signals(*more: int) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, stopping)  # A launcher starts its supervisors with them held back.
 
 
+def ignore_further() -> None:
+    """Ignore signals to stop until `raise_on_signals` is called again: what is left is short."""
+    for number in STOPPING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda signum, frame: None)
+
+
 def hurried() -> bool:
     """Whether a further signal to stop has come since the one that raised Interrupted."""
-    return _again.is_set()
+    return _since["again"]
 
 
 @contextmanager

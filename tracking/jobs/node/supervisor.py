@@ -32,6 +32,12 @@ def supervise(folder: Path, assigned: Assignment | None = None) -> int:
     A launcher on this machine has `assigned` the run; without, srun has started this process.
     """
     config = run_folder.read_config(folder)
+    if assigned:  # A run that goes on here may have begun elsewhere, and with other limits.
+        config.cluster = dataclasses.replace(config.cluster, kind="none", mirror="launcher")
+        config.timeout_sec = assigned.timeout_sec
+        config.tracking.system_metrics_interval_sec = assigned.system_metrics_interval_sec
+    elif config.cluster.kind == "none":
+        config.cluster = dataclasses.replace(config.cluster, kind="slurm")
     line = Lifeline.of(config.cluster.kind)
     task = Task.local() if assigned else Task.of_slurm()
     config.stack.container.options += shares.engine_options(config.stack.container.engine)
@@ -43,29 +49,34 @@ def supervise(folder: Path, assigned: Assignment | None = None) -> int:
     part = Part(folder, config, task, config.chosen(visible), started, line)
     if assigned and not assigned.environment:
         part.launcher = os.getppid()
-    try:
-        signals.raise_on_signals()
-        interruption.heed_warning(config, task)
-        line.watch()
-        with ExitStack() as stack:
+    with ExitStack() as stack:  # The folder stays locked until its end is written.
+        try:
+            signals.raise_on_signals()
+            interruption.heed_warning(config, task)
+            line.watch()
             if task.rank == 0:
                 lock = assigned.lock if assigned else None
                 owner = run_lock.take(folder, inherited=lock, patience_sec=SUBMITTED_SEC)
                 part.lock = stack.enter_context(owner).descriptor
             meet(part, len(visible), stack)
             return other_node.run(part) if task.rank else head_node.run(part)
-    except signals.Interrupted as error:
-        return interruption.end(folder, config, task, error, line)
-    except run_lock.Running as error:
-        say(task, f"node {task.node}: {folder}: {error}")
-        return 1
-    except (ConfigError, OSError) as error:
+        except signals.Interrupted as error:
+            return interruption.end(folder, config, task, error, line)
+        except run_lock.Running as error:
+            say(task, f"node {task.node}: {folder}: {error}")
+        except (ConfigError, OSError) as error:
+            refused(part, error)
+    return 1
+
+
+def refused(part: Part, error: Exception) -> None:
+    """End a run that could not be trained here."""
+    folder, task = part.folder, part.task
+    say(task, f"node {task.node}: {error}")
+    if task.rank == 0:
         kind = "bad_input" if isinstance(error, ConfigError) else "error"
-        say(task, f"node {task.node}: {error}")
-        if task.rank == 0:
-            words = f"node {task.node}: {error}{others_words(folder, task, str(error))}" if task.scheduled else error
-            outcome.end(folder, Failure(kind, str(words)))
-        return 1
+        words = f"node {task.node}: {error}{others_words(folder, task, str(error))}" if task.scheduled else str(error)
+        outcome.end(folder, Failure(kind, words))
 
 
 def join(config: RunConfig, visible: list[Any], tell: Callable[[str], None]) -> Failure | None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 
 from rich.console import Console
 
@@ -17,43 +15,11 @@ from tracking.jobs.node import Ticket, endings, outcome, signals, slurm, ticket
 from tracking.jobs.plan import Job
 from tracking.jobs.queues import machine, meeting
 from tracking.jobs.queues.account import Account
+from tracking.jobs.queues.followed import Followed, end_unsubmitted, let_go, result_of
 from tracking.jobs.queues.queue import Queue
 from tracking.record import Failure, Result, attempts, failures, journal, run_folder, run_lock
 
 POLL_SEC = 0.5  # how often folders of jobs elsewhere are looked at
-SETTLING_SEC = 10.0  # how long a shared file system may take to show what a job that has ended wrote last
-
-
-@dataclass
-class Followed:
-    """A job that was submitted."""
-
-    job: Job
-    ticket: Ticket
-    began: float  # monotonic seconds, when it was submitted
-    offset: int  # bytes of its journal that were seen
-    mirrored: bool = False
-    gone_at: float | None = None  # monotonic seconds, at which the queue had it no more
-    progress: shown.RunProgress | None = None  # where it alone runs
-
-    @property
-    def folder(self) -> Path:
-        assert self.job.folder is not None
-        return self.job.folder
-
-
-def end_unsubmitted(jobs: Sequence[Job], failure: Failure) -> None:
-    """End the runs of jobs that have a folder, and that nobody but this process knows of."""
-    for job in jobs:
-        if job.owner is not None:
-            job.result = outcome.end(job.owner.folder, failure)
-            let_go(job)
-
-
-def let_go(job: Job) -> None:
-    assert job.owner
-    job.owner.let_go()
-    job.owner = None
 
 
 class Following:
@@ -73,6 +39,8 @@ class Following:
         self._num_jobs = num_jobs
         self._started = started
         self._jobs: list[Followed] = []
+        self._num_tried = 0
+        self._stopped_by: signals.Interrupted | None = None
         self._account = Account(console, num_jobs, 0 if queue.outlives else queue.at_once)
         self._asked_at = float("-inf")
 
@@ -82,19 +50,22 @@ class Following:
 
     def take_up(self, job: Job, made: Ticket) -> None:
         """Follow a job that somebody has submitted."""
-        self._jobs.append(self._followed(job, made, time.monotonic()))
+        self._jobs.append(self._followed(job, made, time.monotonic(), 0))
 
     def submit(self, job: Job, after: str = "") -> bool:
         """Submit a job; False where the queue does not answer now. What it refuses is the job's result."""
         if job.owner is None:
             self._account.begins(job)
-        began = time.monotonic() if len(self._jobs) >= self._queue.at_once else self._started
+        began = time.monotonic() if self._num_tried >= self._queue.at_once else self._started
+        self._num_tried += 1
         try:
             owner = job.owner = job.owner or self._own_folder(job)
             job.folder = owner.folder
+            # Of a run that goes on here, what its journal has of earlier attempts was shown then.
+            seen = (job.folder / run_folder.JOURNAL).stat().st_size if job.checkpoint else 0
             with signals.undisturbed():  # What was submitted is followed.
                 made = self._queue.submit(owner, job.config, job.name, began, after)
-                self._jobs.append(self._followed(job, made, began))
+                self._jobs.append(self._followed(job, made, began, seen))
                 let_go(job)
         except slurm.Away as error:
             self._account.trouble(f"Slurm does not answer: {error}; it is asked again")
@@ -131,7 +102,10 @@ class Following:
     def detach(self, todo: Sequence[Job]) -> None:
         """Submit the rest so that no more than `at_once` run together without anybody who follows."""
         at_once = self._queue.at_once
+        submitted = [followed.job for followed in self._jobs]
         for job in todo:
+            if any(job is other for other in submitted):  # A signal came while it was submitted.
+                continue
             before = self._jobs[-at_once].ticket.job_id if len(self.running) >= at_once else ""
             if not self.submit(job, before):
                 raise ConfigError(f"{job.name} and those behind it are not submitted: Slurm does not answer")
@@ -147,29 +121,30 @@ class Following:
             except ConfigError as refusal:  # It goes on, without this follower.
                 followed.job.result = Result("failed", failure=Failure("error", str(refusal)))
                 self._console.print(f"note: {refusal}", soft_wrap=True)
-        for signum in (error.signum, error.signum):
-            with suppress(slurm.Away, ConfigError):
-                self._queue.cancel(own, signum)
-            self._asked_at = float("-inf")
-            try:
+        self._stopped_by = error
+        with suppress(slurm.Away, ConfigError):
+            self._queue.cancel(own, error.signum)
+        self._asked_at = float("-inf")
+        try:
+            if not (again := signals.hurried()):
                 signals.raise_on_signals()
                 self.follow([])
-            except signals.Interrupted:
-                continue
-            break
-        signals.raise_on_signals()
-        self.follow([])
+        except signals.Interrupted:
+            again = True
+        signals.ignore_further()
+        if again:
+            with suppress(slurm.Away, ConfigError):
+                self._queue.cancel(own, error.signum)
+            self.follow([])
 
     def close(self) -> None:
         for followed in self._jobs:
             if followed.progress:
                 followed.progress.close()
 
-    def _followed(self, job: Job, made: Ticket, began: float) -> Followed:
+    def _followed(self, job: Job, made: Ticket, began: float, seen: int) -> Followed:
         alone = self._num_jobs == 1 or (self._queue.at_once == 1 and not self._queue.outlives)
         progress = shown.RunProgress(self._console, job.name, job.config.targets()).start() if alone else None
-        # Of a run that goes on here, what its journal has of earlier attempts was shown then.
-        seen = (job.folder / run_folder.JOURNAL).stat().st_size if job.folder and job.checkpoint else 0
         return Followed(job, made, began, seen, progress=progress)
 
     def _look(self, expecting: bool) -> None:
@@ -187,8 +162,8 @@ class Following:
             if result is not None and expecting:
                 self._queue.expect()
             final = result is not None and (result.status == "finished" or not followed.ticket.max_requeues)
-            if final and ticket.has_ended(followed.folder):
-                self._ended(followed)
+            if result is not None and final and ticket.has_ended(followed.folder):
+                self._ended(followed, result)
 
     def _see(self, followed: Followed) -> None:
         """Show what is new in its journal. Raises OSError."""
@@ -228,21 +203,26 @@ class Following:
                 self._account.state(followed.job, state)
                 continue
             followed.gone_at = followed.gone_at or time.monotonic()
-            settling_sec = SETTLING_SEC if self._queue.outlives else 0.0
             if endings.requeued(followed.folder, followed.ticket, state):
                 followed.gone_at = None
-            elif run_folder.read_result(followed.folder) or time.monotonic() - followed.gone_at > settling_sec:
-                endings.end(followed.folder, followed.job.config, followed.ticket.job_id, state)
-                self._ended(followed)
+                continue
+            has_settled = time.monotonic() - followed.gone_at > self._queue.settling_sec
+            if has_settled or result_of(followed.folder):
+                self._ended(followed, self._end(followed, state))
 
-    def _ended(self, followed: Followed) -> None:
+    def _end(self, followed: Followed, state: slurm.JobState | None) -> Result:
+        """The result of a job that its queue has no more; where it left none, the queue's word on it."""
+        if self._stopped_by and not self._queue.outlives and result_of(followed.folder) is None:
+            return outcome.stopped(followed.folder, self._stopped_by)
+        return endings.end(followed.folder, followed.job.config, followed.ticket.job_id, state)
+
+    def _ended(self, followed: Followed, result: Result) -> None:
         job = followed.job
         with suppress(OSError, ValueError):
             self._see(followed)  # what was written meanwhile
         if followed.progress:
             followed.progress.close()
-        job.result = run_folder.read_result(followed.folder)
-        assert job.result is not None
+        job.result = result
         if job.config.cluster.mirror == "launcher":
             if not followed.mirrored and not meeting.is_unmet(job):
                 self._uploads.start(followed.folder)

@@ -15,21 +15,21 @@ from tracking.base.console import Drawing, make_console
 from tracking.base.installation import LAUNCH
 from tracking.jobs.follow import Uploads, result_table, unfinished
 from tracking.jobs.handover import SupervisorProcess
-from tracking.jobs.node import Interrupted, join, signals, ticket
+from tracking.jobs.node import Interrupted, join, outcome, signals, ticket
 from tracking.jobs.plan import Job, exit_code, own_folder, resume, sweep, sweep_summary
 from tracking.jobs.queues import dry_run, meeting
 from tracking.jobs.queues.detaching import Detached, follow_command, wants_cancel
-from tracking.jobs.queues.following import Following, end_unsubmitted
+from tracking.jobs.queues.followed import end_unsubmitted
+from tracking.jobs.queues.following import Following
 from tracking.jobs.queues.queue_kinds import queue_of
 from tracking.machine.stacks import RefusedStacks, Verdict, verdict_table
-from tracking.record import Failure, checkpoints, run_folder, run_lock
+from tracking.record import Failure, Result, checkpoints, run_folder, run_lock
 
 
 class Launcher:
-    """Runs jobs and returns the exit code of launch.py.
+    """Runs jobs and returns the exit code of launch.py. `gpus` are the visible ones; `waiting` is a supervisor.
 
-    `gpus` are the visible ones; `started` is when the user's command began, in seconds of the monotonic clock;
-    `waiting` is a supervisor that was started ahead.
+    `started` is when the user's command began, in seconds of the monotonic clock.
     """
 
     def __init__(
@@ -176,8 +176,9 @@ class Launcher:
             raise ConfigError(f"{folder}: {error}; it is followed already") from error
         except Detached:
             return 0
-        except Interrupted:
-            pass
+        except Interrupted as error:
+            end_unsubmitted([job], failure := outcome.stopped_by(error))
+            job.result = job.result or Result("killed", failure=failure)
         assert job.result is not None
         if meeting.is_unmet(job):
             return meeting.give_up(job, folder)
@@ -190,8 +191,7 @@ class Launcher:
         return exit_code([job])
 
     def _run_jobs(self, jobs: Sequence[Job], folder: Path) -> None:
-        # Who follows runs no job again that has failed meanwhile.
-        todo = [job for job in jobs if not job.finished and not (self._takes_up and job.result)]
+        todo = [job for job in jobs if not job.finished and not (self._takes_up and job.result)]  # none runs again
         for job in todo:
             if job.result:
                 job.folder, job.result = None, None
@@ -224,11 +224,12 @@ class Launcher:
                 raise self._detached(folder)
             following.follow(todo)
         except Interrupted as error:
+            following.close()  # Nothing is drawn over a question.
             if self._queue.outlives and not wants_cancel(error):
                 following.detach(todo)
                 raise self._detached(folder) from error
             self._say(f"stopped by {error}" + (": the jobs are cancelled" if self._adopts else ""))
-            end_unsubmitted(jobs, Failure(f"signal:{error.signum}", f"stopped by {error}"))
+            end_unsubmitted(jobs, outcome.stopped_by(error))
             following.cancel(error)
             raise
         finally:

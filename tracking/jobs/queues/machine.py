@@ -7,14 +7,14 @@ import time
 from collections.abc import Sequence
 
 from conf.schema import ConfigError, RunConfig
-from tracking.jobs.handover import SupervisorProcess
+from tracking.jobs.handover import Assignment, SupervisorProcess
 from tracking.jobs.node import JobState, Share, Ticket, shares, worker_process
 from tracking.jobs.queues.queue import Queue
 from tracking.machine.environment import nvml
 from tracking.record import run_lock
 
 KIND = "shared"
-LOST_SEC = 45.0  # A supervisor that was told to stop has ended by then, or hangs and is killed.
+LOST_SEC = 120.0  # A supervisor that was told to stop has ended by then, or hangs and is killed.
 
 
 class Machine(Queue):
@@ -22,6 +22,7 @@ class Machine(Queue):
 
     outlives = False
     poll_sec = 0.1
+    settling_sec = 0.0
 
     def __init__(self, at_once: int, waiting: SupervisorProcess | None = None) -> None:
         self.at_once = at_once
@@ -55,7 +56,7 @@ class Machine(Queue):
 
     def expect(self) -> None:
         """Start the next job's supervisor ahead of it."""
-        if self._waiting is None:
+        if self._waiting is None or self._waiting.ended() is not None:  # It may have been killed while it waited.
             self._waiting = SupervisorProcess()
 
     def submit(self, owner: run_lock.Owner, config: RunConfig, name: str, started: float, after: str = "") -> Ticket:
@@ -63,7 +64,12 @@ class Machine(Queue):
         self.expect()
         supervisor, self._waiting = self._waiting, None
         assert supervisor is not None
-        supervisor.assign(owner.folder, owner.descriptor, started, share.environment() if share else {})
+        supervisor.assign(
+            Assignment(
+                owner.folder, owner.descriptor, started, config.timeout_sec,
+                config.tracking.system_metrics_interval_sec, share.environment() if share else {},
+            )
+        )  # fmt: skip
         made = Ticket(KIND, str(supervisor.process.pid))
         self._running[made.job_id] = share, supervisor
         return made

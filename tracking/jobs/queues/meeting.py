@@ -8,7 +8,9 @@ from pathlib import Path
 from conf.schema import ConfigError
 from tracking.jobs.follow import unfinished
 from tracking.jobs.plan import Job
-from tracking.record import journal, run_folder
+from tracking.record import failures, journal, run_folder
+
+ENDED = ("bad_input", *failures.STOPPED_BY)  # what they said of each other, or a signal
 
 
 def is_unmet(job: Job) -> bool:
@@ -16,7 +18,8 @@ def is_unmet(job: Job) -> bool:
     if job.config.nodes == 1 or job.config.cluster.kind != "none" or job.folder is None:
         return False
     begun = any(event.key == "init_start" for event in journal.events(job.folder / run_folder.JOURNAL))
-    return not begun and job.result is not None and job.result.failure is not None
+    failure = job.result.failure if job.result else None
+    return not begun and failure is not None and failure.kind in ENDED
 
 
 def give_up(job: Job, folder: Path) -> int:

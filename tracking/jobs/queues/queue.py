@@ -14,6 +14,7 @@ class Queue(Protocol):
     at_once: int  # how many jobs run together at most
     outlives: bool  # whether what was submitted goes on without this process
     poll_sec: float  # how long to wait between two questions about all jobs
+    settling_sec: float  # how long what a job wrote last may take to be seen here
 
     def check(self, configs: Sequence[RunConfig]) -> None:
         """Raise ConfigError for what the queue would refuse."""

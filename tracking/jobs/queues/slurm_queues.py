@@ -13,11 +13,14 @@ from tracking.jobs.queues import batch_script
 from tracking.jobs.queues.queue import Queue
 from tracking.record import documents, run_lock
 
+SETTLING_SEC = 10.0  # of a shared file system
+
 
 class BatchQueue(Queue):
     """A job a run, with sbatch."""
 
     outlives = True
+    settling_sec = SETTLING_SEC
 
     def __init__(self, at_once: int, poll_sec: float) -> None:
         self.at_once, self.poll_sec = at_once, poll_sec
@@ -53,6 +56,7 @@ class AllocationQueue(Queue):
 
     outlives = False
     poll_sec = 0.2
+    settling_sec = SETTLING_SEC
 
     def __init__(self, at_once: int) -> None:
         self.at_once = at_once

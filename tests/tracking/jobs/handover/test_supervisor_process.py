@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.commands import environment
 from tests.support.folders import wait_for
-from tracking.jobs.handover import SupervisorProcess, supervisor_process
+from tracking.jobs.handover import Assignment, SupervisorProcess, supervisor_process
 from tracking.record import Running, run_lock
 
 pytestmark = pytest.mark.slow
@@ -24,7 +24,7 @@ told = received()
 if told is None:
     sys.exit(7)
 owner = run_lock.take(told.folder, inherited=told.lock)
-(told.folder / "told").write_text(f"{told.started} {told.environment}")
+(told.folder / "told").write_text(f"{told.started} {told.timeout_sec} {told.environment}")
 Lifeline.of("none").cut(None)
 (told.folder / "launcher is gone").touch()
 """
@@ -41,12 +41,12 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_is_handed_over_with_the_lock_of_its_folder(tmp_path: Path) -> None:
     waiting = SupervisorProcess()
     owner = run_lock.make(tmp_path, "run")
-    waiting.assign(owner.folder, owner.descriptor, 1.5, {"CORES": "0-3"})
+    waiting.assign(Assignment(owner.folder, owner.descriptor, 1.5, 60.0, 10.0, {"CORES": "0-3"}))
     owner.let_go()  # The message has the lock now: no moment is without an owner.
     with pytest.raises(Running), run_lock.hold_abandoned(owner.folder):
         pass
     wait_for((owner.folder / "told").exists)
-    assert (owner.folder / "told").read_text() == "1.5 {'CORES': '0-3'}"
+    assert (owner.folder / "told").read_text() == "1.5 60.0 {'CORES': '0-3'}"
     assert waiting.ended() is None
     waiting.dismiss()  # It has a run, and keeps it.
     assert waiting.ended() is None
@@ -75,5 +75,5 @@ def test_one_that_has_died_takes_no_run_and_its_exit_code_says_so(tmp_path: Path
     waiting.tell(9)
     wait_for(lambda: waiting.ended() == -9)
     with run_lock.make(tmp_path, "run") as owner:
-        waiting.assign(owner.folder, owner.descriptor, 0.0, {})
+        waiting.assign(Assignment(owner.folder, owner.descriptor, 0.0, None, 10.0))
         assert waiting.ended() == -9
