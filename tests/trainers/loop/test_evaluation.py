@@ -204,3 +204,22 @@ def test_stretches_are_counted_within_an_epoch() -> None:
         meter.open()
         sections.append(meter._stretch[1])
     assert sections == [0, 1, 2, 0, 1]
+
+
+def test_a_logged_value_of_an_epoch_is_one_whatever_evaluations_lie_within(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def training_step(module: Line, batch: Any, batch_idx: int) -> torch.Tensor:
+        module.log("train/mine", float(batch_idx), on_step=False, on_epoch=True, reduce_fx="max")
+        return module.weight.square()
+
+    def validation_step(module: Line, batch: Any, batch_idx: int) -> None:
+        module.log("valid/mine", float(module.trainer.global_step))
+
+    monkeypatch.setattr(Line, "training_step", training_step)
+    monkeypatch.setattr(Line, "validation_step", validation_step)
+    run = trained(tmp_path, Intervals(every_steps=1))
+    noted = [record.values for record, _ in journal.read(run.folder / "journal.jsonl") if record.kind == "metrics"]
+    assert [values["train/mine"] for values in noted if "train/mine" in values] == [STEPS - 1.0] * EPOCHS
+    evaluated = [values["valid/mine"] for values in noted if "valid/mine" in values]
+    assert evaluated == [float(step) for step in range(1, EPOCHS * STEPS + 1)]

@@ -95,7 +95,7 @@ class MeasuringCallback(pl.Callback):
             self._close_epoch(trainer)
         else:
             self._epoch_samples += self.meter.close()
-            self.meter.note_logged()
+            self.meter.note_logged(within_epoch=True)
         self.meter.event("eval_start", **self._so_far(trainer))
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -111,7 +111,7 @@ class MeasuringCallback(pl.Callback):
             self._reached = True
             self.meter.note_energy(quantities.ENERGY_TO_ACCURACY_JOULES)
             trainer.should_stop = self._config.stop_at_target
-        self.meter.note_logged()
+        self.meter.note_logged(within_epoch=self._in_epoch)
         self.meter.event("eval_stop", **so_far)
         if self._in_epoch and not trainer.should_stop:
             self.meter.open()

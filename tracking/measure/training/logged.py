@@ -157,17 +157,25 @@ class LoggedValues:
                     tallies_of_period.setdefault(options, Tally()).add(float(value), weight)
         return self._results(tallies, lambda options: options.step_key)
 
-    def of_epoch(self) -> dict[str, float]:
-        """The values of the epoch, or of the evaluation, by key, of all windows since the last call. Collective."""
-        tallies, self._epoch = self._epoch, {}
+    def of_epoch(self, within: bool = False) -> dict[str, float]:
+        """The values of the epoch, or of the evaluation, by key, of all windows since the last call. Collective.
+
+        `within` an epoch those of its training are kept until it ends.
+        """
+        kept = {options: tally for options, tally in self._epoch.items() if within and not options.of_evaluation}
+        tallies = {options: tally for options, tally in self._epoch.items() if options not in kept}
+        self._epoch = kept
         return self._results(tallies, lambda options: options.epoch_key)
 
-    def rest(self) -> dict[str, float]:
-        """All that was logged since the last window and epoch; waits for the device. A collective call."""
+    def rest(self, within: bool = False) -> dict[str, float]:
+        """All that was logged since the last window and epoch; `within` as in `of_epoch`.
+
+        It waits for the device. A collective call.
+        """
         entries = self.take()
         if any(isinstance(value, torch.Tensor) for _, value, _ in entries):
             torch.cuda.current_stream(self._device).synchronize()
-        return self.of_window(entries) | self.of_epoch()
+        return self.of_window(entries) | self.of_epoch(within)
 
     def _results(
         self, tallies: dict[LogCall, Tally], key_of: Callable[[LogCall], str | None]

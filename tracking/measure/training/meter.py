@@ -145,10 +145,10 @@ class Meter:
         if self._journal is not None and values:
             self._journal.metrics(values, self.step)
 
-    def note_logged(self) -> None:
-        """Journal what the module logged since the last window."""
+    def note_logged(self, within_epoch: bool = False) -> None:
+        """Journal what the module logged since the last window; values of an epoch's training wait for its end."""
         if self._logged is not None:
-            self.metrics(self._logged.rest())
+            self.metrics(self._logged.rest(within_epoch))
 
     def _take_logged(self, chunk: Chunk) -> None:
         if self._logged is not None:
