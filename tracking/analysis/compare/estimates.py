@@ -99,14 +99,15 @@ def base_of(setting: Setting, settings: Sequence[Setting]) -> Setting | None:
 def speed_up(setting: Setting, base: Setting, key: str) -> tuple[Estimate, Estimate] | None:
     """Speed-up over the base setting by this metric, and efficiency: the speed-up over the growth of the devices.
 
-    The base is 1 by definition, without an error.
+    The base is 1 by definition, without an error. None where nothing says which way the metric is better.
     """
+    direction = setting.better(key)
     own, of_base = estimate(setting.measured(key)), estimate(base.measured(key))
-    if own is None or of_base is None or not setting.devices or not base.devices:
+    if own is None or of_base is None or direction is None or not setting.devices or not base.devices:
         return None
     if setting is base:
         return Estimate(1.0, None, own.n), Estimate(1.0, None, own.n)
-    gain = ratio(own, of_base) if setting.better(key) == HIGHER else ratio(of_base, own)
+    gain = ratio(own, of_base) if direction == HIGHER else ratio(of_base, own)
     if gain is None:
         return None
     growth = setting.devices / base.devices

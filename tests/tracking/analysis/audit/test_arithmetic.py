@@ -10,6 +10,7 @@ import pytest
 from tracking.analysis.audit.arithmetic import Observations, factor_bounds, level, pair_of, would_tell
 from tracking.analysis.audit.arithmetic.pair_tests import sooner_p
 from tracking.analysis.audit.arithmetic.ranks import at_least
+from tracking.analysis.audit.arithmetic.samples import ratio
 from tracking.analysis.statistics import Times, counts, p_sooner, pilot, ratio_bounds, runs_to_tell, t_test
 from tracking.analysis.statistics.sooner import p_of_wins
 
@@ -70,3 +71,9 @@ def test_the_distribution_of_wins_is_mann_and_whitneys(n: int, m: int) -> None:
     for wins in range(n * m // 2, n * m + 1):
         assert at_least(wins, n, m) == pytest.approx(p_of_wins(wins, n, m), rel=1e-9)
     assert math.isclose(at_least(0, n, m), 1.0)
+
+
+def test_a_metric_without_a_direction_has_no_speed_up() -> None:
+    own, base = Observations([2.0, 2.2]), Observations([1.0, 1.1])
+    assert ratio("eval/fid", own, base, 1.0, same=False) is None
+    assert ratio("time/train_sec", own, base, 1.0, same=False) is not None

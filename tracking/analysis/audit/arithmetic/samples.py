@@ -92,10 +92,11 @@ def ratio(key: str, own: Observations, base: Observations, growth: float, same: 
     """Speed-up over the base, divided by the growth (1, or of an efficiency that of the devices); relative variances
     of two independent means add. With the sign of a bound. `same`: it is the base itself, of which it is 1.
 
-    None where a mean is not known or both are only known to be at least so large.
+    None where a mean or the direction is not known, or both means are only known to be at least so large.
     """
+    direction = quantities.better(key)
     mine, others = moments_of(own), moments_of(base)
-    if mine is None or others is None:
+    if mine is None or others is None or direction is None:
         return None
     (n, top, top_error, _), (m, bottom, bottom_error, _) = mine, others
     if same:
@@ -103,7 +104,7 @@ def ratio(key: str, own: Observations, base: Observations, growth: float, same: 
     if own.num_short and base.num_short:
         return None
     sign = "≤" if own.num_short else "≥" if base.num_short else ""
-    factor = (top / bottom if quantities.better(key) == HIGHER else bottom / top) / growth
+    factor = (top / bottom if direction == HIGHER else bottom / top) / growth
     if top_error is None or bottom_error is None:
         return (min(n, m), factor, None, None), sign
     error = factor * math.sqrt((top_error / top) ** 2 + (bottom_error / bottom) ** 2)
