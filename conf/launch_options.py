@@ -83,7 +83,8 @@ class ProgramConfig:
 
     def hashed(self) -> dict[str, Any]:
         """What a run's hash is made of: it stays what it was before there were options by the step."""
-        return {key: value for key, value in asdict(self).items() if key not in PER_STEP or value}
+        content = asdict(self) | {"metrics": self.patterns()}  # A direction changes nothing that is measured.
+        return {key: value for key, value in content.items() if key not in PER_STEP or value}
 
     def evaluated(self) -> list[str]:
         """The names of its evaluations' metrics; MLPerf's log has one, which it gives no name."""

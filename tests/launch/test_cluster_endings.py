@@ -63,7 +63,7 @@ def test_a_sweep_goes_on_without_a_job_that_was_cancelled_and_its_table_says_whi
     }
     assert failures.pop(folder)["kind"] == "cancelled"
     assert list(failures.values()) == [None]
-    assert "it was cancelled; 1 of 2 left" in run.output
+    assert "it was cancelled; 1 job left" in run.output
     assert "stopped: cancelled" in run.output
 
 

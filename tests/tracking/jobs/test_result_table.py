@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.composing import composed
 from tracking.jobs.follow.result_table import run_rows, run_table
 from tracking.measure import kernels
 from tracking.record import Failure, Result, run_folder
@@ -57,6 +58,7 @@ def test_a_failed_run_shows_its_last_words_and_where_the_others_are(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / run_folder.WORKER_LOG).write_text("x")
+    run_folder.write_config(tmp_path, composed(["model=program", "program.command=a", "gpus=0"]))
     failure = Failure("error", "the program ended with exit code 3", "".join(f"line {n}\n" for n in range(30)))
     table = run_table("a", tmp_path, Result("failed", failure=failure))
     labels, cells = (list(column.cells) for column in table.columns)

@@ -17,7 +17,7 @@ REFUSED = {
     "modle=vgg": ["modle", "did you mean model"],
     "model=vg": ["model=vg", "did you mean vgg?", "allowed: gnmt, maskrcnn, ncf, program, resnet50, ssd, transformer"],
     "-m study=scaling": ["study: it is added with a plus", "-m +study=NAME"],
-    "+max_epoch=1": ["max_epoch: there is no such option; did you mean max_epochs?"],
+    "+max_epoch=1": ["max_epoch: there is no such option; did you mean max_epochs"],
     "++tracking.url=sqlite:///a.db": ["tracking.url: there is no such option", "tracking.uri"],
     "seed=1,2": ["seed=1,2: several values are a sweep, -m seed=1,2; a list stands in brackets."],
     "gpus": ["gpus: an option is NAME=VALUE"],

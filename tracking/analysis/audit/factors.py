@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -15,7 +14,7 @@ from tracking.base import quantities
 
 TIME = quantities.TIME_TO_ACCURACY_SEC
 P_VALUES = ("p_rate", "p_evaluations")
-SAID = re.compile(r"[^;]* times the rate \([^)]*\) and takes .* times the evaluations \([^)]*\)")
+SAID = " times the rate ("
 
 
 @dataclass(frozen=True)
@@ -81,8 +80,8 @@ def said_in(claimed: Mapping[str, Any] | None, better: str) -> That:
     due = "" if claimed is None else _words(claimed, better)
 
     def holds(text: Any) -> bool:
-        phrase = SAID.search(text)
-        return phrase is None if claimed is None else phrase is not None and phrase[0].strip() == due
+        times = text.count(SAID)
+        return times == 0 if claimed is None else times == 1 and due in text
 
     return That(holds, f"words with {due!r}" if due else "words without a rate")
 

@@ -24,7 +24,9 @@ def run_table(name: str, folder: Path, result: Result) -> Table:
     table.add_column()
     for row in run_rows(result):
         table.add_row(*row)
-    if result.failure is not None and (words := result.failure.traceback.rstrip().splitlines()):
+    # What our own workers raise is told in words; only a program's author knows its last ones.
+    words = result.failure.traceback.rstrip().splitlines() if result.failure and is_program(folder) else []
+    if words:
         table.add_row("its last words", "\n".join(words[-LAST_LINES:]))
     if result.failure is not None and (folder / run_folder.WORKER_LOG).exists():
         table.add_row("its output", os.path.relpath(folder / run_folder.WORKER_LOG))
@@ -35,6 +37,12 @@ def run_table(name: str, folder: Path, result: Result) -> Table:
             table.add_row(label, os.path.relpath(folder / file))
     table.add_row("run folder", os.path.relpath(folder))
     return table
+
+
+def is_program(folder: Path) -> bool:
+    with suppress(OSError, ValueError):
+        return run_folder.read_config(folder).is_program()
+    return False
 
 
 def run_rows(result: Result) -> list[tuple[str, str]]:
