@@ -80,7 +80,7 @@ def test_a_run_that_was_ended_before_it_began_does_not_begin(cluster: Cluster, t
     assert "ended as killed" in sync_outcome.message
     cluster.ask("scontrol", "release", job_id)
     wait_for(lambda: job_id not in submitted(cluster))
-    assert "was ended before it began" in (run.folder / "slurm.log").read_text()
+    assert "the run has ended already" in (run.folder / "slurm.log").read_text()
     assert "init_start" not in journal_of(tmp_path)
 
 
