@@ -77,7 +77,7 @@ class ProgramConfig:
     step: str | None = None  # regular expression of the step, likewise
     start: str | None = None  # regular expression, without a group, of the line with which the training begins
     unit: str = "samples"  # what a sample is
-    # Of a program that prints steps and no samples: how many samples a step of all its processes trains
+    # samples that a step of all its processes trains, for a program that prints steps and no samples
     samples_per_step: int | None = None
     tokens_per_step: int | None = None  # likewise its tokens
 

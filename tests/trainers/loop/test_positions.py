@@ -40,7 +40,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, int], list[Any]]]:
-    """Of a kind the loaders of so many processes, each made once."""
+    """The loaders of one kind, one for each process."""
     data: dict[str, Any] = {}
     loaders: dict[tuple[str, int], list[Any]] = {}
 

@@ -72,7 +72,7 @@ class Evidence:
         return [uid for uid, run in self.runs.items() if run.title == workload]
 
     def settings(self, workload: str) -> list[Labels]:
-        """Every setting of which the workload has a run, whether it counts or not, in the report's order."""
+        """The settings that have a run of this workload, counted or not, in the report's order."""
         return self._by_workload.get(workload, [])
 
     @cached_property

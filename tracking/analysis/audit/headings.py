@@ -1,6 +1,4 @@
-"""The headings of a report's figures, which are the catalogue's: of which metric each is, and in what unit; and which
-axes are of the software.
-"""
+"""The headings of a report's figures, from the catalogue: the metric and unit of each; and the axes of software."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ pytestmark = [
 ]
 SHARD = Shard(0, 1, CPU)
 EPOCHS, BATCH = 3, 200
-STEPS = 6  # an epoch of 1,150 samples, the last batch of which is filled up
+STEPS = 6  # an epoch of 1,150 samples; its last batch is filled up
 
 
 EVERY_FOURTH = Intervals(every_steps=4)
