@@ -149,7 +149,7 @@ class Hears:
     """Stands for the listener."""
 
     def __init__(self) -> None:
-        self.said = b""
+        self.said = bytearray()
 
     def hear(self, chunk: bytes, at: stamper.Moment) -> None:
         self.said += chunk
