@@ -137,7 +137,7 @@ class TimeTrial(Callback):
         if not self._in_epoch:  # Of an epoch that a checkpoint was written within, Lightning announces no start.
             self._begin_epoch(trainer)
         if not self._meter.is_open:  # An evaluation within the epoch is over.
-            self._meter.open()
+            self._meter.open(after_evaluation=True)
         num = first_dimension(batch) if self._samples is None else self._samples(batch)
         self._counted = self._counted and num is not None
         shared = trainer.global_rank % processes_per_batch(

@@ -35,6 +35,7 @@ class Trial:
         self._names = MetricNames(options.names)
         self._num_steps = 0  # steps since the last evaluation
         self._evaluating = False
+        self._within_epoch = False  # whether the last evaluation came within an epoch, as far as the loop says it
         self._num_epochs = 1
         self._num_trained = 0  # stretches of steps that an evaluation has ended
         self.reached = False
@@ -84,6 +85,7 @@ class Trial:
             self._run.link()
         self.counted = self.counted and epoch is not None
         self.whole = self.whole and epoch == self._num_trained
+        self._within_epoch = epoch is not None and epoch % 1 > 0
         epoch = self._num_epochs if epoch is None else epoch
         value = values.get(next(iter(self._options.target or values), ""))
         self._meter.event("eval_accuracy", value, epoch_num=epoch, step=self._meter.step, metrics=values)
@@ -97,7 +99,8 @@ class Trial:
     def _begin(self) -> None:
         self._meter.epoch_num = self._num_epochs
         self._meter.event("epoch_start", epoch_num=self._num_epochs)
-        self._meter.open()
+        self._meter.open(after_evaluation=self._within_epoch)
+        self._within_epoch = False
 
     def open_evaluation(self) -> None:
         """What follows, up to `evaluate`, is an evaluation."""

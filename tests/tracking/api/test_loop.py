@@ -110,3 +110,17 @@ def test_a_loop_that_raises_is_a_failed_run(tmp_path: Path) -> None:
         train()
     failure = documents.read_json(only_run(tmp_path) / run_folder.RESULT)["failure"]
     assert (failure["kind"], failure["message"]) == ("error", "ZeroDivisionError: division by zero")
+
+
+def test_the_step_after_an_evaluation_within_an_epoch_is_told_apart(tmp_path: Path) -> None:
+    with time_trial(
+        {"accuracy": 0.9}, runs_dir=str(tmp_path), offline=True, device="cpu", system_metrics_interval_sec=0,
+        log_every_n_steps=2,
+    ) as trial:  # fmt: skip
+        for epoch in (0.5, 1, 1.5, 2):
+            for _ in range(4):
+                trial.step(8)
+            trial.evaluate({"accuracy": 0.4}, epoch=epoch)
+    events = journal.events(only_run(tmp_path) / run_folder.JOURNAL)
+    windows = [event.values for event in events if event.key == "throughput_window"]
+    assert [window["step"] for window in windows if window.get("after_evaluation")] == [6, 14]

@@ -17,7 +17,7 @@ from conf.evaluation import Intervals
 from conf.schema import RunConfig
 from tracking.analysis.audit.journals import JournalFigures
 from tracking.base import quantities
-from tracking.measure.training import MeasuringCallback, Meter, clock, planned, throughput
+from tracking.measure.training import MeasuringCallback, Meter, Ranks, clock, planned, throughput
 from tracking.record import Journal, journal
 from tracking.record.journal import Record
 from trainers.loop import evaluation
@@ -142,9 +142,7 @@ def test_windows_hold_every_step_and_no_evaluation(tmp_path: Path) -> None:
     figures = JournalFigures(tmp_path)
     summary = throughput.summarize(windows, 1)
     assert summary["throughput/samples_per_sec"] == pytest.approx(figures.value("throughput/samples_per_sec"), rel=1e-3)
-    assert throughput.recorded(run.events) == [
-        throughput._read(event.values) for event in run.events if event.key == "throughput_window"
-    ]
+    assert [window.step for window in throughput.recorded(run.events)] == [window.step for window in windows]
 
 
 def test_the_figures_follow(tmp_path: Path) -> None:
@@ -185,15 +183,56 @@ def test_the_slowest_process_counts_in_each_stretch_between_evaluations() -> Non
     assert throughput.total_sec([first, throughput.Window(4, 1, 20, (4.0, 1.0), (0.0, 0.0), (), ())]) == 5.0
 
 
-def test_the_step_behind_an_evaluation_has_a_figure_of_its_own() -> None:
-    def window(step: int, section: int, *step_sec: float) -> throughput.Window:
-        return throughput.Window(step, 1, 10, (sum(step_sec),), (0.0,), step_sec, (0.0,) * len(step_sec), (), section)
+AFTER = quantities.THROUGHPUT_STEP_MS_AFTER_EVALUATION
 
-    key = quantities.THROUGHPUT_STEP_MS_AFTER_EVALUATION
-    windows = [window(1, 0, 1.0), window(3, 0, 0.1, 0.1), window(5, 0, 0.1, 0.1)]
-    assert key not in throughput.summarize(windows, 1)
-    windows += [window(7, 1, 0.3, 0.1), window(9, 1, 0.1, 0.1), window(11, 2, 0.5, 0.1)]
-    assert throughput.summarize(windows, 1)[key] == pytest.approx(400)
+
+def test_the_step_after_an_evaluation_has_a_figure_of_its_own() -> None:
+    def window(step: int, *step_sec: float, after_evaluation: bool = False) -> throughput.Window:
+        waits = (0.0,) * len(step_sec)
+        return throughput.Window(step, 1, 10, (sum(step_sec),), (0.0,), step_sec, waits, (), 1, after_evaluation)
+
+    windows = [window(1, 1.0), window(3, 0.1, 0.1), window(5, 0.1, 0.1)]
+    assert AFTER not in throughput.summarize(windows, 1)
+    windows += [window(7, 0.3, 0.1, after_evaluation=True), window(9, 0.1, 0.1), window(10, 0.5, after_evaluation=True)]
+    assert throughput.summarize(windows, 1)[AFTER] == pytest.approx(400)
+
+
+def test_each_evaluation_within_an_epoch_marks_the_window_after_it(tmp_path: Path) -> None:
+    run = trained(tmp_path, Intervals(every_steps=3))
+    windows = run.callback.meter.windows
+    assert [window.step for window in windows if window.after_evaluation] == [4, 8, 10]
+    assert [window.step for window in throughput.recorded(run.events) if window.after_evaluation] == [4, 8, 10]
+
+
+def test_a_resume_within_an_epoch_is_no_evaluation(tmp_path: Path) -> None:
+    def steps(meter: Meter, places: range) -> None:
+        for place in places:
+            meter.batch_ready(10)
+            meter.step_done(None, place)
+
+    log = Journal(tmp_path / "journal.jsonl")
+    first, again = (Meter(torch.device("cpu"), Ranks(1), log, 2) for _ in range(2))
+    first.start()
+    first.open()
+    steps(first, range(1, 5))
+    first.close()
+    log.event("eval_stop")
+    again.load_state_dict(first.state_dict())
+    again.start()
+    again.open()
+    steps(again, range(5, 13))
+    again.close()
+    log.event("eval_stop")
+    again.open(after_evaluation=True)
+    steps(again, range(13, 17))
+    again.close()
+    log.close()
+    assert [window.step for window in again.windows if window.after_evaluation] == [14]
+    events = journal.events(tmp_path / "journal.jsonl")
+    assert [window.step for window in throughput.recorded(events) if window.after_evaluation] == [14]
+    for event in events:  # as an earlier version wrote them
+        event.values.pop("after_evaluation", None)
+    assert [window.step for window in throughput.recorded(events) if window.after_evaluation] == [14]
 
 
 def test_stretches_are_counted_within_an_epoch() -> None:

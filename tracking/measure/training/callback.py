@@ -114,7 +114,7 @@ class MeasuringCallback(pl.Callback):
         self.meter.note_logged(within_epoch=self._in_epoch)
         self.meter.event("eval_stop", **so_far)
         if self._in_epoch and not trainer.should_stop:
-            self.meter.open()
+            self.meter.open(after_evaluation=True)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._in_epoch:  # Before an evaluation at its end it would be closed by now.

@@ -50,6 +50,7 @@ class Meter:
         self._first_step = True  # An attempt's first step is a window of its own.
         self._num_cold = 0  # So many windows of an attempt that continues another are not steady.
         self._stretch = (0, 0)  # the epoch of the steps that are timed, and how many stretches of it came before
+        self._evaluated = False  # whether an evaluation within the epoch comes before the next window
 
     @property
     def is_open(self) -> bool:
@@ -92,10 +93,11 @@ class Meter:
         """Keep the energy since the start, of all ranks. A collective call."""
         self.energy |= self._energy.total(key)
 
-    def open(self) -> None:
-        """Time steps from now on: those of an epoch, or of its part behind an evaluation."""
+    def open(self, after_evaluation: bool = False) -> None:
+        """Time steps from now on: those of an epoch, or of its rest after an evaluation or a resume."""
         epoch, section = self._stretch
         self._stretch = (epoch, section + 1) if epoch == self.epoch_num else (self.epoch_num, 0)
+        self._evaluated = after_evaluation
         self._chunk = Chunk(self._timer.mark())
 
     def batch_ready(self, samples: int, tokens: tuple[int, ...] = ()) -> None:
@@ -174,7 +176,9 @@ class Meter:
             throughput.slowest(waits.tolist()),
             tuple(int(count) for count in of_ranks[:, 4:, 0].sum(dim=0)),
             self._stretch[1],
+            self._evaluated,
         )
+        self._evaluated = False
         self.samples += window.samples
         self._read_samples += window.samples
         if self._num_cold:  # Data is read and caches fill, as in a run's first windows.

@@ -54,7 +54,8 @@ class Window:
     step_sec: tuple[float, ...]
     wait_sec: tuple[float, ...]
     tokens: tuple[int, ...] = ()  # all ranks' tokens, of source and target where samples are sentences
-    section: int = 0  # how many evaluations of this epoch came before it
+    section: int = 0  # how many stretches of this epoch came before its own: an evaluation or a resume ends one
+    after_evaluation: bool = False  # whether its first step follows an evaluation within the epoch
 
     @property
     def seconds(self) -> float:
@@ -69,18 +70,24 @@ def recorded(history: Sequence[Record]) -> list[Window]:
     """The windows in the events of a run; of an attempt that continues another, all but the first `NUM_COLD`."""
     windows: list[Window] = []
     num_cold = 0
+    evaluated = False
     for event in history:
         if event.key == "run_start":
             num_cold = NUM_COLD if windows else 0
+            evaluated = False
+        elif event.key == "eval_stop":
+            evaluated = True
         elif event.key == "throughput_window":
             if num_cold:
                 num_cold -= 1
             else:
-                windows.append(_read(event.values))
+                windows.append(_read(event.values, evaluated))
+            evaluated = False
     return windows
 
 
-def _read(values: Mapping[str, Any]) -> Window:
+def _read(values: Mapping[str, Any], evaluated: bool) -> Window:
+    """`evaluated`: whether an evaluation's events stand before it. Windows of earlier versions do not say it."""
     keys = ("rank_ms", "rank_wait_ms", "step_ms", "wait_ms")
     if missing := [key for key in keys if key not in values]:
         raise ConfigError(
@@ -90,7 +97,9 @@ def _read(values: Mapping[str, Any]) -> Window:
     rank, wait, step, step_wait = (tuple(1e-3 * value for value in values[key]) for key in keys)
     tokens = tuple(values[key] for key in TOKENS if key in values)
     of_all = values["step"], values["epoch_num"], values["samples"]
-    return Window(*of_all, rank, wait, step, step_wait, tokens, values.get("section", 0))
+    section = values.get("section", 0)
+    after_evaluation = values.get("after_evaluation", evaluated and section > 0)
+    return Window(*of_all, rank, wait, step, step_wait, tokens, section, after_evaluation)
 
 
 def coarse(events: Sequence[Record]) -> list[Window]:
@@ -112,7 +121,9 @@ def written(window: Window) -> dict[str, Any]:
         "wait_ms": window.wait_sec,
     }
     numbers = {"step": window.step, "epoch_num": window.epoch_num, "samples": window.samples}
-    numbers |= dict(zip(TOKENS, window.tokens, strict=False)) | ({"section": window.section} if window.section else {})
+    numbers |= dict(zip(TOKENS, window.tokens, strict=False))
+    if window.section or window.after_evaluation:
+        numbers |= {"section": window.section, "after_evaluation": window.after_evaluation}
     return numbers | {key: [round(1e3 * value, 4) for value in values] for key, values in times.items()}
 
 
@@ -184,9 +195,7 @@ def after_evaluations(windows: Sequence[Window]) -> dict[str, float]:
 
     What an evaluation costs beyond its own time is there: caches that it emptied, batches that were not prepared.
     """
-    stretches = groupby(windows, key=lambda window: (window.epoch_num, window.section))
-    behind = [next(stretch) for (_, section), stretch in stretches if section]
-    steps = [1e3 * window.step_sec[0] for window in behind if window.step_sec]
+    steps = [1e3 * window.step_sec[0] for window in windows if window.after_evaluation and window.step_sec]
     return {quantities.THROUGHPUT_STEP_MS_AFTER_EVALUATION: statistics.median(steps)} if steps else {}
 
 
