@@ -87,10 +87,15 @@ def provided(names: set[str]) -> dict[str, set[str]]:
 
 
 NEEDED = {distribution(requirement) for requirement in PROJECT["project"]["dependencies"]}
+EXTRAS = {
+    distribution(requirement)
+    for requirements in PROJECT["project"]["optional-dependencies"].values()
+    for requirement in requirements
+}
 
 
 def test_a_run_imports_only_what_is_declared() -> None:
-    assert undeclared(imported(*RUNTIME), NEEDED).keys() == OF_USERS
+    assert undeclared(imported(*RUNTIME), NEEDED | EXTRAS).keys() == OF_USERS
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ ROOMS = (
     "tracking.measure.programs", "tracking.measure.kernels", "tracking.measure.training", "tracking.measure.bottleneck",
     "tracking.store.server", "tracking.store.mirror",
     "tracking.analysis.results", "tracking.analysis.statistics", "tracking.analysis.compare",
+    "tracking.analysis.search",
     "tracking.analysis.report.pictures", "tracking.analysis.report", "tracking.analysis.published",
     "tracking.analysis.mlperf",
     "tracking.analysis.audit.arithmetic", "tracking.analysis.audit.journals", "tracking.analysis.audit",

@@ -13,7 +13,7 @@ from tracking.analysis.statistics.power import POWER, Needed, Pilot, pilot, pilo
 from tracking.analysis.statistics.ratios import exceeds, falls_below, ratio_bounds
 from tracking.analysis.statistics.repeats import finite, holm, mean_and_standard_error, olympic_mean
 from tracking.analysis.statistics.sooner import CUT_OFF, p_sooner, wins
-from tracking.analysis.statistics.t_tests import paired_t_test, t_test
+from tracking.analysis.statistics.t_tests import floored_variance, paired_t_test, t_test
 from tracking.analysis.statistics.time_to_event import Share, Times, reached_by, share
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "exceeds",
     "falls_below",
     "finite",
+    "floored_variance",
     "holm",
     "lead_bounds",
     "mean_and_standard_error",

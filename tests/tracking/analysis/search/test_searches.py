@@ -1,0 +1,135 @@
+"""Whole searches: what they propose, that they go on from their trials, and what they answer."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from conf.schema import ConfigError
+from tests.tracking.analysis.search.searches import AXES, Setting, ended, noisy, searched, true_time
+from tracking.analysis.search import Axis, Rules, Trial, answer, propose
+
+RULES = Rules(AXES)
+
+
+@pytest.fixture(scope="module")
+def trials() -> list[Trial]:
+    return searched(RULES, noisy(0.02, 1))
+
+
+def test_a_search_names_a_setting_that_is_as_good_as_the_best(trials: list[Trial]) -> None:
+    outcome = answer(RULES, trials)
+    best = min(
+        true_time(dict(zip(("gpus", "batch_size", "lr"), values, strict=True)))
+        for values in product(*(axis.choices for axis in AXES))
+    )
+    assert outcome.decided
+    assert outcome.named is not None
+    assert true_time(outcome.named) < 1.2 * best
+    assert outcome.best_by_group is not None
+    assert list(outcome.best_by_group) == [1, 2, 4]
+    assert outcome.ratios is not None
+    assert {1, 2} == outcome.ratios.keys()
+    assert outcome.num_explored + outcome.num_decided == len(trials)
+    assert outcome.explore_cost + outcome.decide_cost == pytest.approx(sum(trial.cost for trial in trials))
+
+
+def test_a_search_goes_on_from_its_trials_as_it_would_have(trials: list[Trial]) -> None:
+    for place in range(0, len(trials), 7):
+        told = [replace(trial, state="running", value=None, censored_at=None, cost=0.0) for trial in trials]
+        assert propose(RULES, trials[:place]) == [told[place]]
+    assert propose(RULES, trials) == []
+
+
+def test_exploring_repeats_no_setting_with_the_same_seed(trials: list[Trial]) -> None:
+    explored = [(trial.key, trial.seed) for trial in trials if trial.phase == "explore"]
+    assert len(explored) == len(set(explored))
+
+
+def test_deciding_uses_fresh_seeds_in_whole_blocks_without_caps(trials: list[Trial]) -> None:
+    used = {trial.seed for trial in trials if trial.phase == "explore"}
+    deciding = [trial for trial in trials if trial.phase == "decide"]
+    assert not used & {trial.seed for trial in deciding}
+    assert {trial.cap for trial in deciding} == {None}
+    assert len({(trial.block, trial.seed) for trial in deciding}) == max(trial.block or 0 for trial in deciding) + 1
+
+
+def test_several_explore_at_once_and_one_decides_alone() -> None:
+    rules = replace(RULES, at_once=4)
+    first = propose(rules, [])
+    assert len(first) == 4
+    assert len({trial.key for trial in first}) == 4
+    assert propose(rules, first) == []
+    trials = searched(rules, noisy(0.02, 2))
+    assert answer(rules, trials).decided
+    deciding = [place for place, trial in enumerate(trials) if trial.phase == "decide"]
+    assert len(propose(rules, trials[: deciding[1]])) == 1
+
+
+def test_a_budget_is_kept_and_what_it_does_not_reach_is_said() -> None:
+    rules = replace(RULES, budget=600.0)
+    trials = searched(rules, noisy(0.02, 3))
+    outcome = answer(rules, trials)
+    assert sum(trial.cost for trial in trials) <= 700
+    assert not outcome.decided
+    assert outcome.named is None
+    assert outcome.leading is not None
+    assert outcome.why == "budget spent"
+
+
+def test_settings_that_all_miss_are_said_with_the_best_value() -> None:
+    def missed(trial: Trial) -> Trial:
+        return replace(trial, state="missed", censored_at=500.0, cost=510.0, metric=float(trial.setting["batch_size"]))
+
+    trials = searched(RULES, missed)
+    outcome = answer(RULES, trials)
+    assert outcome.why == "all missed"
+    assert outcome.named is None
+    assert outcome.best_value_if_all_missed == max(trial.metric or 0 for trial in trials)
+
+
+def test_deciding_alone_tells_settings_of_a_sweep_apart() -> None:
+    settings: tuple[Setting, ...] = ({"gpus": 4, "lr": 0.1}, {"gpus": 1, "lr": 0.1})
+    rules = Rules((), explore=False, finalists=settings)
+
+    def end(trial: Trial) -> Trial:
+        return ended(trial, 100 / float(trial.setting["gpus"]) + trial.seed % 3)
+
+    trials = searched(rules, end)
+    assert {trial.phase for trial in trials} == {"decide"}
+    outcome = answer(rules, trials)
+    assert outcome.why == "decided"
+    assert outcome.named == settings[0]
+    assert outcome.alike == ()
+    assert len(trials) == 6
+
+
+def test_an_interval_is_searched_within_its_ends() -> None:
+    rules = Rules((Axis("gpus", (1, 4)), Axis("batch_size", (8,)), Axis("lr", low=0.002, high=0.05, log=True)))
+    trials = searched(rules, noisy(0.02, 4))
+    rates = [float(trial.setting["lr"]) for trial in trials]
+    assert 0.002 <= min(rates) < max(rates) <= 0.05
+    assert answer(rules, trials).named is not None
+
+
+@pytest.mark.parametrize(
+    ("words", "axis"),
+    [
+        ("lr: the axis has no values", {"key": "lr"}),
+        ("the lower end comes first", {"key": "lr", "low": 2.0, "high": 1.0}),
+        ("both ends are above 0", {"key": "lr", "low": 0.0, "high": 1.0, "log": True}),
+        ("a value is given twice", {"key": "lr", "choices": (1, 1)}),
+    ],
+)
+def test_an_axis_that_cannot_be_searched_is_refused(words: str, axis: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Axis(**axis)  # type: ignore[arg-type]
+
+
+def test_without_optuna_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(ConfigError, match=r"pip install 'timetrial\[search\]'"):
+        searched(RULES, noisy(0.02, 1))

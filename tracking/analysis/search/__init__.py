@@ -1,0 +1,15 @@
+"""Which setting reaches the target soonest, found with few runs: what to run next, when to stop it, and the answer.
+
+A search explores, which makes no claims, and decides among a few finalists with fresh seeds. All of it is a function of
+the rules and of the trials in the order of their start: it reads no file and no clock, so an interrupted search goes on
+from its trials. benchmarks/reports/search_rates.py shows how often its answers are wrong.
+"""
+
+from __future__ import annotations
+
+from tracking.analysis.search.answers import Answer, Figure, Ratio, answer
+from tracking.analysis.search.caps import cap_of
+from tracking.analysis.search.propose import propose
+from tracking.analysis.search.trials import Axis, Rules, Scalar, Trial
+
+__all__ = ["Answer", "Axis", "Figure", "Ratio", "Rules", "Scalar", "Trial", "answer", "cap_of", "propose"]

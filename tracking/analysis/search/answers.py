@@ -1,0 +1,187 @@
+"""What a search has found. All figures are of deciding runs alone, so the luck of exploring is in none of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from tracking.analysis.search.blocks import Blocks
+from tracking.analysis.search.costs import grid_cost, spent
+from tracking.analysis.search.deciding import Deciding, Standing
+from tracking.analysis.search.explored import explored
+from tracking.analysis.search.trials import DECIDE, EXPLORE, Key, Rules, Scalar, Trial, key_of, of_phase
+from tracking.analysis.statistics import floored_variance, one_sided_level, ratio_bounds
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Figure:
+    """The deciding runs of a finalist: `n` of them, of which `num_short` did not reach the target.
+
+    `mean`, `low` and `high` are of those that did, None where there are none (fewer than two: no interval).
+    """
+
+    setting: Mapping[str, Scalar]
+    n: int
+    mean: float | None
+    low: float | None = None
+    high: float | None = None
+    num_short: int = 0
+    best_of_group: bool = False
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as fast the named setting is as another one, with the interval of that."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The setting that is `named` and those that are `alike`: that cannot be told from it.
+
+    `decided`: whether deciding ended by its own rules; `why` says what ended it: "decided", "not told apart", "budget
+    spent", "running", "all missed" or "no runs". `named` is None before the first look. `leading` is the best so far,
+    of exploring where need be, which claims nothing. `tolerance`: by what share the best finalist may be sooner than
+    the named one. `ratios`: of each other group's best. `grid_cost` is an estimate. `best_value_if_all_missed`: the
+    best value of the target's metric.
+    """
+
+    decided: bool
+    why: str
+    named: Mapping[str, Scalar] | None = None
+    alike: tuple[Mapping[str, Scalar], ...] = ()
+    leading: Mapping[str, Scalar] | None = None
+    tolerance: float | None = None
+    figures: tuple[Figure, ...] = ()
+    best_by_group: Mapping[Scalar | None, Figure] | None = None
+    ratios: Mapping[Scalar | None, Ratio] | None = None
+    num_explored: int = 0
+    num_decided: int = 0
+    num_stopped: int = 0
+    explore_cost: float = 0.0
+    decide_cost: float = 0.0
+    grid_cost: float | None = None
+    best_value_if_all_missed: float | None = None
+
+
+def answer(rules: Rules, trials: Sequence[Trial]) -> Answer:
+    """What is known after these trials, at any time of a search."""
+    deciding = Deciding(rules, trials)
+    standing = deciding.standing
+    settings = {key_of(setting): setting for setting in deciding.finalists}
+    named = _named(standing) if standing.num_looks else None
+    best = _best_of_groups(rules, standing.blocks)
+    figures = {key: _figure(settings[key], standing, key in best.values()) for key in settings}
+    exploring, decided = of_phase(trials, EXPLORE), of_phase(trials, DECIDE)
+    return Answer(
+        decided=standing.ended and named is not None,
+        why=_why(trials, standing, named),
+        named=settings[named] if named else None,
+        alike=tuple(settings[key] for key in standing.candidates if key != named) if named else (),
+        leading=settings[named] if named else _leading(rules, trials, deciding),
+        tolerance=_tolerance(standing, named) if named else None,
+        figures=tuple(figures.values()),
+        best_by_group={group: figures[key] for group, key in best.items()},
+        ratios=_ratios(rules, standing, named, best) if named else {},
+        num_explored=len(exploring),
+        num_decided=len(decided),
+        num_stopped=sum(trial.state == "stopped" for trial in exploring),
+        explore_cost=spent(exploring),
+        decide_cost=spent(decided),
+        grid_cost=grid_cost(rules, trials),
+        best_value_if_all_missed=_closest(rules, trials),
+    )
+
+
+def _named(standing: Standing) -> Key | None:
+    """The candidate with the fewest misses, and of these the lowest mean; None where none reached the target."""
+    key = min(standing.candidates, key=standing.blocks.order, default=None)
+    return key if key and standing.blocks.times(key).reached else None
+
+
+def _why(trials: Sequence[Trial], standing: Standing, named: Key | None) -> str:
+    if any(trial.state == "running" for trial in trials):
+        return "running"
+    if not any(trial.value is not None for trial in trials):
+        return "all missed" if trials else "no runs"
+    if standing.ended and named:
+        return "decided" if len(standing.candidates) == 1 else "not told apart"
+    return "all missed" if standing.ended else "budget spent"
+
+
+def _leading(rules: Rules, trials: Sequence[Trial], deciding: Deciding) -> Mapping[str, Scalar] | None:
+    settings = [setting for group in rules.groups for setting in explored(rules, trials, group) if setting.known]
+    best = min(settings, key=lambda setting: setting.expected, default=None)
+    if best is not None:
+        return best.trials[0].setting
+    return deciding.finalists[0] if deciding.finalists else None
+
+
+def _best_of_groups(rules: Rules, blocks: Blocks) -> dict[Scalar | None, Key]:
+    """The best finalist of each group with a deciding run that reached the target."""
+    best: dict[Scalar | None, Key] = {}
+    for key in sorted(blocks.runs, key=blocks.order):
+        if blocks.times(key).reached:
+            best.setdefault(rules.group_of(dict(key)), key)
+    return {group: best[group] for group in rules.groups if group in best}
+
+
+def _figure(setting: Mapping[str, Scalar], standing: Standing, best: bool) -> Figure:
+    """The arithmetic mean with Student's interval, no narrower than the evaluation intervals allow.
+
+    The intervals of all finalists hold at once (Bonferroni), since the named one is chosen among them.
+    """
+    times = standing.blocks.times(key_of(setting))
+    values = list(times.reached)
+    if len(values) < 2:
+        return Figure(setting, times.n, values[0] if values else None, num_short=times.num_short, best_of_group=best)
+    from scipy import special
+
+    level = (1 - CONFIDENCE) / 2 / len(standing.blocks.runs)
+    error = math.sqrt(floored_variance(values, times.interval) / len(values))
+    half = float(special.stdtrit(len(values) - 1, 1 - level)) * error
+    mean = fmean(values)
+    return Figure(setting, times.n, mean, mean - half, mean + half, times.num_short, best)
+
+
+def _tolerance(standing: Standing, named: Key) -> float:
+    """The share by which the best of the candidates may be sooner than the named one (0 where it is alone)."""
+    others = [key for key in standing.candidates if key != named]
+    level = one_sided_level(len(standing.candidates), 1 - CONFIDENCE)
+    highest = 1.0
+    for key in others:
+        paired = standing.blocks.whole(named) and standing.blocks.whole(key)
+        bounds = ratio_bounds(standing.blocks.times(named), standing.blocks.times(key), 1 - level, paired)
+        highest = max(highest, bounds[1] if bounds else math.inf)
+    return highest - 1
+
+
+def _ratios(
+    rules: Rules, standing: Standing, named: Key, best: Mapping[Scalar | None, Key]
+) -> dict[Scalar | None, Ratio]:
+    """The named setting beside the best of each other group, the intervals of all at once."""
+    blocks, own = standing.blocks, rules.group_of(dict(named))
+    others = {group: key for group, key in best.items() if group != own}
+    ratios = {}
+    for group, key in others.items():
+        sooner, later = blocks.times(named), blocks.times(key)
+        paired = blocks.whole(named) and blocks.whole(key)
+        bounds = ratio_bounds(later, sooner, 1 - (1 - CONFIDENCE) / 2 / len(others), paired)
+        if bounds is not None:
+            latest = max(sooner.latest, later.latest)
+            ratios[group] = Ratio(fmean(later.at_least(latest)) / fmean(sooner.at_least(latest)), *bounds)
+    return ratios
+
+
+def _closest(rules: Rules, trials: Sequence[Trial]) -> float | None:
+    metrics = [trial.metric for trial in trials if trial.metric is not None]
+    if any(trial.value is not None for trial in trials) or not metrics:
+        return None
+    return max(metrics) if rules.higher else min(metrics)

@@ -1,0 +1,104 @@
+"""The runs of deciding as a table of settings by blocks, and the test of two settings in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
+
+from tracking.analysis.search.trials import Key, Trial
+from tracking.analysis.statistics import Times, floored_variance, p_sooner
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """`runs`: of each setting its runs in the order of their blocks, of the first `num` blocks alone."""
+
+    runs: dict[Key, list[Trial]]
+    num: int
+
+    def times(self, key: Key) -> Times:
+        """A setting's runs for the tests. One that failed never reaches the target."""
+        runs = self.runs[key]
+        return Times(
+            [run.value for run in runs if run.value is not None],
+            [run.censored_at for run in runs if run.value is None and run.censored_at],
+            num_diverged=sum(run.value is None and not run.censored_at for run in runs),
+            interval=max((run.interval for run in runs), default=0.0),
+        )
+
+    def whole(self, key: Key) -> bool:
+        """Whether a setting reached the target in every block."""
+        runs = self.runs[key]
+        return len(runs) == self.num and all(run.value is not None for run in runs)
+
+    def p(self, sooner: Key, later: Key) -> float:
+        """The one-sided p-value for `sooner` being the sooner one.
+
+        Where both reached the target in every block it is Student's t of the mean difference of logarithms within
+        blocks, which share a seed. The variance is the larger of that of the pair and the one pooled over all settings
+        (the residual of the two-way table of settings and blocks), and no less than the evaluation intervals allow.
+        Else it is `p_sooner`, which counts a miss against its setting.
+        """
+        if self.num < 2:
+            return 1.0
+        if not (self.whole(sooner) and self.whole(later)):
+            p = p_sooner(self.times(sooner), self.times(later))
+            return 1.0 if p is None else p
+        from scipy import special
+
+        differences = [first - second for first, second in zip(self._logs[sooner], self._logs[later], strict=True)]
+        floor = math.hypot(self._resolution(sooner), self._resolution(later))
+        pooled, freedom = self._pooled
+        variance = max(floored_variance(differences, floor), 2 * pooled)
+        distance = fmean(differences)
+        if variance == 0:
+            return float(distance >= 0)
+        return float(special.stdtr(freedom, distance / math.sqrt(variance / self.num)))
+
+    @cached_property
+    def _logs(self) -> dict[Key, list[float]]:
+        return {
+            key: [math.log(run.value) for run in runs if run.value is not None]
+            for key, runs in self.runs.items()
+            if self.whole(key)
+        }
+
+    @cached_property
+    def _pooled(self) -> tuple[float, int]:
+        """The residual variance of settings and blocks, and its degrees of freedom."""
+        table = list(self._logs.values())
+        if len(table) < 2:
+            return 0.0, self.num - 1
+        of_blocks = [fmean(column) for column in zip(*table, strict=True)]
+        middle = fmean(of_blocks)
+        squares = 0.0
+        for row in table:
+            mean = fmean(row)
+            squares += sum((value - mean - block + middle) ** 2 for value, block in zip(row, of_blocks, strict=True))
+        freedom = (len(table) - 1) * (self.num - 1)
+        return squares / freedom, freedom
+
+    def _resolution(self, key: Key) -> float:
+        times = self.times(key)
+        return times.interval / fmean(times.reached)
+
+    def order(self, key: Key) -> tuple[int, float]:
+        """By what settings are ranked: misses first, then the mean."""
+        times = self.times(key)
+        return times.num_short, fmean(times.reached) if times.reached else math.inf
+
+
+def survivors(blocks: Blocks, candidates: Sequence[Key], level: float) -> list[Key]:
+    """The candidates than which no other one is told to be sooner, each pair at `level` over the number of others.
+
+    The true best has one chance to be lost against each of the others, so it is lost with a probability of `level` at
+    most (multiple comparisons with the best, statistics/best_of.py).
+    """
+    if len(candidates) < 2:
+        return list(candidates)
+    each = level / (len(candidates) - 1)
+    left = [key for key in candidates if all(other == key or blocks.p(other, key) >= each for other in candidates)]
+    return left or [min(candidates, key=blocks.order)]

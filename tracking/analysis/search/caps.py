@@ -1,0 +1,25 @@
+"""When an exploring run is stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tracking.analysis.search.explored import explored, incumbent, noise, resolution
+from tracking.analysis.search.trials import Rules, Scalar, Trial
+
+MANY_SPREADS = 3.0
+
+
+def cap_of(rules: Rules, trials: Sequence[Trial], setting: Mapping[str, Scalar] | None = None) -> float | None:
+    """The objective at which a run that starts now is stopped; None where none is known.
+
+    The best mean so far, plus the larger of three pooled standard deviations and an evaluation interval. With a
+    `setting` the best is that of its group, since the best of each group is an answer of its own: else a slow group
+    would be stopped before it is known which of its settings is the best.
+    """
+    groups = rules.groups if setting is None else (rules.group_of(setting),)
+    leading = [incumbent(explored(rules, trials, group)) for group in groups]
+    best = min((leader for leader in leading if leader), key=lambda leader: leader.expected, default=None)
+    if best is None:
+        return None
+    return best.expected * (1 + max(MANY_SPREADS * noise(trials), resolution(best)))

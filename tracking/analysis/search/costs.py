@@ -1,0 +1,68 @@
+"""What runs cost of a search's budget: those that were made, those to come, and those of a grid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from tracking.analysis.search.explored import expectations
+from tracking.analysis.search.finalists import finalists
+from tracking.analysis.search.trials import EXPLORE, Key, Rules, Scalar, Trial, key_of, of_phase
+
+BLOCKS = 5  # that the budget is kept for
+GRID_SEEDS = 3
+
+
+def spent(trials: Sequence[Trial]) -> float:
+    return math.fsum(trial.cost for trial in trials)
+
+
+def usual_cost(trials: Sequence[Trial]) -> float:
+    """The mean cost of a run that has ended; 0 where none has."""
+    costs = [trial.cost for trial in trials if trial.state != "running"]
+    return fmean(costs) if costs else 0.0
+
+
+def whole_costs(rules: Rules, trials: Sequence[Trial]) -> dict[Key, float]:
+    """What a run of each setting costs that is not stopped: its cost, times how much longer it is expected to take."""
+    costs: dict[Key, list[float]] = {}
+    for group in rules.groups:
+        own = [trial for trial in trials if rules.group_of(trial.setting) == group and trial.state != "running"]
+        for trial, value in zip(own, expectations(own), strict=True):
+            reached_by = trial.value if trial.value is not None else trial.censored_at
+            longer = value / reached_by if reached_by and value == value else 1.0
+            costs.setdefault(trial.key, []).append(trial.cost * longer)
+    return {key: fmean(values) for key, values in costs.items()}
+
+
+def block_cost(rules: Rules, trials: Sequence[Trial], settings: Sequence[Mapping[str, Scalar]]) -> float:
+    """What a run of each of these settings is expected to cost."""
+    costs = whole_costs(rules, trials)
+    usual = fmean(costs.values()) if costs else 0.0
+    return math.fsum(costs.get(key_of(setting), usual) for setting in settings)
+
+
+def reserve(rules: Rules, trials: Sequence[Trial]) -> float:
+    """What deciding is expected to need: five blocks of the finalists as they are now."""
+    if math.isinf(rules.budget) or not any(trial.value is not None for trial in trials):
+        return 0.0
+    return BLOCKS * block_cost(rules, trials, finalists(rules, trials))
+
+
+def grid_cost(rules: Rules, trials: Sequence[Trial]) -> float | None:
+    """What a grid of three seeds would cost at least: of all settings, an interval at five values.
+
+    An estimate: settings that were not tried are taken to cost what the others of their group do, and they are likely
+    to cost more, since a search tries what is promising.
+    """
+    exploring = of_phase(trials, EXPLORE)
+    if not any(trial.state != "running" for trial in exploring):
+        return None
+    size = rules.grid_size / len(rules.groups)
+    costs = whole_costs(rules, exploring)
+    per_group: dict[Scalar | None, list[float]] = {group: [] for group in rules.groups}
+    for key, cost in costs.items():
+        per_group[rules.group_of(dict(key))].append(cost)
+    means = [fmean(own) if own else fmean(costs.values()) for own in per_group.values()]
+    return GRID_SEEDS * size * math.fsum(means)

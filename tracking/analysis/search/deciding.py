@@ -1,0 +1,100 @@
+"""Deciding: blocks of one run of each finalist, in shuffled order, with seeds that exploring never used."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tracking.analysis.search.blocks import Blocks, survivors
+from tracking.analysis.search.costs import block_cost, spent
+from tracking.analysis.search.finalists import finalists
+from tracking.analysis.search.spending import levels
+from tracking.analysis.search.trials import DECIDE, EXPLORE, Key, Rules, Scalar, Trial, key_of, of_phase
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where deciding is: `candidates` may be the best, `members` are run in the next block, the best of each group
+    among them. `num_looks` were made. `blocks`: the last that was looked at, or all there is before the first look."""
+
+    candidates: list[Key]
+    members: list[Key]
+    num_looks: int
+    blocks: Blocks
+    ended: bool  # by its own rules: one candidate is left, or all looks were made
+
+
+@dataclass(frozen=True)
+class Deciding:
+    rules: Rules
+    trials: Sequence[Trial]
+
+    @cached_property
+    def finalists(self) -> list[Mapping[str, Scalar]]:
+        return finalists(self.rules, self.trials)
+
+    @cached_property
+    def runs(self) -> dict[Key, dict[int, Trial]]:
+        """The ended deciding runs by setting and block."""
+        runs: dict[Key, dict[int, Trial]] = {key_of(setting): {} for setting in self.finalists}
+        for trial in of_phase(self.trials, DECIDE):
+            if trial.state != "running" and trial.block is not None:
+                runs.setdefault(trial.key, {})[trial.block] = trial
+        return runs
+
+    def blocks(self, num: int) -> Blocks:
+        return Blocks(
+            {key: [runs[block] for block in sorted(runs) if block < num] for key, runs in self.runs.items()}, num
+        )
+
+    @cached_property
+    def standing(self) -> Standing:
+        candidates = members = [key_of(setting) for setting in self.finalists]
+        rules = self.rules
+        blocks, num_looks = self.blocks(rules.looks[-1]), 0
+        for look, level in zip(rules.looks, levels(rules.looks, rules.alpha), strict=True):
+            if not all(set(range(look)) <= self.runs[key].keys() for key in members):
+                break
+            blocks, num_looks = self.blocks(look), num_looks + 1
+            whole = Blocks({key: blocks.runs[key] for key in members}, look)
+            candidates = survivors(whole, candidates, level)
+            members = [key for key in members if key in candidates or key in self._best_of_groups(blocks)]
+            if len(candidates) < 2:
+                break
+        ended = num_looks > 0 and (len(candidates) < 2 or num_looks == len(rules.looks))
+        return Standing(candidates, members, num_looks, blocks, ended)
+
+    def _best_of_groups(self, blocks: Blocks) -> set[Key]:
+        groups: dict[Scalar | None, list[Key]] = {}
+        for key in blocks.runs:
+            groups.setdefault(self.rules.group_of(dict(key)), []).append(key)
+        return {min(keys, key=blocks.order) for keys in groups.values()}
+
+    def next(self) -> list[Trial]:
+        """The next run of the block that is not whole yet; none where deciding has ended or the budget is spent."""
+        standing = self.standing
+        if standing.ended or not standing.members:
+            return []
+        settings = {key_of(setting): setting for setting in self.finalists}
+        block = next(
+            block
+            for block in range(self.rules.looks[-1])
+            if any(block not in self.runs[key] for key in standing.members)
+        )
+        order = sorted(standing.members)
+        random.Random(f"{self.rules.seed} block {block}").shuffle(order)
+        waiting = [key for key in order if block not in self.runs[key]]
+        if len(waiting) == len(order) and not self.affordable([settings[key] for key in order]):
+            return []
+        return [Trial(dict(settings[waiting[0]]), self.seed(block), DECIDE, block)]
+
+    def affordable(self, settings: Sequence[Mapping[str, Scalar]]) -> bool:
+        cost = block_cost(self.rules, self.trials, settings)
+        return spent(self.trials) + cost <= self.rules.budget
+
+    def seed(self, block: int) -> int:
+        """A seed of a block, the same for all settings: above every one of exploring."""
+        used = [trial.seed for trial in of_phase(self.trials, EXPLORE)]
+        return max([self.rules.explore_seed, *used]) + 1 + block

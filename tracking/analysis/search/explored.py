@@ -1,0 +1,98 @@
+"""What exploring knows: the expected time of each setting, the best one of each group, and the noise of repeats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from tracking.analysis.search.censored import expected_beyond
+from tracking.analysis.search.trials import EXPLORE, Key, Rules, Scalar, Trial, of_phase
+
+# The relative standard deviation of repeats before any are known; it weighs as much as one repeat.
+USUAL_NOISE = 0.1
+FAILED = 2.0  # a run that failed counts as so many times the worst one
+
+
+@dataclass(frozen=True)
+class Explored:
+    """A setting's exploring runs. `expected` is the mean of their values, with the expected value of those that were
+    stopped or missed."""
+
+    trials: tuple[Trial, ...]
+    expected: float
+
+    @property
+    def key(self) -> Key:
+        return self.trials[0].key
+
+    @property
+    def reached(self) -> list[float]:
+        return [trial.value for trial in self.trials if trial.value is not None]
+
+    @property
+    def usable(self) -> bool:
+        """Whether no run of it failed or missed, and whether one reached the target or was merely stopped."""
+        return all(trial.state in ("reached", "stopped") for trial in self.trials)
+
+    @property
+    def known(self) -> bool:
+        """Whether a run reached the target, and none missed it or failed."""
+        return self.usable and bool(self.reached)
+
+
+def explored(rules: Rules, trials: Sequence[Trial], group: Scalar | None) -> list[Explored]:
+    """The settings of a group with ended exploring runs, in order of their first start."""
+    own = [trial for trial in of_phase(trials, EXPLORE) if rules.group_of(trial.setting) == group]
+    values = expectations(own)
+    settings: dict[Key, list[tuple[Trial, float]]] = {}
+    for trial, value in zip(own, values, strict=True):
+        if trial.state != "running":
+            settings.setdefault(trial.key, []).append((trial, value))
+    return [
+        Explored(tuple(trial for trial, _ in runs), fmean(value for _, value in runs)) for runs in settings.values()
+    ]
+
+
+def expectations(trials: Sequence[Trial]) -> list[float]:
+    """The value of each run, or the expected one: beyond where it was stopped or missed, or of a run still running.
+
+    NaN of all where nothing is known yet.
+    """
+    reached = [trial.value for trial in trials if trial.value is not None]
+    beyond = [trial for trial in trials if trial.value is None and trial.censored_at and trial.state != "running"]
+    expected, usual = expected_beyond(reached, [trial.censored_at or 0.0 for trial in beyond])
+    of_beyond = dict(zip(map(id, beyond), expected, strict=True))
+    worst = FAILED * max([*reached, *expected], default=math.nan)
+    values = []
+    for trial in trials:
+        if trial.value is not None:
+            values.append(trial.value)
+        else:
+            values.append(of_beyond.get(id(trial), usual if trial.state == "running" else worst))
+    return values
+
+
+def incumbent(settings: Sequence[Explored]) -> Explored | None:
+    """The setting with the lowest expected value among those that reached the target."""
+    return min((setting for setting in settings if setting.known), key=lambda setting: setting.expected, default=None)
+
+
+def noise(trials: Sequence[Trial]) -> float:
+    """The standard deviation of the logarithms of repeats, pooled over the settings that have repeats."""
+    settings: dict[Key, list[float]] = {}
+    for trial in of_phase(trials, EXPLORE):
+        if trial.value is not None:
+            settings.setdefault(trial.key, []).append(math.log(trial.value))
+    squares, freedom = USUAL_NOISE**2, 1
+    for logs in settings.values():
+        middle = fmean(logs)
+        squares += sum((value - middle) ** 2 for value in logs)
+        freedom += len(logs) - 1
+    return math.sqrt(squares / freedom)
+
+
+def resolution(setting: Explored) -> float:
+    """The evaluation interval of a setting, as a share of its time."""
+    return max((trial.interval / trial.value for trial in setting.trials if trial.value), default=0.0)

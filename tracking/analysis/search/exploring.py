@@ -1,0 +1,186 @@
+"""What exploring runs next, and when it has learned enough.
+
+Each group is searched for itself, with as many settings as the others: the ratio of two groups' bests is fair only if
+both were sought alike. In a group come the settings to start with, a few that fill the space, and then proposals. The
+best one is repeated now and then, which tells the noise and takes back what was luck.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from tracking.analysis.search.caps import cap_of
+from tracking.analysis.search.explored import Explored, expectations, explored, incumbent, noise, resolution
+from tracking.analysis.search.sampling import proposals
+from tracking.analysis.search.trials import EXPLORE, Axis, Key, Rules, Scalar, Trial, key_of, of_phase
+
+FILL = 3  # settings of a group that fill the space, and one more for each axis
+TRIES = 4  # proposals before the nearest unknown neighbour of the best is taken
+MOST_REPEATS = 3  # runs of the best setting of a group
+BETWEEN_REPEATS = 3  # new settings of a group, at least
+PATIENCE, PATIENCE_AN_AXIS = 8, 2  # proposals without a gain
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group's part of a search. `trials` are all of exploring, of which `own` are the group's."""
+
+    rules: Rules
+    value: Scalar | None
+    trials: Sequence[Trial]
+
+    @property
+    def own(self) -> list[Trial]:
+        return [trial for trial in self.trials if self.rules.group_of(trial.setting) == self.value]
+
+    @property
+    def keys(self) -> dict[Key, None]:
+        """The settings that were started, in that order."""
+        return dict.fromkeys(trial.key for trial in self.own)
+
+    @property
+    def settings(self) -> list[Explored]:
+        return explored(self.rules, self.trials, self.value)
+
+    def whole(self, inner: dict[str, Scalar]) -> dict[str, Scalar]:
+        """A setting of the group, its keys in the order of the axes."""
+        grouping = self.rules.grouping
+        group = {grouping.key: self.value} if grouping and self.value is not None else {}
+        setting = {**inner, **group}
+        return {axis.key: setting[axis.key] for axis in self.rules.axes}
+
+    @property
+    def num_fill(self) -> int:
+        return FILL + len(self.rules.inner_axes)
+
+    def seed(self, what: str) -> int:
+        return zlib.crc32(f"{self.rules.seed} {self.value} {what}".encode())
+
+
+def next_of(rules: Rules, trials: Sequence[Trial]) -> Trial | None:
+    """The exploring run that starts next; None where every group has ended."""
+    running = of_phase(trials, EXPLORE)
+    groups = [Group(rules, value, running) for value in rules.groups]
+    for group in sorted((group for group in groups if not ended(group)), key=lambda group: len(group.own)):
+        setting, seed = _repeat(group) or (_new(group), rules.explore_seed)
+        if setting is not None:
+            return Trial(setting, seed, EXPLORE, cap=cap_of(rules, trials, setting))
+    return None
+
+
+def filling(rules: Rules, trials: Sequence[Trial]) -> bool:
+    """Whether a group has fewer settings than fill its space."""
+    exploring = of_phase(trials, EXPLORE)
+    groups = [Group(rules, value, exploring) for value in rules.groups]
+    return any(len(group.keys) < min(group.num_fill, rules.num_inner or group.num_fill) for group in groups)
+
+
+def ended(group: Group) -> bool:
+    """Whether all settings are known, or so many were tried without a gain that is larger than the noise."""
+    keys = list(group.keys)
+    if group.rules.num_inner is not None and len(keys) >= group.rules.num_inner:
+        return _repeat(group) is None
+    patience = max(PATIENCE, PATIENCE_AN_AXIS * len(group.rules.axes))
+    settings = group.settings
+    best, since = None, 0
+    for setting in settings:
+        gained = setting.known and (best is None or setting.expected < best * (1 - _least_gain(group, setting)))
+        best, since = (setting.expected, 0) if gained else (best, since + 1)
+    return since >= patience + (0 if best is not None else FILL) and _repeat(group) is None
+
+
+def _least_gain(group: Group, setting: Explored) -> float:
+    return max(noise(group.trials), resolution(setting) / 2)
+
+
+def _repeat(group: Group) -> tuple[dict[str, Scalar], int] | None:
+    """The best setting of the group with its next seed, where it is to be repeated."""
+    best = incumbent(group.settings)
+    own = group.own
+    if best is None or any(trial.key == best.key and trial.state == "running" for trial in own):
+        return None
+    seeds = {trial.seed for trial in own if trial.key == best.key}
+    seen: set[Key] = set()
+    num_new = 0
+    for trial in own:  # new settings since the last repeat
+        num_new = 0 if trial.key in seen else num_new + 1
+        seen.add(trial.key)
+    num_settings = group.rules.num_inner
+    full = num_settings is not None and len(seen) >= num_settings
+    if len(seeds) >= (2 if full else MOST_REPEATS) or num_new < (1 if full else BETWEEN_REPEATS):
+        return None
+    return dict(best.trials[0].setting), max(seeds) + 1
+
+
+def _new(group: Group) -> dict[str, Scalar] | None:
+    """A setting of the group that was not tried; None where there is none."""
+    rules, keys = group.rules, group.keys
+    first = [setting for setting in _starts(group) if key_of(setting) not in keys]
+    if first:
+        return first[0]
+    if rules.num_inner is not None and len(keys) >= rules.num_inner:
+        return None
+    if len(keys) < group.num_fill or not any(trial.state != "running" for trial in group.own):
+        filling = [setting for setting in _filling(group) if key_of(setting) not in keys]
+        if filling:
+            return filling[0]
+    return next((setting for setting in _proposed(group) if key_of(setting) not in keys), None)
+
+
+def _starts(group: Group) -> Iterator[dict[str, Scalar]]:
+    """The settings to start with that lie on the axes and in the group."""
+    rules = group.rules
+    for start in rules.starts:
+        inner = {axis.key: start[axis.key] for axis in rules.inner_axes if _holds(axis, start.get(axis.key))}
+        if len(inner) == len(rules.inner_axes) and start.get(rules.group, group.value) == group.value:
+            yield group.whole(inner)
+
+
+def _holds(axis: Axis, value: Scalar | None) -> bool:
+    if axis.choices or isinstance(value, str | None):
+        return value in axis.choices
+    assert axis.low is not None
+    assert axis.high is not None
+    return axis.low <= value <= axis.high
+
+
+def _filling(group: Group) -> Iterator[dict[str, Scalar]]:
+    """A Latin hypercube over the axes of the group (McKay, Beckman and Conover 1979, Technometrics 21, 239-245)."""
+    rules = group.rules
+    num = group.num_fill
+    order = random.Random(group.seed("filling"))
+    shares = {axis.key: order.sample(range(num), num) for axis in rules.inner_axes}
+    for place in range(num):
+        yield group.whole({axis.key: axis.at((shares[axis.key][place] + 0.5) / num) for axis in rules.inner_axes})
+
+
+def _proposed(group: Group) -> Iterator[dict[str, Scalar]]:
+    """Optuna's proposals; then the unknown settings next to the best one, and then all others."""
+    own, axes = group.own, group.rules.inner_axes
+    points = [(trial.setting, value) for trial, value in zip(own, expectations(own), strict=True) if value == value]
+    for proposal in proposals(axes, points, group.seed(str(len(group.trials))), TRIES):
+        yield group.whole(proposal)
+    if group.rules.num_inner is None:
+        return
+    best = incumbent(group.settings)
+    settings = [group.whole(dict(inner)) for inner in _all(axes)]
+    random.Random(group.seed(str(len(group.trials)))).shuffle(settings)
+    middle = best.trials[0].setting if best else settings[0]
+    yield from sorted(settings, key=lambda setting: _distance(axes, setting, middle))
+
+
+def _all(axes: Sequence[Axis]) -> Iterator[tuple[tuple[str, Scalar], ...]]:
+    """All settings of discrete axes."""
+    for values in product(*(axis.choices for axis in axes)):
+        yield tuple(zip((axis.key for axis in axes), values, strict=True))
+
+
+def _distance(axes: Sequence[Axis], first: Mapping[str, Scalar], second: Mapping[str, Scalar]) -> int:
+    """How many steps along the axes lie between two settings of discrete axes."""
+    return sum(
+        abs(axis.choices.index(first[axis.key]) - axis.choices.index(second[axis.key])) for axis in axes if axis.choices
+    )

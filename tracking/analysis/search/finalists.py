@@ -1,0 +1,38 @@
+"""Which settings are decided: those that exploring found the best, and the best one of each group."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from tracking.analysis.search.explored import Explored, explored, noise, resolution
+from tracking.analysis.search.trials import Rules, Scalar, Trial, key_of
+
+MANY_SPREADS = 2.0
+
+
+def finalists(rules: Rules, trials: Sequence[Trial]) -> list[Mapping[str, Scalar]]:
+    """The settings of deciding, the most promising first. Only exploring runs count, so deciding does not change them.
+
+    At most `max_finalists` that lie within two standard errors of the best one, and the best of each group.
+    """
+    if not rules.explore:
+        return [dict(setting) for setting in {key_of(setting): setting for setting in rules.finalists}.values()]
+    groups = [
+        sorted((setting for setting in explored(rules, trials, group) if setting.usable), key=_expected)
+        for group in rules.groups
+    ]
+    ranked = sorted((setting for group in groups for setting in group), key=_expected)
+    spread = noise(trials)
+    chosen = [setting for setting in ranked if _close(setting, ranked[0], spread)][: rules.max_finalists]
+    of_groups = [group[0] for group in groups if group and group[0] not in chosen]
+    return [setting.trials[0].setting for setting in [*chosen, *sorted(of_groups, key=_expected)]]
+
+
+def _expected(setting: Explored) -> float:
+    return setting.expected
+
+
+def _close(setting: Explored, best: Explored, spread: float) -> bool:
+    error = math.sqrt(sum(max(spread, resolution(side) / 2) ** 2 / len(side.trials) for side in (setting, best)))
+    return math.log(setting.expected / best.expected) <= MANY_SPREADS * error

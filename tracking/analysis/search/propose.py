@@ -1,0 +1,40 @@
+"""What a search runs next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracking.analysis.search.costs import reserve, spent, usual_cost
+from tracking.analysis.search.deciding import Deciding
+from tracking.analysis.search.exploring import filling, next_of
+from tracking.analysis.search.trials import DECIDE, EXPLORE, Rules, Trial, of_phase
+
+
+def propose(rules: Rules, trials: Sequence[Trial]) -> list[Trial]:
+    """The runs to start now, after these in the order of their start.
+
+    Exploring: up to `at_once` with those that are running. Deciding: one, once nothing runs. An empty list while runs
+    are running means to wait; without, that the search has ended.
+    """
+    running = [trial for trial in trials if trial.state == "running"]
+    exploring = rules.explore and not of_phase(trials, DECIDE)
+    if exploring:
+        new: list[Trial] = []
+        while len(running) + len(new) < rules.at_once and _affordable(rules, [*trials, *new]):
+            trial = next_of(rules, [*trials, *new])
+            if trial is None:
+                break
+            new.append(trial)
+        if new or running:
+            return new
+    return [] if running else Deciding(rules, trials).next()
+
+
+def _affordable(rules: Rules, trials: Sequence[Trial]) -> bool:
+    """Whether another exploring run leaves what deciding needs; runs that are running count at the usual cost.
+
+    The first settings of each group are explored within all of the budget: without them there is nothing to decide.
+    """
+    num_running = sum(trial.state == "running" for trial in trials)
+    kept = 0.0 if filling(rules, trials) else reserve(rules, trials)
+    return spent(trials) + (num_running + 1) * usual_cost(of_phase(trials, EXPLORE)) + kept <= rules.budget

@@ -1,0 +1,85 @@
+"""Proposals by Optuna. Its study is made anew from the trials each time, so that nothing has to be kept.
+
+The only module that imports Optuna, and only when it is asked.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from conf.schema import ConfigError
+from tracking.analysis.search.trials import Axis, Scalar
+
+if TYPE_CHECKING:
+    import optuna
+
+Point = Mapping[str, Scalar]
+
+
+def proposals(
+    axes: Sequence[Axis], points: Sequence[tuple[Point, float]], seed: int, num: int
+) -> Iterator[dict[str, Scalar]]:
+    """Up to `num` proposals for points with these values, the lower the better. Raises ConfigError without Optuna."""
+    with _quiet() as optuna:
+        distributions = {axis.key: _distribution(axis) for axis in axes}
+        sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=0)
+        study = optuna.create_study(sampler=sampler)
+        for point, value in points:
+            told = {axis.key: _told(axis, point[axis.key]) for axis in axes}
+            study.add_trial(optuna.trial.create_trial(params=told, distributions=distributions, value=value))
+    for _ in range(num):
+        with _quiet():
+            params = study.ask(distributions).params
+        yield {axis.key: _value(axis, params[axis.key]) for axis in axes}
+
+
+@contextmanager
+def _quiet() -> Iterator[Any]:
+    try:
+        import optuna
+    except ImportError as error:
+        raise ConfigError(
+            f"a search needs Optuna, which cannot be imported ({error}); pip install 'timetrial[search]'"
+        ) from error
+    level = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # multivariate
+            yield optuna
+    finally:
+        optuna.logging.set_verbosity(level)
+
+
+def _places(axis: Axis) -> list[Scalar]:
+    """Choices that are numbers, in their order, so that Optuna knows which are neighbours; else none."""
+    numbers = [choice for choice in axis.choices if isinstance(choice, int | float) and not isinstance(choice, bool)]
+    return [*sorted(numbers)] if 1 < len(numbers) == len(axis.choices) else []
+
+
+def _distribution(axis: Axis) -> optuna.distributions.BaseDistribution:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if axis.choices:
+        places = _places(axis)
+        return IntDistribution(0, len(places) - 1) if places else CategoricalDistribution(axis.choices)
+    assert axis.low is not None
+    assert axis.high is not None
+    if axis.integer:
+        return IntDistribution(int(axis.low), int(axis.high), log=axis.log)
+    return FloatDistribution(axis.low, axis.high, log=axis.log)
+
+
+def _told(axis: Axis, value: Scalar) -> Scalar:
+    """A value as Optuna has it: the place of an ordered choice."""
+    places = _places(axis)
+    return places.index(value) if places else value
+
+
+def _value(axis: Axis, told: Any) -> Scalar:
+    places = _places(axis)
+    value: Scalar = places[told] if places else told
+    return value

@@ -1,0 +1,154 @@
+"""What is searched, by which rules, and the runs that were made of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from conf.schema import ConfigError
+
+Scalar = str | int | float | bool
+Key = tuple[tuple[str, Scalar], ...]  # a setting as it is compared
+EXPLORE, DECIDE = "explore", "decide"
+GRID_LEVELS = 5  # of an interval, in the grid that a search is compared with
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A key that is searched: among `choices`, or in the interval from `low` to `high`. Raises ConfigError."""
+
+    key: str
+    choices: tuple[Scalar, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    log: bool = False
+    integer: bool = False
+
+    def __post_init__(self) -> None:
+        if self.choices:
+            if len(set(self.choices)) < len(self.choices):
+                raise ConfigError(f"{self.key}: a value is given twice; name each value once")
+            return
+        if self.low is None or self.high is None:
+            raise ConfigError(f"{self.key}: the axis has no values; give a list (1,2,4) or interval(low,high)")
+        if not self.low < self.high:
+            raise ConfigError(f"{self.key}=interval({self.low:g},{self.high:g}): the lower end comes first")
+        if self.log and self.low <= 0:
+            raise ConfigError(f"{self.key}=interval({self.low:g},{self.high:g}): on a log scale both ends are above 0")
+
+    @property
+    def num_levels(self) -> int:
+        """How many values a grid would try."""
+        if self.choices:
+            return len(self.choices)
+        assert self.low is not None
+        assert self.high is not None
+        return min(GRID_LEVELS, int(self.high - self.low) + 1) if self.integer else GRID_LEVELS
+
+    @property
+    def discrete(self) -> bool:
+        return bool(self.choices)
+
+    def at(self, share: float) -> Scalar:
+        """The value at this share of the axis, 0 <= share < 1."""
+        if self.choices:
+            return self.choices[min(int(share * len(self.choices)), len(self.choices) - 1)]
+        assert self.low is not None
+        assert self.high is not None
+        ends = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
+        value = ends[0] + share * (ends[1] - ends[0])
+        value = min(max(math.exp(value) if self.log else value, self.low), self.high)
+        return round(value) if self.integer else value
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A run of a search. `value`, `cap` and `censored_at` are in the objective's unit (seconds, USD or joules).
+
+    `state`: running, reached, stopped (at its cap), missed (its own budget spent without the target) or failed.
+    `censored_at`: the objective where a run was stopped or had missed; its true value is beyond.
+    `interval`: an evaluation interval before the value. `cost`: what it took of the search's budget, its start
+    included. `metric`: the best value of the target's metric, for a search in which every run missed.
+    """
+
+    setting: Mapping[str, Scalar]
+    seed: int
+    phase: str  # explore | decide
+    block: int | None = None
+    cap: float | None = None
+    state: str = "running"
+    value: float | None = None
+    censored_at: float | None = None
+    interval: float = 0.0
+    cost: float = 0.0
+    metric: float | None = None
+
+    @property
+    def key(self) -> Key:
+        return key_of(self.setting)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How a search goes. `group`: the axis of which the best setting of each value is decided as well.
+
+    `looks`: the numbers of blocks after which deciding compares; `alpha`: the share of wrong decisions over all looks.
+    `explore=False` decides among `finalists` alone. `starts`: settings to explore first; one without the group's key is
+    tried for each group. `higher`: whether a higher `metric` is better.
+    """
+
+    axes: tuple[Axis, ...]
+    group: str = "gpus"
+    budget: float = math.inf
+    seed: int = 0
+    at_once: int = 1
+    max_finalists: int = 4
+    looks: tuple[int, ...] = (3, 5, 8)
+    alpha: float = 0.05
+    explore_seed: int = 1
+    explore: bool = True
+    finalists: tuple[Mapping[str, Scalar], ...] = ()
+    starts: tuple[Mapping[str, Scalar], ...] = ()
+    higher: bool = True
+
+    @property
+    def grouping(self) -> Axis | None:
+        """The axis of the groups; None where it is not searched, so that all settings are one group."""
+        return next((axis for axis in self.axes if axis.key == self.group and axis.discrete), None)
+
+    @property
+    def groups(self) -> tuple[Scalar | None, ...]:
+        if self.grouping:
+            return self.grouping.choices
+        values = dict.fromkeys(setting.get(self.group) for setting in self.finalists)
+        return tuple(values) or (None,)
+
+    @property
+    def inner_axes(self) -> tuple[Axis, ...]:
+        """The axes within a group."""
+        return tuple(axis for axis in self.axes if axis is not self.grouping)
+
+    def group_of(self, setting: Mapping[str, Scalar]) -> Scalar | None:
+        return setting.get(self.group) if len(self.groups) > 1 or self.grouping else self.groups[0]
+
+    @property
+    def num_inner(self) -> int | None:
+        """How many settings a group has; None where an axis is an interval."""
+        return (
+            math.prod(len(axis.choices) for axis in self.inner_axes)
+            if all(axis.discrete for axis in self.inner_axes)
+            else None
+        )
+
+    @property
+    def grid_size(self) -> int:
+        return math.prod(axis.num_levels for axis in self.axes)
+
+
+def key_of(setting: Mapping[str, Scalar]) -> Key:
+    return tuple(sorted(setting.items()))
+
+
+def of_phase(trials: Sequence[Trial], phase: str) -> list[Trial]:
+    return [trial for trial in trials if trial.phase == phase]
