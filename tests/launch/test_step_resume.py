@@ -87,3 +87,18 @@ def test_what_it_was_is_told(pair: tuple[Launched, Launched]) -> None:
     assert "step 18, in epoch 5 (" in " ".join(resumed.output.split())
     said = json.dumps([record.values for record, _ in journal.read(resumed.folder / run_folder.JOURNAL)])
     assert "resumed after step 18, in epoch 5, with step 19: no time to accuracy" in said
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_last_checkpoint_that_fails_is_counted_and_named(tmp_path: Path, processes: int) -> None:
+    """It is being written while the training stops, and its end belongs to the result."""
+    options = [option for option in SMALL if not option.startswith("model.workload")]
+    run = launch(
+        tmp_path, *options, f"cpu_processes={processes}", "model.workload=tests.workloads.full_disk:WORKLOAD",
+        "checkpoint_every_steps=23", **ONE_THREAD,
+    )  # fmt: skip
+    assert run.code == 0, run.output
+    (saved,) = events(run.folder, "checkpoint_saved")
+    assert "No space left on device" in saved.values["error"]
+    assert run.result["metrics"]["checkpoint/num_failed"] == 1
+    assert "no checkpoint after step 23" in run.output

@@ -38,7 +38,6 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     run, NonFiniteLoss, torch.OutOfMemoryError, and whatever the workload raises.
     """
     shard = join(config)
-    gpu = environment.get("env.gpu", "")
     log = Journal(run_dir / run_folder.JOURNAL) if shard.rank == 0 else None
     workload = load_workload(config)
     export_model.check_predictor(config, workload.module)  # before data are read, or made, for minutes
@@ -47,17 +46,19 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     train_loader, eval_loader, test_loader = loaders(data, config, shard)
     num_train = checked_train_samples(data, config, shard)
     plan = evaluation.plan_of(config, data, train_loader, num_train, module.max_epochs, eval_loader is not None)
-    saved = saving.interval_of(config, plan.max_epochs, plan.num_batches, train_loader)
+    interval = saving.interval_of(config, plan.max_epochs, plan.num_batches, train_loader)
     if log:
         log.event("train_samples", num_train)
         log.event("eval_samples", num_eval_samples(data, shard))
         evaluation.note(log, plan)
     best = best_weights(config, holds=shard.rank == 0, evaluate=eval_loader is not None)
     unclocked = OffTheClock(config, run_dir, shard, log, module, data, best, test_loader, eval_loader is not None)
+    saves = CheckpointCallback(run_dir, interval, shard, log, train_loader, lambda: unclocked.optimizer_bytes)
 
     def conclude(trainer: pl.Trainer) -> None:
+        saves.finish()  # How the last checkpoint ended is part of the result.
         unclocked.conclude(trainer)
-        write_result(config, run_dir, log, callback, unclocked, gpu, workload.unit)
+        write_result(config, run_dir, log, callback, unclocked, environment.get("env.gpu", ""), workload.unit)
         if config.profiled():  # The run has its result, with all its figures, by now.
             profile_at_the_end(config, trainer, module, train_loader, shard.rank, log, run_dir)
 
@@ -65,10 +66,7 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     callback = MeasuringCallback(config, shard.device, log, *hooks)
     trainer = make_trainer(config, strategy(config, shard, environment, log), plan, callback, eval_loader is not None)
     # A Trainer on whose timed path is nothing that is not needed refuses to be made with these, so they come later.
-    trainer.callbacks += [best] if best else []  # type: ignore[attr-defined]
-    if saved:
-        saves = CheckpointCallback(run_dir, saved, shard, log, train_loader, lambda: unclocked.optimizer_bytes)
-        trainer.callbacks.append(saves)  # type: ignore[attr-defined]
+    trainer.callbacks += [*([best] if best else []), *([saves] if interval else [])]  # type: ignore[attr-defined]
     told = told_epochs(train_loader), told_epochs(eval_loader)
     trainer.fit(module, *told, ckpt_path=continued(run_dir, callback), weights_only=True)
 

@@ -29,10 +29,13 @@ from trainers.workload import Loader, Shard
 
 @dataclass(frozen=True)
 class Interval:
-    """When checkpoints are saved: after every so many epochs, or steps, or both."""
+    """When checkpoints are saved: after every so many epochs, or steps, or both; false for never."""
 
     epochs: int | None = None
     steps: int | None = None
+
+    def __bool__(self) -> bool:
+        return self != Interval()
 
     def check(self, max_epochs: int, num_batches: int, loader: Loader) -> None:
         """Raise ConfigError for an interval behind whose first checkpoint is nothing to continue, and where the loader
@@ -57,11 +60,11 @@ class Interval:
             )
 
 
-def interval_of(config: RunConfig, max_epochs: int, num_batches: int, loader: Loader) -> Interval | None:
-    """What a run asks for; None for no checkpoints. Raises ConfigError for what cannot be kept."""
+def interval_of(config: RunConfig, max_epochs: int, num_batches: int, loader: Loader) -> Interval:
+    """What a run asks for. Raises ConfigError for what cannot be kept."""
     interval = Interval(config.checkpoint_every_epochs, config.checkpoint_every_steps)
     interval.check(max_epochs, num_batches, loader)
-    return None if interval == Interval() else interval
+    return interval
 
 
 class CheckpointCallback(Checkpoint):
@@ -197,11 +200,8 @@ class CheckpointCallback(Checkpoint):
             checkpoints.prune(self._run_dir)
         self._event("checkpoint_stop", epoch_num=epoch, **failed)
 
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.finish()
-
     def finish(self) -> None:
-        """Wait for the last file, and note how it ended."""
+        """Wait for the last file, and note how it ended; to be called when the training has stopped."""
         if self._writer is not None:
             self._writer.wait()
             self._note_written()

@@ -112,12 +112,12 @@ def trained(
     config.model.optimizer.lr, config.model.metrics = 0.01, {"accuracy": [0.0, 1.0]}
     shard = Shard(0, 1, torch.device(device))
     log, module, loader = Journal(folder / "journal.jsonl"), Restless(), digits().train_loader(BATCH, 1, shard)
-    measuring = MeasuringCallback(config, shard.device, log, lambda trainer: None, lambda trainer: None)
+    callback = CheckpointCallback(folder, Interval(epochs, every), shard, log, loader)
+    measuring = MeasuringCallback(config, shard.device, log, lambda trainer: None, lambda trainer: callback.finish())
     trainer = pl.Trainer(accelerator="cpu" if device == "cpu" else "gpu", devices=1, max_epochs=max_epochs,
                          callbacks=[measuring, Stop(stop)], barebones=True,
                          use_distributed_sampler=False)  # fmt: skip
     evaluation.follow(trainer, planned(asked, STEPS, max_epochs, BATCH, limited=False))
-    callback = CheckpointCallback(folder, Interval(epochs, every), shard, log, loader)
     trainer.callbacks.append(callback)  # type: ignore[attr-defined]
     held_out: Any = digits().eval_loader(BATCH, shard)
     try:

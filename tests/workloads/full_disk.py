@@ -1,0 +1,34 @@
+"""The VGG, on a disk that is full for checkpoints; each of them fails only when the training has stopped."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.commands import HANGS_SEC
+from tracking.record import journal, run_folder
+from trainers.loop.saving import whole_files
+from trainers.models.vgg import module
+from trainers.workload import Workload
+
+
+@contextmanager
+def full(path: Path) -> Iterator[None]:
+    """Stands for `documents.replacing`."""
+    deadline = time.monotonic() + HANGS_SEC
+    events = path.parent.parent / run_folder.JOURNAL
+    while all(event.key != "run_stop" for event in journal.events(events)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    raise OSError(errno.ENOSPC, "No space left on device")
+    yield
+
+
+class OnFullDisk(module.Vgg):
+    def on_train_start(self) -> None:
+        whole_files.documents = type("Full", (), {"replacing": staticmethod(full)})  # type: ignore[assignment]
+
+
+WORKLOAD = Workload(module=OnFullDisk, data=module.WORKLOAD.data)
