@@ -58,3 +58,14 @@ def parse(value: Any) -> Declared:
     if len(parts) != 2 or not all(isinstance(part, int | float) and not isinstance(part, bool) for part in parts):
         raise ValueError(f"is {value!r}; give {FORMS}")
     return Declared((float(parts[0]), float(parts[1])), better)
+
+
+def written(declared: Mapping[str, str]) -> str:
+    """Directions as one tag of a run: `accuracy=higher,loss=lower`."""
+    return ",".join(f"{name}={word}" for name, word in declared.items())
+
+
+def read(text: str) -> dict[str, str]:
+    """The directions in such a tag; a part that is no direction is left out."""
+    pairs = (part.rpartition("=") for part in text.split(","))
+    return {name: word for name, _, word in pairs if name and word in DIRECTIONS}

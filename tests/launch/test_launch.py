@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import signal
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ from mlflow.entities import Run
 
 from tests.support.commands import HANGS_SEC, TINY, Launched, collect, events, launch, start
 from tests.support.folders import wait_for
+from tracking.base.start_parts import INIT_PARTS
 from tracking.record import journal, run_folder
 from tracking.store.mirror.mirror import Mirror
 
@@ -66,6 +68,10 @@ def test_metrics_agree_with_the_result_and_with_each_other(vgg: Launched) -> Non
     assert metrics["epochs/to_accuracy"] == 1
     assert 0 < metrics["time/to_accuracy_train_sec"] < metrics["time/to_accuracy_sec"]
     assert metrics["time/to_accuracy_sec"] < metrics["time/init_sec"] + metrics["time/to_accuracy_sec"]
+    parts = [value for key, value in metrics.items() if re.fullmatch(r"time/(init_.+|compile)_sec", key)]
+    assert sum(parts) == pytest.approx(metrics["time/init_sec"])
+    assert min(parts) >= 0
+    assert len(parts) == len(INIT_PARTS) + 1
     assert metrics["cost/to_accuracy_usd"] == pytest.approx(3.06 / 3600 * metrics["time/to_accuracy_sec"])
     assert 0 <= metrics["throughput/data_wait_fraction"] <= 1
     assert {"train/loss", "eval/accuracy", "system/cpu_utilization_percentage"} <= metrics.keys()
@@ -90,7 +96,9 @@ def test_the_run_stops_at_its_target_and_its_events_are_mllogs(vgg: Launched) ->
     keys = [event.key for event in journal.events(vgg.folder / run_folder.JOURNAL)]
     clock = [key for key in keys if key != "throughput_window"]
     assert clock == [
-        "init_start", "index_start", "index_stop", "train_samples", "eval_samples", "warmup_start", "warmup_stop",
+        "init_start", "import_start", "import_stop", "process_group_start", "process_group_stop", "import_start",
+        "import_stop", "index_start", "index_stop", "model_start", "model_stop", "loaders_start", "loaders_stop",
+        "trainer_start", "train_samples", "eval_samples", "trainer_stop", "warmup_start", "warmup_stop",
         "init_stop", "run_start", "epoch_start", "epoch_stop", "eval_start", "eval_accuracy", "eval_stop", "run_stop",
     ]  # fmt: skip
     assert keys.count("throughput_window") == 3  # the first step is one of its own

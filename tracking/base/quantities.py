@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from conf.metric import DIRECTIONS, HIGHER, LOWER, NO_DIRECTIONS
+from conf.metric import HIGHER, LOWER, NO_DIRECTIONS
 from tracking.base import sensors
+from tracking.base.start_parts import COMPILE_PARTS, INIT_PARTS
 
 
 @dataclass(frozen=True)
@@ -187,6 +188,18 @@ def bottleneck(cause: str) -> str:
     return f"{BOTTLENECK}{cause}_fraction"
 
 
+def init_part(part: str) -> str:
+    """The key of the seconds of a part of the start."""
+    return f"{TIME}init_{part}_sec"
+
+
+def compile_part(part: str) -> str:
+    """The key of the seconds of a part of compiling and warming up."""
+    return f"{TIME}compile_{part}_sec"
+
+
+for _start_key in (*map(init_part, INIT_PARTS), *map(compile_part, COMPILE_PARTS)):
+    _key(_start_key, "s", LOWER)
 for _cause, _words in CAUSES.items():
     _key(bottleneck(_cause), heading=f"{_words} (%)", scale=100.0)
 
@@ -238,14 +251,3 @@ def why_unknown(key: str) -> str:
         f"lower}} or {{{name}: higher}} in a model's YAML, metrics={{'{name}': 'lower'}} of TimeTrial and time_trial, "
         f"[EXPRESSION, lower] in program.metrics, or a target of {name}"
     )
-
-
-def written(declared: Mapping[str, str]) -> str:
-    """Directions as one tag of a run: `accuracy=higher,loss=lower`."""
-    return ",".join(f"{name}={word}" for name, word in declared.items())
-
-
-def read(text: str) -> dict[str, str]:
-    """Directions from such a tag, without what is none."""
-    pairs = (part.rpartition("=") for part in text.split(","))
-    return {name: word for name, _, word in pairs if name and word in DIRECTIONS}

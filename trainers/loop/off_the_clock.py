@@ -13,9 +13,9 @@ import torch
 
 from conf.schema import RunConfig
 from tracking.base import quantities
-from tracking.measure.training import Ranks
+from tracking.measure.training import Ranks, start_times
 from tracking.record import Journal
-from trainers.loop import precision
+from trainers.loop import compile_times, precision
 from trainers.loop.ddp import AfterTheStep
 from trainers.loop.memory import naming_the_batch_that_fits
 from trainers.loop.trained_model import BestWeights
@@ -51,6 +51,7 @@ class OffTheClock:
         if config.on_gpu():
             self.flops_per_sample = flops_per_sample(trainer, module, self.data.example_batches(8, device)[0])
             self._note("model_flops", per_sample=self.flops_per_sample, num_devices=config.world_size())
+        compiler = compile_times.so_far()
         if config.compiled():
             module.compile_hot_path()
         autocast = trainer.precision_plugin.train_step_context
@@ -58,6 +59,8 @@ class OffTheClock:
             self.optimizer_bytes = warm_up(
                 trainer, module, self.data.example_batches(batch_size, device), self.evaluate
             )
+        if config.compiled():
+            self._note(start_times.COMPILED, **compile_times.since(compiler))
         if isinstance(trainer.strategy, AfterTheStep):
             trainer.strategy.exchange.forget()
 

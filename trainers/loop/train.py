@@ -25,6 +25,7 @@ from trainers.loop.build import make_data, make_module
 from trainers.loop.kernel_profile import profile_at_the_end
 from trainers.loop.off_the_clock import OffTheClock, dispensable
 from trainers.loop.saving import CheckpointCallback
+from trainers.loop.start import part_of_start
 from trainers.loop.trained_model import BestWeights, best_weights, save
 from trainers.workload import Data, Loader, Shard, TrialModule, Workload, load_workload, viewed
 
@@ -37,17 +38,18 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     `environment` is the fingerprint's tags. Rank 0 leaves result.json. Raises ConfigError for a request that cannot be
     run, NonFiniteLoss, torch.OutOfMemoryError, and whatever the workload raises.
     """
-    shard = join(config)
-    log = Journal(run_dir / run_folder.JOURNAL) if shard.rank == 0 else None
-    workload = load_workload(config)
+    shard, log = begin(config, run_dir)
+    with part_of_start(log, "import"):
+        workload = load_workload(config)
     export_model.check_predictor(config, workload.module)  # before data are read, or made, for minutes
     module, data = build(workload, config, shard, log)
     export_model.check_predictor(config, type(module))
-    train_loader, eval_loader, test_loader = loaders(data, config, shard)
+    train_loader, eval_loader, test_loader = loaders(data, config, shard, log)
     num_train = checked_train_samples(data, config, shard)
     plan = evaluation.plan_of(config, data, train_loader, num_train, module.max_epochs, eval_loader is not None)
     interval = saving.interval_of(config, plan.max_epochs, plan.num_batches, train_loader)
     if log:
+        log.event("trainer_start")  # Up to the warm-up.
         log.event("train_samples", num_train)
         log.event("eval_samples", num_eval_samples(data, shard))
         evaluation.note(log, plan)
@@ -106,8 +108,9 @@ def build(workload: Workload, config: RunConfig, shard: Shard, log: Journal | No
     precision.apply(config.precision)
     pl.seed_everything(config.seed, verbose=False)
     data = read_index(workload, config.dataset, log)
-    module = make_module(workload, data, config)
-    data = viewed(data, module)
+    with part_of_start(log, "model"):
+        module = make_module(workload, data, config)
+        data = viewed(data, module)
     # The weights are the same everywhere; what is drawn from here on (augmentation, dropout) is each process's own.
     pl.seed_everything((config.seed + (shard.rank << 20)) % 2**32, verbose=False)
     return module, data
@@ -162,6 +165,16 @@ class NoProfiler(PassThroughProfiler):
         return self._nothing
 
 
+def begin(config: RunConfig, run_dir: Path) -> tuple[Shard, Journal | None]:
+    """Join the process group. Rank 0 has the run's journal."""
+    shard = join(config)
+    if shard.rank:
+        return shard, None
+    log = Journal(run_dir / run_folder.JOURNAL)
+    log.event("process_group_stop")  # The agent has begun it, before it started the ranks.
+    return shard, log
+
+
 def join(config: RunConfig) -> Shard:
     """Join the run's process group, also as its only process, and make sure that it is as large as was asked.
 
@@ -183,22 +196,21 @@ def join(config: RunConfig) -> Shard:
 
 def read_index(workload: Workload, config: DatasetConfig, log: Journal | None) -> Data:
     """The dataset, whose index is read here; how long that takes is a metric of its own."""
-    if log:
-        log.event("index_start")
-    data = make_data(workload, config)
-    if log:
-        log.event("index_stop")
-    return data
+    with part_of_start(log, "index"):
+        return make_data(workload, config)
 
 
-def loaders(data: Data, config: RunConfig, shard: Shard) -> tuple[Loader, Loader | None, Loader | None]:
+def loaders(
+    data: Data, config: RunConfig, shard: Shard, log: Journal | None
+) -> tuple[Loader, Loader | None, Loader | None]:
     """Of training, evaluation and test; the latter two are None where the data have none."""
     batch_size = config.device_batch_size()
-    return (
-        data.train_loader(batch_size, config.seed, shard),
-        data.eval_loader(batch_size, shard),
-        data.test_loader(batch_size, shard),
-    )
+    with part_of_start(log, "loaders"):
+        return (
+            data.train_loader(batch_size, config.seed, shard),
+            data.eval_loader(batch_size, shard),
+            data.test_loader(batch_size, shard),
+        )
 
 
 def strategy(config: RunConfig, shard: Shard, environment: Mapping[str, str], log: Journal | None) -> Strategy:

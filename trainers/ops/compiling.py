@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,9 @@ def compiled(function: Callable[..., Any], device: torch.device, autotune: bool 
     return torch.compile(
         function, dynamic=False, options={"triton.cudagraphs": True, "max_autotune_pointwise": autotune}
     )
+
+
+CAPTURES_SEC: list[float] = []  # what each capture of StepGraphs took in this process
 
 
 class StepGraphs:
@@ -50,7 +54,9 @@ class StepGraphs:
         if shapes not in self._graphed:
             own = tuple(tensor.clone() for tensor in tensors)  # Each step's are copied into these.
             whole = _Whole(self._network, self._loss)
+            began = time.monotonic()
             self._graphed[shapes] = torch.cuda.make_graphed_callables(whole, own, pool=self._pool)
+            CAPTURES_SEC.append(time.monotonic() - began)
         loss: torch.Tensor = self._graphed[shapes](*tensors)
         return loss
 

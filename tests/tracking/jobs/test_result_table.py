@@ -65,3 +65,19 @@ def test_a_failed_run_shows_its_last_words_and_where_the_others_are(
     rows = dict(zip(labels, cells, strict=True))
     assert str(rows["its last words"]).splitlines() == [f"line {n}" for n in range(20, 30)]
     assert rows["its output"] == "worker.log"
+
+
+def test_a_long_start_is_told_by_its_parts_and_a_short_one_is_not() -> None:
+    metrics = {
+        "time/init_sec": 61.0, "time/init_import_sec": 12.0, "time/init_model_sec": 0.2, "time/init_rest_sec": 3.8,
+        "time/compile_sec": 45.0, "time/compile_trace_sec": 20.0, "time/compile_warmup_sec": 25.0,
+    }  # fmt: skip
+    rows = run_rows(Result("finished", metrics=metrics))
+    place = [label for label, _ in rows].index("before the clock")
+    assert rows[place + 1] == ("", "warming up 25.0 s, tracing 20.0 s, importing 12.0 s, the rest 3.8 s")
+    metrics = {key: sec for key, sec in metrics.items() if not key.startswith("time/compile_")}
+    rows = run_rows(Result("finished", metrics=metrics | {"time/compile_sec": 45.0}))
+    assert rows[place + 1] == ("", "compiling and warming up 45.0 s, importing 12.0 s, the rest 3.8 s")
+    sums = {"time/init_sec": 61.0, "time/compile_sec": 45.0}  # an earlier version's run
+    for short in (metrics | {"time/init_sec": 29.0}, sums):
+        assert "importing" not in str(run_rows(Result("finished", metrics=short)))

@@ -17,6 +17,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Protocol
 
+from conf import metric
 from conf.target import directions_of
 from tracking.base import quantities
 from tracking.base.installation import LAUNCH, TRACKING
@@ -89,7 +90,7 @@ class Run:
         """By metric, which way is better (conf.metric); runs of older versions say it by their targets alone."""
         names, values = (self.params.get(f"target_{what}", "").split(",") for what in ("metric", "value"))
         of_targets = directions_of({name: value for name, value in zip(names, values, strict=False) if name and value})
-        return quantities.read(self.tags.get(BETTER_TAG, "")) | of_targets
+        return metric.read(self.tags.get(BETTER_TAG, "")) | of_targets
 
     @property
     def sweep(self) -> str | None:

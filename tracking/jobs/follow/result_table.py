@@ -11,10 +11,12 @@ from rich.table import Table
 
 from conf.target import text
 from tracking.base import quantities
+from tracking.base.start_parts import COMPILE_PARTS, INIT_PARTS
 from tracking.measure import kernels
 from tracking.record import Result, checkpoints, evaluations, files, run_folder
 
 LAST_LINES = 10  # of what a failed run printed
+LONG_START_SEC = 30.0  # a start of this length is explained
 
 
 def run_table(name: str, folder: Path, result: Result) -> Table:
@@ -74,6 +76,8 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
     )
     before = shown(metrics, quantities.TIME_INIT_SEC)
     rows.append(("before the clock", f"{before} from the command to the first data"))
+    if words := start_words(metrics):
+        rows.append(("", words))
     if quantities.COST_TO_ACCURACY_USD in metrics:
         rows.append(("cost to accuracy", shown(metrics, quantities.COST_TO_ACCURACY_USD)))
     tests = {key: value for key, value in metrics.items() if key.startswith(quantities.TEST)}
@@ -82,6 +86,18 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
             ("test set", ", ".join(f"{key.removeprefix(quantities.TEST)} {value:.4g}" for key, value in tests.items()))
         )
     return rows
+
+
+def start_words(metrics: Mapping[str, float]) -> str:
+    """The parts of a long start, longest first; empty for a short one, and where the run does not tell them."""
+    if metrics.get(quantities.TIME_INIT_SEC, 0.0) < LONG_START_SEC:
+        return ""
+    keys = {quantities.init_part(part): words for part, words in INIT_PARTS.items()}
+    keys |= {quantities.compile_part(part): words for part, words in COMPILE_PARTS.items()}
+    if quantities.compile_part("warmup") not in metrics and keys.keys() & metrics.keys():
+        keys[quantities.TIME_COMPILE_SEC] = "compiling and warming up"
+    parts = sorted(((metrics[key], words) for key, words in keys.items() if metrics.get(key, 0.0) >= 1), reverse=True)
+    return ", ".join(f"{words} {sec:.1f} s" for sec, words in parts)
 
 
 def time_rows(result: Result) -> list[tuple[str, str]]:

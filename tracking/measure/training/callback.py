@@ -71,6 +71,7 @@ class MeasuringCallback(pl.Callback):
                     "optimizer/learning_rate": self._config.learning_rate(),
                 }
             )
+        self.meter.event("trainer_stop")
         self.meter.event("warmup_start")
         pl_module.logged = self._logged  # type: ignore[assignment]  # It is a TrialModule.
         self._prepare(trainer)

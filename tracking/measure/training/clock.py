@@ -13,31 +13,13 @@ from itertools import pairwise
 
 from conf.target import Target
 from tracking.base import quantities
+from tracking.measure.training import start_times
+from tracking.measure.training.spans import first as first
+from tracking.measure.training.spans import intervals as intervals
+from tracking.measure.training.spans import total
 from tracking.record import Record, attempts
 
 OFF_CLOCK = ("eval", "checkpoint")  # DAWNBench's clock leaves these intervals out.
-
-
-def first(events: Sequence[Record], key: str) -> Record | None:
-    return next((event for event in events if event.key == key), None)
-
-
-def intervals(events: Sequence[Record], name: str) -> list[tuple[float, float]]:
-    """Start and end, in seconds of the monotonic clock, of each `<name>_start` to `<name>_stop` that has both.
-
-    Raises ValueError where an end lies before its start: the clock went back, and no figure can be trusted.
-    """
-    spans = []
-    start: float | None = None
-    for event in events:
-        if event.key == f"{name}_start":
-            start = event.clock_sec
-        elif event.key == f"{name}_stop" and start is not None:
-            if event.clock_sec < start:
-                raise ValueError(f"{name} ends {start - event.clock_sec:.3f} s before it starts: the clock went back")
-            spans.append((start, event.clock_sec))
-            start = None
-    return spans
 
 
 def summarize(events: Sequence[Record], targets: Mapping[str, Target]) -> dict[str, float]:
@@ -108,26 +90,17 @@ def _hits(event: Record, targets: Mapping[str, Target]) -> bool:
 
 
 def _durations(history: Sequence[Record]) -> dict[str, float]:
-    summary: dict[str, float] = {}
-    start, init = first(history, "run_start"), first(history, "init_start")
-    if init is not None and start is not None:
-        # The launcher says how long its own start had taken by then: the clock of the person who waits.
-        command = init.clock_sec - float(init.values.get("since_command_sec", 0.0))
-        summary[quantities.TIME_INIT_SEC] = start.clock_sec - command
-    if indexing := intervals(history, "index"):
-        summary[quantities.TIME_INDEX_SEC] = _total(indexing)
-    if warmups := intervals(history, "warmup"):
-        summary[quantities.TIME_COMPILE_SEC] = _total(warmups)
+    summary = start_times.summarize(history)
     if epochs := intervals(history, "epoch"):
         others = [span for name in OFF_CLOCK for span in intervals(history, name)]
-        summary[quantities.TIME_TRAIN_SEC] = _total(epochs) - _within(others, epochs)
+        summary[quantities.TIME_TRAIN_SEC] = total(epochs) - _within(others, epochs)
         if (trained := _trained(history, len(epochs))) is not None:
             summary[quantities.TIME_EPOCH_SEC] = summary[quantities.TIME_TRAIN_SEC] / trained
             summary[quantities.EPOCHS_TRAINED] = trained
     if evaluations := intervals(history, "eval"):
-        summary[quantities.TIME_EVAL_SEC] = _total(evaluations)
+        summary[quantities.TIME_EVAL_SEC] = total(evaluations)
     if checkpoints := intervals(history, "checkpoint"):
-        summary[quantities.TIME_CHECKPOINT_SEC] = _total(checkpoints)
+        summary[quantities.TIME_CHECKPOINT_SEC] = total(checkpoints)
         summary[quantities.CHECKPOINT_NUM_FAILED] = float(sum("error" in event.values for event in history))
     return summary
 
@@ -173,13 +146,9 @@ def _spent(events: Sequence[Record], name: str) -> float:
     """Seconds in intervals of this name up to the last event; one that is still open then ends there."""
     edges = [event for event in events if event.key in (f"{name}_start", f"{name}_stop")]
     still_open = events[-1].clock_sec - edges[-1].clock_sec if edges and edges[-1].key == f"{name}_start" else 0.0
-    return _total(intervals(events, name)) + still_open
+    return total(intervals(events, name)) + still_open
 
 
 def _within(spans: list[tuple[float, float]], others: list[tuple[float, float]]) -> float:
     """Seconds of the spans that lie inside of one of the others: what held up the training within an epoch."""
-    return _total([span for span in spans if any(begin <= span[0] and span[1] <= end for begin, end in others)])
-
-
-def _total(spans: list[tuple[float, float]]) -> float:
-    return sum(end - begin for begin, end in spans)
+    return total([span for span in spans if any(begin <= span[0] and span[1] <= end for begin, end in others)])

@@ -16,6 +16,7 @@ from tracking.base import installation
 from tracking.machine.environment import fingerprint
 from tracking.machine.stacks import check_promise
 from tracking.record import Failure, Journal, Result, documents, nodes, run_folder
+from trainers.loop.start import part_of_start
 from trainers.loop.worker import of_nodes
 from trainers.loop.worker.rank import first_failure, run_rank
 from trainers.loop.worker.signals import die_of_signals, signal_of
@@ -53,9 +54,10 @@ def run_training(run_dir: Path) -> int:
     os.environ.setdefault("GOMP_SPINCOUNT", "100000")
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5")
     collector = fingerprint.Collector()  # Its commands run beside the imports.
-
-    import_training(config, run_dir)
-    import torch
+    log = None if nodes.rank() else Journal(run_dir / run_folder.JOURNAL)
+    with part_of_start(log, "import"):
+        import_training(config, run_dir)
+        import torch
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import elastic_launch
 
@@ -68,6 +70,8 @@ def run_training(run_dir: Path) -> int:
         if config.nodes > 1:
             environment |= of_nodes.compared(config, run_dir)
         assert not torch.cuda.is_initialized(), "a forked process cannot use CUDA once its parent has"
+        if log:
+            log.event("process_group_start")  # Rank 0 ends it, when it has joined.
         elastic_launch(torchrun(config, run_dir), run_rank)(run_dir, environment)
     except schema.ConfigError as error:
         return fail(run_dir, Failure("bad_input", str(error)))

@@ -1,0 +1,25 @@
+"""What a start consists of, from the command to the first step.
+
+The name of a part stands in the key of its metric: see `quantities.init_part` and `quantities.compile_part`.
+"""
+
+from __future__ import annotations
+
+# These and `time/compile_sec` add up to `time/init_sec`.
+INIT_PARTS = {
+    "launch": "launching",
+    "import": "importing",
+    "process_group": "process group",
+    "data": "data",
+    "model": "model",
+    "trainer": "trainer",
+    "rest": "the rest",
+}
+# These add up to `time/compile_sec`.
+COMPILE_PARTS = {
+    "trace": "tracing",
+    "backend": "generating code",
+    "autotune": "autotuning",
+    "graph_capture": "capturing CUDA graphs",
+    "warmup": "warming up",
+}

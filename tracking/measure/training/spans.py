@@ -1,0 +1,34 @@
+"""Where events lie in a run: the first of a kind, and intervals between two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracking.record import Record
+
+
+def first(events: Sequence[Record], key: str) -> Record | None:
+    return next((event for event in events if event.key == key), None)
+
+
+def intervals(events: Sequence[Record], name: str) -> list[tuple[float, float]]:
+    """Start and end, in seconds of the monotonic clock, of each `<name>_start` to `<name>_stop` that has both.
+
+    Raises ValueError where an end lies before its start: the clock went back, and no figure can be trusted.
+    """
+    spans = []
+    start: float | None = None
+    for event in events:
+        if event.key == f"{name}_start":
+            start = event.clock_sec
+        elif event.key == f"{name}_stop" and start is not None:
+            if event.clock_sec < start:
+                raise ValueError(f"{name} ends {start - event.clock_sec:.3f} s before it starts: the clock went back")
+            spans.append((start, event.clock_sec))
+            start = None
+    return spans
+
+
+def total(spans: Sequence[tuple[float, float]]) -> float:
+    """The sum of their seconds."""
+    return sum(end - begin for begin, end in spans)
