@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from trainers.data.latent_factors.model import ML_20M
 from trainers.data.loading.version import digest
 from trainers.data.ratings import files, generated
 from trainers.data.ratings.draws import RatedItems, key_of, rated_items
@@ -24,7 +25,7 @@ def movielens(path: str) -> RatingsData:
     return RatingsData("movielens", files.load(path))
 
 
-def ratings(size: int = generated.ML_20M) -> RatingsData:
+def ratings(size: int = ML_20M) -> RatingsData:
     """Generated ratings, `size` of them to train on. Raises ConfigError for a size that cannot be."""
     return RatingsData("ratings", generated.load(size))
 

@@ -44,3 +44,23 @@ def leave_last_out(users: np.ndarray, items: np.ndarray, times: np.ndarray, num_
         "items": (np.sort(users[others] * num_items + items[others]) % num_items).astype(np.int32),
         "held_out": items[last].astype(np.int32),
     }
+
+
+def hold_one_out(counts: np.ndarray, items: np.ndarray, times: np.ndarray, num_items: int) -> Arrays:
+    """The same of users one behind the other, in a tenth of the time.
+
+    Args:
+        counts: int64 [U], ratings of each user, two or more
+        items: int32 [N], user by user, ascending within a user, each once
+        times: [N]
+    """
+    ends = np.cumsum(counts)
+    starts = ends - counts
+    latest = np.flatnonzero(times == np.repeat(np.maximum.reduceat(times, starts), counts))
+    last = latest[np.searchsorted(latest, ends) - 1]  # of equal times the one that comes last
+    return {
+        "num_items": np.array(num_items),
+        "start": np.concatenate(([0], ends - np.arange(1, len(ends) + 1))),
+        "items": np.delete(items, last),
+        "held_out": items[last],
+    }

@@ -9,7 +9,8 @@ from typing import get_args
 
 from conf.schema import ConfigError
 from tracking.base import installation
-from trainers.data.shapes.files import CANNOT_WRITE, Kind, draw_share, ensure
+from trainers.data.cached.shares import CANNOT_WRITE
+from trainers.data.shapes.files import Kind, draw_share, ensure
 
 
 def main() -> None:
@@ -21,9 +22,9 @@ def main() -> None:
     parser.add_argument("--share", help=argparse.SUPPRESS)  # n/of: draw only these, right into --path
     arguments = parser.parse_args()
     if arguments.share:
-        share, num_shares = map(int, arguments.share.split("/"))
+        share, of = map(int, arguments.share.split("/"))
         try:
-            draw_share(arguments.kind, arguments.size, Path(arguments.path), share, num_shares)
+            draw_share(arguments.kind, arguments.size, Path(arguments.path), share, of)
         except OSError as error:
             print(error, file=sys.stderr)
             sys.exit(CANNOT_WRITE)

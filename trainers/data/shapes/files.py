@@ -11,13 +11,10 @@ from its split and index alone (trainers.data.scenes), so that a larger set begi
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import json
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +24,8 @@ from PIL import Image
 
 from conf.schema import ConfigError
 from tracking.base import installation
-from tracking.machine.environment import cache, distrust, private_folder
+from trainers.data.cached import cached_folder
+from trainers.data.cached.shares import in_shares, num_shares, while_wanted
 from trainers.data.loading.version import MANIFEST
 from trainers.data.shapes.coco_files import annotate, coco_file
 from trainers.data.shapes.drawing import CLASS_NAMES
@@ -37,7 +35,6 @@ Kind = Literal["detection", "classification"]
 QUALITY = 90  # the JPEG files'
 MIN_VAL = 100  # validation images of a small set
 IMAGES_PER_PROCESS = 50  # Starting a process is worth so many.
-CANNOT_WRITE = 3  # exit code of a process that draws
 # SHA-256 of the first MIN_VAL validation images' annotations and JPEG files, which are the same at every size.
 REFERENCE: dict[Kind, dict[str, str]] = {
     "detection": {
@@ -54,34 +51,18 @@ REFERENCE: dict[Kind, dict[str, str]] = {
 def ensure(kind: Kind, size: int, path: str | None = None) -> Path:
     """The folder of the data set with `size` training images; draws it where it is missing.
 
-    It lies in `path`, else in $TIMETRIAL_CACHE, else in timetrial of the user's cache. Of the processes that ask at
-    once one draws and the others wait. Raises ConfigError where the folder cannot be written, and where one that is
-    there is not as its manifest says: it is left alone, since others may be reading it.
+    It lies in `path`, else in $TIMETRIAL_CACHE, else in timetrial of the user's cache. Raises ConfigError where the
+    folder cannot be written, and where one in `path` is not as its manifest says.
     """
     assert kind in get_args(Kind)
     if size < 1:
         raise ConfigError(f"the generated {kind} data set needs at least 1 training image, not {size}")
-    parent = Path(path).expanduser() if path else cache()
-    root = parent / f"shapes-v{VERSION}-{kind}-{size}"
-    if not path and (why := distrust(root)):
-        raise ConfigError(
-            f"cache: the generated data set is not used, since {why}; remove it, or set dataset.path or the environment"
-            " variable TIMETRIAL_CACHE to a folder of your own"
-        )
-    if not root.exists():
-        try:
-            parent.mkdir(parents=True, exist_ok=True) if path else private_folder()
-            with (parent / f".{root.name}.lock").open("w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                if not root.exists():  # another process may have drawn it in the meantime
-                    _generate(kind, size, root, lock.fileno())
-        except OSError as error:
-            raise ConfigError(
-                f"dataset.path={path}: the generated data set cannot be written to {root} ({error}); set dataset.path"
-                " or the environment variable TIMETRIAL_CACHE to a folder that has room and can be written"
-            ) from error
-    _check(kind, root)
-    return root
+
+    def make(folder: Path, lock: int | None) -> None:
+        _generate(kind, size, folder, lock)
+
+    name = f"shapes-v{VERSION}-{kind}-{size}"
+    return cached_folder(name, f"{kind} data set", path, make, _trouble)
 
 
 def num_images(size: int) -> dict[str, int]:
@@ -89,26 +70,20 @@ def num_images(size: int) -> dict[str, int]:
     return {"train": size, "val": max(size // 8, MIN_VAL)}
 
 
-def _generate(kind: Kind, size: int, root: Path, lock: int) -> None:
-    """Draw into a folder of another name and rename it once it is whole. The caller holds the lock."""
-    partial = root.with_name(f".{root.name}.partial")
-    if partial.exists():  # whoever began it is dead, or it would hold the lock
-        shutil.rmtree(partial)
-    partial.mkdir()
-    try:
-        _draw_in_processes(kind, size, partial, lock)
-        drawn = _collect(partial)
-        _compare(kind, [record for record in drawn if record["split"] == "val"][:MIN_VAL])
-        if kind == "detection":
-            (partial / "annotations").mkdir()
-            for split in SPLITS:
-                content = coco_file([record for record in drawn if record["split"] == split], VERSION)
-                (partial / "annotations" / f"instances_{split}2017.json").write_text(content)
-        manifest = _contents(partial) | {"images": _digest(drawn, "sha256")}
-        (partial / MANIFEST).write_text(json.dumps(manifest, indent=1))
-        partial.rename(root)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+def _generate(kind: Kind, size: int, folder: Path, lock: int | None) -> None:
+    """Draw a whole data set into an empty folder."""
+    images = sum(num_images(size).values())
+    arguments = ["--kind", kind, "--size", str(size), "--path", str(folder)]
+    in_shares(installation.module("trainers.data.shapes"), arguments, num_shares(images, IMAGES_PER_PROCESS), lock)
+    drawn = _collect(folder)
+    _compare(kind, [record for record in drawn if record["split"] == "val"][:MIN_VAL])
+    if kind == "detection":
+        (folder / "annotations").mkdir()
+        for split in SPLITS:
+            content = coco_file([record for record in drawn if record["split"] == split], VERSION)
+            (folder / "annotations" / f"instances_{split}2017.json").write_text(content)
+    manifest = _contents(folder) | {"images": _digest(drawn, "sha256")}
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
 
 
 def _collect(partial: Path) -> list[dict[str, Any]]:
@@ -120,47 +95,11 @@ def _collect(partial: Path) -> list[dict[str, Any]]:
     return sorted(drawn, key=lambda record: (record["split"], record["index"]))
 
 
-def _draw_in_processes(kind: Kind, size: int, folder: Path, lock: int) -> None:
-    """One process a core: new ones, because this one may be a fork, or have a CUDA context that must not be forked."""
-    num_processes = min(len(os.sched_getaffinity(0)), -(-sum(num_images(size).values()) // IMAGES_PER_PROCESS))
-    command = [sys.executable, "-P", "-m", installation.module("trainers.data.shapes")]
-    command += ["--kind", kind, "--size", str(size)]
-    paths = [str(installation.SEARCH_FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
-    processes: list[subprocess.Popen[str]] = []
-    try:
-        for index in range(num_processes):
-            process = subprocess.Popen(
-                [*command, "--path", str(folder), "--share", f"{index}/{num_processes}"],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                pass_fds=[lock],  # keeps the lock until the last of them has ended, even if this process is killed
-            )
-            processes.append(process)
-        for process in processes:
-            _, errors = process.communicate()
-            if process.returncode == CANNOT_WRITE:
-                raise OSError(errors.strip())
-            if process.returncode:
-                raise RuntimeError(f"a process that draws ended with {process.returncode}: {errors}")
-    finally:
-        for process in processes:
-            process.kill()  # nothing where it has ended
-            if process.stderr and not process.stderr.closed:
-                process.communicate()
-
-
-def draw_share(kind: Kind, size: int, folder: Path, share: int, num_shares: int) -> None:
-    """Draw every `num_shares`-th image into `folder`, and note their objects and hashes in share-<n>.json there."""
+def draw_share(kind: Kind, size: int, folder: Path, share: int, of: int) -> None:
+    """Draw every `of`-th image into `folder`, and note their objects and hashes in share-<n>.json there."""
     records = []
-    parent = os.getppid()
     for split, num in num_images(size).items():
-        for index in range(share, num, num_shares):
-            if os.getppid() != parent:
-                sys.exit("the process that wanted the images has ended")
+        for index in while_wanted(range(share, num, of)):
             scene = (detection_scene if kind == "detection" else classification_scene)(split, index)
             if kind == "detection":
                 file = folder / f"{split}2017" / f"{index + 1:012d}.jpg"
@@ -197,18 +136,14 @@ def _digest(drawn: list[dict[str, Any]], key: str) -> str:
     return hashlib.sha256(json.dumps([record[key] for record in drawn], sort_keys=True).encode()).hexdigest()
 
 
-def _check(kind: Kind, root: Path) -> None:
+def _trouble(root: Path) -> str:
+    """What is not as the manifest says, in words; empty where all is."""
     try:
         expected = json.loads((root / MANIFEST).read_text())
         contents = _contents(root)
-        wrong = next((f"its {key} have changed" for key in contents if contents[key] != expected.get(key)), None)
+        return next((f"its {key} have changed" for key in contents if contents[key] != expected.get(key)), "")
     except (OSError, ValueError, AttributeError) as error:
-        wrong = str(error)
-    if wrong:
-        raise ConfigError(
-            f"dataset.path={root.parent}: the generated {kind} data set in {root} is damaged: {wrong};"
-            " delete the folder, and it is drawn again"
-        )
+        return str(error) or type(error).__name__
 
 
 def _contents(root: Path) -> dict[str, str]:

@@ -15,14 +15,11 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from filelock import FileLock
-
 from conf.schema import ConfigError
-from tracking.machine.environment import cache, distrust, private_folder
+from trainers.data.cached import cached_folder
 from trainers.data.loading.version import MANIFEST
 from trainers.data.text.data import TextData
 from trainers.data.text.wmt import SOURCE, TARGET, plain_text
@@ -51,44 +48,21 @@ def numbers(size: int = SIZE, path: str | None = None) -> TextData:
 
 
 def ensure(size: int, path: str | None = None) -> Path:
-    """The folder of the text. Of the processes that ask at once one writes it, and the others wait."""
-    parent = Path(path).expanduser() if path else cache()
-    root = parent / f"numbers-v{VERSION}-{size}"
-    if not path and (why := distrust(root)):
-        raise ConfigError(
-            f"cache: the generated text is not used, since {why}; remove it, or set dataset.path or the environment"
-            " variable TIMETRIAL_CACHE to a folder of your own"
-        )
-    if not root.exists():
-        try:
-            parent.mkdir(parents=True, exist_ok=True) if path else private_folder()
-            with FileLock(parent / f".{root.name}.lock", fallback_to_soft=False):
-                if not root.exists():
-                    _write(size, root)
-        except OSError as error:
-            raise ConfigError(
-                f"dataset.path={path}: the generated text cannot be written to {root} ({error}); set dataset.path or"
-                " the environment variable TIMETRIAL_CACHE to a folder that has room and can be written"
-            ) from error
-    _check(root)
-    return root
+    """The folder of the text. Raises ConfigError where it cannot be written, or one in `path` has changed."""
+
+    def make(folder: Path, lock: int | None) -> None:
+        _write(size, folder)
+
+    return cached_folder(f"numbers-v{VERSION}-{size}", "text", path, make, _trouble)
 
 
-def _write(size: int, root: Path) -> None:
-    """Into a folder of another name, which is renamed once it is whole. The caller holds the lock."""
-    partial = root.with_name(f".{root.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # Whoever began it is dead, or it would hold the lock.
-    partial.mkdir()
-    try:
-        for part in PARTS:
-            pairs = list(sentences(part, size if part == "train" else HELD_OUT))
-            for language, lines in zip((SOURCE, TARGET), zip(*pairs, strict=True), strict=True):
-                (partial / f"{part}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        _learn_pieces(partial)
-        (partial / MANIFEST).write_text(json.dumps(_digests(partial), indent=1))
-        partial.rename(root)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+def _write(size: int, folder: Path) -> None:
+    for part in PARTS:
+        pairs = list(sentences(part, size if part == "train" else HELD_OUT))
+        for language, lines in zip((SOURCE, TARGET), zip(*pairs, strict=True), strict=True):
+            (folder / f"{part}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    _learn_pieces(folder)
+    (folder / MANIFEST).write_text(json.dumps(_digests(folder), indent=1))
 
 
 def sentences(part: str, num: int) -> Iterator[tuple[str, str]]:
@@ -154,14 +128,10 @@ def _digests(folder: Path) -> dict[str, str]:
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in [*files, folder / "pieces.model"]}
 
 
-def _check(root: Path) -> None:
+def _trouble(root: Path) -> str:
+    """What has changed, in words; empty where nothing has."""
     try:
         expected, there = json.loads((root / MANIFEST).read_text()), _digests(root)
-        wrong = next((f"{name} has changed" for name in there if there[name] != expected.get(name)), None)
+        return next((f"{name} has changed" for name in there if there[name] != expected.get(name)), "")
     except (OSError, ValueError, AttributeError) as error:
-        wrong = str(error)
-    if wrong:
-        raise ConfigError(
-            f"dataset.path={root.parent}: the generated text in {root} is damaged: {wrong}; delete the folder, and it"
-            " is written again"
-        )
+        return str(error) or type(error).__name__

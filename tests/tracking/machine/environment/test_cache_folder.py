@@ -22,8 +22,7 @@ from tests.support.commands import launch
 from tracking.machine.environment import cache, check_cache, compiler_variables, distrust, is_trusted, private_folder
 from tracking.machine.stacks import images, ready, uv_environment
 from tracking.measure.bottleneck import ceilings
-from trainers.data.cached import cached_arrays
-from trainers.data.shapes.files import ensure
+from trainers.data.cached import cached_arrays, cached_folder
 
 STRANGER = 54_321
 
@@ -282,12 +281,25 @@ def test_arrays_of_another_user_are_made_anew_and_not_loaded(root: Path, tmp_pat
     assert (arrays(5), arrays(6)) == (5, 6)  # made, and not kept either
 
 
-def test_a_generated_data_set_of_another_user_is_refused(root: Path) -> None:
-    drawn = private_folder() / "shapes-v1-classification-2"
-    drawn.mkdir()
-    give_away(drawn)
-    with pytest.raises(ConfigError, match=f"belongs to user {STRANGER}; remove it, or set dataset.path"):
-        ensure("classification", 2)
+def test_a_generated_data_set_of_another_user_is_made_anew_and_not_read(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs = private_folder() / "data-v1"
+    (theirs / "inner").mkdir(parents=True)
+    give_away(theirs / "inner")
+
+    def make(folder: Path, lock: int | None) -> None:
+        (folder / "file").touch()
+
+    def made() -> Path:
+        return cached_folder("data-v1", "data set", None, make, lambda folder: "")
+
+    assert [path.name for path in made().iterdir()] == ["file"]
+    assert f"inner belongs to user {STRANGER}; made anew" in capsys.readouterr().err
+    assert [path.name for path in root.iterdir() if path.is_dir()] == ["data-v1"]
+    root.chmod(0o777)
+    with pytest.raises(ConfigError, match=r"others can write to .*; set dataset.path or the environment variable"):
+        made()
 
 
 def test_ceilings_of_another_user_are_not_read(root: Path) -> None:
