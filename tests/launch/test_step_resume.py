@@ -102,3 +102,16 @@ def test_a_last_checkpoint_that_fails_is_counted_and_named(tmp_path: Path, proce
     assert "No space left on device" in saved.values["error"]
     assert run.result["metrics"]["checkpoint/num_failed"] == 1
     assert "no checkpoint after step 23" in run.output
+
+
+def test_a_process_that_cannot_save_holds_no_other_up_and_ends_no_run(tmp_path: Path) -> None:
+    options = [option for option in SMALL if not option.startswith("model.workload")]
+    run = launch(
+        tmp_path, *options, "cpu_processes=2", "model.workload=tests.workloads.half_saved:WORKLOAD",
+        "checkpoint_every_steps=11", "checkpoint_every_epochs=4", **ONE_THREAD,
+    )  # fmt: skip
+    assert run.code == 0, run.output
+    said = [event.values for event in events(run.folder, "checkpoint_saved") + events(run.folder, "checkpoint_stop")]
+    errors = [values["error"] for values in said if "error" in values]
+    assert errors == ["rank 1: RuntimeError: an odd buffer"] * 3, "after the steps 11 and 22, and after epoch 4"
+    assert run.result["metrics"]["checkpoint/num_failed"] == 3

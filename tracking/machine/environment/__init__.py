@@ -18,11 +18,13 @@ from tracking.machine.environment.fingerprint import Collector
 from tracking.machine.environment.fingerprint_table import format_table
 from tracking.machine.environment.gpm import gpu_counters
 from tracking.machine.environment.host import COMPUTING_VARIABLES
+from tracking.machine.environment.memory import available_bytes
 from tracking.machine.environment.mlflow_import import importing_mlflow
 
 __all__ = [
     "COMPUTING_VARIABLES",
     "Collector",
+    "available_bytes",
     "cache",
     "check_cache",
     "compiler_variables",

@@ -21,7 +21,7 @@ class MeasuringCallback(pl.Callback):
 
     `prepare(trainer)` compiles and warms up before the clock starts, `conclude(trainer)` does what comes after it while
     the model is still on its device; `evaluated(trainer, module, metrics)` is called within an evaluation's interval,
-    when its value is in the journal. `meter` measures.
+    when its value is in the journal. `meter` measures, `logged` holds what the module logs.
     """
 
     def __init__(
@@ -39,23 +39,34 @@ class MeasuringCallback(pl.Callback):
         self._prepare = prepare
         self._conclude = conclude
         self._evaluated = evaluated
-        self._logged = LoggedValues(device, config.world_size(), keeps=journal is not None)
+        self.logged = LoggedValues(device, config.world_size(), keeps=journal is not None)
         ranks, steps = Ranks(config.world_size()), config.log_every_n_steps
-        self.meter = Meter(device, ranks, journal, steps, self._logged, against_divergence(config))
+        self.meter = Meter(device, ranks, journal, steps, self.logged, against_divergence(config))
         self._reached = self._in_epoch = False
         self._epoch_samples = 0
+        self._gathered: dict[str, Any] = {}  # of all processes, for the next checkpoint
 
     @property
     def state_key(self) -> str:
         """The name of the state in a checkpoint. The class had this name once, and a run goes on from old ones too."""
         return "TrialCallback"
 
-    def state_dict(self) -> dict[str, Any]:
-        """What Lightning saves in a checkpoint. A collective call."""
+    def gather_state(self) -> None:
+        """Ask all processes for what the next `state_dict` returns. A collective call.
+
+        Before anything else of a checkpoint is made, since that may fail on one process alone.
+        """
         if not self._in_epoch:
             self.meter.note_logged()  # A run that goes on from here does not log it once more.
         samples = self._epoch_samples + (self.meter.samples_of_stretch() if self._in_epoch else 0)
-        return self.meter.state_dict() | {"reached": self._reached, "epoch_samples": samples}
+        self._gathered = self.meter.state_dict() | {"reached": self._reached, "epoch_samples": samples}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What Lightning saves in a checkpoint. A collective call, but for one right after `gather_state`."""
+        if not self._gathered:
+            self.gather_state()
+        state, self._gathered = self._gathered, {}
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._reached, self._epoch_samples = state_dict["reached"], state_dict.get("epoch_samples", 0)
@@ -73,11 +84,11 @@ class MeasuringCallback(pl.Callback):
             )
         self.meter.event("trainer_stop")
         self.meter.event("warmup_start")
-        pl_module.logged = self._logged  # type: ignore[assignment]  # It is a TrialModule.
+        pl_module.logged = self.logged  # type: ignore[assignment]  # It is a TrialModule.
         self._prepare(trainer)
         self.meter.event("warmup_stop")
         self.meter.start(max_epochs=trainer.max_epochs, num_batches=int(trainer.num_training_batches))
-        self._logged.recording = True
+        self.logged.recording = True
         if trainer.fit_loop.restarted_mid_epoch:  # Lightning announces no start of an epoch that goes on.
             self._begin_epoch(trainer, self._epoch_samples)
 
@@ -138,7 +149,7 @@ class MeasuringCallback(pl.Callback):
         self.meter.note_energy(quantities.ENERGY_JOULES)
         self.meter.event("run_stop", status="success" if self._reached or not self._targets else "aborted")
         self.meter.note_logged()
-        self._logged.recording = False
+        self.logged.recording = False
         self._conclude(trainer)
 
     def on_train_batch_start(

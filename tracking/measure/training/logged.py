@@ -7,8 +7,9 @@ value a window, a value of an epoch one an epoch. Without calls of `self.log` no
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytorch_lightning as pl
@@ -81,6 +82,7 @@ class LoggedValues:
         self._keeps = keeps
         self._options: dict[tuple[Any, ...], LogCall] = {}  # The key is what `log` was called with.
         self._entries: list[Entry] = []
+        self._unread: list[Entry] = []  # taken, and not yet read
         self._epoch: dict[LogCall, Tally] = {}
         self._blocks: dict[torch.dtype, tuple[torch.Tensor, int]] = {}  # The number is how much of it is used.
 
@@ -146,10 +148,13 @@ class LoggedValues:
     def take(self) -> list[Entry]:
         """What was logged since the last call."""
         entries, self._entries = self._entries, []
+        self._unread += entries
         return entries
 
     def of_window(self, entries: list[Entry]) -> dict[str, float]:
-        """The values of steps, by key, over a window that the device has passed. A collective call."""
+        """The values of steps, by key, over a window that the device has passed: the earliest that `take` returned and
+        that was not read yet. A collective call."""
+        del self._unread[: len(entries)]
         tallies: dict[LogCall, Tally] = {}
         for options, value, weight in entries:
             for key, tallies_of_period in ((options.step_key, tallies), (options.epoch_key, self._epoch)):
@@ -177,9 +182,25 @@ class LoggedValues:
             torch.cuda.current_stream(self._device).synchronize()
         return self.of_window(entries) | self.of_epoch(within)
 
-    def _results(
-        self, tallies: dict[LogCall, Tally], key_of: Callable[[LogCall], str | None]
-    ) -> dict[str, float]:  # fmt: skip
+    def of_checkpoint(self) -> Callable[[], list[list[Any]]]:
+        """A function that returns what an epoch's training has logged up to now, for `go_on`.
+
+        Call it once the device has passed the last step: values may still be on their way from it.
+        """
+        calls = {call for call in self._options.values() if call.epoch_key is not None and not call.of_evaluation}
+        tallies = {call: replace(self._epoch.get(call, Tally())) for call in calls}
+        entries = [entry for entry in (*self._unread, *self._entries) if entry[0] in calls]
+        return partial(kept, tallies, entries)
+
+    def go_on(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Continue an epoch of whose beginning a checkpoint has these values of this process."""
+        for row in rows:
+            call, tally = LogCall(*row[:5]), Tally(*row[5:])
+            self._options[(call,)] = call  # All processes have its name, also where its next value comes late.
+            if tally.weight > 0:
+                self._epoch[call] = tally
+
+    def _results(self, tallies: dict[LogCall, Tally], key_of: Callable[[LogCall], str | None]) -> dict[str, float]:
         synced = {options for options in self._options.values() if options.synced and key_of(options) is not None}
         if synced:
             self._gather(sorted(synced, key=lambda options: str(key_of(options))), tallies)
@@ -228,3 +249,11 @@ def samples_of_batch(module: pl.LightningModule) -> float:
     results = module.trainer._results
     batch = None if results is None else results.batch
     return float(batch.get("num_samples", 1)) if isinstance(batch, dict) else 1.0
+
+
+def kept(tallies: Mapping[LogCall, Tally], entries: Sequence[Entry]) -> list[list[Any]]:
+    """The tallies with these entries in them, as rows of plain values; changes the tallies."""
+    for call, value, weight in entries:
+        if weight > 0:
+            tallies[call].add(float(value), weight)
+    return [[*astuple(call), *astuple(tally)] for call, tally in tallies.items()]

@@ -12,13 +12,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from tracking.machine.environment import available_bytes
 from tracking.measure.training import Ranks
 from trainers.loop.saving.whole_files import WholeFiles
 from trainers.workload import Shard
@@ -28,12 +29,17 @@ ROOM = 0.9  # of the memory that is free may be taken
 
 @dataclass
 class Job:
-    """A checkpoint to be written, of which `own` is what every process has of its own; `sec` and `error` come of it."""
+    """A checkpoint to be written: its content, and what every process has of its own.
+
+    Functions in `late` return more of the latter, once the device has passed the step. `sec` and `error` come of it.
+    """
 
     path: Path
     step: int
     content: dict[str, Any]
     own: dict[str, Any]
+    late: dict[str, Callable[[], Any]] = field(default_factory=dict)
+    beside: bool = False
     ready: torch.cuda.Event | None = None  # From then on the tensors on the device hold what is to be written.
     sec: float = 0.0
     error: str = ""
@@ -57,14 +63,16 @@ class Writer:
     def write(self, job: Job, beside: bool) -> bool:
         """Write a checkpoint of what the tensors hold now, in a thread or before this returns.
 
-        Waits for the one before. Returns whether a thread writes it: a rank may fail to copy, for lack of memory.
+        Waits for the one before. Returns whether a thread writes it: a rank may fail to copy, for lack of memory. Where
+        none does, all ranks return together.
         """
         self.wait()
-        beside = beside and self._copied(job)
+        job.beside = beside and self._copied(job)
         if self._stream is not None:
             job.ready = torch.cuda.current_stream(self._shard.device).record_event()
-        if not beside:
+        if not job.beside:
             self._write(job)
+            self._ranks.wait()
             return False
         self._thread = threading.Thread(target=self._write, args=(job,), name="checkpoint", daemon=True)
         self._thread.start()
@@ -104,28 +112,33 @@ class Writer:
     def _write(self, job: Job) -> None:
         began = time.perf_counter()
         try:
-            self._bring(job)
+            if not job.error:
+                self._bring(job)
         except Exception as error:  # Every rank has to come to the exchange: the others wait there.
-            job.error = f"{type(error).__name__}: {error}"
+            job.error = in_words(error)
         try:
             job.error = "; ".join(f"rank {i}: {error}" for i, error in enumerate(self._ranks.words(job.error)) if error)
             if not job.error:
                 self._save(job)
         except Exception as error:  # The training goes on without this one, whatever was in its way.
-            job.error = f"{type(error).__name__}: {error}"
+            job.error = in_words(error)
         job.sec = time.perf_counter() - began
-        job.content, job.own = {}, {}
+        job.content, job.own, job.late = {}, {}, {}
         self._written.append(job)
 
     def _bring(self, job: Job) -> None:
-        """Bring what a job holds to the host, on a stream that is not the training's."""
-        if self._stream is None:
-            return
-        torch.cuda.set_device(self._shard.device)  # The current device is a thread's own.
-        with torch.cuda.stream(self._stream):
-            if job.ready is not None:
-                self._stream.wait_event(job.ready)
-            job.content, job.own = on_host(job.content), on_host(job.own)
+        """Bring what a job holds to the host, on a stream that is not the training's.
+
+        A file that the training waits for is written from the device: the host may have no room for all of it at once.
+        """
+        if self._stream is not None:
+            torch.cuda.set_device(self._shard.device)  # The current device is a thread's own.
+            with torch.cuda.stream(self._stream):
+                if job.ready is not None:
+                    job.ready.synchronize()
+                job.content = on_host(job.content) if job.beside else job.content
+                job.own = on_host(job.own)
+        job.own = job.own | {key: late() for key, late in job.late.items()}
 
     def _save(self, job: Job) -> None:
         states = self._gathered(job.own)
@@ -141,6 +154,10 @@ class Writer:
         states: list[Any] | None = [None] * self._shard.world_size if self._shard.rank == 0 else None
         dist.gather_object(own, states, dst=0, group=self._ranks.group)
         return states or []
+
+
+def in_words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def copied(value: Any, into: Any = None) -> Any:
@@ -185,13 +202,6 @@ def num_bytes(value: Any) -> int:
         return value.numel() * value.element_size()
     inner = value.values() if isinstance(value, Mapping) else value if type(value) in (list, tuple) else ()
     return sum(map(num_bytes, inner))
-
-
-def available_bytes() -> int:
-    """The host's memory that processes can have. A stack's own environment need not hold psutil."""
-    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    named = dict(line.split(":", 1) for line in lines)
-    return 1024 * int(named["MemAvailable"].split()[0])
 
 
 def has_room(size: int, device: torch.device) -> bool:

@@ -1,8 +1,8 @@
 """Checkpoints after epochs, or after so many steps: all that the rest of the training depends on.
 
 Lightning collects the state of model, optimizer, schedule, loss scaler, loops and callbacks, and restores it. What it
-leaves out is added here: every process's random states, and its buffers, which differ between evaluations. The order of
-the samples follows from seed, epoch and step.
+leaves out is added here: of every process its random states, its buffers, which differ between evaluations, and what it
+has logged in the epoch so far. The order of the samples follows from seed, epoch and step.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ import torch.distributed as dist
 from pytorch_lightning.callbacks import Checkpoint
 
 from conf.schema import ConfigError, RunConfig
-from tracking.measure.training import epochs_trained
+from tracking.measure.training import MeasuringCallback, epochs_trained
 from tracking.record import Journal, checkpoints
 from trainers.data.loading.position import Positionable
-from trainers.loop.saving.background import Job, Writer, has_room, num_bytes
+from trainers.loop.saving.background import Job, Writer, has_room, in_words, num_bytes
 from trainers.loop.saving.random_states import random_states, set_random_states
-from trainers.loop.saving.whole_files import WholeFiles
 from trainers.workload import Loader, Shard
 
 
@@ -80,21 +79,16 @@ class CheckpointCallback(Checkpoint):
     ) -> None:  # fmt: skip
         self._run_dir, self._interval, self._shard, self._journal = run_dir, interval, shard, journal
         self._loader, self._optimizer_bytes = loader, optimizer_bytes
-        self._files = WholeFiles()
-        self._writer: Writer | None = None  # of checkpoints of steps
-        self._beside = self._gathers = True
+        self._writer: Writer | None = None
+        self._beside = True
         self._copy_bytes = 0
         self._own: dict[str, Any] = {}  # The checkpoint has those of every process; these are this one's.
-
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        trainer.strategy.checkpoint_io = self._files
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # Once everything is made, and before loaders are asked for their first epoch: PyTorch's own draw a seed then.
         if "random" in self._own:
             set_random_states(self._own["random"], self._shard.device)
-        if self._interval.steps is not None:
-            self._writer = Writer(self._shard, self.state_key)
+        self._writer = Writer(self._shard, self.state_key)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         loop = trainer.fit_loop.epoch_loop
@@ -105,8 +99,10 @@ class CheckpointCallback(Checkpoint):
             for name, buffer in pl_module.named_buffers():
                 if name in self._own.get("buffers", {}):
                     buffer.copy_(self._own["buffers"][name])
+        if measuring := measuring_callback(trainer):
+            measuring.logged.go_on(self._own.get("logged", ()))
         self._own = {}
-        if self._writer is None:
+        if self._interval.steps is None:
             return
         self._note_memory(pl_module)
         advanced = loop.on_advance_end
@@ -146,26 +142,52 @@ class CheckpointCallback(Checkpoint):
         assert self._interval.steps is not None
         within = progress.current.ready < trainer.num_training_batches
         if within and step % self._interval.steps == 0 and not trainer.should_stop:
-            self._save_step(trainer, module, step)
+            self._save(trainer, module, step)
 
-    def _save_step(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        epoch, step = trainer.current_epoch + 1, trainer.fit_loop.epoch_loop.batch_progress.total.ready
+        of_epochs = self._interval.epochs is not None and epoch % self._interval.epochs == 0
+        of_steps = self._interval.steps is not None and step % self._interval.steps == 0
+        if (of_epochs or of_steps) and epoch != trainer.max_epochs and not trainer.should_stop:
+            self._save(trainer, pl_module)
+
+    def _save(self, trainer: pl.Trainer, module: pl.LightningModule, step: int = 0) -> None:
+        """Save after a step within an epoch, beside the training; without a step after an epoch, before this returns.
+
+        A collective call.
+        """
         assert self._writer is not None
-        self._end_steps(trainer)
-        self._event("checkpoint_start", epoch_num=epochs_trained(trainer), step=step)
+        place: dict[str, Any] = {"epoch_num": trainer.current_epoch + 1}
+        if step:
+            place = {"epoch_num": epochs_trained(trainer), "step": step}
+            self._end_steps(trainer)
+        self._event("checkpoint_start", **place)
         self._writer.wait()
         self._note_written()
-        self._gathers = False  # The thread does, which the training need not wait for.
-        content = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
-        self._gathers = True
-        own: dict[str, Any] = {"random": random_states(self._shard.device), "buffers": {}}
-        if self._shard.rank:
-            kept = module.state_dict().keys()
-            own["buffers"] = {name: value for name, value in module.named_buffers() if name in kept}
-        path = checkpoints.path_of(self._run_dir, trainer.current_epoch, step)
-        job = Job(path, step, content if self._shard.rank == 0 else {}, own)
-        if self._writer.write(job, self._beside) != self._beside:
+        job = self._job(trainer, module, step)
+        beside = self._beside and step > 0
+        if self._writer.write(job, beside) != beside:
             self._note_beside(False, "failed")
-        self._event("checkpoint_stop", epoch_num=epochs_trained(trainer), step=step)
+        if not step:
+            self._note_written()
+        self._event("checkpoint_stop", **place, **({"error": job.error} if job.error and not step else {}))
+
+    def _job(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> Job:
+        """What is to be saved. On a process that fails at it, the error alone: the others hear of it, and go on."""
+        measuring = measuring_callback(trainer)
+        if measuring:
+            measuring.gather_state()
+        path = checkpoints.path_of(self._run_dir, trainer.current_epoch + (not step), step)
+        try:
+            content = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+            own: dict[str, Any] = {"random": random_states(self._shard.device), "buffers": {}}
+            if self._shard.rank:
+                kept = module.state_dict().keys()
+                own["buffers"] = {name: value for name, value in module.named_buffers() if name in kept}
+        except Exception as error:
+            return Job(path, step, {}, {}, error=in_words(error))
+        late = {"logged": measuring.logged.of_checkpoint()} if measuring else {}
+        return Job(path, step, content if self._shard.rank == 0 else {}, own, late)
 
     def _end_steps(self, trainer: pl.Trainer) -> None:
         """Wait for the GPU where the checkpoint would: its steps are training, and end before the event.
@@ -182,23 +204,9 @@ class CheckpointCallback(Checkpoint):
         for job in self._writer.written():
             if not job.error and self._journal is not None:
                 checkpoints.prune(self._run_dir)
-            self._event("checkpoint_saved", step=job.step, sec=job.sec, **({"error": job.error} if job.error else {}))
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        epoch, step = trainer.current_epoch + 1, trainer.fit_loop.epoch_loop.batch_progress.total.ready
-        of_epochs = self._interval.epochs is not None and epoch % self._interval.epochs == 0
-        of_steps = self._interval.steps is not None and step % self._interval.steps == 0
-        if not (of_epochs or of_steps) or epoch == trainer.max_epochs or trainer.should_stop:
-            return
-        self._event("checkpoint_start", epoch_num=epoch)
-        if self._writer is not None:
-            self._writer.wait()
-            self._note_written()
-        trainer.save_checkpoint(checkpoints.path_of(self._run_dir, epoch))  # Process 0 writes, and the others wait.
-        failed = {"error": self._files.error} if self._files.error else {}
-        if not failed and self._journal is not None:
-            checkpoints.prune(self._run_dir)
-        self._event("checkpoint_stop", epoch_num=epoch, **failed)
+            if job.step:  # Of an epoch's, the training has waited for the end.
+                failed = {"error": job.error} if job.error else {}
+                self._event("checkpoint_saved", step=job.step, sec=job.sec, **failed)
 
     def finish(self) -> None:
         """Wait for the last file, and note how it ended; to be called when the training has stopped."""
@@ -210,13 +218,10 @@ class CheckpointCallback(Checkpoint):
         if self._journal is not None:
             self._journal.event(key, **values)
 
-    def state_dict(self) -> dict[str, Any]:
-        """The random states of all processes, by rank. A collective call."""
-        if not self._gathers:
-            return {}
-        states: list[Any] = [None] * self._shard.world_size
-        dist.all_gather_object(states, random_states(self._shard.device))
-        return {"random": states}
-
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._own = {key: of_ranks[self._shard.rank] for key, of_ranks in state_dict.items()}
+
+
+def measuring_callback(trainer: pl.Trainer) -> MeasuringCallback | None:
+    callbacks = trainer.callbacks  # type: ignore[attr-defined]
+    return next((callback for callback in callbacks if isinstance(callback, MeasuringCallback)), None)

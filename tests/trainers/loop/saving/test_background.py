@@ -136,9 +136,9 @@ def test_steps_on_the_gpu_end_before_the_training_is_held_up(
     callback = CheckpointCallback(tmp_path, Interval(steps=2), Shard(0, 1, GPU), recorder, mock.Mock())
     callback._writer, callback._beside = recorder, beside
     trainer: Any = SimpleNamespace(
-        precision_plugin=SimpleNamespace(scaler=scaler), current_epoch=0,
+        precision_plugin=SimpleNamespace(scaler=scaler), current_epoch=0, callbacks=[],
         _checkpoint_connector=SimpleNamespace(dump_checkpoint=lambda weights_only: {}),
     )  # fmt: skip
-    callback._save_step(trainer, mock.Mock(), 2)
+    callback._save(trainer, mock.Mock(), 2)
     first = ["synchronize"] if waits else []
     assert recorder.order == [*first, "checkpoint_start", "wait", "write", "checkpoint_stop"]

@@ -66,6 +66,8 @@ class Restless(TrialModule):
         noise = random.random() + np.random.random() + torch.rand(())
         losses = nn.functional.cross_entropy(self.net(batch["images"].float()), batch["labels"], reduction="none")
         loss = (losses * batch["weights"]).sum() * noise
+        for reduction in ("mean", "sum", "max"):
+            self.log(f"of_epoch/{reduction}", loss.detach(), on_step=False, on_epoch=True, reduce_fx=reduction)
         self.losses.append(float(loss.detach()))
         self.labels.append(batch["labels"].tolist())
         return loss
@@ -129,6 +131,14 @@ def trained(
     return Trained(module, folder, journal.events(folder / "journal.jsonl"))
 
 
+def of_epochs(folder: Path) -> dict[tuple[str, int | None], float]:
+    """What was logged of epochs, by name and step; of a step that was trained twice what was logged last."""
+    rows = [record for record, _ in journal.read(folder / "journal.jsonl") if record.kind == "metrics"]
+    values = {(key, row.step): row.values[key] for row in rows for key in row.values if key.startswith("of_epoch/")}
+    assert len(values) == 3 * EPOCHS
+    return values
+
+
 def goes_on_as_if_nothing(tmp_path: Path, stop: int, **options: Any) -> tuple[Trained, Trained]:
     (tmp_path / "whole").mkdir()
     (tmp_path / "parts").mkdir()
@@ -147,6 +157,7 @@ def goes_on_as_if_nothing(tmp_path: Path, stop: int, **options: Any) -> tuple[Tr
     assert [*first.module.labels[:trained_steps], *rest.module.labels] == whole.module.labels
     for name, tensor in whole.module.state_dict().items():
         assert torch.equal(tensor, rest.module.state_dict()[name]), name
+    assert of_epochs(rest.folder) == of_epochs(whole.folder)
     again = [event for event in attempts.split(rest.events)[-1] if event.values.get("step") == trained_steps]
     assert [event.key for event in again if event.key.startswith(("eval", "checkpoint"))] == [], "neither comes twice"
     return whole, rest
