@@ -129,6 +129,7 @@ def test_tracking_commands_exist(capsys: pytest.CaptureFixture[str]) -> None:
     named = {words[0] for _, words in asked if not words[0].startswith("-")}
     assert named == {
         "audit",
+        "cache",
         "ceilings",
         "diff",
         "doctor",

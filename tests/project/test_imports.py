@@ -20,7 +20,7 @@ LAYERS = {"conf": {"conf"}, "tracking": {"conf", "tracking"}, "trainers": {"conf
 # From the ground up, as docs/architecture.md draws them: a room imports only those that stand before it.
 ROOMS = (
     "tracking.base", "tracking.request", "tracking.record",
-    "tracking.machine.environment", "tracking.machine.usage", "tracking.machine.stacks",
+    "tracking.machine.environment", "tracking.machine.usage", "tracking.machine.stacks", "tracking.machine.compiled",
     "tracking.measure.programs", "tracking.measure.kernels", "tracking.measure.training", "tracking.measure.bottleneck",
     "tracking.store.server", "tracking.store.mirror",
     "tracking.analysis.results", "tracking.analysis.statistics", "tracking.analysis.compare",

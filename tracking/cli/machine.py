@@ -1,8 +1,10 @@
-"""python -m tracking fingerprint and ceilings: what this machine is, and what it can do at most.
+"""python -m tracking fingerprint, ceilings and cache: what this machine is, can do at most, and has compiled.
 
 JSON: of `fingerprint`: the document that a run keeps as fingerprint.json, every value (docs/measurement.md); of
 `ceilings`: `environment`, `software`, `ceilings` by name (unit, median, lowest, highest, n, counters), `missing` (why),
-`num_gpus`, `time_ms`, and `path`, the file where they are kept.
+`num_gpus`, `time_ms`, and `path`, the file where they are kept; of `cache`: `file`, `identity` (for what it was
+compiled), `folders` (by compiler), `num_files`, `num_new` (files that an import has put into them) and `size_bytes` (of
+all files).
 """
 
 from __future__ import annotations
@@ -113,5 +115,51 @@ def show(known: Ceilings, path: Path | None) -> None:
         console.print(f"kept in {path}", soft_wrap=True)
 
 
+def cache_arguments(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "--export", type=Path, metavar="FILE", help="write what PyTorch and Triton have compiled on this machine"
+    )
+    what.add_argument("--import", type=Path, metavar="FILE", dest="source", help="take over such a file")
+    parser.add_argument("--trust", action="store_true", help="import a file that somebody else made: it is executed")
+
+
+def cache(arguments: argparse.Namespace) -> Answer:
+    """Refused where there is nothing to export, and where an import is damaged, foreign or of no use here."""
+    from tracking.machine import compiled
+    from tracking.machine.environment import Collector, compiler_folders, fingerprint
+
+    if arguments.source and not arguments.source.is_file():
+        raise Refused(f"--import {arguments.source}: no such file; make one with --export on a machine like this one")
+    folders = compiler_folders(os.environ)
+    collector = Collector()
+    import torch  # It tells what it has loaded.
+
+    identity = compiled.identity(fingerprint.tags(collector.finish(torch)))
+    if arguments.export:
+        file, listed = arguments.export.absolute(), compiled.export(arguments.export.absolute(), folders, identity)
+        num_new = len(listed)
+    else:
+        file = arguments.source.absolute()
+        listed, num_new = compiled.import_file(file, folders, identity, arguments.trust)
+    size = sum(each.size for each in listed.values())
+    where = " and ".join(map(str, folders.values()))
+    words = (
+        f"{file}: {len(listed)} files, {size / 1e6:.1f} MB, of {where}"
+        if arguments.export
+        else f"{len(listed)} files, {size / 1e6:.1f} MB, of which {num_new} are new in {where}"
+    )
+    document = {
+        "file": str(file),
+        "identity": identity,
+        "folders": {name: str(folder) for name, folder in folders.items()},
+        "num_files": len(listed),
+        "num_new": num_new,
+        "size_bytes": size,
+    }
+    return Answer(WELL, document, lambda: print(words))
+
+
+CACHE = Command("cache", "carry what was compiled here to another machine, as one file", cache_arguments, cache)
 FINGERPRINT = Command("fingerprint", "print the environment that a run would record", no_arguments, fingerprint)
 CEILINGS = Command("ceilings", "measure what this hardware can do at most", ceilings_arguments, ceilings)

@@ -22,7 +22,7 @@ from tracking.cli.doctor import DOCTOR
 from tracking.cli.follow import FOLLOW
 from tracking.cli.gate import GATE
 from tracking.cli.import_logs import IMPORT
-from tracking.cli.machine import CEILINGS, FINGERPRINT
+from tracking.cli.machine import CACHE, CEILINGS, FINGERPRINT
 from tracking.cli.mlperf import MLPERF
 from tracking.cli.report import REPORT
 from tracking.cli.stacks import STACKS
@@ -30,7 +30,7 @@ from tracking.cli.sync import SYNC
 from tracking.record import documents
 
 Others = Sequence[tuple[str, str]]  # name and summary of each
-COMMANDS = (AUDIT, CEILINGS, DIFF, DOCTOR, FINGERPRINT, FOLLOW, GATE, IMPORT, MLPERF, REPORT, STACKS, SYNC)
+COMMANDS = (AUDIT, CACHE, CEILINGS, DIFF, DOCTOR, FINGERPRINT, FOLLOW, GATE, IMPORT, MLPERF, REPORT, STACKS, SYNC)
 EXIT_CODES = """\
 exit codes, of every command:
   0  all is well: nothing is wrong, slower or left

@@ -21,6 +21,8 @@ from tracking.cli.command import Command
 HEAVY = TORCH | {"mlflow", "matplotlib", "scipy", "sklearn", "pandas"}
 REFUSALS = [
     ["no-such-command"],
+    ["cache"],
+    ["cache", "--export", "a", "--import", "b"],
     ["diff"],
     ["doctor", "--runs_dir", "x"],
     ["fingerprint", "--yaml"],
@@ -82,6 +84,7 @@ def test_help_is_the_same_everywhere(command: Command, ask: CommandLine) -> None
 
 NEEDED = {"diff": ["a"], "follow": ["folder"], "import": ["log"], "mlperf": ["a"], "report": ["a"], "sync": ["folder"]}
 NEEDED["audit"] = ["folder"]
+NEEDED["cache"] = ["--export=a"]
 NEEDED["gate"] = ["--baseline=a", "--candidate=b", "--max-slowdown=3%"]
 
 
@@ -129,6 +132,7 @@ def test_help_imports_nothing_heavy(words: list[str]) -> None:
 @pytest.mark.parametrize(
     "words",
     [
+        ["cache", "--import", "nowhere", "--json"],
         ["diff", "nowhere", "--from-folders", "--json"],
         ["diff", "any", "--from-folders", "--runs-dir", "nowhere"],
         ["doctor", "--config-dir", "nowhere"],

@@ -9,6 +9,7 @@ from tracking.machine.environment import fingerprint, gpm, libraries, nvidia_smi
 from tracking.machine.environment.cache_folder import (
     cache,
     check_cache,
+    compiler_folders,
     compiler_variables,
     distrust,
     is_trusted,
@@ -27,6 +28,7 @@ __all__ = [
     "available_bytes",
     "cache",
     "check_cache",
+    "compiler_folders",
     "compiler_variables",
     "distrust",
     "fingerprint",

@@ -127,8 +127,7 @@ def compiler_variables(environ: Mapping[str, str]) -> dict[str, str]:
     if environ.get(INDUCTOR):
         return {}
     try:
-        user = re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())
-        own = Path(tempfile.gettempdir()) / f"torchinductor_{user}"  # as torch/_inductor/runtime/cache_dir_utils.py
+        own = _inductors_own()
         own.mkdir(mode=0o700, exist_ok=True)
         facts = own.lstat()
         if stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & others.WRITE:
@@ -137,6 +136,30 @@ def compiler_variables(environ: Mapping[str, str]) -> dict[str, str]:
     except (OSError, KeyError):  # A user without a name, or a disk without room.
         pass
     return {INDUCTOR: str(cache() / COMPILED / "inductor")}
+
+
+def compiler_folders(environ: Mapping[str, str]) -> dict[str, Path]:
+    """Where a worker of this Python's stack keeps what was compiled, by compiler; a folder need not be there.
+
+    `triton` is of kernels that were not made by Inductor, such as our own. Raises ConfigError where others can have
+    written to a folder, or to one on the way to it: what is in it is executed.
+    """
+    given = {**environ, **compiler_variables(environ)}
+    inductor = Path(given[INDUCTOR]) if given.get(INDUCTOR) else _inductors_own()
+    triton = Path(given.get("TRITON_CACHE_DIR") or Path(given.get("TRITON_HOME") or Path.home(), ".triton/cache"))
+    folders = {"inductor": inductor.absolute(), "triton": triton.absolute()}
+    for folder in folders.values():
+        try:
+            others.check_tree(folder, others.check_way(folder))
+        except others.OthersWriteError as why:
+            raise ConfigError(f"{folder}: not used, since {why}; remove it: steps are compiled anew") from None
+    return folders
+
+
+def _inductors_own() -> Path:
+    """PyTorch's default, as torch/_inductor/runtime/cache_dir_utils.py has it. Raises KeyError, OSError."""
+    user = re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())
+    return Path(tempfile.gettempdir()) / f"torchinductor_{user}"
 
 
 @functools.cache

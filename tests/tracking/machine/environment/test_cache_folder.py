@@ -19,7 +19,15 @@ import pytest
 from conf.launch_options import ContainerConfig
 from conf.schema import ConfigError, StackConfig
 from tests.support.commands import launch
-from tracking.machine.environment import cache, check_cache, compiler_variables, distrust, is_trusted, private_folder
+from tracking.machine.environment import (
+    cache,
+    check_cache,
+    compiler_folders,
+    compiler_variables,
+    distrust,
+    is_trusted,
+    private_folder,
+)
 from tracking.machine.stacks import images, ready, uv_environment
 from tracking.measure.bottleneck import ceilings
 from trainers.data.cached import cached_arrays, cached_folder
@@ -325,6 +333,25 @@ def test_a_folder_of_compiled_steps_that_another_user_made_first_is_not_used(
     theirs.rmdir()
     theirs.symlink_to(tmp_path)
     assert compiler_variables({}) == inner
+
+
+def test_where_the_compilers_keep_what_they_made(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, above: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    default = tmp_path / f"torchinductor_{getpass.getuser()}"
+    assert compiler_folders({}) == {"inductor": default, "triton": tmp_path / ".triton/cache"}
+    given = {"TORCHINDUCTOR_CACHE_DIR": str(above / "mine/i"), "TRITON_CACHE_DIR": str(above / "mine/t")}
+    assert compiler_folders(given) == {"inductor": above / "mine/i", "triton": above / "mine/t"}
+    (above / "mine/t/kernel").mkdir(parents=True)
+    (above / "mine/t/kernel").chmod(0o777)
+    with pytest.raises(ConfigError, match=r"others can write to .*kernel"):
+        compiler_folders(given)
+    (above / "mine/t/kernel").chmod(0o700)
+    give_away(above / "mine/t/kernel")
+    with pytest.raises(ConfigError, match="belongs to"):
+        compiler_folders(given)
 
 
 @pytest.mark.slow

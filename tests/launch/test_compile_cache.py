@@ -1,0 +1,103 @@
+"""What one machine compiled, carried to another: there nothing is compiled. A folder stands for each machine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.commands import ROOT, Launched, events, launch
+from tracking.__main__ import main
+from tracking.machine.environment import fingerprint
+from tracking.record import documents, run_folder
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("g++") is None, reason="PyTorch compiles with g++")]
+
+RUN = (
+    "--config-dir", str(ROOT / "tests/workloads/conf"), "model=compiling", "gpus=0", "compile=true", "max_epochs=1",
+    "limit_train_batches=2", "tracking.offline=true",
+)  # fmt: skip
+
+
+class Machine:
+    """A folder with the compilers' folders in it, and runs."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        folder.mkdir()
+        self._folder, self._monkeypatch, self._capsys = folder, monkeypatch, capsys
+        self._variables = {
+            "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton"),
+        }  # fmt: skip
+
+    def run(self) -> Launched:
+        done = launch(self._folder, *RUN, **self._variables)
+        assert done.code == 0, done.output
+        return done
+
+    def cache(self, *words: str) -> tuple[int, dict[str, Any], str]:
+        """Exit code, document and words of `tracking cache`."""
+        for name, value in self._variables.items():
+            self._monkeypatch.setenv(name, value)
+        self._capsys.readouterr()
+        code = main(["cache", *words, "--json"])
+        output, errors = self._capsys.readouterr()
+        return code, json.loads(output) if output else {}, errors
+
+    def files(self) -> set[str]:
+        """What the compilers hold, but for their locks."""
+        places = [
+            path.relative_to(self._folder)
+            for name in ("inductor", "triton")
+            for path in self._folder.glob(f"{name}/**/*")
+        ]
+        return {str(path) for path in places if (self._folder / path).is_file() and "locks" not in path.parts}
+
+
+def compiled(run: Launched) -> dict[str, Any]:
+    (event,) = events(run.folder, "compiled")
+    return event.values
+
+
+@pytest.fixture
+def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[Machine]:
+    return [Machine(tmp_path / name, monkeypatch, capsys) for name in ("first", "second")]
+
+
+def test_after_an_import_into_empty_folders_nothing_is_compiled(machines: list[Machine], tmp_path: Path) -> None:
+    first, second = machines
+    code, _, errors = first.cache("--export", str(tmp_path / "early"))
+    assert (code, "refused: nothing was compiled yet" in errors) == (2, True)
+    cold = first.run()
+    assert compiled(cold)["num_compiled"] > 0
+    metrics = cold.result["metrics"]
+    parts = [metrics[f"time/compile_{part}_sec"] for part in ("trace", "backend", "warmup")]
+    assert sum(parts) == pytest.approx(metrics["time/compile_sec"])
+    assert min(parts) > 0
+
+    code, exported, _ = first.cache("--export", str(tmp_path / "file"))
+    facts = documents.read_json(cold.folder / run_folder.FINGERPRINT)
+    assert code == 0
+    assert exported["identity"]["env.stack_id"] == fingerprint.tags(facts)["env.stack_id"]
+    assert exported["num_files"] == len(first.files()) > 0
+    code, imported, _ = second.cache("--import", str(tmp_path / "file"))
+    assert (code, imported["num_new"]) == (0, exported["num_files"])
+    assert second.files() == first.files()
+
+    warm = second.run()
+    assert compiled(warm)["num_compiled"] == 0 < compiled(warm)["num_cached"]
+    assert second.files() == first.files()
+
+
+def test_what_cannot_be_imported_is_refused_in_a_sentence(machines: list[Machine], tmp_path: Path) -> None:
+    _, second = machines
+    (tmp_path / "torn").write_bytes(b"\x1f\x8b")
+    for name, words in {"missing": "no such file", "torn": "is damaged"}.items():
+        code, _, errors = second.cache("--import", str(tmp_path / name))
+        assert code == 2
+        assert errors.startswith("refused: ")
+        assert words in errors
+        assert str(tmp_path / name) in errors
+    assert not second.files()

@@ -1,0 +1,111 @@
+"""What lies in such a file: a tar, compressed with gzip, that begins with its table of contents and a signature.
+
+    manifest.json   `format`, `identity` (see identity.py), `made_ms`, and `files`: by name its size and SHA-256
+    signature       of the manifest (tracking.record.signature)
+    inductor/...    files of Inductor's folder, by their paths in it
+    triton/...      files of Triton's own
+
+Triton keeps the files of a kernel as a group, by their paths on this machine. In the tar a group has their names alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FORMAT = 1
+MANIFEST, SIGNATURE = "manifest.json", "signature"
+ROOTS = ("inductor", "triton")
+MOST_FILES = 1_000_000
+MOST_BYTES = 64 * 2**30  # of all files
+MOST_FILE_BYTES = 4 * 2**30
+MOST_MANIFEST_BYTES, MOST_SIGNATURE_BYTES = 256 * 2**20, 4096
+PART = re.compile(r"[\w.+=@,-]{1,255}", re.ASCII)  # of a path; Inductor's and Triton's names have no other characters
+DIGEST = re.compile(r"[0-9a-f]{64}")
+GROUP = "__grp__"  # how the names of Triton's groups begin
+CHILDREN = "child_paths"
+STAGING = ".timetrial-import-"  # folders of imports under way
+# What says that a graph was compiled; the code that it names has to be there first.
+INDICES = ("fxgraph", "aotautograd")
+
+
+@dataclass(frozen=True)
+class File:
+    size: int
+    sha256: str
+
+
+def is_carried(path: Path) -> bool:
+    """Whether a file, by its path in a compiler's folder, is of use elsewhere; locks and half-written files are not."""
+    if not path.parts or path.parts[0] == "locks" or path.name == "lock" or path.suffix in (".lock", ".tmp"):
+        return False
+    return all(PART.fullmatch(part) and not part.startswith((STAGING, "tmp.", ".")) for part in path.parts)
+
+
+def check_name(name: str) -> None:
+    """Raise ValueError for a name that is none of a file in one of the compilers' folders."""
+    root, *parts = name.split("/")
+    if root not in ROOTS or not parts or not is_carried(Path(*parts)) or "/".join([root, *Path(*parts).parts]) != name:
+        raise ValueError(f"{name!r} is no file of a compiler")
+
+
+def is_last(name: str) -> bool:
+    """Whether the file says that others are there."""
+    parts = name.split("/")
+    return parts[1] in INDICES or parts[-1].startswith(GROUP)
+
+
+def is_machine_code(name: str) -> bool:
+    """Whether it was compiled for the very CPU that it was compiled on."""
+    return name.endswith((".so", ".so.load_ok", ".o", ".gch", ".pch"))
+
+
+def with_names(content: bytes) -> bytes:
+    """A group of Triton's with its files' names in place of their paths. Raises ValueError for what is none."""
+    return _group({child: Path(path).name for child, path in _children(content).items()})
+
+
+def with_paths(content: bytes, folder: Path) -> bytes:
+    """The same with paths in `folder`. Raises ValueError for what is no group, or names files elsewhere."""
+    children = _children(content)
+    for name in children.values():
+        if not PART.fullmatch(name) or name in (".", ".."):
+            raise ValueError(f"a group of Triton's names {name!r}, which is no file of its folder")
+    return _group({child: str(folder / name) for child, name in children.items()})
+
+
+def _children(content: bytes) -> Mapping[str, str]:
+    group = json.loads(content)
+    children = group.get(CHILDREN) if isinstance(group, dict) else None
+    if not isinstance(children, dict) or not all(isinstance(path, str) for path in children.values()):
+        raise ValueError("is no group of Triton's")
+    return children
+
+
+def _group(children: Mapping[str, str]) -> bytes:
+    return json.dumps({CHILDREN: dict(children)}).encode()
+
+
+def parsed(manifest: Any) -> tuple[dict[str, str], dict[str, File]]:
+    """Identity and files of a manifest. Raises ValueError for what is none, and for more than it may hold."""
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise ValueError("it is none of this version's")
+    identity, listed = manifest.get("identity"), manifest.get("files")
+    if not isinstance(identity, dict) or not all(isinstance(value, str) for value in identity.values()):
+        raise ValueError("it does not say for what it was compiled")
+    if not isinstance(listed, dict) or len(listed) > MOST_FILES:
+        raise ValueError(f"it lists no files, or more than {MOST_FILES}")
+    files = {}
+    for name, facts in listed.items():
+        check_name(name)
+        size, digest = facts if isinstance(facts, list) and len(facts) == 2 else (None, "")
+        if type(size) is not int or not 0 <= size <= MOST_FILE_BYTES or not DIGEST.fullmatch(str(digest)):
+            raise ValueError(f"{name}: its size or digest is none")
+        files[name] = File(size, digest)
+    if sum(file.size for file in files.values()) > MOST_BYTES:
+        raise ValueError(f"its files have more than {MOST_BYTES} bytes")
+    return identity, files

@@ -1,0 +1,80 @@
+"""Writes what was compiled into one file."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import tarfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple
+from pathlib import Path
+
+from tracking.machine.compiled import contents
+from tracking.machine.compiled.contents import File
+from tracking.record import documents, files, signature
+
+LEVEL = 1  # of gzip: machine code becomes little smaller by more, and waits for it
+
+
+def export(target: Path, folders: Mapping[str, Path], identity: Mapping[str, str]) -> dict[str, File]:
+    """Write `target`, at once or not at all, and return what is in it, by name.
+
+    `folders` are by the names of `contents.ROOTS`. Raises ValueError where nothing was compiled, or a file changes
+    meanwhile, and OSError.
+    """
+    paths = dict(_carried(folders))
+    listed = {name: _described(name, path) for name, path in paths.items()}
+    if not listed:
+        raise ValueError(f"nothing was compiled yet: {' and '.join(map(str, folders.values()))} hold nothing to carry")
+    manifest = {
+        "format": contents.FORMAT,
+        "identity": dict(identity),
+        "made_ms": time.time_ns() // 1_000_000,
+        "files": {name: list(astuple(file)) for name, file in listed.items()},
+    }
+    with documents.replacing(target) as file:
+        os.fchmod(file.fileno(), 0o600)
+        with tarfile.open(fileobj=file, mode="w:gz", compresslevel=LEVEL, format=tarfile.PAX_FORMAT) as tar:
+            _add(tar, contents.MANIFEST, json.dumps(manifest).encode())
+            _add(tar, contents.SIGNATURE, (signature.of(manifest) or "").encode())
+            for name, path in paths.items():
+                content = _content(name, path)
+                if hashlib.sha256(content).hexdigest() != listed[name].sha256:
+                    raise ValueError(f"{path}: changes; export when no run compiles")
+                _add(tar, name, content)
+    return listed
+
+
+def _carried(folders: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
+    """Name and path of each file that is carried; what says that others are there comes last."""
+    carried = []
+    for root, folder in folders.items():
+        inside = [other for other in folders.values() if other != folder and other.is_relative_to(folder)]
+        for place, inner, names in os.walk(folder):
+            inner[:] = [name for name in inner if Path(place, name) not in inside]
+            paths = [Path(place, name) for name in names]
+            relative = [path.relative_to(folder) for path in paths if path.is_file() and not path.is_symlink()]
+            carried += [f"{root}/{path.as_posix()}" for path in relative if contents.is_carried(path)]
+    for name in sorted(carried, key=lambda name: (contents.is_last(name), name)):
+        root, _, path = name.partition("/")
+        yield name, folders[root] / path
+
+
+def _described(name: str, path: Path) -> File:
+    content = _content(name, path)
+    return File(len(content), hashlib.sha256(content).hexdigest())
+
+
+def _content(name: str, path: Path) -> bytes:
+    with files.opened(path, "rb") as file:
+        content: bytes = file.read()
+    return contents.with_names(content) if path.name.startswith(contents.GROUP) else content
+
+
+def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode, member.mtime = len(content), 0o600, int(time.time())
+    tar.addfile(member, io.BytesIO(content))

@@ -1,0 +1,150 @@
+"""Takes what was compiled elsewhere into this machine's folders."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from tracking.machine.compiled import contents
+from tracking.machine.compiled.contents import File
+from tracking.machine.compiled.identity import difference
+from tracking.record import files, signature
+
+CHUNK_BYTES = 2**20
+TORN = (tarfile.TarError, EOFError, zlib.error, UnicodeError)
+
+
+def import_file(
+    source: Path, folders: Mapping[str, Path], ours: Mapping[str, str], trust: bool
+) -> tuple[dict[str, File], int]:
+    """Take over the files of `source` that `folders` do not have: all of its files by name, and the number of new ones.
+
+    All of them are read and checked before the first one is put into place. Machine code for another CPU is left out.
+    Raises ValueError for a file that is damaged, of another stack or GPU, or not signed by this user and not trusted;
+    OSError.
+    """
+    with files.opened(source, "rb") as file:
+        try:
+            with tarfile.open(fileobj=file, mode="r|gz") as tar:
+                theirs, listed = _checked(source, tar, ours, trust)
+                with _staging(folders) as staging:
+                    _unpack(tar, listed, staging, folders)
+                    of_use = [name for name in listed if theirs == ours or not contents.is_machine_code(name)]
+                    return listed, _put_into_place(of_use, staging, folders)
+        except OSError as error:
+            if error.errno is not None:  # gzip's own have no number
+                raise
+            raise _damaged(source, error) from error
+        except TORN as error:
+            raise _damaged(source, error) from error
+
+
+def _damaged(source: Path, error: Exception) -> ValueError:
+    return ValueError(f"{source}: is damaged: {error}; export it again")
+
+
+def _checked(
+    source: Path, tar: tarfile.TarFile, ours: Mapping[str, str], trust: bool
+) -> tuple[dict[str, str], dict[str, File]]:
+    """For what the files were compiled, and those that the manifest lists, when all that it can tell is well."""
+    try:
+        manifest = json.loads(_small(tar, contents.MANIFEST, contents.MOST_MANIFEST_BYTES))
+        signed = _small(tar, contents.SIGNATURE, contents.MOST_SIGNATURE_BYTES).decode()
+        theirs, listed = contents.parsed(manifest)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{source}: is no export of compiled steps: {error}") from error
+    if words := difference(theirs, ours):
+        raise ValueError(f"{source}: was compiled for something else: {words}; export it on a machine like this one")
+    if not trust and not signature.is_own(manifest, signed):
+        raise ValueError(
+            f"{source}: was not exported by you with this home, or was changed since; what is in it is executed. If you"
+            " trust who made it, add --trust"
+        )
+    return theirs, listed
+
+
+def _small(tar: tarfile.TarFile, name: str, most: int) -> bytes:
+    """The content of the next member. Raises ValueError where that has another name, or is too large."""
+    member = tar.next()
+    if member is None or member.name != name or not member.isreg():
+        raise ValueError(f"{name} is missing")
+    if member.size > most:
+        raise ValueError(f"{name} has more than {most} bytes")
+    return b"".join(_chunks(tar, member))
+
+
+def _chunks(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Iterator[bytes]:
+    file = tar.extractfile(member)
+    assert file is not None, "a regular file has a content"
+    while chunk := file.read(CHUNK_BYTES):
+        yield chunk
+
+
+def _unpack(
+    tar: tarfile.TarFile, listed: Mapping[str, File], staging: Mapping[str, Path], folders: Mapping[str, Path]
+) -> None:
+    """Write every file into `staging`. Raises TarError for one that is not as the manifest says."""
+    missing = dict(listed)
+    while (member := tar.next()) is not None:
+        file = missing.pop(member.name, None)
+        if file is None or not member.isreg() or member.size != file.size:
+            raise tarfile.TarError(f"{member.name!r} is not what its manifest lists")
+        root, _, path = member.name.partition("/")
+        place = staging[root] / path
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with files.opened(place, "xb") as target:
+            os.fchmod(target.fileno(), 0o600)
+            if _copy(tar, member, target) != file.sha256:
+                raise tarfile.TarError(f"{member.name} has another content than its manifest says")
+        if place.name.startswith(contents.GROUP):
+            place.write_bytes(contents.with_paths(place.read_bytes(), (folders[root] / path).parent))
+    if missing:
+        raise tarfile.TarError(f"{len(missing)} of {len(listed)} files are missing")
+
+
+def _copy(tar: tarfile.TarFile, member: tarfile.TarInfo, target: IO[bytes]) -> str:
+    digest = hashlib.sha256()
+    for chunk in _chunks(tar, member):
+        digest.update(chunk)
+        target.write(chunk)
+    return digest.hexdigest()
+
+
+def _put_into_place(names: Iterable[str], staging: Mapping[str, Path], folders: Mapping[str, Path]) -> int:
+    """Move the files that are not there yet; the number of them. Those that name others come last."""
+    num_new = 0
+    for name in sorted(names, key=contents.is_last):
+        root, _, path = name.partition("/")
+        own, place = staging[root] / path, folders[root] / path
+        for folder in reversed([above for above in place.parents if above.is_relative_to(folders[root])]):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        if not place.exists():
+            own.rename(place)
+            num_new += 1
+    return num_new
+
+
+@contextmanager
+def _staging(folders: Mapping[str, Path]) -> Iterator[dict[str, Path]]:
+    """A folder in each of `folders`, for files on their way; those of imports that were killed are removed."""
+    made = {}
+    try:
+        for root, folder in folders.items():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for left in folder.glob(f"{contents.STAGING}*"):
+                if not Path("/proc", left.name.removeprefix(contents.STAGING)).exists():
+                    shutil.rmtree(left, ignore_errors=True)
+            made[root] = folder / f"{contents.STAGING}{os.getpid()}"
+            made[root].mkdir(mode=0o700)
+        yield made
+    finally:
+        for path in made.values():
+            shutil.rmtree(path, ignore_errors=True)
