@@ -12,7 +12,7 @@ from tracking.analysis.search.costs import grid_cost, spent
 from tracking.analysis.search.deciding import Deciding, Standing
 from tracking.analysis.search.explored import explored
 from tracking.analysis.search.trials import DECIDE, EXPLORE, Key, Rules, Scalar, Trial, key_of, of_phase
-from tracking.analysis.statistics import floored_variance, one_sided_level, ratio_bounds
+from tracking.analysis.statistics import floored_variance, ratio_bounds
 
 CONFIDENCE = 0.95
 
@@ -49,8 +49,8 @@ class Answer:
     `decided`: whether deciding ended by its own rules; `why` says what ended it: "decided", "not told apart", "budget
     spent", "running", "all missed" or "no runs". `named` is None before the first look. `leading` is the best so far,
     of exploring where need be, which claims nothing. `tolerance`: by what share the best finalist may be sooner than
-    the named one. `ratios`: of each other group's best. `grid_cost` is an estimate. `best_value_if_all_missed`: the
-    best value of the target's metric.
+    the named one. `unbiased`: the named one's mean without the luck of being chosen. `ratios`: of each other group's
+    best. `grid_cost` is an estimate. `best_value_if_all_missed`: the best value of the target's metric.
     """
 
     decided: bool
@@ -59,6 +59,7 @@ class Answer:
     alike: tuple[Mapping[str, Scalar], ...] = ()
     leading: Mapping[str, Scalar] | None = None
     tolerance: float | None = None
+    unbiased: float | None = None
     figures: tuple[Figure, ...] = ()
     best_by_group: Mapping[Scalar | None, Figure] | None = None
     ratios: Mapping[Scalar | None, Ratio] | None = None
@@ -78,6 +79,7 @@ def answer(rules: Rules, trials: Sequence[Trial]) -> Answer:
     settings = {key_of(setting): setting for setting in deciding.finalists}
     named = _named(standing) if standing.num_looks else None
     best = _best_of_groups(rules, standing.blocks)
+    whole = Blocks({key: standing.blocks.runs[key] for key in standing.candidates}, standing.blocks.num)
     figures = {key: _figure(settings[key], standing, key in best.values()) for key in settings}
     exploring, decided = of_phase(trials, EXPLORE), of_phase(trials, DECIDE)
     return Answer(
@@ -86,7 +88,8 @@ def answer(rules: Rules, trials: Sequence[Trial]) -> Answer:
         named=settings[named] if named else None,
         alike=tuple(settings[key] for key in standing.candidates if key != named) if named else (),
         leading=settings[named] if named else _leading(rules, trials, deciding),
-        tolerance=_tolerance(standing, named) if named else None,
+        tolerance=_tolerance(whole, named, standing.candidates) if named else None,
+        unbiased=_unbiased(figures[named], whole, standing.candidates) if named else None,
         figures=tuple(figures.values()),
         best_by_group={group: figures[key] for group, key in best.items()},
         ratios=_ratios(rules, standing, named, best) if named else {},
@@ -136,7 +139,7 @@ def _best_of_groups(rules: Rules, blocks: Blocks) -> dict[Scalar | None, Key]:
 def _figure(setting: Mapping[str, Scalar], standing: Standing, best: bool) -> Figure:
     """The arithmetic mean with Student's interval, no narrower than the evaluation intervals allow.
 
-    The intervals of all finalists hold at once (Bonferroni), since the named one is chosen among them.
+    The intervals of all candidates hold at once (Bonferroni), since the named one is chosen among them.
     """
     times = standing.blocks.times(key_of(setting))
     values = list(times.reached)
@@ -144,23 +147,25 @@ def _figure(setting: Mapping[str, Scalar], standing: Standing, best: bool) -> Fi
         return Figure(setting, times.n, values[0] if values else None, num_short=times.num_short, best_of_group=best)
     from scipy import special
 
-    level = (1 - CONFIDENCE) / 2 / len(standing.blocks.runs)
+    level = (1 - CONFIDENCE) / 2 / max(1, len(standing.candidates) if standing.num_looks else 1)
     error = math.sqrt(floored_variance(values, times.interval) / len(values))
     half = float(special.stdtrit(len(values) - 1, 1 - level)) * error
     mean = fmean(values)
     return Figure(setting, times.n, mean, mean - half, mean + half, times.num_short, best)
 
 
-def _tolerance(standing: Standing, named: Key) -> float:
-    """The share by which the best of the candidates may be sooner than the named one (0 where it is alone)."""
-    others = [key for key in standing.candidates if key != named]
-    level = one_sided_level(len(standing.candidates), 1 - CONFIDENCE)
-    highest = 1.0
-    for key in others:
-        paired = standing.blocks.whole(named) and standing.blocks.whole(key)
-        bounds = ratio_bounds(standing.blocks.times(named), standing.blocks.times(key), 1 - level, paired)
-        highest = max(highest, bounds[1] if bounds else math.inf)
-    return highest - 1
+def _unbiased(figure: Figure, blocks: Blocks, candidates: Sequence[Key]) -> float | None:
+    return None if figure.mean is None else figure.mean + blocks.optimism(candidates)
+
+
+def _tolerance(blocks: Blocks, named: Key, candidates: Sequence[Key]) -> float:
+    """The share by which the best of the candidates may be sooner than the named one (0 where it is alone).
+
+    The bounds over all others hold at once: multiple comparisons with the best (statistics/best_of.py).
+    """
+    others = [key for key in candidates if key != named]
+    level = (1 - CONFIDENCE) / max(1, len(others))
+    return max([1.0, *(blocks.at_most(named, key, level) for key in others)]) - 1
 
 
 def _ratios(

@@ -9,7 +9,7 @@ from functools import cached_property
 from statistics import fmean
 
 from tracking.analysis.search.trials import Key, Trial
-from tracking.analysis.statistics import Times, floored_variance, p_sooner
+from tracking.analysis.statistics import Times, floored_variance, p_sooner, ratio_bounds
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,50 @@ class Blocks:
             return 1.0 if p is None else p
         from scipy import special
 
-        differences = [first - second for first, second in zip(self._logs[sooner], self._logs[later], strict=True)]
-        floor = math.hypot(self._resolution(sooner), self._resolution(later))
-        pooled, freedom = self._pooled
-        variance = max(floored_variance(differences, floor), 2 * pooled)
-        distance = fmean(differences)
+        distance, variance, freedom = self._compared(sooner, later)
         if variance == 0:
             return float(distance >= 0)
         return float(special.stdtr(freedom, distance / math.sqrt(variance / self.num)))
+
+    def at_most(self, first: Key, second: Key, level: float) -> float:
+        """The upper bound of the ratio of the means of two settings, one-sided at this level; by the test of `p`.
+
+        Infinite where there is none.
+        """
+        if not (self.whole(first) and self.whole(second)):
+            bounds = (
+                ratio_bounds(self.times(first), self.times(second), 1 - level) if self.times(first).reached else None
+            )
+            return bounds[1] if bounds else math.inf
+        from scipy import special
+
+        distance, variance, freedom = self._compared(first, second)
+        return math.exp(distance + float(special.stdtrit(freedom, 1 - level)) * math.sqrt(variance / self.num))
+
+    def _compared(self, first: Key, second: Key) -> tuple[float, float, int]:
+        """The mean difference of logarithms within blocks, its variance in one block, and the degrees of freedom."""
+        differences = [value - other for value, other in zip(self._logs[first], self._logs[second], strict=True)]
+        floor = math.hypot(self._resolution(first), self._resolution(second))
+        pooled, freedom = self._pooled
+        return fmean(differences), max(floored_variance(differences, floor), 2 * pooled), freedom
+
+    def optimism(self, candidates: Sequence[Key]) -> float:
+        """By how much the lowest mean among candidates is expected to be too low, because it is the lowest.
+
+        Each block is left out once: its value of the setting that the others choose is not chosen, so it is on average
+        that much above the mean by which the others chose (cross-validation of the choice; Efron 2004, Journal of the
+        American Statistical Association 99, 619-632). The choice among all blocks rests on one more than those among
+        the others, so it is the square root of (n - 1) / n of that. 0 where any candidate missed, or of two blocks.
+        """
+        if self.num < 3 or not all(map(self.whole, candidates)):
+            return 0.0
+        table = [[run.value or 0.0 for run in self.runs[key]] for key in candidates]
+        excess = []
+        for block in range(self.num):
+            means = [fmean(value for place, value in enumerate(row) if place != block) for row in table]
+            chosen = min(range(len(table)), key=lambda row: means[row])
+            excess.append(table[chosen][block] - means[chosen])
+        return fmean(excess) * math.sqrt((self.num - 1) / self.num)
 
     @cached_property
     def _logs(self) -> dict[Key, list[float]]:

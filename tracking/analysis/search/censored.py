@@ -8,42 +8,47 @@ stopped, and the distribution is fitted again with them, until it no longer move
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
 
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
 USUAL_SPREAD = 0.5  # of the logarithms of settings' times, where too few were reached to say
-LEAST_SPREAD = 0.1
+LEAST_SPREAD, MOST_SPREAD = 0.1, 1.0
 ROUNDS = 20
 
 
-def mean_beyond(bound: float, location: float, spread: float) -> float:
-    """E[X | X > bound] of a log-normal X, whose logarithm has this mean and standard deviation."""
+def mean_beyond(bounds: Array, location: float, spread: float) -> Array:
+    """E[X | X > bound] of a log-normal X, whose logarithm has this mean and standard deviation, for each bound."""
     from scipy import special
 
-    score = (math.log(bound) - location) / spread
-    shift = special.log_ndtr(spread - score) - special.log_ndtr(-score)
-    return max(bound, math.exp(location + spread**2 / 2 + float(shift)))
+    scores = (np.log(bounds) - location) / spread
+    shifts = special.log_ndtr(spread - scores) - special.log_ndtr(-scores)
+    means: Array = np.maximum(bounds, np.exp(location + spread**2 / 2 + shifts))
+    return means
 
 
-def expected_beyond(reached: Sequence[float], bounds: Sequence[float]) -> tuple[list[float], float]:
+@lru_cache(maxsize=1024)  # a proposal asks for the same runs many times
+def expected_beyond(reached: tuple[float, ...], bounds: tuple[float, ...]) -> tuple[tuple[float, ...], float]:
     """The expected value of each run that is beyond a bound, and that of a run of which nothing is known.
 
     Where no run reached the target, the bounds themselves say where times lie.
     """
-    seen = [math.log(value) for value in (reached or bounds)]
-    if not seen:
-        return [], math.nan
+    if not (reached or bounds):
+        return (), math.nan
+    seen, beyond = np.log(np.array(reached or bounds)), np.array(bounds)
     location, spread = _fit(seen)
-    expected = [mean_beyond(bound, location, spread) for bound in bounds]
+    expected = mean_beyond(beyond, location, spread)
     for _ in range(ROUNDS if bounds and reached else 0):
         before = location
-        location, spread = _fit([*seen, *map(math.log, expected)])
-        expected = [mean_beyond(bound, location, spread) for bound in bounds]
+        location, spread = _fit(np.concatenate([seen, np.log(expected)]))
+        expected = mean_beyond(beyond, location, spread)
         if math.isclose(before, location, abs_tol=1e-6):
             break
-    return expected, math.exp(location + spread**2 / 2)
+    return tuple(expected.tolist()), math.exp(location + spread**2 / 2)
 
 
-def _fit(logs: Sequence[float]) -> tuple[float, float]:
-    spread = statistics.stdev(logs) if len(logs) > 2 else USUAL_SPREAD
-    return statistics.fmean(logs), min(max(spread, LEAST_SPREAD), 2 * USUAL_SPREAD)
+def _fit(logs: Array) -> tuple[float, float]:
+    spread = float(logs.std(ddof=1)) if len(logs) > 2 else USUAL_SPREAD
+    return float(logs.mean()), min(max(spread, LEAST_SPREAD), MOST_SPREAD)

@@ -60,9 +60,9 @@ def expectations(trials: Sequence[Trial]) -> list[float]:
 
     NaN of all where nothing is known yet.
     """
-    reached = [trial.value for trial in trials if trial.value is not None]
+    reached = tuple(trial.value for trial in trials if trial.value is not None)
     beyond = [trial for trial in trials if trial.value is None and trial.censored_at and trial.state != "running"]
-    expected, usual = expected_beyond(reached, [trial.censored_at or 0.0 for trial in beyond])
+    expected, usual = expected_beyond(reached, tuple(trial.censored_at or 0.0 for trial in beyond))
     of_beyond = dict(zip(map(id, beyond), expected, strict=True))
     worst = FAILED * max([*reached, *expected], default=math.nan)
     values = []

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from functools import cached_property
 
 from tracking.analysis.search.caps import cap_of
 from tracking.analysis.search.explored import Explored, expectations, explored, incumbent, noise, resolution
+from tracking.analysis.search.neighbours import all_settings, distance, neighbours
 from tracking.analysis.search.sampling import proposals
 from tracking.analysis.search.trials import EXPLORE, Axis, Key, Rules, Scalar, Trial, key_of, of_phase
 
 FILL = 3  # settings of a group that fill the space, and one more for each axis
-TRIES = 4  # proposals before the nearest unknown neighbour of the best is taken
+TRIES = 4  # proposals by Optuna, of which the first that was not tried is taken
 MOST_REPEATS = 3  # runs of the best setting of a group
 BETWEEN_REPEATS = 3  # new settings of a group, at least
-PATIENCE, PATIENCE_AN_AXIS = 8, 2  # proposals without a gain
+PATIENCE, PATIENCE_AN_AXIS = 6, 2  # proposals without a gain
 
 
 @dataclass(frozen=True)
@@ -33,16 +34,16 @@ class Group:
     value: Scalar | None
     trials: Sequence[Trial]
 
-    @property
+    @cached_property
     def own(self) -> list[Trial]:
         return [trial for trial in self.trials if self.rules.group_of(trial.setting) == self.value]
 
-    @property
+    @cached_property
     def keys(self) -> dict[Key, None]:
         """The settings that were started, in that order."""
         return dict.fromkeys(trial.key for trial in self.own)
 
-    @property
+    @cached_property
     def settings(self) -> list[Explored]:
         return explored(self.rules, self.trials, self.value)
 
@@ -66,9 +67,12 @@ def next_of(rules: Rules, trials: Sequence[Trial]) -> Trial | None:
     running = of_phase(trials, EXPLORE)
     groups = [Group(rules, value, running) for value in rules.groups]
     for group in sorted((group for group in groups if not ended(group)), key=lambda group: len(group.own)):
-        setting, seed = _repeat(group) or (_new(group), rules.explore_seed)
+        repeat = _repeat(group)
+        if repeat is not None:  # without a cap, which would make the noise seem smaller
+            return Trial(*repeat, EXPLORE)
+        setting = _new(group)
         if setting is not None:
-            return Trial(setting, seed, EXPLORE, cap=cap_of(rules, trials, setting))
+            return Trial(setting, rules.explore_seed, EXPLORE, cap=cap_of(rules, trials, setting))
     return None
 
 
@@ -90,7 +94,8 @@ def ended(group: Group) -> bool:
     for setting in settings:
         gained = setting.known and (best is None or setting.expected < best * (1 - _least_gain(group, setting)))
         best, since = (setting.expected, 0) if gained else (best, since + 1)
-    return since >= patience + (0 if best is not None else FILL) and _repeat(group) is None
+    tired = since >= patience + (0 if best is not None else FILL)
+    return tired and _repeat(group) is None and not unknown_neighbours(group)
 
 
 def _least_gain(group: Group, setting: Explored) -> float:
@@ -159,28 +164,30 @@ def _filling(group: Group) -> Iterator[dict[str, Scalar]]:
 
 
 def _proposed(group: Group) -> Iterator[dict[str, Scalar]]:
-    """Optuna's proposals; then the unknown settings next to the best one, and then all others."""
+    """Unknown neighbours of the best setting, Optuna's proposals, and then all that is left, the nearest first."""
     own, axes = group.own, group.rules.inner_axes
+    seed = group.seed(str(len(group.trials)))
+    yield from unknown_neighbours(group)
     points = [(trial.setting, value) for trial, value in zip(own, expectations(own), strict=True) if value == value]
-    for proposal in proposals(axes, points, group.seed(str(len(group.trials))), TRIES):
+    for proposal in proposals(axes, points, seed, TRIES):
         yield group.whole(proposal)
-    if group.rules.num_inner is None:
-        return
+    if group.rules.num_inner is not None:
+        settings = list(all_settings(axes))
+        random.Random(seed).shuffle(settings)
+        best = incumbent(group.settings)
+        middle = best.trials[0].setting if best else settings[0]
+        yield from map(group.whole, sorted(settings, key=lambda setting: distance(axes, setting, middle)))
+
+
+def unknown_neighbours(group: Group) -> list[dict[str, Scalar]]:
+    """The neighbours of the best setting that were not tried, those along one axis before those along two."""
     best = incumbent(group.settings)
-    settings = [group.whole(dict(inner)) for inner in _all(axes)]
-    random.Random(group.seed(str(len(group.trials)))).shuffle(settings)
-    middle = best.trials[0].setting if best else settings[0]
-    yield from sorted(settings, key=lambda setting: _distance(axes, setting, middle))
-
-
-def _all(axes: Sequence[Axis]) -> Iterator[tuple[tuple[str, Scalar], ...]]:
-    """All settings of discrete axes."""
-    for values in product(*(axis.choices for axis in axes)):
-        yield tuple(zip((axis.key for axis in axes), values, strict=True))
-
-
-def _distance(axes: Sequence[Axis], first: Mapping[str, Scalar], second: Mapping[str, Scalar]) -> int:
-    """How many steps along the axes lie between two settings of discrete axes."""
-    return sum(
-        abs(axis.choices.index(first[axis.key]) - axis.choices.index(second[axis.key])) for axis in axes if axis.choices
-    )
+    if best is None:
+        return []
+    axes, tried = group.rules.inner_axes, [dict(key) for key in group.keys]
+    around = [
+        setting
+        for setting in neighbours(axes, best.trials[0].setting)
+        if all(distance(axes, setting, other) > 0.5 for other in tried)
+    ]
+    return [group.whole(setting) for setting in around]

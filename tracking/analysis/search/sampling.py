@@ -56,8 +56,7 @@ def _quiet() -> Iterator[Any]:
 
 def _places(axis: Axis) -> list[Scalar]:
     """Choices that are numbers, in their order, so that Optuna knows which are neighbours; else none."""
-    numbers = [choice for choice in axis.choices if isinstance(choice, int | float) and not isinstance(choice, bool)]
-    return [*sorted(numbers)] if 1 < len(numbers) == len(axis.choices) else []
+    return axis.ordered if axis.numeric and len(axis.choices) > 1 else []
 
 
 def _distribution(axis: Axis) -> optuna.distributions.BaseDistribution:

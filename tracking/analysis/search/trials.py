@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from conf.schema import ConfigError
 
@@ -50,8 +51,26 @@ class Axis:
     def discrete(self) -> bool:
         return bool(self.choices)
 
+    @property
+    def numeric(self) -> bool:
+        """Whether the choices are numbers, whose neighbours are alike."""
+        return all(isinstance(choice, int | float) and not isinstance(choice, bool) for choice in self.choices)
+
+    @property
+    def ordered(self) -> list[Scalar]:
+        """The choices, by size where they are numbers."""
+        return sorted(self.choices, key=float) if self.numeric else list(self.choices)
+
+    def share(self, value: float) -> float:
+        """Where on an interval a value lies, from 0 to 1."""
+        assert self.low is not None
+        assert self.high is not None
+        if self.log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
     def at(self, share: float) -> Scalar:
-        """The value at this share of the axis, 0 <= share < 1."""
+        """The value at this share of the axis, from 0 to 1."""
         if self.choices:
             return self.choices[min(int(share * len(self.choices)), len(self.choices) - 1)]
         assert self.low is not None
@@ -84,7 +103,7 @@ class Trial:
     cost: float = 0.0
     metric: float | None = None
 
-    @property
+    @cached_property
     def key(self) -> Key:
         return key_of(self.setting)
 
@@ -112,19 +131,19 @@ class Rules:
     starts: tuple[Mapping[str, Scalar], ...] = ()
     higher: bool = True
 
-    @property
+    @cached_property
     def grouping(self) -> Axis | None:
         """The axis of the groups; None where it is not searched, so that all settings are one group."""
         return next((axis for axis in self.axes if axis.key == self.group and axis.discrete), None)
 
-    @property
+    @cached_property
     def groups(self) -> tuple[Scalar | None, ...]:
         if self.grouping:
             return self.grouping.choices
         values = dict.fromkeys(setting.get(self.group) for setting in self.finalists)
         return tuple(values) or (None,)
 
-    @property
+    @cached_property
     def inner_axes(self) -> tuple[Axis, ...]:
         """The axes within a group."""
         return tuple(axis for axis in self.axes if axis is not self.grouping)
@@ -132,7 +151,7 @@ class Rules:
     def group_of(self, setting: Mapping[str, Scalar]) -> Scalar | None:
         return setting.get(self.group) if len(self.groups) > 1 or self.grouping else self.groups[0]
 
-    @property
+    @cached_property
     def num_inner(self) -> int | None:
         """How many settings a group has; None where an axis is an interval."""
         return (

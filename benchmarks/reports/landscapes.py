@@ -1,0 +1,122 @@
+"""Landscapes whose truth is known: 60 settings of GPUs, batch size and learning rate, drawn anew for each search.
+
+The epochs to the target grow with the global batch, and with the square of the logarithm of the learning rate around an
+optimum that grows with the batch. The time of an epoch falls with the GPUs, and with the batch of each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+
+from tracking.analysis.search import Axis, Scalar, Trial
+
+GPUS, BATCHES, RATES = (1, 2, 4), (8, 16, 32, 64), (0.002, 0.0045, 0.01, 0.022, 0.05)
+AXES = (Axis("gpus", GPUS), Axis("batch_size", BATCHES), Axis("lr", RATES))
+START_SEC = 10.0  # of a run, beside a time of about a minute on one GPU
+MOST_EPOCHS = 2.5  # a run misses the target after so many times the fewest epochs
+Setting = Mapping[str, Scalar]
+SETTINGS: list[dict[str, Scalar]] = [
+    dict(zip(("gpus", "batch_size", "lr"), values, strict=True)) for values in product(GPUS, BATCHES, RATES)
+]
+
+
+@dataclass(frozen=True)
+class Landscape:
+    """`noise`: the standard deviation of the logarithm of a run's epochs. `lumps`: only whole epochs are evaluated.
+    `misses`: a run that takes too many epochs misses the target."""
+
+    noise: float
+    lumps: bool
+    misses: bool
+    seed: int
+    fewest: float  # epochs
+    double: float  # the global batch that takes twice as many epochs
+    rate: float  # the best learning rate at a global batch of 64
+    power: float  # with which it grows with the batch
+    curvature: float
+    scaling: float  # the rate of n GPUs is n^scaling
+    half: float  # the batch of a GPU at which it reaches half of its rate
+    epoch_sec: float  # on one GPU at full rate
+
+    def epochs(self, setting: Setting) -> float:
+        """The median of a run's epochs."""
+        batch = float(setting["gpus"]) * float(setting["batch_size"])
+        away = math.log(float(setting["lr"]) / (self.rate * (batch / 64) ** self.power))
+        return self.fewest * (1 + batch / self.double) / (1 + 8 / self.double) * (1 + self.curvature * away**2)
+
+    def epoch_time(self, setting: Setting) -> float:
+        batch = float(setting["batch_size"])
+        return self.epoch_sec * (1 + self.half / batch) / float(setting["gpus"]) ** self.scaling
+
+    @property
+    def most_epochs(self) -> float:
+        return math.ceil(MOST_EPOCHS * self.fewest) if self.misses else math.inf
+
+    def time(self, setting: Setting, seed: int) -> tuple[float | None, float, float]:
+        """The time of a run (None: it missed the target), when it ended, and the evaluation interval."""
+        words = [self.seed, seed, SETTINGS.index(dict(setting))]
+        epochs = self.epochs(setting) * math.exp(np.random.default_rng(words).normal(0, self.noise))
+        epoch_time = self.epoch_time(setting)
+        if self.lumps:
+            epochs = math.ceil(epochs)
+        if epochs > self.most_epochs:
+            return None, self.most_epochs * epoch_time, epoch_time
+        return epochs * epoch_time, epochs * epoch_time, epoch_time if self.lumps else 0.0
+
+    @cached_property
+    def true_times(self) -> dict[tuple[Scalar, ...], float]:
+        """The mean time of each setting; infinite where more than a tenth of its runs miss."""
+        from scipy import stats
+
+        times = {}
+        for setting in SETTINGS:
+            epochs = self.epochs(setting)
+            logs = stats.norm(math.log(epochs), self.noise)
+            mean = epochs * math.exp(self.noise**2 / 2)
+            if self.lumps:  # the sum of the probabilities of not having arrived by each epoch
+                mean = float(np.sum(logs.sf(np.log(np.arange(1, 10 * math.ceil(epochs)))))) + 1
+            short = logs.sf(math.log(self.most_epochs)) if self.misses else 0.0
+            times[tuple(setting.values())] = math.inf if short > 0.1 else mean * self.epoch_time(setting)
+        return times
+
+    def true_time(self, setting: Setting) -> float:
+        return self.true_times[tuple(setting.values())]
+
+    @property
+    def best(self) -> float:
+        return min(self.true_times.values())
+
+    def ended(self, trial: Trial) -> Trial:
+        """A run as it ends: at its cap, at the target or at its last epoch. Its cost is in GPU-seconds."""
+        gpus = float(trial.setting["gpus"])
+        value, end, interval = self.time(trial.setting, trial.seed)
+        if trial.cap is not None and end > trial.cap:
+            return replace(
+                trial, state="stopped", censored_at=trial.cap, cost=gpus * (trial.cap + START_SEC), interval=interval
+            )
+        cost = gpus * (end + START_SEC)
+        if value is None:
+            return replace(trial, state="missed", censored_at=end, cost=cost, interval=interval)
+        return replace(trial, state="reached", value=value, cost=cost, interval=interval)
+
+
+def landscape(noise: float, lumps: bool, misses: bool, seed: int) -> Landscape:
+    """A landscape at random; a seed gives the same one for each noise."""
+    random = np.random.default_rng([seed, 45])
+    return Landscape(
+        noise, lumps, misses, seed,
+        fewest=random.uniform(5, 20),
+        double=random.uniform(64, 512),
+        rate=0.01 * math.exp(random.uniform(-0.7, 0.7)),
+        power=random.uniform(0.5, 1.0),
+        curvature=random.uniform(0.2, 0.8),
+        scaling=random.uniform(0.7, 0.98),
+        half=random.uniform(2, 16),
+        epoch_sec=random.uniform(3, 8),
+    )  # fmt: skip

@@ -1,0 +1,172 @@
+"""How often a search for the quickest setting is wrong, and what it costs beside other ways.
+
+    python benchmarks/reports/search_rates.py --searches 2000 > rates.md
+
+Each search has a landscape of its own, of 60 settings, drawn with a seed that is its number (landscapes.py). Its budget
+is a third of the GPU time of a grid of three seeds, starts included. Writes two tables with binomial standard errors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import multiprocessing
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+import numpy as np
+
+from benchmarks.reports.landscapes import AXES, Landscape, landscape
+from benchmarks.reports.search_peers import Outcome, by_grid, by_halving, by_random, searched
+from tracking.analysis.search import Answer, Rules, answer
+
+TOLERANCES = {0.02: 0.03, 0.05: 0.06, 0.15: 0.15}  # by noise
+CELLS = [(noise, lumps, misses) for noise in TOLERANCES for lumps, misses in ((False, False), (True, True))]
+COLUMNS = (
+    "noise", "lumps, misses", "within", "stated tolerance holds (median)", "interval covers", "bias",
+    "bias, corrected", "ratio wrong", "faster wrong", "decided", "runs explored + decided",
+)  # fmt: skip
+HEAD = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
+HEAD_OF_WAYS = "| noise | lumps, misses | way | within | regret, 95th percentile | GPU time of the grid's |\n" + (
+    "|---|---|---|---|---|---|"
+)
+WAYS = ("search", "random", "halving", "grid")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A search beside the truth. `ways`: the outcome of each way."""
+
+    ways: dict[str, Outcome]
+    grid_cost: float
+    named: bool
+    decided: bool
+    stated: bool = False  # whether the best setting is no more than the stated tolerance sooner
+    tolerance: float = math.nan
+    covered: bool = False
+    bias: float = math.nan
+    unbiased: float = math.nan  # the bias of the corrected mean
+    ratio_wrong: bool = False
+    faster_wrong: bool = False
+    num_explored: int = 0
+    num_decided: int = 0
+
+
+def judged(seed: int, noise: float, lumps: bool, misses: bool) -> Judged:
+    """One search on one landscape, and the other ways on the same one."""
+    world = landscape(noise, lumps, misses, seed)
+    grid = by_grid(world)
+    rules = Rules(AXES, budget=grid.cost / 3, seed=seed)
+    trials = searched(world, rules)
+    own = answer(rules, trials)
+    ways = {
+        "search": Outcome.of(world, own.named, trials),
+        "random": by_random(world, rules, own.explore_cost),
+        "halving": by_halving(world, rules),
+        "grid": grid,
+    }
+    if own.named is None:
+        return Judged(ways, grid.cost, named=False, decided=False)
+    return _beside_truth(world, own, ways)
+
+
+def _beside_truth(world: Landscape, own: Answer, ways: dict[str, Outcome]) -> Judged:
+    assert own.named is not None
+    figure = next(figure for figure in own.figures if figure.setting == own.named)
+    assert figure.mean is not None
+    assert figure.low is not None
+    assert figure.high is not None
+    true, tolerance = world.true_time(own.named), own.tolerance or 0.0
+    assert own.best_by_group is not None
+    assert own.ratios is not None
+    wrong = faster_wrong = False
+    for group, ratio in own.ratios.items():
+        measured = world.true_time(own.best_by_group[group].setting) / true
+        best = min(time for setting, time in world.true_times.items() if setting[0] == group) / true
+        wrong |= not ratio.low <= measured <= ratio.high
+        faster_wrong |= ratio.low > 1 and best <= 1
+    return Judged(
+        ways, ways["grid"].cost, True, own.decided,
+        stated=true <= (1 + tolerance) * world.best * (1 + 1e-9),
+        tolerance=tolerance,
+        covered=figure.low <= true <= figure.high,
+        bias=figure.mean / true - 1,
+        unbiased=(own.unbiased or math.nan) / true - 1,
+        ratio_wrong=wrong,
+        faster_wrong=faster_wrong,
+        num_explored=own.num_explored,
+        num_decided=own.num_decided,
+    )  # fmt: skip
+
+
+def share(flags: Sequence[bool]) -> str:
+    """A share with its binomial standard error, in percent."""
+    mean = float(np.mean(flags))
+    return f"{100 * mean:.1f} ± {100 * math.sqrt(mean * (1 - mean) / len(flags)):.1f} %"
+
+
+def mean_of(values: Sequence[float]) -> str:
+    """A mean with its standard error, in percent."""
+    return f"{100 * np.mean(values):+.2f} ± {100 * np.std(values) / math.sqrt(len(values)):.2f} %"
+
+
+def row(noise: float, lumpy: bool, cell: Sequence[Judged]) -> str:
+    named = [search for search in cell if search.named]
+    within = [search.ways["search"].regret <= TOLERANCES[noise] for search in cell]
+    tolerance = float(np.median([search.tolerance for search in named]))
+    columns = [
+        f"{noise:.0%}",
+        "yes" if lumpy else "no",
+        share(within),
+        f"{share([search.stated for search in named])} ({100 * tolerance:.1f} %)",
+        share([search.covered for search in named]),
+        mean_of([search.bias for search in named]),
+        mean_of([search.unbiased for search in named]),
+        share([search.ratio_wrong for search in named]),
+        share([search.faster_wrong for search in named]),
+        share([search.decided for search in cell]),
+        f"{np.mean([search.num_explored for search in named]):.0f} + "
+        f"{np.mean([search.num_decided for search in named]):.0f}",
+    ]
+    return f"| {' | '.join(columns)} |"
+
+
+def rows_of_ways(noise: float, lumpy: bool, cell: Sequence[Judged]) -> list[str]:
+    rows = []
+    for way in WAYS:
+        regrets = [search.ways[way].regret for search in cell]
+        spent = float(np.mean([search.ways[way].cost / search.grid_cost for search in cell]))
+        within = share([regret <= TOLERANCES[noise] for regret in regrets])
+        worst = float(np.quantile(regrets, 0.95, method="higher"))
+        words = [f"{noise:.0%}", "yes" if lumpy else "no", way, within, f"{100 * worst:.1f} %", f"{100 * spent:.0f} %"]
+        rows.append(f"| {' | '.join(words)} |")
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--searches", type=int, default=2000, help="of each cell (%(default)s)")
+    parser.add_argument("--processes", type=int, default=1, help="at a time (%(default)s)")
+    parser.add_argument("--first", type=int, default=0, help="the seed of the first landscape (%(default)s)")
+    options = parser.parse_args()
+    seeds = range(options.first, options.first + options.searches)
+    others: list[str] = []
+    print(HEAD, flush=True)
+    with multiprocessing.Pool(options.processes) as pool:
+        for noise, lumps, misses in CELLS:
+            search: Callable[[int], Judged] = partial(judged, noise=noise, lumps=lumps, misses=misses)
+            cell = pool.map(search, seeds, chunksize=10)
+            print(row(noise, lumps, cell), flush=True)
+            others += rows_of_ways(noise, lumps, cell)
+    print("\n".join(["", HEAD_OF_WAYS, *others, "", f"{options.searches:,} searches a cell."]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

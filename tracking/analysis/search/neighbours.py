@@ -1,0 +1,53 @@
+"""The settings next to a setting: one step along an axis, or along two.
+
+A learning rate that suits a batch suits its double less, so the way to the best setting often leads along two axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, product
+
+from tracking.analysis.search.trials import Axis, Scalar
+
+STEPS = 10  # of an interval
+Point = Mapping[str, Scalar]
+
+
+def all_settings(axes: Sequence[Axis]) -> Iterator[dict[str, Scalar]]:
+    """All settings of discrete axes."""
+    for values in product(*(axis.choices for axis in axes)):
+        yield dict(zip((axis.key for axis in axes), values, strict=True))
+
+
+def neighbours(axes: Sequence[Axis], middle: Point) -> Iterator[dict[str, Scalar]]:
+    """The settings one step away, along one axis first, then along two."""
+    own = {axis.key: middle[axis.key] for axis in axes}
+    for axis in axes:
+        yield from ({**own, axis.key: value} for value in _next_to(axis, middle[axis.key]))
+    for first, second in combinations(axes, 2):
+        for value, other in product(_next_to(first, middle[first.key]), _next_to(second, middle[second.key])):
+            yield {**own, first.key: value, second.key: other}
+
+
+def distance(axes: Sequence[Axis], first: Point, second: Point) -> float:
+    """The most steps along an axis that lie between two settings."""
+    return max((abs(_place(axis, first[axis.key]) - _place(axis, second[axis.key])) for axis in axes), default=0.0)
+
+
+def _place(axis: Axis, value: Scalar) -> float:
+    """How many steps a value is from the start of its axis."""
+    if axis.choices:
+        return axis.ordered.index(value)
+    return STEPS * axis.share(float(value))
+
+
+def _next_to(axis: Axis, value: Scalar) -> list[Scalar]:
+    if not axis.choices:
+        share = axis.share(float(value))
+        return [axis.at(share + step / STEPS) for step in (-1, 1) if 0 <= share + step / STEPS <= 1]
+    choices = axis.ordered
+    if not axis.numeric:
+        return [choice for choice in choices if choice != value]
+    place = choices.index(value)
+    return [*choices[max(place - 1, 0) : place], *choices[place + 1 : place + 2]]
