@@ -19,6 +19,8 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser import overrides_parser, overrides_visitor
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, RangeSweep, Transformer
 from hydra.errors import HydraException
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import RunMode
@@ -30,7 +32,7 @@ from conf.schema import ConfigError, RunConfig
 from tracking.base import installation, secrets
 from tracking.base.console import LastingStream
 from tracking.base.installation import LAUNCH, PREFIX
-from tracking.request import checks, node_options, program, refusal
+from tracking.request import checks, program, refusal
 
 
 @dataclass
@@ -40,6 +42,8 @@ class Request:
     jobs: list[tuple[RunConfig, list[str], list[str]]] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)  # Raised within Hydra, they would get its own words before them.
     multirun: bool = False
+    axes: list[str] = field(default_factory=list)  # the words that name what a search varies
+    before: list[str] = field(default_factory=list)  # words of Hydra's own that every further job is composed with
 
     def add(self, config: DictConfig) -> None:
         """Take in one job, which Hydra has composed; none runs before Hydra has finished."""
@@ -48,6 +52,9 @@ class Request:
         params, overrides = list(hydra_config.sweeper.get("params") or {}), list(hydra_config.overrides.task)
         job = OmegaConf.to_object(config)
         self.jobs.append((job, overrides, params))  # type: ignore[arg-type]
+        sources = hydra_config.runtime.config_sources
+        folders = [f"file://{source.path}" for source in sources if source.provider == "command-line"]
+        self.before = [f"hydra.searchpath=[{','.join(folders)}]"] if folders else []
         options = GlobalHydra.instance().config_loader().get_group_options
         choices = hydra_config.runtime.choices
         if wrong := refusal.added_option(job) or refusal.wrong_choice(choices, overrides, options):
@@ -66,7 +73,7 @@ def main() -> int:
             request = collect()
         if request.refusals:
             raise ConfigError(request.refusals[0])
-        return launch(request.jobs, request.multirun) if request.jobs else 0  # --help and --cfg job ask for none
+        return launch(request) if request.jobs else 0  # --help and --cfg job ask for none
     except (ConfigError, HydraException, OmegaConfBaseException) as error:
         print(refusal.explain(error), file=sys.stderr)
         return 2
@@ -87,8 +94,9 @@ def prepare_hydra() -> None:
     Sweeper.validate_batch_is_legal = lambda self, batch: None  # type: ignore[method-assign]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # its errors come here, to be told in our words
     os.environ["TIMETRIAL_LAUNCH"] = LAUNCH if PREFIX else f"python {LAUNCH}"  # The help of conf/config.yaml says it.
-    # The group is in the defaults list, so that Hydra itself takes it without a plus alone.
-    sys.argv[1:] = [argument.replace("+target_set=", "target_set=", 1) for argument in sys.argv[1:]]
+    # The groups are in the defaults list, so that Hydra itself takes them without a plus alone.
+    for group in ("+target_set=", "+search="):
+        sys.argv[1:] = [argument.replace(group, group[1:], 1) for argument in sys.argv[1:]]
     sys.argv[1:] = map(launch_options.spelled_out, sys.argv[1:])
     # Hydra's parser takes options on one side of a flag only: `gpus=1 -m seed=1,2` would be refused.
     sys.argv[1:] = sorted(map(program.quoted, sys.argv[1:]), key=lambda argument: argument not in ("-m", "--multirun"))
@@ -96,7 +104,7 @@ def prepare_hydra() -> None:
 
 def collect() -> Request:
     """Have Hydra compose each job, or print what its flags ask for, to a reader that may go away."""
-    request = Request()
+    request = Request(axes=taken_axes())
     compose = hydra.main(version_base="1.3", config_path="conf", config_name="config")(request.add)
     output = LastingStream(sys.stdout, BrokenPipeError)
     with redirect_stdout(output):
@@ -114,6 +122,32 @@ def collect() -> Request:
     return request
 
 
+def taken_axes() -> list[str]:
+    """Take the axes of a search out of the command line: Hydra would run every value of them."""
+    words = [word for word in sys.argv[1:] if not word.startswith("-")]
+    if not any(word.startswith("search=") for word in words):
+        return []
+    parser = OverridesParser.create()
+    axes = [word for word in words if word.endswith("=") or parser.parse_override(word).is_sweep_override()]
+    sys.argv[1:] = [word for word in sys.argv[1:] if word not in axes]
+    return axes
+
+
+def parsed_axis(word: str) -> tuple[str, object, list[Any]]:
+    """An axis's key, Hydra's sweep over it, and the values that it lists, if it lists any."""
+    override = OverridesParser.create().parse_override(word)
+    sweep = override.value()
+    lists = isinstance(sweep, ChoiceSweep | RangeSweep)
+    return override.key_or_group, sweep, list(override.sweep_iterator(Transformer.identity)) if lists else []
+
+
+def composed(request: Request, words: list[str]) -> RunConfig:
+    """The config of a further job. Raises what Hydra and OmegaConf do."""
+    GlobalHydra.instance().clear()
+    with hydra.initialize(version_base="1.3", config_path="conf"):
+        return OmegaConf.to_object(hydra.compose("config", [*request.before, *words]))  # type: ignore[return-value]
+
+
 def visible_gpus() -> list[Any]:
     """Those of this machine; where its driver shows none, it says why before anything is refused or run on the CPU."""
     from tracking.machine.environment import nvml
@@ -123,45 +157,33 @@ def visible_gpus() -> list[Any]:
     return list(nvml.visible_gpus())
 
 
-def launch(asked: list[tuple[RunConfig, list[str], list[str]]], multirun: bool) -> int:
+def launch(request: Request) -> int:
     """Check every job before any is run, then run them: here, one or several at once, or on a cluster."""
     from tracking.jobs.handover import ahead
 
-    with ahead(asked[0][0]) as waiting:  # A supervisor's imports take as long as those of the rest.
-        return run(asked, multirun, waiting)
+    with ahead(request.jobs[0][0]) as waiting:  # A supervisor's imports take as long as those of the rest.
+        return run(request, waiting)
 
 
-def run(asked: list[tuple[RunConfig, list[str], list[str]]], multirun: bool, waiting: Any) -> int:
+def run(request: Request, waiting: Any) -> int:
     """The same, with a supervisor that waits for the first run on this machine."""
-    from tracking.jobs.plan import Job, ordering, resume, sweep
+    from tracking.jobs.plan import Job, planned
     from tracking.jobs.queues import Launcher
+    from tracking.jobs.search import search_of
     from tracking.jobs.worker_command import check_workload
     from tracking.machine.environment import check_cache, processes
     from tracking.machine.stacks import judge_all
-    from tracking.store import server
 
     check_cache()
     gpus = visible_gpus()
-    jobs = [Job(checks.check_job(config, overrides, params, gpus), overrides) for config, overrides, params in asked]
-    for job in jobs:  # Resumed jobs may name other servers, which get no credentials.
-        server.named(job.config.tracking.uri)
-    if jobs[0].config.resume:
-        jobs = [resume.resumed_job(jobs[0], multirun)]
-        checks.check_run(jobs[0].config, gpus)
-    config, folder = jobs[0].config, None
-    node_options.check_single(config, multirun)
-    if config.sweep.resume:
-        folder, jobs = sweep.resume(
-            config.runs_dir, config.sweep.resume, ordering.with_warm_ups(jobs, multirun), multirun
-        )
-        config.cluster = jobs[0].config.cluster  # A resumed sweep stays on its cluster.
-        if config.tracking.uri is None and "MLFLOW_TRACKING_URI" not in os.environ:
-            config.tracking.uri = resume.own_server(folder)
-    else:
-        ordering.check_profiled(jobs)
-        ordering.check_paired(jobs)
-        jobs = ordering.with_warm_ups(ordering.shuffled(jobs), multirun)
-    configs = [job.config for job in jobs if not job.finished]
+    wanted = [Job(checks.check_job(config, words, params, gpus), words) for config, words, params in request.jobs]
+    folder, jobs = planned(wanted, request.multirun, gpus)
+    config = wanted[0].config if folder else jobs[0].config
+    search = search_of(
+        wanted[0], jobs if folder else [], folder, request.axes, parsed_axis,
+        lambda words: checks.check_job(composed(request, words), words, [], gpus),
+    )  # fmt: skip
+    configs = search.corners() if search else [job.config for job in jobs if not job.finished]
     for each in configs:
         check_workload(each)
     verdicts = [] if config.cluster.kind != "none" else judge_all(configs, gpus)
@@ -173,8 +195,10 @@ def run(asked: list[tuple[RunConfig, list[str], list[str]]], multirun: bool, wai
         launcher.make_stacks(configs)
         if config.node_rank:
             return launcher.run_node(config)
-        if multirun or folder:
-            return launcher.run_sweep(jobs, sys.argv[1:], folder)
+        if search and not folder:
+            search.next_jobs()  # A sweep's folder has a job.
+        if search or request.multirun or folder:
+            return launcher.run_sweep(jobs, sys.argv[1:] + request.axes, folder, search)
         return launcher.run_single(jobs[0])
 
 

@@ -64,8 +64,8 @@ PER_STEP = ("samples_per_step", "tokens_per_step")
 class ProgramConfig:
     """What model=program runs. A regular expression is searched in each line of output and has one group (...)."""
 
-    # The command, started without a shell; {seed}, {gpus}, {processes}, {batch_size}, {max_epochs}, {precision} and
-    # {run_dir} are replaced, and {{ and }} are braces
+    # The command, started without a shell; {seed}, {gpus}, {processes}, {batch_size}, {lr}, {max_epochs}, {precision}
+    # and {run_dir} are replaced, and {{ and }} are braces
     command: str = ""
     launch: str = "none"  # none: the command as it is | torchrun: on torchrun of the stack, with a process a device
     cwd: str | None = None  # folder in which it is started; default: where launch.py is
@@ -121,6 +121,26 @@ class StudyConfig:
     by: list[str] = field(default_factory=list)  # axes of its report
     reference: list[str] = field(default_factory=list)  # published figures that its report shows beside
     smaller: str = ""  # overrides that cut it down to two CPU cores and minutes
+
+
+OBJECTIVES = ("time", "cost", "energy")
+
+
+@dataclass
+class SearchConfig:
+    """A search of settings, as the user asks for it; and of a run that it makes, which of its trials that is."""
+
+    name: str = ""  # name of the file in conf/search; empty: no search
+    objective: str = "time"  # what is to be least until the target is reached: time | cost (USD) | energy (joules)
+    budget: str = "1h"  # what all its runs may take, starts included: 30min, 2h, 2gpu-hours, 5usd, 40runs
+    max_finalists: int = 4  # settings that are compared by runs of their own, beside the best of each number of GPUs
+    # What follows is the search's own, and not to be given.
+    axes: list[str] = field(default_factory=list)  # the words that were typed: batch_size=4,8,16
+    setting: dict[str, Any] = field(default_factory=dict)  # the trial's value on each axis
+    phase: str = ""  # explore | decide
+    block: int | None = None  # of deciding: each finalist runs once in a block
+    cap_sec: float | None = None  # seconds of the training's clock after which the run is stopped
+    trial: int = 0  # its number, from 1
 
 
 def spelled_out(argument: str) -> str:

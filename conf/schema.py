@@ -21,10 +21,11 @@ from conf.launch_options import (
     InstanceConfig,
     ProfileConfig,
     ProgramConfig,
+    SearchConfig,
     StudyConfig,
     SweepConfig,
     TrackingConfig,
-)
+)  # fmt: skip
 from conf.target import Target
 
 REQUIRED = "???"  # OmegaConf's mark of a value that must be given
@@ -33,7 +34,7 @@ SAVE_MODEL = ("none", "final", "best")
 LR_SCALING = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}  # powers of the growth of the global batch
 # What says where and whether a run is recorded, not what is measured.
 NOT_MEASURED = (
-    "tracking", "sweep", "study", "resume", "trust", "runs_dir", "dry_run", "timeout_sec", "target_set",
+    "tracking", "sweep", "study", "search", "resume", "trust", "runs_dir", "dry_run", "timeout_sec", "target_set",
     "node_rank", "rendezvous", "rendezvous_timeout_sec", "cluster", "detach", "log_model", "register_model", "profile",
 )  # fmt: skip
 
@@ -67,8 +68,7 @@ class ModelConfig:
     batch_size: int = REQUIRED  # type: ignore[assignment]  # samples, or of text tokens, a device and step
     # metric: [lowest, highest possible value, lower | higher: which is better], or that word alone if it has no bounds
     metrics: dict[str, Any] = field(default_factory=dict)
-    # dataset: {metric: value}, all to be reached: 0.9, or "<=3.28" where less is better. (OmegaConf cannot merge what
-    # is typed deeper than this.)
+    # dataset: {metric: value}, all to be reached: 0.9 or "<=3.28"; OmegaConf merges nothing that is typed deeper
     targets: dict[str, Any] = field(default_factory=dict)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     hparams: dict[str, Any] = field(default_factory=dict)  # bound to the constructor's signature of the model
@@ -133,11 +133,11 @@ class RunConfig:
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     sweep: SweepConfig = field(default_factory=SweepConfig)
     study: StudyConfig = field(default_factory=StudyConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)
     program: ProgramConfig = field(default_factory=ProgramConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     profile: ProfileConfig = field(default_factory=ProfileConfig)
-    # GPUs a node: their number, or their indices as nvidia-smi has them: [0,4]; 0 = CPU; auto = 1 where one is visible
-    # and cpu_processes is 1, else 0
+    # GPUs a node: number, or indices [0,4]; 0 = CPU; auto = 1 where one is visible and cpu_processes is 1, else 0
     gpus: Any = "auto"
     nodes: int = 1  # machines: of a cluster, or those on each of which launch.py is started (docs/cluster.md)
     node_rank: int = 0  # this machine's number; 0 makes the run folder, in the runs_dir that all share

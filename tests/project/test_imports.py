@@ -29,7 +29,7 @@ ROOMS = (
     "tracking.analysis.mlperf",
     "tracking.analysis.audit.arithmetic", "tracking.analysis.audit.journals", "tracking.analysis.audit",
     "tracking.jobs.worker_command", "tracking.jobs.program", "tracking.jobs.handover", "tracking.jobs.node",
-    "tracking.jobs.trust", "tracking.jobs.plan",
+    "tracking.jobs.trust", "tracking.jobs.plan", "tracking.jobs.search",
     "tracking.jobs.follow", "tracking.jobs.queues", "tracking.jobs.importing", "tracking.jobs.doctor",
     "tracking.cli", "tracking.api", "tracking.lightning", "tracking.__main__",
     "trainers.ops", "trainers.data", "trainers.workload", "trainers.confusion", "trainers.models",

@@ -18,14 +18,14 @@ from tracking.record.stored import checked
 LAST_WORDS_BYTES = 4000
 # Kinds of failure that a rank has by itself, whatever befell the others.
 OWN_FAILURES = ("oom", "nan", "bad_input", "disk_full")
-# By kind, what stopped a run from outside: beyond that time nothing is known of it.
-STOPPED_BY = {
-    "timeout": "a time limit",
+# By kind, who interrupted a run that may go on later.
+INTERRUPTED = {
     "preempted": "a preemption",
     "cancelled": "a cancellation",
-    "search": "a search",
     **{f"signal:{signum.value}": signum.name for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)},
 }
+# By kind, what stopped a run from outside: beyond that time nothing is known of it.
+STOPPED_BY = {"timeout": "a time limit", "search": "a search", **INTERRUPTED}
 NO_MEMORY = "the kernel had no main memory left for it"
 # torchrun prints an error of its own behind those of its ranks.
 TORCHRUN, RANK_ERROR = "ChildFailedError", re.compile(r"^\[rank\d+\]: (\w[\w.]*(?:Error|Exception)\b.*)$", re.M)

@@ -16,6 +16,7 @@ from tracking.request.metrics import check_best, check_directions, check_target
 from tracking.request.names import check_names, check_secrets, check_text
 from tracking.request.node_options import VisibleGpu, check_nodes, resolve_gpus
 from tracking.request.program import check_program, check_seed
+from tracking.request.search_options import check_search
 
 
 def check_run(config: RunConfig, gpus: Sequence[VisibleGpu]) -> RunConfig:
@@ -213,6 +214,7 @@ def check_job(
     try:
         checked = check_run(config, gpus)
         check_seed(config, overrides)
+        check_search(checked, overrides)
         return checked
     except ConfigError as error:
         if not config.study.smaller:

@@ -13,7 +13,8 @@ from conf.schema import ConfigError, RunConfig
 from tracking.request.names import is_measured
 
 LAUNCHES = ("none", "torchrun")
-PLACEHOLDERS = ("seed", "gpus", "processes", "batch_size", "max_epochs", "precision", "run_dir")
+PLACEHOLDERS = ("seed", "gpus", "processes", "batch_size", "lr", "max_epochs", "precision", "run_dir")
+NO_RATE = 1.0  # the learning rate of conf/model/program.yaml, where none is given
 # Options of a training of ours, of which a program hears nothing.
 WITHOUT_EFFECT = (
     "compile", "overlap_grad_reduce", "limit_train_batches", "checkpoint_every_epochs", "checkpoint_every_steps",
@@ -172,6 +173,11 @@ def check_effects(config: RunConfig, names: set[str]) -> None:
         )
     if config.model.hparams:
         raise ConfigError("model.hparams: have no effect on a program; put them into program.command")
+    if config.model.optimizer.lr != NO_RATE and "lr" not in names:
+        raise ConfigError(
+            f"model.optimizer.lr={config.model.optimizer.lr:g}: has no effect, since program.command has no {{lr}}; put"
+            " it there"
+        )
     for key in ("batch_size", "max_epochs"):
         if getattr(config, key) is not None and key not in names:
             raise ConfigError(

@@ -81,4 +81,4 @@ def _told(axis: Axis, value: Scalar) -> Scalar:
 def _value(axis: Axis, told: Any) -> Scalar:
     places = _places(axis)
     value: Scalar = places[told] if places else told
-    return value
+    return axis.rounded(told) if isinstance(told, float) and not axis.choices else value

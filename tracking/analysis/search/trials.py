@@ -12,6 +12,7 @@ from conf.schema import ConfigError
 Scalar = str | int | float | bool
 Key = tuple[tuple[str, Scalar], ...]  # a setting as it is compared
 EXPLORE, DECIDE = "explore", "decide"
+DIGITS = 3  # of a proposed number: more tell nothing
 GRID_LEVELS = 5  # of an interval, in the grid that a search is compared with
 
 
@@ -78,7 +79,13 @@ class Axis:
         ends = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
         value = ends[0] + share * (ends[1] - ends[0])
         value = min(max(math.exp(value) if self.log else value, self.low), self.high)
-        return round(value) if self.integer else value
+        return round(value) if self.integer else self.rounded(value)
+
+    def rounded(self, value: float) -> float:
+        """The value at so many digits as can be typed, in the interval."""
+        assert self.low is not None
+        assert self.high is not None
+        return min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
 
 
 @dataclass(frozen=True)

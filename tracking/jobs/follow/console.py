@@ -24,6 +24,7 @@ PHASES = {
     "run_stop": "testing",
     "profile_start": "tracing kernels",
 }
+EXPLORING = "exploring"  # A search has said so when the run began.
 # Tags that are told when they come.
 REMARKS = {
     "timetrial.uncounted": "no mean counts it:",
@@ -186,7 +187,7 @@ class RunProgress:
 def remark(record: Record) -> str:
     """What a record's tags tell of what is missing in a run's figures, or wrong with them; empty for any other."""
     tags = record.values if record.kind == "tags" else {}
-    words = [f"{said} {tags[tag]}" for tag, said in REMARKS.items() if tag in tags]
+    words = [f"{said} {tags[tag]}" for tag, said in REMARKS.items() if tag in tags and tags[tag] != EXPLORING]
     if "env.differs" in tags:
         words.append(f"its nodes {tags['env.nodes']} differ in {tags['env.differs']}")
     return "; ".join(words)

@@ -103,7 +103,7 @@ def train(part: Part) -> Result:
     except NodeFailed as error:
         failure = error.failure
     except worker_process.TimedOut as error:
-        failure = Failure("timeout", str(error))
+        failure = Failure(error.kind, str(error))
     except Exception as error:  # a full disk, a bug of ours
         failure = failures.trouble(error)
     if processes.oom_kills() > kills:

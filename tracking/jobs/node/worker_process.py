@@ -25,7 +25,45 @@ KILL_SEC = 30.0  # how long a killed process may take to be gone; one that waits
 
 
 class TimedOut(Exception):
-    """The run took longer than timeout_sec."""
+    """The run took longer than it may; `kind` is the kind of its failure."""
+
+    def __init__(self, kind: str, words: str) -> None:
+        super().__init__(words)
+        self.kind = kind
+
+
+class Limits:
+    """The limits of a run that starts now, and whose journal is at `path`; a node that is not the head has none."""
+
+    def __init__(self, config: RunConfig, path: Path) -> None:
+        self._timeout_sec, self._cap_sec = config.timeout_sec, config.search.cap_sec
+        self._path = path
+        self._offset = path.stat().st_size if path.exists() else 0
+        self._started = time.monotonic()
+        self._clock: float | None = None  # monotonic seconds at which the training's clock began
+
+    def check(self) -> None:
+        """Raise TimedOut where one is passed. A run whose clock has stopped is let end."""
+        now = time.monotonic()
+        if self._timeout_sec and now > self._started + self._timeout_sec:
+            raise TimedOut("timeout", f"the run took longer than timeout_sec={self._timeout_sec:g}")
+        if self._cap_sec is None:
+            return
+        if self._clock is None or now > self._clock + self._cap_sec:
+            self._read()
+        if self._cap_sec is not None and self._clock is not None and now > self._clock + self._cap_sec:
+            raise TimedOut("search", f"the search stopped it {self._cap_sec:.4g} s after its clock began")
+
+    def _read(self) -> None:
+        with suppress(OSError, ValueError):  # It is looked at again.
+            for record, offset in journal.read(self._path, self._offset):
+                self._offset = offset
+                if record.kind != "event":
+                    continue
+                if record.key == "run_start":
+                    self._clock = record.clock_sec
+                elif record.key == "run_stop":
+                    self._cap_sec = None
 
 
 def train(
@@ -43,6 +81,7 @@ def train(
     )
     log = Journal(path)
     first_sample = num_samples(path)
+    limits = None if name else Limits(config, path)
     log.event("init_start", **beginning)
     printed = WorkerLog(log_path)
     with printed as output:
@@ -55,7 +94,7 @@ def train(
     try:
         with sampled(log, gpu_uuids, folder, config, name, first_sample, neighbours):
             try:
-                watch(process, None if name else config.timeout_sec, others)
+                watch(process, limits, others)
             finally:
                 stop([process])
                 if command.contained:
@@ -92,12 +131,11 @@ def num_samples(path: Path) -> int:
     return sum(any(key.startswith(quantities.SYSTEM) for key in values) for values in metrics)
 
 
-def watch(process: subprocess.Popen[bytes], timeout_sec: float | None, others: Nodes | None) -> None:
+def watch(process: subprocess.Popen[bytes], limits: Limits | None, others: Nodes | None) -> None:
     """Wait for the worker's end. Raises TimedOut, and NodeFailed of `others`."""
-    deadline = time.monotonic() + timeout_sec if timeout_sec else float("inf")
     while process.poll() is None:
-        if time.monotonic() > deadline:
-            raise TimedOut(f"the run took longer than timeout_sec={timeout_sec:g}")
+        if limits:
+            limits.check()
         if others:
             others.check()
         with suppress(subprocess.TimeoutExpired):

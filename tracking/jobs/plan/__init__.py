@@ -8,10 +8,11 @@ from __future__ import annotations
 from tracking.jobs.plan import ordering, resume, run_setup, sweep, sweep_report, sweep_summary, sweep_view
 from tracking.jobs.plan.job import Job, exit_code
 from tracking.jobs.plan.opening import own_folder
+from tracking.jobs.plan.planned import planned
 from tracking.jobs.plan.repair import repair
 from tracking.jobs.plan.sweep import DEFINITION
 
 __all__ = [
-    "DEFINITION", "Job", "exit_code", "ordering", "own_folder", "repair", "resume", "run_setup", "sweep",
+    "DEFINITION", "Job", "exit_code", "ordering", "own_folder", "planned", "repair", "resume", "run_setup", "sweep",
     "sweep_report", "sweep_summary", "sweep_view",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from conf.schema import RunConfig
 from tracking.jobs.plan.run_setup import run_name
-from tracking.record import Checkpoint, Result, run_lock
+from tracking.record import Checkpoint, Result, failures, run_lock
 
 
 @dataclass
@@ -34,10 +34,18 @@ class Job:
     def finished(self) -> bool:
         return self.result is not None and self.result.status == "finished"
 
+    @property
+    def settled(self) -> bool:
+        """Whether nothing of it is left to run: it finished, or its search knows enough of how it ended."""
+        failure = self.result.failure if self.result else None
+        if self.finished or failure is None or not self.config.search.phase:
+            return self.finished
+        return failure.kind not in failures.INTERRUPTED
+
 
 def exit_code(jobs: Sequence[Job]) -> int:
     """0 = all ran, 1 = one failed, 2 = none could be run as asked."""
     kinds = [job.result.failure.kind if job.result and job.result.failure else "" for job in jobs]
     if all(kind == "bad_input" for kind in kinds):
         return 2
-    return 0 if all(job.finished for job in jobs) else 1
+    return 0 if all(job.settled for job in jobs) and any(job.finished for job in jobs) else 1

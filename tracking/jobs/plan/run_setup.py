@@ -77,6 +77,7 @@ def prepare(
 def compared(config: RunConfig) -> dict[str, str]:
     """The tags of a run that say how it is compared: whether a mean counts it, with what, and what is better."""
     tags = {UNCOUNTED_TAG: "warm-up"} if config.warm_up else {}
+    tags |= {UNCOUNTED_TAG: "exploring"} if config.search.phase == "explore" else {}
     tags |= {PAIRED_TAG: "seed"} if config.sweep.paired else {}
     return tags | ({BETTER_TAG: metric.written(directions)} if (directions := config.directions()) else {})
 
@@ -114,7 +115,9 @@ def params(config: RunConfig) -> dict[str, journal.Scalar]:
 
 def of_program(config: RunConfig, values: dict[str, journal.Scalar]) -> dict[str, journal.Scalar]:
     """Without what timetrial does not decide of a program, and with its command."""
-    unknown = {"compile", "global_batch_size"} | ({"batch_size"} if "batch_size" not in used(config.program) else set())
-    kept = {key: value for key, value in values.items() if key not in unknown and not key.startswith("optimizer/")}
+    names = used(config.program)
+    unknown = {"compile", "global_batch_size"} | ({"batch_size"} if "batch_size" not in names else set())
+    unknown |= {"optimizer/lr_scaling", "optimizer/weight_decay"} | ({"optimizer/lr"} if "lr" not in names else set())
+    kept = {key: value for key, value in values.items() if key not in unknown}
     command = config.program.command
     return kept | {"program": command if len(command) <= MOST_CHARS else f"{command[: MOST_CHARS - 1]}…"}

@@ -82,6 +82,12 @@ def write_definition(folder: Path, jobs: Sequence[Job], argv: Sequence[str]) -> 
     sweep_view.write(folder, [job.config for job in jobs], [job.name for job in jobs], list(sweep_summary.grid(jobs)))
 
 
+def extend(folder: Path, jobs: Sequence[Job]) -> None:
+    """Have a sweep consist of these jobs, some of which are new. Raises OSError."""
+    write_definition(folder, jobs, documents.read_json(folder / DEFINITION)["argv"])
+    ownership.sign(folder, [job.config for job in jobs])
+
+
 def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -> tuple[Path, list[Job]]:
     """The folder of a sweep and all its jobs, each with its newest result or the checkpoint that it can go on from.
 
@@ -108,8 +114,7 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
     added = [job for job in asked if multirun and job.config.config_hash() not in known]
     if added:
         jobs += added
-        write_definition(folder, jobs, documents.read_json(folder / DEFINITION)["argv"])
-        ownership.sign(folder, [job.config for job in jobs])
+        extend(folder, jobs)
     name_jobs(jobs)
     elsewhere = any(word.startswith("cluster") for word in asked[0].overrides)
     for job in jobs:
@@ -162,8 +167,11 @@ def folders_by_hash(folder: Path) -> dict[str, list[Path]]:
 
 
 def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None) -> Result:
-    """Write the sweep's summary and result: finished when every job is, else failed, or `killed`. Raises OSError."""
-    unfinished = [sweep_summary.status(job) for job in jobs if not job.finished]
+    """Write the sweep's summary and result: finished when every job is settled, else failed or `killed`.
+
+    Raises OSError.
+    """
+    unfinished = [sweep_summary.status(job) for job in jobs if not job.settled]
     metrics = {"num_finished": float(len(jobs) - len(unfinished))}
     if (usd := sweep_summary.spent_usd(folder)) is not None:
         metrics[sweep_summary.COST] = usd

@@ -37,6 +37,7 @@ def words(config: RunConfig, run_dir: Path) -> list[str]:
         "gpus": config.num_gpus(),
         "processes": config.processes_per_node(),
         "batch_size": config.device_batch_size(),
+        "lr": config.model.optimizer.lr,
         "max_epochs": config.max_epochs,
         "precision": config.precision.name,
         "run_dir": run_dir.absolute(),

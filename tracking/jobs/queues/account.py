@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
+from conf.launch_options import SearchConfig
 from tracking.base.console import Drawing
 from tracking.jobs.follow import console as shown
 from tracking.jobs.node import JobState, Ticket
@@ -11,8 +12,19 @@ from tracking.jobs.plan import Job, sweep_summary
 from tracking.record import Record, checkpoints
 
 
+def of_search(search: SearchConfig, seed: int) -> str:
+    """What a search begins: `run 7, exploring: batch_size=8 lr=0.014, stopped after 9.1 s`."""
+    what = "exploring" if search.phase == "explore" else f"deciding, block {search.block}"
+    setting = " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in search.setting.items())
+    cap = "" if search.cap_sec is None else f", stopped after {search.cap_sec:.3g} s of training"
+    return f"run {search.trial}, {what}: {setting} seed={seed}{cap}"
+
+
 class Account:
-    """`at_once` is how many jobs run together here; 0 where nobody knows when a queue will run them."""
+    """`num_jobs` is 0 where a search decides how many there are.
+
+    `at_once` is how many jobs run together here; 0 where nobody knows when a queue will run them.
+    """
 
     def __init__(self, console: Console, num_jobs: int, at_once: int) -> None:
         self._console = console
@@ -29,6 +41,8 @@ class Account:
         if self._num_jobs > 1 and self._at_once:
             overrides = " ".join(job.overrides)
             self._print(f"job {self._num_begun} of {self._num_jobs}: {overrides}")
+        elif not self._num_jobs:
+            self._print(of_search(job.config.search, job.config.seed))
 
     def submitted(self, job: Job, made: Ticket) -> None:
         if job.config.cluster.kind != "none":
@@ -57,7 +71,7 @@ class Account:
         known = self._took_sec and self._at_once
         mean_sec = sum(self._took_sec) / len(self._took_sec) / self._at_once if known else None
         with Drawing(self._console, f"what became of {job.name} is not shown"):
-            left = self._num_jobs - self._num_ended
+            left = max(0, self._num_jobs - self._num_ended)
             self._print(shown.job_line(job.name, sweep_summary.outcome(job), left, mean_sec))
 
     def trouble(self, words: str) -> None:

@@ -90,12 +90,16 @@ class Following:
             self._uploads.ended(job.folder)
         self._account.ended(job, None)
 
-    def follow(self, todo: list[Job]) -> None:
-        """Submit `todo` while the queue has room, and follow all to their ends. Raises Interrupted."""
-        while todo or self.running:
+    def follow(self, todo: list[Job], more: Callable[[], list[Job]] | None = None) -> None:
+        """Submit `todo`, then `more`, while the queue has room, and follow all to their ends. Raises Interrupted."""
+        while True:
+            if more and not todo and len(self.running) < self._queue.at_once:
+                todo += more()
+            if not todo and not self.running:
+                return
             while todo and len(self.running) < self._queue.at_once and self.submit(todo[0]):
                 todo.pop(0)
-            self._look(expecting=bool(todo))
+            self._look(expecting=bool(todo or more))
             if self.running or todo:
                 time.sleep(POLL_SEC if self._queue.outlives else self._queue.poll_sec)
 

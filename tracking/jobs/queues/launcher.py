@@ -16,12 +16,13 @@ from tracking.base.installation import LAUNCH
 from tracking.jobs.follow import Uploads, result_table, unfinished
 from tracking.jobs.handover import SupervisorProcess
 from tracking.jobs.node import Interrupted, join, outcome, signals, ticket
-from tracking.jobs.plan import Job, exit_code, own_folder, resume, sweep, sweep_summary
-from tracking.jobs.queues import dry_run, meeting
+from tracking.jobs.plan import Job, exit_code, own_folder, resume, sweep
+from tracking.jobs.queues import dry_run, meeting, sweep_end
 from tracking.jobs.queues.detaching import Detached, follow_command, wants_cancel
 from tracking.jobs.queues.followed import end_unsubmitted
 from tracking.jobs.queues.following import Following
 from tracking.jobs.queues.queue_kinds import queue_of
+from tracking.jobs.search import SearchJobs
 from tracking.machine.stacks import RefusedStacks, Verdict, verdict_table
 from tracking.record import Failure, Result, checkpoints, run_folder, run_lock
 
@@ -110,9 +111,11 @@ class Launcher:
         self._say(f"failed: {failure.message}" if failure else "this node's part has ended")
         return 1 if failure else 0
 
-    def run_sweep(self, jobs: list[Job], argv: Sequence[str], folder: Path | None = None) -> int:
-        """Run the jobs that have not finished, in a new sweep or in that of `folder`. Raises ConfigError."""
-        jobs = [job for job in jobs if not self._refused.is_idle(job.config)]
+    def run_sweep(
+        self, jobs: list[Job], argv: Sequence[str], folder: Path | None = None, search: SearchJobs | None = None
+    ) -> int:
+        """Run the jobs that are left, in a new sweep or in that of `folder`, or a search's. Raises ConfigError."""
+        jobs = search.jobs if search else [job for job in jobs if not self._refused.is_idle(job.config)]
         root = folder.parent if folder else Path(jobs[0].config.runs_dir)
         with ExitStack() as held:
             try:
@@ -131,10 +134,10 @@ class Launcher:
             self._mark(folder)
             self._uploads.start(folder)
             try:
-                self._run_jobs(jobs, folder)
+                self._run_jobs(jobs, folder, search)
             except Detached:
                 return 0
-            self._finish_sweep(jobs, folder)
+            self._finish_sweep(jobs, folder, search)
         return exit_code(jobs)
 
     def follow(self, folder: Path) -> int:
@@ -150,16 +153,8 @@ class Launcher:
         sweep.name_jobs(jobs)
         return self.run_sweep(jobs, [], folder)
 
-    def _finish_sweep(self, jobs: list[Job], folder: Path) -> None:
-        with Drawing(self._console, "the sweep's summary is not written"):
-            sweep.finish(folder, jobs)
-        with Drawing(self._console, "the sweep's table is not shown"):
-            if len(jobs) == 1 and jobs[0].result:  # Jobs of larger sweeps have had a line when they ended.
-                self._say(f"  {jobs[0].name}: {sweep_summary.outcome(jobs[0])}")
-            self._console.print(sweep_summary.table(folder.name, jobs))
-        self._console.print(f"sweep folder: {os.path.relpath(folder)}", soft_wrap=True)
-        if (usd := sweep_summary.spent_usd(folder)) is not None:
-            self._console.print(f"cost of the sweep: {usd:,.2f} USD, of every job from its start to its end")
+    def _finish_sweep(self, jobs: list[Job], folder: Path, search: SearchJobs | None) -> None:
+        sweep_end.finish(self._console, jobs, folder, search)
         folders = [folder, *(job.folder for job in jobs if job.folder is not None)]
         self._uploads.wait(folders)
         self._uploads.print_sweep(folder, folders[1:])
@@ -190,26 +185,28 @@ class Launcher:
         self._uploads.print_link(folder)
         return exit_code([job])
 
-    def _run_jobs(self, jobs: Sequence[Job], folder: Path) -> None:
-        todo = [job for job in jobs if not job.finished and not (self._takes_up and job.result)]  # none runs again
+    def _run_jobs(self, jobs: Sequence[Job], folder: Path, search: SearchJobs | None) -> None:
+        todo = [job for job in jobs if not job.settled and not (self._takes_up and job.result)]  # none runs again
         for job in todo:
             if job.result:
                 job.folder, job.result = None, None
         left = f"{len(todo)} of {counted(len(jobs), 'job')} {'left' if self._takes_up else 'to run'}"
-        self._console.print(f"sweep {folder.name}: {left}", style="bold")
-        if not todo:
+        words = search.begins() if search else left
+        self._console.print(f"sweep {folder.name}: {words}", style="bold", soft_wrap=True)
+        if not todo and not search:
             return
         try:
-            self._schedule(todo, folder)
+            self._schedule(todo, folder, search)
         except Interrupted:
             self._console.print(f"continue with: {LAUNCH} sweep.resume={folder.name}")
 
-    def _schedule(self, jobs: Sequence[Job], folder: Path) -> None:
+    def _schedule(self, jobs: Sequence[Job], folder: Path, search: SearchJobs | None = None) -> None:
         """Submit and follow jobs to their ends. Raises Detached, Interrupted."""
         parent = folder if run_folder.read_info(folder).kind == "sweep" else None
+        every = search.jobs if search else jobs
         following = Following(
-            self._queue, self._uploads, self._console, lambda job: self._submittable(job, folder, parent), len(jobs),
-            self._started,
+            self._queue, self._uploads, self._console, lambda job: self._submittable(job, folder, parent),
+            0 if search else len(jobs), self._started,
         )  # fmt: skip
         todo = []
         for job in jobs:
@@ -219,22 +216,22 @@ class Launcher:
             else:
                 todo.append(job)
         try:
-            if jobs[0].config.detach:
+            if jobs and jobs[0].config.detach:
                 following.detach(todo)
                 raise self._detached(folder)
-            following.follow(todo)
+            following.follow(todo, (lambda: search.next_jobs(folder)) if search else None)
         except Interrupted as error:
             following.close()  # Nothing is drawn over a question.
             if self._queue.outlives and not wants_cancel(error):
                 following.detach(todo)
                 raise self._detached(folder) from error
             self._say(f"stopped by {error}" + (": the jobs are cancelled" if self._adopts else ""))
-            end_unsubmitted(jobs, outcome.stopped_by(error))
+            end_unsubmitted(every, outcome.stopped_by(error))
             following.cancel(error)
             raise
         finally:
             following.close()
-            end_unsubmitted(jobs, Failure("error", "its launcher ended before it was submitted"))
+            end_unsubmitted(every, Failure("error", "its launcher ended before it was submitted"))
 
     def _detached(self, folder: Path) -> Detached:
         self._say(f"detached; the jobs go on. Follow them with: {follow_command(folder)}")

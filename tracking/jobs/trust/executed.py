@@ -35,6 +35,7 @@ EXECUTED = {
     "dataset.download": "data written there, from a container as well: download",
     "tracking.uri": "MLflow at",
     "rendezvous": "other nodes at",
+    "search.axes": "a search over",
 }
 # Numbers, switches and names, and texts that are compared, searched for, quoted or written: nothing that they name is
 # started, fetched, opened or asked.
@@ -51,7 +52,9 @@ HARMLESS = (
     "instance.date", "instance.source", "tracking.experiment", "tracking.offline", "tracking.upload_model",
     "tracking.upload_wait_sec", "tracking.system_metrics_interval_sec", "sweep.resume", "sweep.jobs_at_once",
     "sweep.shuffle", "sweep.paired", "sweep.warm_up", "sweep.run_others", "study.name", "study.by", "study.reference",
-    "study.smaller", "program.launch", "program.metrics", "program.samples", "program.epoch", "program.step",
+    "study.smaller", "search.name", "search.objective", "search.budget", "search.max_finalists", "search.setting",
+    "search.phase", "search.block", "search.cap_sec", "search.trial", "program.launch", "program.metrics",
+    "program.samples", "program.epoch", "program.step",
     "program.start", "program.unit", "program.samples_per_step", "program.tokens_per_step",
     "cluster.name", "cluster.kind", "cluster.partition", "cluster.account",
     "cluster.qos", "cluster.constraint", "cluster.time", "cluster.mem", "cluster.cpus_per_node",

@@ -1,0 +1,230 @@
+"""A search's jobs: made of proposals, capped, kept in the sweep's order, and gone on with after an interruption."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from conf.launch_options import InstanceConfig, SearchConfig
+from conf.schema import (
+    ConfigError,
+    DatasetConfig,
+    ModelConfig,
+    OptimizerConfig,
+    PrecisionConfig,
+    RunConfig,
+    StackConfig,
+)  # fmt: skip
+from tracking.analysis.search import Axis
+from tracking.jobs.plan import Job, exit_code
+from tracking.jobs.search import SearchJobs, search_of, trace
+from tracking.jobs.search.trials import trial_of
+from tracking.record import Failure, Result
+from tracking.request.search_options import budget_of
+
+AXES = (Axis("gpus", (1, 2)), Axis("batch_size", (4, 8, 16)), Axis("model.optimizer.lr", low=0.001, high=0.1, log=True))
+BEST = {"gpus": 2, "batch_size": 16}  # of what `result` gives
+
+
+def make(words: list[str]) -> RunConfig:
+    """The config of these words, without Hydra."""
+    given = dict(word.split("=", 1) for word in words)
+    if given.get("gpus") == "2" and given.get("batch_size") == "4":
+        raise ConfigError("batch_size=4: too small for two")
+    return RunConfig(
+        model=ModelConfig(
+            "m", "m:M", 8, {"accuracy": [0, 1, "higher"]}, {"d": {"accuracy": 0.9}},
+            OptimizerConfig(float(given.get("model.optimizer.lr", 0.01))),
+        ),
+        dataset=DatasetConfig("d"),
+        precision=PrecisionConfig("fp32", "32"),
+        stack=StackConfig("native"),
+        instance=InstanceConfig(price_per_hour=36.0),
+        gpus=int(given.get("gpus", 1)),
+        seed=int(given.get("seed", 1)),
+        batch_size=int(given["batch_size"]) if "batch_size" in given else None,
+        search=SearchConfig("quickest", budget="60runs"),
+    )  # fmt: skip
+
+
+def result(job: Job) -> Result:
+    """How a run of these settings ends: most of it known, 2 % of it noise; stopped at its cap."""
+    config = job.config
+    lr, batch, gpus, cap = (
+        config.model.optimizer.lr,
+        config.device_batch_size(),
+        config.num_gpus(),
+        config.search.cap_sec,
+    )
+    epochs = math.ceil(8 + 3 * abs(math.log(lr / (0.002 * batch))) ** 2)
+    each = (1 + 8 / batch) / gpus**0.8 * random.Random(f"{lr} {batch} {gpus} {config.seed}").uniform(0.98, 1.02)
+    if cap is not None and epochs * each > cap:
+        return Result("failed", metrics={"time/censored_sec": cap}, failure=Failure("search", "stopped"))
+    metrics = {
+        "time/to_accuracy_sec": epochs * each, "target_reached": 1.0, "epochs/to_accuracy": float(epochs),
+        "time/evaluation_interval_sec": each, "cost/to_accuracy_usd": epochs * each / 100, "eval/best_accuracy": 0.91,
+    }  # fmt: skip
+    return Result("finished", metrics=metrics, targets=config.targets())
+
+
+def search(jobs: Sequence[Job] = (), folder: Path | None = None) -> SearchJobs:
+    base = Job(make([]), ["model=m", "seed=1"])
+    base.config.search.axes = ["gpus=1,2"]
+    return SearchJobs(base, AXES, make, jobs, trace.refused(folder) if folder else ())
+
+
+def run(made: SearchJobs, most: int = 1000) -> list[Job]:
+    """Run its jobs one after the other; those that were run."""
+    ran: list[Job] = []
+    while len(ran) < most and (jobs := made.next_jobs()):
+        for job in jobs:
+            job.result = result(job)
+            ran.append(job)
+    return ran
+
+
+def test_it_names_the_quickest_setting_by_runs_of_their_own() -> None:
+    made = search()
+    ran = run(made)
+    answer = made.answer()
+    assert answer.named is not None
+    assert {key: answer.named[key] for key in BEST} == BEST
+    explored = {job.config.seed for job in ran if job.config.search.phase == "explore"}
+    decided = [job for job in ran if job.config.search.phase == "decide"]
+    assert decided
+    assert not explored & {job.config.seed for job in decided}
+    assert all(job.config.search.cap_sec is None for job in decided)
+    assert len({job.config.config_hash() for job in ran}) == len(ran)
+    assert [job.config.search.trial for job in made.jobs] == list(range(1, len(ran) + 1))
+    assert any(job.result and job.result.failure for job in ran)  # some were stopped
+    assert exit_code(made.jobs) == 0
+
+
+def test_its_words_say_the_setting_the_ratio_and_what_it_took() -> None:
+    made = search()
+    run(made)
+    console = Console(width=200, record=True)
+    made.show(console)
+    said = console.export_text()
+    assert "gpus=2 batch_size=16" in said
+    assert "times as fast" in said
+    assert "of 60 runs, starts included" in said
+    assert "not run: gpus=2 batch_size=4" in said
+    assert "batch_size=4: too small for two" in said
+
+
+def test_a_search_that_was_interrupted_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
+    whole = search()
+    words = [job.overrides for job in run(whole)]
+    begun = search()
+    run(begun, most=9)
+    begun.write(tmp_path)
+    goes_on = search(begun.jobs, tmp_path)
+    run(goes_on)
+    assert [job.overrides for job in goes_on.jobs] == words
+    assert goes_on.answer() == whole.answer()
+
+
+def test_a_running_job_is_waited_for() -> None:
+    made = search()
+    [job] = made.next_jobs()
+    assert made.next_jobs() == []
+    job.result = result(job)
+    assert made.next_jobs()
+
+
+def test_the_trace_holds_every_trial_and_the_answer(tmp_path: Path) -> None:
+    made = search()
+    ran = run(made)
+    made.finish(tmp_path)
+    written: dict[str, Any] = json.loads((tmp_path / "search.json").read_text())
+    assert written["version"] == 1
+    assert written["asked"] == {"objective": "time", "budget": "60runs", "axes": ["gpus=1,2"]}
+    tried = [row for row in written["trials"] if row["run"]]
+    assert [row["setting"] for row in tried] == [job.config.search.setting for job in ran]
+    assert {key: written["answer"]["named"][key] for key in BEST} == BEST
+    assert [group["group"] for group in written["answer"]["groups"]] == [1, 2]
+
+
+@pytest.mark.pictures
+def test_its_pictures_are_drawn(tmp_path: Path) -> None:
+    made = search()
+    run(made)
+    made.finish(tmp_path)
+    assert {path.name for path in tmp_path.glob("*.png")} == {"search_progress.png", "search_landscape.png"}
+
+
+@pytest.mark.parametrize(
+    ("objective", "cap", "value"), [("time", 30.0, 12.0), ("cost", 0.3, 0.12), ("energy", None, None)]
+)
+def test_a_trial_is_in_the_unit_of_its_objective(objective: str, cap: float | None, value: float | None) -> None:
+    job = Job(make([]), [])
+    job.config.search = SearchConfig("quickest", objective, phase="explore", setting={"gpus": 1}, cap_sec=30.0)
+    metrics = {"time/to_accuracy_sec": 12.0, "cost/to_accuracy_usd": 0.12, "target_reached": 1.0}
+    job.result = Result("finished", metrics=metrics)
+    trial = trial_of(job, budget_of(job.config.search))
+    assert (trial.cap, trial.value) == (cap, value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "settled"),
+    [
+        ("search", "stopped", True), ("timeout", "stopped", True), ("nan", "missed", True), ("oom", "failed", True),
+        ("signal:15", "stopped", False), ("preempted", "stopped", False),
+    ],
+)  # fmt: skip
+def test_how_a_run_ended_decides_whether_it_is_run_again(kind: str, state: str, settled: bool) -> None:
+    job = Job(make([]), [])
+    job.config.search = SearchConfig("quickest", phase="explore", setting={"gpus": 1})
+    job.result = Result("failed", metrics={"time/censored_sec": 3.0}, failure=Failure(kind, "so"))
+    assert trial_of(job, budget_of(job.config.search)).state == state
+    assert job.settled == settled
+
+
+def parsed(word: str) -> tuple[str, object, list[int]]:
+    key, _, values = word.partition("=")
+    return key, None, [int(value) for value in values.split(",")]
+
+
+def test_a_resumed_search_keeps_its_axes_and_may_have_another_budget() -> None:
+    words = ["model=m", "search=quickest", "search.budget=30runs"]
+    begun = search_of(Job(make([]), words), [], None, ["batch_size=4,8"], parsed, make)
+    assert begun
+    run(begun, most=2)
+    asked = make([])
+    asked.search, asked.sweep.resume = SearchConfig(budget="90runs"), "ID"
+    goes_on = search_of(Job(asked, ["sweep.resume=ID", "search.budget=90runs"]), begun.jobs, None, [], parsed, make)
+    assert goes_on
+    assert "in 90runs, 2 runs made" in goes_on.begins()
+    [job] = goes_on.next_jobs()
+    assert job.overrides[:3] == ["model=m", "search=quickest", "search.budget=90runs"]
+    with pytest.raises(ConfigError, match="goes on with the axes that it has: batch_size=4,8"):
+        search_of(Job(asked, ["sweep.resume=ID"]), begun.jobs, None, ["batch_size=4,16"], parsed, make)
+
+
+def test_a_sweep_that_is_no_search_is_not_gone_on_with_as_one() -> None:
+    asked = make([])
+    asked.sweep.resume = "ID"
+    with pytest.raises(ConfigError, match="is no search"):
+        search_of(Job(asked, []), [Job(make([]), [])], None, [], parsed, make)
+
+
+def test_an_axis_twice_is_refused() -> None:
+    with pytest.raises(ConfigError, match="batch_size: is an axis twice"):
+        search_of(Job(make([]), []), [], None, ["batch_size=4,8", "batch_size=16,32"], parsed, make)
+
+
+def test_where_nothing_can_be_run_the_first_reason_is_told() -> None:
+    def refuse(words: list[str]) -> RunConfig:
+        raise ConfigError("gpus=1: none is there")
+
+    made = SearchJobs(Job(make([]), []), AXES, refuse)
+    with pytest.raises(ConfigError, match="none of its settings can be run: gpus=1: none is there"):
+        made.next_jobs()

@@ -1,0 +1,138 @@
+"""Axes, budgets and objectives of a search: read as they were typed, or refused with words that help."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import given
+from hypothesis import strategies as st
+
+import launch
+from conf.launch_options import SearchConfig
+from conf.schema import ConfigError, RunConfig
+from tests.support.composing import EIGHT_GPUS, composed
+from tracking.analysis.search import Axis
+from tracking.request import checks
+from tracking.request.search_options import axis_of, budget_of, default_axes, setting_words
+
+SEARCH = ("search=quickest", "model=vgg", "dataset=digits")
+
+
+def axis(word: str) -> dict[str, Any]:
+    return axis_of(word, *launch.parsed_axis(word))
+
+
+@pytest.mark.parametrize(
+    ("word", "fields"),
+    [
+        ("batch_size=8,16", {"key": "batch_size", "choices": (8, 16)}),
+        ("batch_size=choice(8)", {"key": "batch_size", "choices": (8,)}),
+        ("gpus=range(1,9,3)", {"key": "gpus", "choices": (1, 4, 7)}),
+        ("precision=fp32,bf16", {"key": "precision", "choices": ("fp32", "bf16")}),
+        ("compile=true,false", {"key": "compile", "choices": (True, False)}),
+        ("x='a b','c'", {"key": "x", "choices": ("a b", "c")}),
+        (
+            "model.optimizer.lr=interval(0.1,1)",
+            {"key": "model.optimizer.lr", "low": 0.1, "high": 1.0, "log": False, "integer": False},
+        ),
+        ("b=tag(log,interval(2,64))", {"key": "b", "low": 2.0, "high": 64.0, "log": True, "integer": True}),
+    ],
+)
+def test_an_axis_is_read_as_hydra_writes_sweeps(word: str, fields: dict[str, Any]) -> None:
+    assert axis(word) == fields
+    Axis(**fields)
+
+
+@pytest.mark.parametrize(
+    ("word", "words"),
+    [
+        ("model.optimizer.lr=interval(0.1,0.01)", "begins at 0.1 and ends at 0.01; give the lower end first"),
+        ("b=tag(log,interval(0,1))", "begins above 0"),
+        ("b=interval(nan,1)", "give the lower end first"),
+        ("batch_size=", "plain values"),
+        ("gpus=[0,1],[2,3]", "plain values"),
+        ("seed=1,2", "seed is no axis of a search"),
+        ("model=ssd,vgg", "model is no axis of a search"),
+        ("search.budget=1h,2h", "search.budget is no axis"),
+        ("batch_size=glob(*)", "plain values"),
+    ],
+)
+def test_what_is_no_axis_is_refused_by_name(word: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as refused:
+        axis(word)
+    assert word in str(refused.value)
+
+
+TEXTS = st.text("aé'\\ =,{", min_size=1)
+VALUES = st.one_of(st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), TEXTS)
+
+
+@given(st.dictionaries(st.sampled_from(["a", "b.c", "d"]), VALUES, min_size=1))  # fmt: skip
+def test_a_setting_is_typed_as_hydra_reads_it(setting: dict[str, Any]) -> None:
+    parser = OverridesParser.create()
+    read = [parser.parse_override(word) for word in setting_words(setting)]
+    values = {override.key_or_group: getattr(override.value(), "text", override.value()) for override in read}
+    assert values == setting
+
+
+@pytest.mark.parametrize(
+    ("text", "amount", "unit"),
+    [
+        ("90s", 90, "seconds"), ("30min", 1800, "seconds"), ("1.5h", 5400, "seconds"), ("40runs", 40, "runs"),
+        ("2gpu-hours", 2, "gpu-hours"), ("5usd", 5, "usd"), (" 5 usd ", 5, "usd"),
+    ],
+)  # fmt: skip
+def test_a_budget_is_a_number_with_its_unit(text: str, amount: float, unit: str) -> None:
+    budget = budget_of(SearchConfig(budget=text))
+    assert (budget.amount, budget.unit) == (amount, unit)
+
+
+def test_a_run_takes_of_a_budget_what_it_uses() -> None:
+    config = dataclasses.replace(RunConfig(), gpus=4, nodes=2)
+    config.instance.price_per_hour = 3.0
+    budgets = [budget_of(SearchConfig(budget=text)) for text in ("1h", "1gpu-hours", "1usd", "1runs")]
+    assert [budget.of(config, 1800) for budget in budgets] == [1800, 4.0, 3.0, 1.0]
+
+
+@pytest.mark.parametrize("text", ["", "30", "min", "-1min", "0h", "1 day", "1e3s", "nanh"])
+def test_a_budget_without_its_unit_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="30min, 2h, 2gpu-hours, 5usd"):
+        budget_of(SearchConfig(budget=text))
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["search.objective=speed"], "search.objective=speed: allowed: time, cost, energy"),
+        (["search.objective=cost"], "there is no price; give price_per_hour"),
+        (["search.objective=energy"], "gpus=0; give gpus"),
+        (["search.budget=1gpu-hours"], "gpus=0 uses none"),
+        (["search.budget=3usd"], "there is no price"),
+        (["search.max_finalists=0"], "give 1 to 8"),
+        (["stop_at_target=false"], "stop_at_target=false"),
+        (["search.cap_sec=3"], "search.cap_sec: is the search's own"),
+        (["model=resnet50", "dataset=synthetic"], "has no target here; give target=VALUE"),
+        (["search=none", "search.budget=2h"], "search.budget=2h: has no effect without a search"),
+    ],
+)
+def test_a_search_that_cannot_be_made_is_refused(more: list[str], words: str) -> None:
+    given_words = [*SEARCH, *more]
+    with pytest.raises(ConfigError, match=words):
+        checks.check_job(composed(given_words), given_words, [], [])
+
+
+def test_without_an_axis_the_batch_and_the_learning_rate_are_searched_around_the_models_own() -> None:
+    config = checks.check_job(composed([*SEARCH]), SEARCH, [], EIGHT_GPUS)
+    words = default_axes(config)
+    assert words == ["batch_size=16,32,64,128", "model.optimizer.lr=tag(log,interval(0.00025,0.004))"]
+    [batches, rates] = map(axis, words)
+    assert config.device_batch_size() in batches["choices"]
+    assert rates["low"] < config.model.optimizer.lr < rates["high"]
+
+
+def test_the_batches_of_a_model_with_groups_keep_them_whole() -> None:
+    config = composed(["search=quickest", "model=ncf", "dataset=ratings"])
+    assert all(batch % config.model.group_size == 0 for batch in axis(default_axes(config)[0])["choices"])

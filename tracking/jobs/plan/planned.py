@@ -1,0 +1,38 @@
+"""What a command line asks for as jobs: those of a new launch, of a run that goes on, or of a sweep that goes on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tracking.jobs.plan import ordering, resume, sweep
+from tracking.jobs.plan.job import Job
+from tracking.request import checks, node_options
+from tracking.store import server
+
+
+def planned(asked: Sequence[Job], multirun: bool, gpus: Sequence[Any]) -> tuple[Path | None, list[Job]]:
+    """The folder of a sweep that goes on, and the jobs in the order in which they are to run. Raises ConfigError.
+
+    The first job's config says where all are recorded, and on which cluster a resumed sweep stays.
+    """
+    for job in asked:  # Resumed jobs may name other servers, which get no credentials.
+        server.named(job.config.tracking.uri)
+    config, jobs = asked[0].config, list(asked)
+    if config.resume:
+        jobs = [resume.resumed_job(jobs[0], multirun)]
+        checks.check_run(jobs[0].config, gpus)
+        config = jobs[0].config
+    node_options.check_single(config, multirun)
+    if not config.sweep.resume:
+        ordering.check_profiled(jobs)
+        ordering.check_paired(jobs)
+        return None, ordering.with_warm_ups(ordering.shuffled(jobs), multirun)
+    adds = multirun and not config.search.name
+    folder, jobs = sweep.resume(config.runs_dir, config.sweep.resume, ordering.with_warm_ups(jobs, multirun), adds)
+    config.cluster = jobs[0].config.cluster
+    if config.tracking.uri is None and "MLFLOW_TRACKING_URI" not in os.environ:
+        config.tracking.uri = resume.own_server(folder)
+    return folder, jobs

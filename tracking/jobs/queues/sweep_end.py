@@ -1,0 +1,31 @@
+"""The end of a sweep, or of a search: what a launcher writes and prints."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from tracking.base.console import Drawing
+from tracking.jobs.plan import Job, sweep, sweep_summary
+from tracking.jobs.search import SearchJobs
+
+
+def finish(console: Console, jobs: Sequence[Job], folder: Path, search: SearchJobs | None) -> None:
+    """Write the summary, and print the answer of a search, else the table of the jobs; where it is, and its cost."""
+    with Drawing(console, "the sweep's summary is not written"):
+        if search:
+            search.finish(folder)
+        sweep.finish(folder, jobs)
+    with Drawing(console, "the sweep's table is not shown"):
+        if search:
+            search.show(console)
+        else:
+            if len(jobs) == 1 and jobs[0].result:  # Jobs of larger sweeps have had a line when they ended.
+                console.print(f"  {jobs[0].name}: {sweep_summary.outcome(jobs[0])}", soft_wrap=True)
+            console.print(sweep_summary.table(folder.name, jobs))
+    console.print(f"sweep folder: {os.path.relpath(folder)}", soft_wrap=True)
+    if (usd := sweep_summary.spent_usd(folder)) is not None:
+        console.print(f"cost of the sweep: {usd:,.2f} USD, of every job from its start to its end")

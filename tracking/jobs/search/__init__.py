@@ -1,0 +1,8 @@
+"""A search of settings as a sweep. Its next jobs follow from what is known, and its end is an answer."""
+
+from __future__ import annotations
+
+from tracking.jobs.search.asked import search_of
+from tracking.jobs.search.search_jobs import SearchJobs
+
+__all__ = ["SearchJobs", "search_of"]

@@ -1,0 +1,95 @@
+"""The answer of a search in words, and the table of its finalists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.table import Table
+
+from tracking.analysis.search import Answer, Figure, Scalar
+from tracking.request.search_options import Budget
+
+LABELS = {"time": "time to accuracy (s)", "cost": "cost to accuracy (USD)", "energy": "energy to accuracy (J)"}
+UNITS = {"time": "s", "cost": "USD", "energy": "J"}
+BETTER = {"time": "as fast", "cost": "as cheap", "energy": "as sparing of energy"}
+
+
+def text(answer: Answer, objective: str, budget: Budget) -> str:
+    """The answer as somebody would say it: the setting, its figure, what it is compared with, and what it took."""
+    return " ".join([*_verdict(answer, objective), *_ratios(answer, objective), _spent(answer, budget)])
+
+
+def setting_text(setting: Mapping[str, Scalar]) -> str:
+    """`gpus=4 batch_size=8 lr=0.014`: a key's last part names it."""
+    return " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in setting.items()) or "the one setting"
+
+
+def figure_text(figure: Figure, objective: str) -> str:
+    """`9.1 s (8.8 to 9.4, n = 5)`."""
+    if figure.mean is None:
+        return f"not reached in {figure.n} run{'s' if figure.n > 1 else ''}"
+    between = "" if figure.low is None or figure.high is None else f"{figure.low:.4g} to {figure.high:.4g}, "
+    short = f", {figure.num_short} of them without the target" if figure.num_short else ""
+    return f"{figure.mean:.4g} {UNITS[objective]} ({between}n = {figure.n}{short})"
+
+
+def table(answer: Answer, objective: str) -> Table:
+    """The finalists, by their deciding runs; the best of each group is marked."""
+    drawn = Table(title="finalists, by runs of their own", title_justify="left")
+    for heading in ("setting", f"to the target ({UNITS[objective]})", "95 % interval", "n", ""):
+        drawn.add_column(heading)
+    for figure in sorted(answer.figures, key=lambda figure: (figure.mean is None, figure.mean)):
+        mean = "not reached" if figure.mean is None else f"{figure.mean:.4g}"
+        between = "" if figure.low is None else f"{figure.low:.4g} to {figure.high:.4g}"
+        drawn.add_row(setting_text(figure.setting), mean, between, str(figure.n), _mark(answer, figure))
+    return drawn
+
+
+def _mark(answer: Answer, figure: Figure) -> str:
+    if figure.setting == answer.named:
+        return "quickest" if answer.decided and not answer.alike else "quickest so far"
+    return "not told from it" if figure.setting in answer.alike else ""
+
+
+def _verdict(answer: Answer, objective: str) -> list[str]:
+    if answer.why == "all missed":
+        best = answer.best_value_if_all_missed
+        came = "" if best is None else f" The best value was {best:.4g}."
+        return [f"No setting reached the target.{came} Give more epochs (max_epochs), a lower target, or other axes."]
+    if answer.named is None:
+        if answer.leading is None:
+            return ["Not decided: no run has reached the target."]
+        return [
+            f"Not decided: {setting_text(answer.leading)} was best in single runs, which proves nothing."
+            " Give a larger search.budget and sweep.resume to go on."
+        ]
+    [figure] = [figure for figure in answer.figures if figure.setting == answer.named]
+    said = f"{setting_text(answer.named)}: {figure_text(figure, objective)}."
+    if not answer.alike:
+        return [said if answer.decided else f"Not decided by the rules yet: {said}"]
+    others = "; ".join(setting_text(setting) for setting in answer.alike)
+    within = "" if answer.tolerance is None else f" The best of them is at most {answer.tolerance:.1%} better."
+    return [said, f"It cannot be told from {others}.{within}"]
+
+
+def _ratios(answer: Answer, objective: str) -> list[str]:
+    if answer.best_by_group is None or not answer.ratios:
+        return []
+    return [
+        f"It is {ratio.value:.3g} times {BETTER[objective]} ({ratio.low:.3g} to {ratio.high:.3g}) as"
+        f" {setting_text(answer.best_by_group[group].setting)}."
+        for group, ratio in answer.ratios.items()
+    ]
+
+
+def _spent(answer: Answer, budget: Budget) -> str:
+    stopped = f", {answer.num_stopped} of them stopped early" if answer.num_stopped else ""
+    took = budget.words(answer.explore_cost + answer.decide_cost)
+    whole = budget.words(budget.amount)
+    grid = ""
+    if answer.grid_cost is not None and budget.unit != "runs":
+        grid = f" A grid of three seeds would have taken about {budget.words(answer.grid_cost)} (estimated)."
+    return (
+        f"{answer.num_explored} runs explored{stopped}, {answer.num_decided} decided: {took} of {whole}, starts"
+        f" included.{grid}"
+    )

@@ -1,0 +1,82 @@
+"""The pictures of a search: the best so far over its runs, and the landscape that it has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from tracking.analysis.report.pictures import COLOURS, new_figure, plain, png
+from tracking.analysis.search import Axis, Trial
+from tracking.jobs.search.answer_words import LABELS
+from tracking.record import documents
+
+PROGRESS, LANDSCAPE = "search_progress.png", "search_landscape.png"
+MARKS = {"reached": "o", "stopped": "x", "missed": "v"}
+SAID = {"reached": "reached the target", "stopped": "stopped: it could not be the best", "missed": "missed the target"}
+
+
+def write(folder: Path, trials: Sequence[Trial], axes: Sequence[Axis], objective: str) -> None:
+    """Write both; the landscape needs two axes of numbers. Raises OSError."""
+    known = [(number, trial, at) for number, trial in enumerate(trials, 1) if (at := _at(trial)) is not None]
+    if not known:
+        return
+    _save(folder / PROGRESS, progress(known, objective))
+    numbers = [axis for axis in axes if all(not isinstance(value, str | bool) for value in axis.choices)]
+    numbers.sort(key=lambda axis: bool(axis.choices))
+    if len(numbers) > 1:
+        _save(folder / LANDSCAPE, landscape(known, numbers[-1], numbers[0], objective))
+
+
+def _save(path: Path, figure: Any) -> None:
+    with documents.replacing(path) as file:
+        file.write(png(figure))
+
+
+def _at(trial: Trial) -> float | None:
+    return trial.value if trial.value is not None else trial.censored_at
+
+
+def progress(known: Sequence[tuple[int, Trial, float]], objective: str) -> Any:
+    """Each run's value over its number, and the best so far as steps; deciding runs are behind a line."""
+    figure, (axes,) = new_figure(8, 4.2)
+    for state, mark in MARKS.items():
+        points = [(number, at) for number, trial, at in known if trial.state == state]
+        if points:
+            axes.plot(*zip(*points, strict=True), mark, color=COLOURS[list(MARKS).index(state)], label=SAID[state])
+    best = list(accumulate((at if trial.value is not None else float("inf") for _, trial, at in known), min))
+    steps = [(number, value) for (number, _, _), value in zip(known, best, strict=True) if value < float("inf")]
+    if steps:
+        axes.step(*zip(*steps, strict=True), where="post", color="#444444", linewidth=1.5, label="best so far")
+    deciding = next((number for number, trial, _ in known if trial.phase == "decide"), None)
+    if deciding is not None:
+        axes.axvline(deciding - 0.5, color="#888888", linewidth=1, linestyle="--", label="deciding begins")
+    axes.set_xlabel("run")
+    axes.set_ylabel(LABELS[objective])
+    axes.set_ylim(bottom=0)
+    axes.legend(fontsize=8, frameon=False)
+    return figure
+
+
+def landscape(known: Sequence[tuple[int, Trial, float]], across: Axis, up: Axis, objective: str) -> Any:
+    """Each setting on two axes, coloured by its value; crosses were stopped there, triangles missed the target."""
+    figure, (axes,) = new_figure(7, 4.8)
+    low, high = min(at for _, _, at in known), max(at for _, _, at in known)
+    drawn = None
+    for state, mark in MARKS.items():
+        there = [(trial, at) for _, trial, at in known if trial.state == state]
+        if there:
+            x, y = ([trial.setting[axis.key] for trial, _ in there] for axis in (across, up))
+            drawn = axes.scatter(
+                x, y, c=[at for _, at in there], marker=mark, vmin=low, vmax=high, cmap="viridis", label=SAID[state]
+            )  # fmt: skip
+    if drawn is not None:
+        figure.colorbar(drawn, label=LABELS[objective])
+    for axis, scale, label in ((across, axes.set_xscale, axes.set_xlabel), (up, axes.set_yscale, axes.set_ylabel)):
+        values = [float(trial.setting[axis.key]) for _, trial, _ in known]
+        if min(values) > 0 and max(values) >= 4 * min(values):
+            scale("log")
+        label(plain(axis.key))
+    axes.legend(fontsize=8, frameon=False)
+    return figure

@@ -1,0 +1,155 @@
+"""The jobs of a search: which are to run next, as far as those that have ended say."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from conf import metric
+from conf.schema import ConfigError, RunConfig
+from tracking.analysis.search import Answer, Axis, Rules, Scalar, Trial, answer, propose
+from tracking.jobs.plan import Job, sweep
+from tracking.jobs.search import answer_words, pictures, trace
+from tracking.jobs.search.trials import cap_sec, trial_of
+from tracking.request.search_options import Budget, budget_of, setting_words
+
+GROUPS = ("gpus", "cpu_processes", "nodes")  # The first that is an axis has a best setting for each of its values.
+
+
+def rules_of(config: RunConfig, axes: Sequence[Axis]) -> Rules:
+    """What the user asked for, as the part that proposes takes it."""
+    keys = [axis.key for axis in axes]
+    return Rules(
+        tuple(axes), group=next((key for key in GROUPS if key in keys), GROUPS[0]),
+        budget=budget_of(config.search).amount, seed=config.seed, explore_seed=config.seed,
+        at_once=max(1, config.sweep.jobs_at_once), max_finalists=config.search.max_finalists,
+        starts=(start,) if (start := own_setting(config, axes)) else (),
+        higher=next(iter(config.directions().values()), metric.HIGHER) == metric.HIGHER,
+    )  # fmt: skip
+
+
+def own_setting(config: RunConfig, axes: Sequence[Axis]) -> dict[str, Any]:
+    """The setting that would be run without a search, as far as it lies on the axes."""
+    setting = {}
+    for axis in axes:
+        value: Any = config
+        for part in axis.key.split("."):
+            value = value.get(part) if isinstance(value, dict) else getattr(value, part, None)
+        value = config.device_batch_size() if axis.key == "batch_size" else getattr(value, "name", value)
+        within = axis.low is not None and axis.high is not None and isinstance(value, int | float)
+        if value in axis.choices or (within and axis.low <= value <= axis.high):
+            setting[axis.key] = value
+    return setting
+
+
+class SearchJobs:
+    """The jobs of one search; `make` composes and checks the config that words of the command line give.
+
+    `base` is what the search was asked for with, and its overrides. `jobs` are those so far, and `refused` the trials
+    that could not be run, each with the number of jobs before it.
+    """
+
+    def __init__(
+        self, base: Job, axes: Sequence[Axis], make: Callable[[list[str]], RunConfig], jobs: Sequence[Job] = (),
+        refused: Sequence[tuple[int, Trial]] = (),
+    ) -> None:  # fmt: skip
+        self._base, self._make = base, make
+        self._words = [word for word in base.overrides if not word.startswith("seed=")]
+        self._rules = rules_of(base.config, axes)
+        self._budget: Budget = budget_of(base.config.search)
+        self.jobs = list(jobs)
+        self._refused = list(refused)  # by how many jobs there were before
+        self.why: dict[str, str] = {}  # by setting, why it cannot be run
+
+    @property
+    def tried(self) -> list[tuple[Trial, Job | None]]:
+        """All trials in the order of their start, each with its job if it could be run."""
+        there: list[tuple[Trial, Job | None]] = [(trial_of(job, self._budget), job) for job in self.jobs]
+        for place, trial in reversed(self._refused):
+            there.insert(place, (trial, None))
+        return there
+
+    @property
+    def trials(self) -> list[Trial]:
+        return [trial for trial, _ in self.tried]
+
+    def corners(self) -> list[RunConfig]:
+        """A config for each value of each axis, all else as by default. Raises ConfigError for what cannot be run."""
+        values = [
+            {axis.key: value} for axis in self._rules.axes for value in axis.choices or (_end(axis, 0), _end(axis, 1))
+        ]
+        return [self._make([*self._words, *setting_words(value)]) for value in values]
+
+    def next_jobs(self, folder: Path | None = None) -> list[Job]:
+        """New jobs that are to be submitted now; none while those that run have to end first, or at the end.
+
+        A proposal that cannot be run is told as failed, and another one is asked for. With the sweep's `folder`, it is
+        written there. Raises ConfigError where nothing can be run, OSError.
+        """
+        made: list[Job] = []
+        while proposed := propose(self._rules, self.trials):
+            for trial in proposed:
+                if job := self._job(trial):
+                    self.jobs.append(job)
+                    made.append(job)
+            if made:
+                break
+        if not self.jobs:
+            raise ConfigError(f"search: none of its settings can be run: {next(iter(self.why.values()))}")
+        if folder:
+            self.write(folder)
+            if made:
+                sweep.extend(folder, self.jobs)
+        return made
+
+    def answer(self) -> Answer:
+        return answer(self._rules, self.trials)
+
+    def begins(self) -> str:
+        """What is said as it begins, or goes on."""
+        axes, search = " ".join(self._base.config.search.axes), self._base.config.search
+        done = f", {len(self.jobs)} runs made" if any(job.result for job in self.jobs) else ""
+        return f"a search for the least {search.objective} over {axes}, in {search.budget}{done}"
+
+    def write(self, folder: Path) -> None:
+        """Write the trace, and what is known by now. Raises OSError."""
+        trace.write(folder, self._base.config.search, self.tried, self.answer())
+
+    def finish(self, folder: Path) -> None:
+        """Write what is known at the end, with its pictures. Raises OSError."""
+        self.write(folder)
+        pictures.write(folder, self.trials, self._rules.axes, self._base.config.search.objective)
+
+    def show(self, console: Console) -> None:
+        search = self._base.config.search
+        answer = self.answer()
+        console.print(answer_words.table(answer, search.objective))
+        console.print(answer_words.text(answer, search.objective, self._budget), soft_wrap=True)
+        for setting, why in list(self.why.items())[:5]:
+            console.print(f"not run: {setting}: {why}", soft_wrap=True)
+
+    def _job(self, trial: Trial) -> Job | None:
+        words = [*self._words, *setting_words(trial.setting), f"seed={trial.seed}"]
+        try:
+            config = self._make(words)
+        except ConfigError as error:
+            self._refused.append((len(self.jobs), dataclasses.replace(trial, state="failed")))
+            self.why[" ".join(setting_words(trial.setting))] = str(error)
+            return None
+        job = Job(config, words)
+        config.search = dataclasses.replace(
+            self._base.config.search, setting=dict(trial.setting), phase=trial.phase, block=trial.block,
+            trial=len(self.jobs) + 1,
+        )  # fmt: skip
+        config.search.cap_sec = cap_sec(job, trial.cap)
+        return job
+
+
+def _end(axis: Axis, which: int) -> Scalar:
+    end = (axis.low, axis.high)[which]
+    assert end is not None
+    return int(end) if axis.integer else end

@@ -1,0 +1,51 @@
+"""The trace of a search, `search.json` in the sweep's folder: what was asked, each trial, and the answer so far."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from conf.launch_options import SearchConfig
+from tracking.analysis.search import Answer, Trial
+from tracking.jobs.plan import Job
+from tracking.record import documents
+
+TRACE = "search.json"
+VERSION = 1
+
+
+def write(folder: Path, search: SearchConfig, tried: Sequence[tuple[Trial, Job | None]], answer: Answer) -> None:
+    """Write it in place of the one before; a trial without a job could not be run. Raises OSError."""
+    rows = [_row(trial, job) for trial, job in tried]
+    asked = {"objective": search.objective, "budget": search.budget, "axes": search.axes}
+    content = {"version": VERSION, "asked": asked, "trials": rows, "answer": answer_row(answer)}
+    documents.write_json(folder / TRACE, documents.finite(content))
+
+
+def refused(folder: Path) -> list[tuple[int, Trial]]:
+    """The trials that could not be run, each with the number of jobs before it; none where it cannot be read."""
+    trials: list[tuple[int, Trial]] = []
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        for place, row in enumerate(documents.read_json(folder / TRACE)["trials"]):
+            if row["run"] is None:
+                trial = Trial(dict(row["setting"]), int(row["seed"]), str(row["phase"]), state="failed")
+                trials.append((place - len(trials), trial))
+    return trials
+
+
+def _row(trial: Trial, job: Job | None) -> dict[str, Any]:
+    known = {key: value for key, value in dataclasses.asdict(trial).items() if value is not None}
+    if job is None:
+        return {"run": None, **known}
+    return {"run": job.config.search.trial, "folder": job.folder.name if job.folder else None, **known}
+
+
+def answer_row(answer: Answer) -> dict[str, Any]:
+    """The answer as JSON holds it; groups are a list, since their values may be numbers."""
+    content = dataclasses.asdict(answer)
+    best, ratios = content.pop("best_by_group") or {}, content.pop("ratios") or {}
+    groups = [{"group": group, "best": figure, "ratio": ratios.get(group)} for group, figure in best.items()]
+    return {**content, "groups": groups}

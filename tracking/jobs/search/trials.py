@@ -1,0 +1,70 @@
+"""What a search knows of a job: a trial, read from the job's folder."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+from tracking.analysis.compare import censoring
+from tracking.analysis.search import Trial
+from tracking.base import quantities
+from tracking.jobs.plan import Job, sweep_summary
+from tracking.record import Result, failures, journal, run_folder
+from tracking.request.search_options import Budget
+
+KEYS = {
+    "time": quantities.TIME_TO_ACCURACY_SEC,
+    "cost": quantities.COST_TO_ACCURACY_USD,
+    "energy": quantities.ENERGY_TO_ACCURACY_JOULES,
+}
+
+
+def trial_of(job: Job, budget: Budget) -> Trial:
+    """The job as a trial: running while it has no result. What it took is in the unit of the budget."""
+    search, result = job.config.search, job.result
+    trial = Trial(
+        search.setting, job.config.seed, search.phase, search.block, cap=objective_of(job, search.cap_sec)
+    )  # fmt: skip
+    if result is None:
+        return trial
+    closest = result.metrics.get(quantities.BEST + next(iter(job.config.targets())))
+    trial = replace(trial, cost=budget.of(job.config, seconds(job)), metric=closest)
+    metrics, key = sweep_summary.run_of(job).metrics, KEYS[search.objective]
+    if job.finished and result.metrics.get(quantities.TARGET_REACHED) == 1.0 and key in metrics:
+        interval = censoring.interval_of(key, metrics) or 0.0
+        return replace(trial, state="reached", value=metrics[key], interval=interval)
+    state = _state(result)
+    bound = None if state == "failed" else censoring.censored_at(key, metrics)
+    return replace(trial, state=state, censored_at=bound)
+
+
+def _state(result: Result) -> str:
+    """How a run without a value ended: by its own budget, by a limit, or by a failure that says nothing of its time."""
+    if result.failure is None or result.failure.kind == "nan":
+        return "missed"
+    return "stopped" if result.failure.kind in failures.STOPPED_BY else "failed"
+
+
+def objective_of(job: Job, cap_sec: float | None) -> float | None:
+    """A cap in the unit of the objective; None where it is no time of the clock: a counter of energy says no cap."""
+    if cap_sec is None or job.config.search.objective == "energy":
+        return None
+    if job.config.search.objective == "cost":
+        return cap_sec / 3600 * (job.config.instance.price_per_hour or 0.0) * job.config.nodes
+    return cap_sec
+
+
+def cap_sec(job: Job, cap: float | None) -> float | None:
+    """A cap in seconds of the training's clock; None where the objective is no multiple of them."""
+    per_sec = objective_of(job, 1.0)
+    return cap / per_sec if cap is not None and per_sec else None
+
+
+def seconds(job: Job) -> float:
+    """From the first to the last record of its journal: start, training, evaluations and end."""
+    if job.folder is None:
+        return 0.0
+    with suppress(OSError, ValueError):
+        times = [record.clock_sec for record, _ in journal.read(job.folder / run_folder.JOURNAL)]
+        return max(times) - min(times) if times else 0.0
+    return 0.0

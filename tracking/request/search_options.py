@@ -1,0 +1,154 @@
+"""What a search is asked for: its axes, its budget and its objective, checked or refused."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from conf.launch_options import OBJECTIVES, SearchConfig
+from conf.schema import ConfigError, RunConfig
+from tracking.request.refusal import escaped
+
+ASK = "-m +search=quickest batch_size=16,32,64 'model.optimizer.lr=interval(0.01,0.1)'"
+# What a search decides itself, or what would change the question that it answers.
+NO_AXES = ("seed", "model", "dataset", "recipe", "target", "target_set", "max_epochs", "stop_at_target", "instance")
+NO_GROUPS = ("search", "tracking", "sweep", "cluster", "study", "profile")
+BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|min|h|gpu-hours|usd|runs)")
+WHOLE_ENDS = re.compile(r"interval\(\s*-?\d+\s*,\s*-?\d+\s*\)")
+SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
+AROUND = (0.25, 0.5, 1.0, 2.0)  # of the model's batch, where no axis is named
+LR_AROUND = 4.0  # times more and less than the model's learning rate, likewise
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What all runs of a search may take: `amount` in seconds, gpu-hours, usd or runs."""
+
+    amount: float
+    unit: str
+
+    def of(self, config: RunConfig, seconds: float) -> float:
+        """What a run of `seconds` takes of it, its start included."""
+        if self.unit == "runs":
+            return 1.0
+        if self.unit == "gpu-hours":
+            return seconds / 3600 * config.num_gpus() * config.nodes
+        if self.unit == "usd":
+            return seconds / 3600 * (config.instance.price_per_hour or 0.0) * config.nodes
+        return seconds
+
+    def words(self, amount: float) -> str:
+        """An amount of it as a user says it."""
+        if self.unit == "seconds":
+            return f"{amount:.0f} s" if amount < 120 else f"{amount / 60:.1f} min"
+        return f"{amount:.0f} runs" if self.unit == "runs" else f"{amount:.3g} {self.unit}"
+
+
+def budget_of(search: SearchConfig) -> Budget:
+    """Raises ConfigError for a budget that cannot be read."""
+    match = BUDGET.fullmatch(search.budget.strip())
+    if not match or float(match[1]) <= 0:
+        raise ConfigError(
+            f"search.budget={search.budget}: give a positive number with its unit: 90s, 30min, 2h, 2gpu-hours, 5usd"
+            " or 40runs"
+        )
+    amount, unit = float(match[1]), match[2]
+    return Budget(amount * SECONDS[unit], "seconds") if unit in SECONDS else Budget(amount, unit)
+
+
+def axis_of(word: str, key: str, sweep: Any, choices: Sequence[Any]) -> dict[str, Any]:
+    """The fields of an axis that a word of the command line gives.
+
+    `sweep` is what Hydra's parser makes of its value, and `choices` are the values that it lists, if it lists any.
+    Raises ConfigError.
+    """
+    if key in NO_AXES or key.partition(".")[0] in NO_GROUPS:
+        raise ConfigError(
+            f"{word}: {key} is no axis of a search; search what trains faster, as batch_size or precision"
+        )
+    if hasattr(sweep, "start") and not choices:
+        return _interval(word, key, sweep)
+    values = list(dict.fromkeys(map(_plain, choices)))
+    if not values or any(not isinstance(value, str | int | float | bool) or value == "" for value in values):
+        raise ConfigError(f"{word}: an axis of a search has plain values: {key}=8,16,32 or '{key}=interval(8,32)'")
+    return {"key": key, "choices": tuple(values)}
+
+
+def _plain(value: Any) -> Any:
+    """A quoted word as its text; lists and dictionaries stay, and are refused."""
+    text = getattr(value, "text", value)
+    return tuple(text) if isinstance(text, list | dict) else text
+
+
+def _interval(word: str, key: str, sweep: Any) -> dict[str, Any]:
+    low, high = sweep.start, sweep.end
+    log, integer = "log" in sweep.tags, bool(WHOLE_ENDS.search(word))  # Hydra makes floats of both ends.
+    if not all(isinstance(end, int | float) and math.isfinite(end) for end in (low, high)) or not low < high:
+        raise ConfigError(f"{word}: the interval begins at {low} and ends at {high}; give the lower end first")
+    if log and low <= 0:
+        raise ConfigError(f"{word}: an interval on a logarithmic scale begins above 0, not at {low}")
+    return {"key": key, "low": float(low), "high": float(high), "log": log, "integer": integer}
+
+
+def default_axes(config: RunConfig) -> list[str]:
+    """The words of the axes that are searched where none is named: the batch, and the learning rate for it.
+
+    Both are around the model's own; its rule of scaling goes with the global batch.
+    """
+    if config.is_program():
+        raise ConfigError(f"search.name={config.search.name}: a program's axes are named: {ASK}")
+    group = config.model.group_size
+    sizes = dict.fromkeys(max(1, round(config.device_batch_size() * part / group)) * group for part in AROUND)
+    lr = config.model.optimizer.lr
+    rates = f"model.optimizer.lr=tag(log,interval({lr / LR_AROUND:.3g},{lr * LR_AROUND:.3g}))"
+    return [f"batch_size={','.join(map(str, sizes))}", rates]
+
+
+def check_search(config: RunConfig, overrides: Sequence[str]) -> None:
+    """Raise ConfigError for a search that cannot be made, and for options of one without it."""
+    search = config.search
+    own = SearchConfig()
+    for key in ("axes", "setting", "phase", "block", "cap_sec", "trial"):
+        if any(word.lstrip("+").startswith(f"search.{key}=") for word in overrides):
+            raise ConfigError(f"search.{key}: is the search's own; leave it out")
+    if not search.name:
+        changed = [key for key, value in vars(search).items() if value != getattr(own, key)]
+        if changed:
+            raise ConfigError(
+                f"search.{changed[0]}={getattr(search, changed[0])}: has no effect without a search; add -m"
+                " +search=quickest"
+            )
+        return
+    if search.objective not in OBJECTIVES:
+        raise ConfigError(f"search.objective={search.objective}: allowed: {', '.join(OBJECTIVES)}")
+    if not 1 <= search.max_finalists <= 8:
+        raise ConfigError(f"search.max_finalists={search.max_finalists}: give 1 to 8")
+    if not config.targets():
+        raise ConfigError(f"+search={search.name}: {config.model.name} has no target here; give target=VALUE")
+    if not config.stop_at_target:
+        raise ConfigError("stop_at_target=false: a search compares times to the target; leave it out")
+    budget = budget_of(search)
+    if config.instance.price_per_hour is None and (search.objective == "cost" or budget.unit == "usd"):
+        raise ConfigError(f"search.objective={search.objective}: there is no price; give price_per_hour or instance")
+    if search.objective == "energy" and not config.on_gpu():
+        raise ConfigError("search.objective=energy: a GPU's counter measures it, and gpus=0; give gpus, or another one")
+    if budget.unit == "gpu-hours" and not config.on_gpu():
+        raise ConfigError(f"search.budget={search.budget}: gpus=0 uses none of it; give minutes or runs")
+    if config.study.name:
+        raise ConfigError(f"+study={config.study.name}: is a sweep of its own; leave it, or the search, out")
+
+
+def setting_words(setting: Mapping[str, Any]) -> list[str]:
+    """The overrides of the command line that give a setting."""
+    return [f"{key}={_text(value)}" for key, value in setting.items()]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float) or (re.fullmatch(r"[\w.+-]+", value, re.ASCII) and not value.isdigit()):
+        return str(value)
+    return f'"{escaped(value)}"'
