@@ -135,6 +135,10 @@ def survivors(blocks: Blocks, candidates: Sequence[Key], level: float) -> list[K
     """
     if len(candidates) < 2:
         return list(candidates)
-    each = level / (len(candidates) - 1)
-    left = [key for key in candidates if all(other == key or blocks.p(other, key) >= each for other in candidates)]
-    return left or [min(candidates, key=blocks.order)]
+    each, ranks = level / (len(candidates) - 1), {key: blocks.order(key) for key in candidates}
+    left = [
+        key
+        for key in candidates
+        if all(ranks[other] >= ranks[key] or blocks.p(other, key) >= each for other in candidates)
+    ]
+    return left or [min(candidates, key=ranks.__getitem__)]

@@ -44,7 +44,7 @@ def expected_beyond(reached: tuple[float, ...], bounds: tuple[float, ...]) -> tu
         before = location
         location, spread = _fit(np.concatenate([seen, np.log(expected)]))
         expected = mean_beyond(beyond, location, spread)
-        if math.isclose(before, location, abs_tol=1e-6):
+        if math.isclose(before, location, abs_tol=1e-3):
             break
     return tuple(expected.tolist()), math.exp(location + spread**2 / 2)
 

@@ -137,11 +137,12 @@ def _new(group: Group) -> dict[str, Scalar] | None:
 
 
 def _starts(group: Group) -> Iterator[dict[str, Scalar]]:
-    """The settings to start with that lie on the axes and in the group."""
+    """The settings to start with that lie on the axes: the group's, and those of a group that is not searched."""
     rules = group.rules
     for start in rules.starts:
         inner = {axis.key: start[axis.key] for axis in rules.inner_axes if _holds(axis, start.get(axis.key))}
-        if len(inner) == len(rules.inner_axes) and start.get(rules.group, group.value) == group.value:
+        value = start.get(rules.group)
+        if len(inner) == len(rules.inner_axes) and (value == group.value or value not in rules.groups):
             yield group.whole(inner)
 
 

@@ -57,6 +57,17 @@ def test_deciding_uses_fresh_seeds_in_whole_blocks_without_caps(trials: list[Tri
     assert len({(trial.block, trial.seed) for trial in deciding}) == max(trial.block or 0 for trial in deciding) + 1
 
 
+def test_a_search_starts_with_what_it_is_told_in_each_group_that_it_may_be_meant_for() -> None:
+    good: Setting = {"batch_size": 8, "lr": 0.008}
+    starts = ({**good, "gpus": 4}, {**good, "gpus": 8, "lr": 0.004}, {**good, "batch_size": 5})
+    rules = replace(RULES, starts=starts, at_once=6)
+    first = [(trial.setting["gpus"], trial.setting["lr"]) for trial in propose(rules, [])]
+    assert first[:3] == [(1, 0.004), (2, 0.004), (4, 0.008)]
+    assert (4, 0.004) in first
+    alone = Rules(AXES[1:], starts=({**good, "gpus": 4},))
+    assert propose(alone, [])[0].setting == good
+
+
 def test_several_explore_at_once_and_one_decides_alone() -> None:
     rules = replace(RULES, at_once=4)
     first = propose(rules, [])

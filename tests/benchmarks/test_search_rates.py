@@ -1,0 +1,44 @@
+"""The simulation of searches: its truth is the mean of its runs, and its tables hold a row a cell and a way."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from benchmarks.reports import search_rates
+from benchmarks.reports.landscapes import SETTINGS, landscape
+from benchmarks.reports.search_peers import by_grid
+from tracking.analysis.search import Trial
+
+
+@pytest.mark.parametrize("lumps", [False, True])
+def test_the_true_time_of_a_setting_is_the_mean_of_its_runs(lumps: bool) -> None:
+    world = landscape(0.15, lumps, misses=False, seed=3)
+    setting = SETTINGS[7]
+    times = [world.time(setting, seed)[0] or 0.0 for seed in range(4000)]
+    error = float(np.std(times)) / len(times) ** 0.5
+    assert abs(np.mean(times) - world.true_time(setting)) < 4 * error
+
+
+def test_a_run_ends_at_its_cap_at_the_target_or_at_its_last_epoch() -> None:
+    world = landscape(0.05, lumps=True, misses=True, seed=3)
+    ends = {world.ended(Trial(setting, 1, "explore")).state for setting in SETTINGS}
+    assert ends == {"reached", "missed"}
+    stopped = world.ended(Trial(SETTINGS[0], 1, "explore", cap=1.0))
+    assert (stopped.state, stopped.censored_at) == ("stopped", 1.0)
+
+
+def test_a_grid_without_noise_names_the_best() -> None:
+    assert by_grid(landscape(0.0, lumps=False, misses=False, seed=4)).regret == 0
+
+
+@pytest.mark.slow
+def test_the_tables_have_a_row_for_each_cell_and_way(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["search_rates.py", "--searches", "2"])
+    assert search_rates.main() == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    assert len(rows) == 2 + len(search_rates.CELLS) * (1 + len(search_rates.WAYS))
