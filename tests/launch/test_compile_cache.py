@@ -77,6 +77,8 @@ def test_after_an_import_into_empty_folders_nothing_is_compiled(machines: list[M
     assert sum(parts) == pytest.approx(metrics["time/compile_sec"])
     assert min(parts) > 0
 
+    assert cold.result["start"]["num_compiled"] == compiled(cold)["num_compiled"]
+
     code, exported, _ = first.cache("--export", str(tmp_path / "file"))
     facts = documents.read_json(cold.folder / run_folder.FINGERPRINT)
     assert code == 0
@@ -88,6 +90,8 @@ def test_after_an_import_into_empty_folders_nothing_is_compiled(machines: list[M
 
     warm = second.run()
     assert compiled(warm)["num_compiled"] == 0 < compiled(warm)["num_cached"]
+    (before,) = events(warm.folder, "compiling")
+    assert before.values["num_cached"] > 0
     assert second.files() == first.files()
 
 

@@ -72,6 +72,10 @@ def test_metrics_agree_with_the_result_and_with_each_other(vgg: Launched) -> Non
     assert sum(parts) == pytest.approx(metrics["time/init_sec"])
     assert min(parts) >= 0
     assert len(parts) == len(INIT_PARTS) + 1
+    start, tags = result["start"], mlflow_run(vgg).data.tags
+    assert {start[name] == tags[f"env.{name}"] for name in ("stack_id", "hardware_id")} == {True}
+    assert (start["model"], start["precision"], start["batch_size"], start["world_size"]) == ("vgg", "fp32", 16, 1)
+    assert (start["compile"], start["stack"], "num_compiled" in start) == (False, "native", False)
     assert metrics["cost/to_accuracy_usd"] == pytest.approx(3.06 / 3600 * metrics["time/to_accuracy_sec"])
     assert 0 <= metrics["throughput/data_wait_fraction"] <= 1
     assert {"train/loss", "eval/accuracy", "system/cpu_utilization_percentage"} <= metrics.keys()

@@ -6,10 +6,13 @@ prints, and counts in `counters` what its caches had. The names below are those 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
+from tracking.machine.environment import inductor_folder
 from trainers.ops import compiling
 
 WHOLE, BACKEND, BACKWARD = "_compile.compile_inner", "OutputGraph.call_user_compiler", "backward._backward_impl"
@@ -59,3 +62,10 @@ def since(before: Mapping[str, float]) -> dict[str, float]:
     new = {name: value - before.get(name, 0.0) for name, value in so_far().items()}
     hits, misses = (max(new.get(name, 0.0) for _, name in names) for names in (HITS, MISSES))
     return parts(new) | {"num_cached": int(hits), "num_compiled": int(misses)}
+
+
+def num_cached_graphs() -> int:
+    """How many graphs Inductor's cache has, of any model."""
+    with suppress(OSError, KeyError):
+        return sum(1 for _ in inductor_folder(os.environ).glob("fxgraph/*/*"))
+    return 0

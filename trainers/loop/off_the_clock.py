@@ -53,6 +53,7 @@ class OffTheClock:
             self._note("model_flops", per_sample=self.flops_per_sample, num_devices=config.world_size())
         compiler = compile_times.so_far()
         if config.compiled():
+            self._note("compiling", num_cached=compile_times.num_cached_graphs())
             module.compile_hot_path()
         autocast = trainer.precision_plugin.train_step_context
         with naming_the_batch_that_fits(module, self.data, batch_size, device, autocast):

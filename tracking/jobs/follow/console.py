@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from conf.target import Target, is_at_most, text
 from tracking.base import quantities
 from tracking.base.console import Drawing
-from tracking.record import Record, attempts
+from tracking.jobs.follow.waiting import PARTS
+from tracking.jobs.follow.waiting import Waiting as Waiting
+from tracking.record import Record, attempts, run_folder
 
 EACH = 20  # lines until only half as many of those that follow are printed
 BAR_WIDTH = 20  # characters
-PHASES = {
-    "init_start": "importing PyTorch",
-    "warmup_start": "compiling and warming up",
+PHASES = {key: words for key, (words, _) in PARTS.items()} | {
     "run_start": "training",
     "eval_start": "evaluating",
     "epoch_start": "training",
@@ -38,19 +40,36 @@ REMARKS = {
 OFF_THE_CLOCK = ("testing", "tracing kernels")
 
 
+class WaitingColumn(ProgressColumn):
+    """What a start waits for, drawn by rich's thread: what goes wrong here would end the drawing."""
+
+    def __init__(self, waiting: Waiting) -> None:
+        super().__init__()
+        self._waiting = waiting
+
+    def render(self, task: Task) -> Text:
+        with suppress(Exception):
+            return Text(self._waiting.words(run_folder.now_ms()))
+        return Text()
+
+
 class RunProgress:
     """A bar over the steps of a run on a terminal, with how far it is and what it has left; elsewhere a line an
     evaluation."""
 
-    def __init__(self, console: Console, name: str, targets: Mapping[str, Target] | None = None) -> None:
+    def __init__(
+        self, console: Console, name: str, targets: Mapping[str, Target] | None = None, waiting: Waiting | None = None
+    ) -> None:
         self._console = console
         self._name = name
         self._targets = targets or {}
+        self._waiting = waiting
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(BAR_WIDTH),
             TimeElapsedColumn(),
             TextColumn("{task.fields[left]}"),
+            *([WaitingColumn(waiting)] if waiting else []),
             TextColumn("{task.fields[detail]}"),
             console=console,
             transient=True,
@@ -87,7 +106,16 @@ class RunProgress:
         with self._drawing:
             self._update(record)
 
+    def wait(self) -> None:
+        """Say what a start waits for, where there is no terminal that shows it. Nothing that goes wrong is raised."""
+        with self._drawing:
+            words = "" if self._console.is_terminal or not self._waiting else self._waiting.line(run_folder.now_ms())
+            if words:
+                self._console.print(f"{self._name}: {words}", soft_wrap=True)
+
     def _update(self, record: Record) -> None:
+        if self._waiting:
+            self._waiting.see(record)
         if record.kind == "metrics" and quantities.SYSTEM_CPU_UTILIZATION_PERCENTAGE not in record.values:
             self._seen |= record.values
         if words := remark(record):
@@ -95,6 +123,8 @@ class RunProgress:
         if record.kind != "event":
             return
         self._phase = PHASES.get(str(record.key), self._phase)
+        if self._waiting and self._waiting.part:
+            self._phase = self._waiting.part
         if record.key == "run_start":
             self._epochs, self._batches = (int(record.values.get(key, 0)) for key in ("max_epochs", "num_batches"))
             self._progress.update(self._task, total=self._epochs * self._batches or None)  # None of a program.

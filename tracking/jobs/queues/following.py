@@ -148,8 +148,8 @@ class Following:
 
     def _followed(self, job: Job, made: Ticket, began: float, seen: int) -> Followed:
         alone = self._num_jobs == 1 or (self._queue.at_once == 1 and not self._queue.outlives)
-        progress = shown.RunProgress(self._console, job.name, job.config.targets()).start() if alone else None
-        return Followed(job, made, began, seen, progress=progress)
+        progress = shown.RunProgress(self._console, job.name, job.config.targets(), shown.Waiting(job.config))
+        return Followed(job, made, began, seen, progress=progress.start() if alone else None)
 
     def _look(self, expecting: bool) -> None:
         for followed in self.running:
@@ -162,6 +162,8 @@ class Following:
         """See what is new in its folder, and whether it has ended by its own word."""
         with suppress(OSError, ValueError):  # a file system that is away for a while
             self._see(followed)
+            if followed.progress:
+                followed.progress.wait()
             result = run_folder.read_result(followed.folder)
             if result is not None and expecting:
                 self._queue.expect()

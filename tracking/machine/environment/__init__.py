@@ -12,6 +12,7 @@ from tracking.machine.environment.cache_folder import (
     compiler_folders,
     compiler_variables,
     distrust,
+    inductor_folder,
     is_trusted,
     private_folder,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "gpm",
     "gpu_counters",
     "importing_mlflow",
+    "inductor_folder",
     "is_trusted",
     "libraries",
     "nvidia_smi",

@@ -145,15 +145,19 @@ def compiler_folders(environ: Mapping[str, str]) -> dict[str, Path]:
     written to a folder, or to one on the way to it: what is in it is executed.
     """
     given = {**environ, **compiler_variables(environ)}
-    inductor = Path(given[INDUCTOR]) if given.get(INDUCTOR) else _inductors_own()
     triton = Path(given.get("TRITON_CACHE_DIR") or Path(given.get("TRITON_HOME") or Path.home(), ".triton/cache"))
-    folders = {"inductor": inductor.absolute(), "triton": triton.absolute()}
+    folders = {"inductor": inductor_folder(given).absolute(), "triton": triton.absolute()}
     for folder in folders.values():
         try:
             others.check_tree(folder, others.check_way(folder))
         except others.OthersWriteError as why:
             raise ConfigError(f"{folder}: not used, since {why}; remove it: steps are compiled anew") from None
     return folders
+
+
+def inductor_folder(environ: Mapping[str, str]) -> Path:
+    """Where PyTorch of a process with these variables keeps what it compiles. Raises KeyError, OSError."""
+    return Path(environ[INDUCTOR]) if environ.get(INDUCTOR) else _inductors_own()
 
 
 def _inductors_own() -> Path:

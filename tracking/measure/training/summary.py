@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from conf.schema import RunConfig
 from tracking.base import quantities
 from tracking.machine.environment import fingerprint
-from tracking.measure.training import clock, throughput
+from tracking.measure.training import clock, start_times, throughput
 from tracking.record import Journal, Record, attempts, evaluations, journal, run_folder
 
 if TYPE_CHECKING:
@@ -57,6 +57,26 @@ def best(config: RunConfig, evaluated: Sequence[Record]) -> dict[str, float]:
     return evaluations.best(rows, names, config.directions())
 
 
+def start_facts(
+    config: RunConfig, events: Sequence[Record], taken: Sequence[fingerprint.Fingerprint]
+) -> dict[str, Any]:
+    """What decides how long a start takes, and how many graphs were compiled or cached; empty of one without parts."""
+    if clock.first(events, "import_start") is None or not taken:
+        return {}
+    tags, compiled = fingerprint.tags(taken[0]), clock.first(events, start_times.COMPILED)
+    counts = {name: compiled.values[name] for name in ("num_cached", "num_compiled")} if compiled else {}
+    return {
+        "model": config.model.name,
+        "precision": config.precision.name,
+        "batch_size": config.device_batch_size(),
+        "world_size": config.world_size(),
+        "compile": config.compiled(),
+        "stack": config.stack.name,
+        **{name: tags[f"env.{name}"] for name in ("stack_id", "hardware_id") if f"env.{name}" in tags},
+        **counts,
+    }
+
+
 def write(
     config: RunConfig, run_dir: Path, log: Journal, windows: Sequence[throughput.Window], measured: dict[str, float],
     unit: str,
@@ -92,6 +112,7 @@ def write(
             for event in evaluated
         ],
         unit=unit,
+        start=start_facts(config, events, fingerprint.taken(run_dir)),
         nodes=list(by_node),
         resumes=[event.values | {"time_ms": event.time_ms} for event in events if event.key == attempts.RESUME],
         changed=fingerprint.changes(fingerprint.taken(run_dir)),

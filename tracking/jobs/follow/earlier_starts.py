@@ -1,0 +1,61 @@
+"""What earlier runs of a folder say of their starts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tracking.base import quantities
+from tracking.record import Result, files, run_folder
+
+MOST_RUNS = 50  # of the newest; more would keep a launcher from its work
+MOST_FOLDERS = 200  # that are looked into for them
+
+
+@dataclass(frozen=True)
+class EarlierStart:
+    """`facts` are those of `Result.start`, and `seconds` the run's `time/*` metrics."""
+
+    facts: dict[str, Any]
+    seconds: dict[str, float]
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether it compiled a graph, rather than to take all of them from a cache."""
+        return bool(self.facts.get("num_compiled"))
+
+
+def earlier_starts(runs_dir: Path) -> list[EarlierStart]:
+    """Those of the newest finished runs that tell; what cannot be read is left out."""
+    return list(islice(_starts(runs_dir), MOST_RUNS))
+
+
+def _starts(runs_dir: Path) -> Iterator[EarlierStart]:
+    for folder in islice(_run_folders(runs_dir), MOST_FOLDERS):
+        with suppress(OSError, ValueError):
+            result = run_folder.read_result(folder)
+            if result is not None and result.status == "finished" and result.start:
+                yield EarlierStart(result.start, _seconds(result))
+
+
+def _seconds(result: Result) -> dict[str, float]:
+    return {
+        key: float(value)
+        for key, value in result.metrics.items()
+        if key.startswith(quantities.TIME) and isinstance(value, int | float) and math.isfinite(value)
+    }
+
+
+def _run_folders(runs_dir: Path) -> Iterator[Path]:
+    """Folders of runs, newest first: names begin with a time. A sweep's runs lie in its folder."""
+    with suppress(OSError):
+        for folder in reversed(files.folders(runs_dir, run_folder.RUN)):
+            if files.exists(folder / run_folder.CONFIG):
+                yield folder
+            else:
+                yield from reversed(files.folders(folder, run_folder.RUN))

@@ -1,0 +1,114 @@
+"""What a launcher waits for before a run trains: the present part of the start, and how long it takes.
+
+An estimate is the median of earlier runs in the same `runs_dir`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from conf.schema import RunConfig
+from tracking.base import quantities
+from tracking.jobs.follow.earlier_starts import EarlierStart, earlier_starts
+from tracking.record import Record
+
+# By the event that begins a part: its words, and the metric that says what it took.
+PARTS = {
+    "init_start": ("starting", ""),
+    "import_start": ("importing PyTorch", quantities.init_part("import")),
+    "process_group_start": ("joining the processes", quantities.init_part("process_group")),
+    "index_start": ("reading the data's index", quantities.init_part("data")),
+    "model_start": ("making the model", quantities.init_part("model")),
+    "loaders_start": ("making the loaders", ""),
+    "trainer_start": ("setting up the trainer", quantities.init_part("trainer")),
+    "warmup_start": ("compiling and warming up", quantities.TIME_COMPILE_SEC),
+}
+END = "run_start"
+COMPILING = "compiling"  # the event before the first step is compiled; it says how many graphs the cache has
+FIRST_LINE_SEC = 10.0  # a part of this length is a line where there is no terminal, and again each time it doubles
+
+
+class Waiting:
+    """The start of one run, from its journal's records. `read` gives the starts of earlier runs, once one is needed."""
+
+    def __init__(self, config: RunConfig, read: Callable[[Path], list[EarlierStart]] = earlier_starts) -> None:
+        self._config = config
+        self._read = read
+        self._starts: list[EarlierStart] | None = None
+        self._tags: dict[str, Any] = {}
+        self._key = ""  # the event that began the present part
+        self._since_ms = 0
+        self._told: set[str] = set()
+        self._num_cached: int | None = None
+        self._next_line_sec = FIRST_LINE_SEC
+
+    def see(self, record: Record) -> None:
+        """Take note of what a record says of the start."""
+        if record.kind == "tags":
+            self._tags |= record.values
+        elif record.key == COMPILING and record.kind == "event":
+            self._num_cached = int(record.values["num_cached"])
+        elif record.key in PARTS or record.key == END:
+            self._told.add(self._key)
+            self._key, self._since_ms = "" if record.key == END else record.key, record.time_ms
+            self._next_line_sec = FIRST_LINE_SEC
+
+    @property
+    def part(self) -> str:
+        """The words for the present part; empty where the run has begun to train, or not to start."""
+        if self._key != "warmup_start":
+            return PARTS[self._key][0] if self._key else ""
+        return "compiling" if self._config.compiled() else "warming up"
+
+    def words(self, now_ms: int) -> str:
+        """`40 s so far; about 60 s the first time`, or without an estimate; empty outside a start."""
+        sec = (now_ms - self._since_ms) / 1e3
+        if not self._key or sec < 1:
+            return ""
+        estimate = self._estimate()
+        return f"{sec:.0f} s so far" + (f"; {estimate}" if estimate else "")
+
+    def line(self, now_ms: int) -> str:
+        """The same with its part, where that has just taken a doubled time; else empty."""
+        if not self._key or now_ms - self._since_ms < 1e3 * self._next_line_sec:
+            return ""
+        while now_ms - self._since_ms >= 1e3 * self._next_line_sec:
+            self._next_line_sec *= 2
+        return f"{self.part}, {self.words(now_ms)}"
+
+    def _estimate(self) -> str:
+        """What the part took in earlier runs; empty where none is known, and for a part that comes again."""
+        key = PARTS[self._key][1]
+        if not key or self._key in self._told:
+            return ""
+        if self._starts is None:
+            self._starts = []  # Also where reading fails: it is tried once.
+            self._starts = self._read(Path(self._config.runs_dir))
+        starts = [start for start in self._starts if self._is_alike(start)]
+        if self._key != "warmup_start" or not self._config.compiled():
+            return about(key, starts)
+        cold = self._is_cold(starts)
+        return about(key, [start for start in starts if start.is_cold == cold], " the first time" if cold else "")
+
+    def _is_alike(self, start: EarlierStart) -> bool:
+        """Whether it was of the same model, stack and hardware, as far as they are known by now."""
+        config = self._config
+        ours = {"model": config.model.name, "stack": config.stack.name, "world_size": config.world_size()}
+        ours |= {"compile": config.compiled()}
+        ours |= {name: self._tags[f"env.{name}"] for name in ("stack_id", "hardware_id") if f"env.{name}" in self._tags}
+        return all(start.facts.get(name) == value for name, value in ours.items())
+
+    def _is_cold(self, starts: Sequence[EarlierStart]) -> bool:
+        """Whether much is to be compiled: the cache is empty, or no earlier run had the same steps."""
+        steps = {"precision": self._config.precision.name, "batch_size": self._config.device_batch_size()}
+        known = any(all(start.facts.get(name) == value for name, value in steps.items()) for start in starts)
+        return self._num_cached == 0 or not known
+
+
+def about(key: str, starts: Sequence[EarlierStart], behind: str = "") -> str:
+    """`about 60 s`: the median of the starts that have the metric; empty where none has it."""
+    seconds = [start.seconds[key] for start in starts if key in start.seconds]
+    return f"about {statistics.median(seconds):.0f} s{behind}" if seconds else ""
