@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 from tracking.jobs.doctor.finding import Finding
 from tracking.jobs.doctor.gpus import CommandRunner, gpus, run
 from tracking.jobs.doctor.tracking_server import tracking_server
-from tracking.machine.environment import cache, distrust
+from tracking.machine.environment import BYTECODE, cache, distrust, own_sources
 
 MIN_FREE_GB = 5.0
 
@@ -41,16 +40,16 @@ def examine(asked: Subject, run: CommandRunner = run, free: Callable[[Path], int
         yield dataset(asked.dataset_path)
 
 
-def bytecode(module: str = "torch") -> Finding:
+def bytecode(package: str = "torch") -> Finding:
     """Whether Python has PyTorch compiled, or may keep what it compiles. Images often forbid it, to stay small."""
-    spec = importlib.util.find_spec(module)
-    compiled = importlib.util.cache_from_source(spec.origin) if spec and spec.origin else ""
-    if not sys.dont_write_bytecode or Path(compiled).is_file():
+    sources = own_sources(package)
+    if sources is None or sys.pycache_prefix or sources.have_bytecode(os.environ):
         return Finding("bytecode", "Python keeps it")
     mend = "unset PYTHONDONTWRITEBYTECODE, or compile the packages once (python -m compileall)"
     return Finding(
-        "bytecode", f"Python keeps none, so each process compiles PyTorch anew, for seconds: {mend}", tip=True
-    )
+        "bytecode", f"Python keeps none. Workers keep theirs in {cache() / BYTECODE}; launchers compile anew: {mend}",
+        tip=True,
+    )  # fmt: skip
 
 
 def disk(what: str, path: Path, free: Callable[[Path], int]) -> Finding:

@@ -11,7 +11,7 @@ from pathlib import Path
 from conf.schema import RunConfig
 from tracking.base import installation
 from tracking.jobs.worker_command import contained
-from tracking.machine.environment import cache, compiler_variables, nvml
+from tracking.machine.environment import bytecode_variables, cache, compiler_variables, nvml, own_sources
 from tracking.machine.stacks import Interpreter, needed_by, python_of
 from tracking.record import nodes
 
@@ -61,7 +61,11 @@ def worker_command(config: RunConfig, run_dir: Path, environ: Mapping[str, str] 
     foreign = set() if python is None else OWN
     inherited = {name: value for name, value in environ.items() if name not in foreign and not is_mlflows(name)}
     told = [python.path] if config.is_program() and python is not None else []
-    return WorkerCommand([*argv, str(run_dir), *told], {**inherited, **worker_variables(config, environ)})
+    own = worker_variables(config, environ)
+    if not config.is_program():  # A program is the user's own affair.
+        sources = own_sources() if python is None else python.sources
+        own = bytecode_variables(inherited | config.stack.env, sources, make=run_dir.exists()) | own
+    return WorkerCommand([*argv, str(run_dir), *told], {**inherited, **own})
 
 
 def run_module(python: Interpreter, module: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 from conf.schema import RunConfig
 from tracking.base import installation
 from tracking.base.secrets import may_be_secret_name, redact
-from tracking.machine.environment import COMPUTING_VARIABLES, cache, nvml, private_folder, repository
+from tracking.machine.environment import BYTECODE, COMPUTING_VARIABLES, cache, nvml, private_folder, repository
 from tracking.machine.stacks import Mount, container, image_of
 from tracking.record import documents, run_folder
 
@@ -19,7 +19,7 @@ GUARD = Path(__file__).with_name("guard.py")
 OUTSIDE = ("NVIDIA_", "CUDA_VISIBLE_DEVICES")
 # Rooms of the cache that are executed or trusted outside of containers: what an image put there would be, too.
 COMPILED = "compiled"
-CLOSED = (COMPILED, "stacks", "images", "mlflow", "ceilings")
+CLOSED = (COMPILED, BYTECODE, "stacks", "images", "mlflow", "ceilings")
 
 
 def name_of(run_dir: Path) -> str:

@@ -6,6 +6,7 @@ The fingerprint is taken once in every worker and becomes the run's tags. What a
 from __future__ import annotations
 
 from tracking.machine.environment import fingerprint, gpm, libraries, nvidia_smi, nvml, processes, repository
+from tracking.machine.environment.bytecode import BYTECODE, Sources, bytecode_variables, own_sources
 from tracking.machine.environment.cache_folder import (
     cache,
     check_cache,
@@ -24,9 +25,12 @@ from tracking.machine.environment.memory import available_bytes
 from tracking.machine.environment.mlflow_import import importing_mlflow
 
 __all__ = [
+    "BYTECODE",
     "COMPUTING_VARIABLES",
     "Collector",
+    "Sources",
     "available_bytes",
+    "bytecode_variables",
     "cache",
     "check_cache",
     "compiler_folders",
@@ -42,6 +46,7 @@ __all__ = [
     "libraries",
     "nvidia_smi",
     "nvml",
+    "own_sources",
     "private_folder",
     "processes",
     "repository",

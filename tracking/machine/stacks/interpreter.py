@@ -11,6 +11,7 @@ from typing import Any
 
 from conf.schema import ConfigError, RunConfig, StackConfig
 from tracking.base.secrets import redact
+from tracking.machine.environment import Sources
 
 OLDEST, NEWEST = (3, 10), (3, 14)
 PROBE_SEC = 60.0
@@ -34,7 +35,13 @@ def cuda():
         return None
     match = re.search(r"^cuda[^=]*= '([\\d.]+)'", text, re.M)
     return match and match[1]
+def torch_folder():
+    try:
+        return str(metadata.distribution("torch").locate_file("torch"))
+    except Exception:
+        return None
 print(json.dumps({"python": platform.python_version(), "machine": platform.machine(), "cuda": cuda(),
+    "torch_folder": torch_folder(), "tag": sys.implementation.cache_tag,
     "compat": bool(glob.glob("/usr/local/cuda*/compat/**/libcuda.so*", recursive=True)),
     "packages": {name: version(name) for name in sys.argv[1:]}}))
 """
@@ -44,7 +51,8 @@ print(json.dumps({"python": platform.python_version(), "machine": platform.machi
 class Interpreter:
     """A Python that a worker can run on, and the versions in it; `cuda` is what its torch is built for.
 
-    `compat` says that the file system holds a compatibility library of a newer driver, as images do.
+    `compat` says that the file system holds a compatibility library of a newer driver, as images do, and `sources`
+    where its torch lies.
     """
 
     path: str
@@ -53,6 +61,7 @@ class Interpreter:
     lightning: str | None
     cuda: str | None
     compat: bool = False
+    sources: Sources | None = None
 
     @property
     def isolates(self) -> bool:
@@ -116,7 +125,9 @@ def checked(key: str, path: str, answer: dict[str, Any], install: str, needed: S
     if missing := [name for name in needed if packages[name] is None]:
         raise ConfigError(f"{key}: lacks {', '.join(missing)}; install: {install} {' '.join(missing)}")
     torch, lightning = packages["torch"], packages["pytorch-lightning"]
-    return Interpreter(path, answer["python"], torch, lightning, answer["cuda"], bool(answer.get("compat")))
+    folder, tag = answer.get("torch_folder"), answer.get("tag")
+    sources = Sources(Path(folder), tag) if folder and tag else None
+    return Interpreter(path, answer["python"], torch, lightning, answer["cuda"], bool(answer.get("compat")), sources)
 
 
 def ask(key: str, path: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from tests.support.folders import wait_for
 from tests.support.mlflow_server import answering
 from tests.support.team_server import TeamServer
 from tracking.jobs.doctor import Finding, examination, gpus, tracking_server
+from tracking.machine.environment import cache
 
 # MLflow's dependencies use what others of them deprecate; our own warnings are none of these.
 pytestmark = [
@@ -58,17 +59,18 @@ def test_a_machine_with_gpus() -> None:
 
 
 def test_python_that_may_keep_no_bytecode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "package_of_theirs.py").write_text("")
+    (tmp_path / "package_of_theirs").mkdir()
+    (tmp_path / "package_of_theirs/__init__.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "pycache_prefix", None)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     slow = examination.bytecode("package_of_theirs")
     assert slow.ok, "a run needs none"
-    assert str(slow).startswith("TIP  bytecode: Python keeps none")
+    assert str(slow).startswith(f"TIP  bytecode: Python keeps none. Workers keep theirs in {cache()}/bytecode")
     assert "python -m compileall" in slow.words
     compileall.compile_dir(tmp_path, quiet=2)
     assert str(examination.bytecode("package_of_theirs")) == "ok   bytecode: Python keeps it"
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE")
     assert examination.bytecode().words == "Python keeps it"
 
 

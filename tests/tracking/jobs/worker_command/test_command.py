@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from conf.schema import PROGRAM, ModelConfig, RunConfig, StackConfig
-from tests.support.commands import ROOT
+from tests.support.commands import HANGS_SEC, ROOT
+from tracking.jobs.worker_command import command as command_module
 from tracking.jobs.worker_command.command import worker_command
-from tracking.machine.environment import cache, nvml
+from tracking.machine.environment import Sources, cache, nvml
 from tracking.machine.stacks import Interpreter
+from tracking.record import run_folder
 
 
 def test_the_worker_inherits_all_but_mlflows_variables(tmp_path: Path) -> None:
@@ -79,3 +82,42 @@ def test_gpus_that_were_chosen_are_all_that_the_worker_sees(tmp_path: Path, monk
     command = worker_command(RunConfig(gpus=[6, 2]), tmp_path, environ)
     assert command.env["CUDA_VISIBLE_DEVICES"] == "GPU-6,GPU-2"
     assert worker_command(RunConfig(gpus=2), tmp_path, environ).env["CUDA_VISIBLE_DEVICES"] == "2,4,6"
+
+
+@pytest.fixture
+def no_bytecode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Python whose PyTorch has no bytecode beside it; returns the folder in the cache."""
+    (tmp_path / "torch").mkdir()
+    monkeypatch.setattr(command_module, "own_sources", lambda: Sources(tmp_path / "torch", "cpython-311"))
+    monkeypatch.setenv("TIMETRIAL_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache/bytecode"
+
+
+def test_a_worker_of_a_python_that_keeps_no_bytecode_keeps_it_in_the_cache(tmp_path: Path, no_bytecode: Path) -> None:
+    environ = {"PYTHONDONTWRITEBYTECODE": "1"}
+    env = worker_command(RunConfig(), tmp_path, environ).env
+    assert (env["PYTHONPYCACHEPREFIX"], env["PYTHONDONTWRITEBYTECODE"]) == (str(no_bytecode), "")
+    config = RunConfig(stack=StackConfig(env={"PYTHONPYCACHEPREFIX": "/mine"}))
+    env = worker_command(config, tmp_path, environ).env
+    assert (env["PYTHONPYCACHEPREFIX"], env["PYTHONDONTWRITEBYTECODE"]) == ("/mine", "1")
+    of_a_program = worker_command(RunConfig(model=ModelConfig("mine", PROGRAM, 1)), tmp_path, environ).env
+    assert "PYTHONPYCACHEPREFIX" not in of_a_program
+
+
+@pytest.mark.slow
+def test_a_worker_keeps_its_bytecode_in_the_cache(tmp_path: Path, no_bytecode: Path) -> None:
+    config = RunConfig(gpus=0, model=ModelConfig("none", "no_such_module:WORKLOAD", 1))
+    run_folder.write_config(tmp_path, config)
+    tests_own = Path(os.environ["PYTHONPYCACHEPREFIX"])  # Without it PyTorch would be compiled, which takes long.
+    no_bytecode.parent.mkdir(mode=0o700)
+    shutil.copytree(
+        tests_own, no_bytecode, ignore=lambda folder, names: {name for name in names if name.startswith("train.")}
+    )
+    environ = {**os.environ, "PYTHONPYCACHEPREFIX": "", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = worker_command(config, tmp_path, environ)
+    done = subprocess.run(command.argv, env=command.env, capture_output=True, text=True, timeout=HANGS_SEC)
+    result = run_folder.read_result(tmp_path)
+    assert result is not None, done.stderr
+    assert result.failure is not None
+    assert "no_such_module" in result.failure.message
+    assert list(no_bytecode.joinpath(*ROOT.parts[1:], "trainers/loop").glob("train.*.pyc"))

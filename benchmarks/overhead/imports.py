@@ -1,0 +1,84 @@
+"""What a worker and its launcher import, beside each other, largest first: `python -X importtime` of a real run.
+
+    python -m benchmarks.overhead.imports --models vgg ncf maskrcnn --rounds 3
+
+A launch of each model trains a step on a CPU. Its launcher's imports are those of its first process, up to its end; its
+worker's are those of all its processes. Milliseconds are a package's own, without what it imports, the median of the
+rounds. Tracing takes time itself. Bytecode has been written by a round that is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LINE = re.compile(r"import time: +(\d+) \| +\d+ \| +([\w.]+)$", re.MULTILINE)
+OPTIONS = {
+    "vgg": ["dataset=digits"],
+    "ncf": ["dataset.size=1000", "batch_size=100"],
+    "resnet50": ["dataset=synthetic", "dataset.size=8", "batch_size=2"],
+    "maskrcnn": ["dataset=synthetic", "dataset.size=4", "batch_size=1"],
+    "transformer": ["dataset=synthetic", "dataset.size=200", "batch_size=512"],
+}
+RUN = ["gpus=0", "max_epochs=1", "limit_train_batches=1", "tracking.offline=true", "target=0.999"]
+
+
+def own_ms(text: str) -> Counter[str]:
+    """Milliseconds by package, with the total under an empty name."""
+    spent: Counter[str] = Counter()
+    for microseconds, module in LINE.findall(text):
+        for name in ("", module.partition(".")[0]):
+            spent[name] += int(microseconds)
+    return Counter({name: round(total / 1e3) for name, total in spent.items()})
+
+
+def once(model: str, bytecode: Path) -> dict[str, Counter[str]]:
+    with tempfile.TemporaryDirectory() as folder:
+        env = {**os.environ, "PYTHONPYCACHEPREFIX": str(bytecode), "TIMETRIAL_CACHE": f"{folder}/cache"}
+        env.pop("PYTHONDONTWRITEBYTECODE", None)
+        command = [sys.executable, "-X", "importtime", str(ROOT / "launch.py"), f"model={model}", *OPTIONS[model], *RUN]
+        command.append("+stack.env={PYTHONPROFILEIMPORTTIME:'1'}")  # It is the worker's alone.
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+        logs = list(Path(folder).glob("runs/*/worker.log"))
+        if done.returncode or len(logs) != 1:
+            raise SystemExit(f"{model}: the run has failed: {done.stdout[-2000:]}")
+        return {"launcher": own_ms(done.stderr), "worker": own_ms(logs[0].read_text())}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=OPTIONS, default=list(OPTIONS))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=25)
+    asked = parser.parse_args()
+    columns: dict[str, list[Counter[str]]] = {}
+    with tempfile.TemporaryDirectory() as bytecode:
+        for number in range(asked.rounds + 1):
+            for model in asked.models:
+                for process, spent in once(model, Path(bytecode)).items():
+                    name = process if process == "launcher" else f"{process} {model}"
+                    columns.setdefault(name, []).extend([spent] if number else [])
+    medians = {
+        column: Counter(
+            {name: round(statistics.median(spent[name] for spent in rounds)) for name in set().union(*rounds)}
+        )
+        for column, rounds in columns.items()
+    }
+    names = sorted(set().union(*medians.values()), key=lambda name: -max(spent[name] for spent in medians.values()))
+    print("| package, ms | " + " | ".join(medians) + " |")
+    print("|---|" + "---|" * len(medians))
+    for name in names[: asked.rows + 1]:
+        print(f"| {name or 'all'} | " + " | ".join(f"{spent[name]:,}" for spent in medians.values()) + " |")
+    print(f"n = {asked.rounds} for each worker, {asked.rounds * len(asked.models)} for the launcher; milliseconds")
+
+
+if __name__ == "__main__":
+    main()
