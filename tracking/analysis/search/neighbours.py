@@ -44,10 +44,21 @@ def _place(axis: Axis, value: Scalar) -> float:
 
 def _next_to(axis: Axis, value: Scalar) -> list[Scalar]:
     if not axis.choices:
-        share = axis.share(float(value))
-        return [axis.at(share + step / STEPS) for step in (-1, 1) if 0 <= share + step / STEPS <= 1]
+        return _next_on_interval(axis, float(value))
     choices = axis.ordered
     if not axis.numeric:
         return [choice for choice in choices if choice != value]
     place = choices.index(value)
     return [*choices[max(place - 1, 0) : place], *choices[place + 1 : place + 2]]
+
+
+def _next_on_interval(axis: Axis, value: float) -> list[Scalar]:
+    """A step down and one up, as far as they lie on the interval; of integers at least the next ones."""
+    share, around = axis.share(value), list[Scalar]()
+    for step in (-1, 1):
+        moved = axis.at(share + step / STEPS)
+        if axis.integer and moved == round(value):
+            moved = round(value) + step
+        if 0 <= axis.share(float(moved)) <= 1 and moved != value:
+            around.append(moved)
+    return around

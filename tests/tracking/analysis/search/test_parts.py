@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.tracking.analysis.search.searches import AXES, noisy, searched
+from tests.tracking.analysis.search.searches import AXES, ended, noisy, searched
 from tracking.analysis.search import Axis, Rules, Trial, answer, cap_of
 from tracking.analysis.search.blocks import Blocks, survivors
 from tracking.analysis.search.censored import expected_beyond, mean_beyond
@@ -100,7 +101,12 @@ def test_neighbours_are_a_step_away_along_one_axis_and_then_along_two() -> None:
     around = [tuple(setting.values()) for setting in neighbours(axes, {"batch_size": 8, "precision": "bf16"})]
     assert around == [(16, "bf16"), (8, "fp32"), (16, "fp32")]
     ends = [setting["lr"] for setting in neighbours(RATE, {"lr": 0.01})]
-    assert ends == pytest.approx([0.01 * 100**-0.1, 0.01 * 100**0.1])
+    assert ends == [0.00631, 0.0158]  # 0.01 x 100^-0.1 and 100^0.1, at three digits
+
+
+def test_neighbours_on_an_interval_of_integers_are_integers_in_it() -> None:
+    few = (Axis("n", low=1, high=4, integer=True),)
+    assert [[setting["n"] for setting in neighbours(few, {"n": value})] for value in (1, 2, 4)] == [[2], [1, 3], [3]]
 
 
 def test_a_region_whose_runs_were_all_stopped_is_not_proposed_again() -> None:
@@ -204,6 +210,46 @@ def test_every_search_ends_and_explores_no_setting_twice_but_the_best_ones(
     assert outcome.named is not None
     assert outcome.best_by_group is not None
     assert list(outcome.best_by_group) == [1, 2, 4]
+
+
+KINDS = (
+    Axis("batch_size", (8, 16, 32)),
+    Axis("precision", ("bf16", "fp32", "tf32")),
+    Axis("fused", (True, False)),
+    Axis("lr", low=0.001, high=0.1, log=True),
+    Axis("dropout", low=0.0, high=0.5),
+    Axis("num_warm", low=1, high=5, integer=True),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.sampled_from(KINDS), min_size=1, max_size=3, unique=True), st.booleans(), st.integers(0, 99))
+def test_a_search_of_any_axes_in_which_runs_miss_and_fail_ends_within_them(
+    axes: list[Axis], grouped: bool, seed: int
+) -> None:
+    rules = Rules((*axes, *AXES[:1]) if grouped else tuple(axes), seed=seed)
+
+    def end(trial: Trial) -> Trial:
+        draw = random.Random(f"{seed} {trial.key}")
+        state = draw.choice(("reached", "reached", "reached", "missed", "failed"))
+        time = draw.uniform(10, 30)
+        if state == "failed":
+            return replace(trial, state="failed", cost=1.0)
+        return replace(trial, state="missed", censored_at=40.0, cost=40.0) if state == "missed" else ended(trial, time)
+
+    trials = searched(rules, end, most=400)
+    for trial in trials:
+        assert trial.setting.keys() == {axis.key for axis in rules.axes}
+        for axis in rules.axes:
+            value = trial.setting[axis.key]
+            if axis.choices:
+                assert value in axis.choices
+            else:
+                assert axis.low is not None
+                assert axis.high is not None
+                assert axis.low <= float(value) <= axis.high
+                assert not axis.integer or isinstance(value, int)
+    assert answer(rules, trials).why in ("decided", "not told apart", "all missed")
 
 
 @settings(max_examples=10, deadline=None)
