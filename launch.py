@@ -31,6 +31,7 @@ from conf import launch_options, schema
 from conf.schema import ConfigError, RunConfig
 from tracking.base import installation, secrets
 from tracking.base.console import LastingStream
+from tracking.base.event_stream import EventStream
 from tracking.base.installation import LAUNCH, PREFIX
 from tracking.request import checks, program, refusal
 
@@ -43,6 +44,7 @@ class Request:
     refusals: list[str] = field(default_factory=list)  # Raised within Hydra, they would get its own words before them.
     multirun: bool = False
     axes: list[str] = field(default_factory=list)  # the words that name what a search varies
+    events: EventStream = field(default_factory=EventStream)
     before: list[str] = field(default_factory=list)  # words of Hydra's own that every further job is composed with
 
     def add(self, config: DictConfig) -> None:
@@ -66,20 +68,29 @@ def main() -> int:
         print(f"refused: {wrong}", file=sys.stderr)
         return 2
     secrets.guard_tracebacks()
+    events = EventStream.asked(sys.argv)
+    code, why = launched(events)
+    if why:
+        print(why, file=sys.stderr)
+        events.tell("refused" if code == 2 else "stopped", because=why)
+    events.tell("ended", code=code)
+    return code
+
+
+def launched(events: EventStream) -> tuple[int, str]:
+    """The exit code, and why the request was refused or stopped."""
     prepare_hydra()
     try:
         with tempfile.TemporaryDirectory() as scratch:
             os.environ["TIMETRIAL_SCRATCH"] = scratch  # where conf/config.yaml sends Hydra's own output folders
-            request = collect()
+            request = collect(events)
         if request.refusals:
             raise ConfigError(request.refusals[0])
-        return launch(request) if request.jobs else 0  # --help and --cfg job ask for none
+        return launch(request) if request.jobs else 0, ""  # --help and --cfg job ask for none
     except (ConfigError, HydraException, OmegaConfBaseException) as error:
-        print(refusal.explain(error), file=sys.stderr)
-        return 2
+        return 2, refusal.explain(error)
     except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 1
+        return 1, "stopped"
 
 
 def prepare_hydra() -> None:
@@ -102,9 +113,10 @@ def prepare_hydra() -> None:
     sys.argv[1:] = sorted(map(program.quoted, sys.argv[1:]), key=lambda argument: argument not in ("-m", "--multirun"))
 
 
-def collect() -> Request:
+def collect(events: EventStream) -> Request:
     """Have Hydra compose each job, or print what its flags ask for, to a reader that may go away."""
-    request = Request(axes=taken_axes())
+    request = Request(axes=axes_of(sys.argv[1:]), events=events)
+    sys.argv[1:] = [word for word in sys.argv[1:] if word not in request.axes]  # Hydra would run all of their values.
     compose = hydra.main(version_base="1.3", config_path="conf", config_name="config")(request.add)
     output = LastingStream(sys.stdout, BrokenPipeError)
     with redirect_stdout(output):
@@ -122,15 +134,13 @@ def collect() -> Request:
     return request
 
 
-def taken_axes() -> list[str]:
-    """Take the axes of a search out of the command line: Hydra would run every value of them."""
-    words = [word for word in sys.argv[1:] if not word.startswith("-")]
+def axes_of(words: list[str]) -> list[str]:
+    """The words that name the axes of a search, of those of a command line; none where no search is asked for."""
     if not any(word.startswith("search=") for word in words):
         return []
     parser = OverridesParser.create()
-    axes = [word for word in words if word.endswith("=") or parser.parse_override(word).is_sweep_override()]
-    sys.argv[1:] = [word for word in sys.argv[1:] if word not in axes]
-    return axes
+    options = [word for word in words if "=" in word and not word.startswith("-")]
+    return [word for word in options if word.endswith("=") or parser.parse_override(word).is_sweep_override()]
 
 
 def parsed_axis(word: str) -> tuple[str, object, list[Any]]:
@@ -187,7 +197,9 @@ def run(request: Request, waiting: Any) -> int:
     for each in configs:
         check_workload(each)
     verdicts = [] if config.cluster.kind != "none" else judge_all(configs, gpus)
-    with Launcher(config, gpus, processes.begun(), waiting) as launcher:
+    for job in jobs if not search else []:
+        request.events.tell("composed", run=job.name, overrides=job.overrides)
+    with Launcher(config, gpus, processes.begun(), waiting, request.events) as launcher:
         if config.dry_run:
             return launcher.dry_run([job for job in jobs if not job.finished], verdicts)
         launcher.check_jobs(configs, verdicts)

@@ -11,15 +11,17 @@ from pathlib import Path
 import pytest
 
 import deploy.native.__main__
+import launch
 import tracking.__main__
 from conf.launch_options import spelled_out
 from docs import generate_configuration
 from tests.project.test_imports import FILES, ROOMS, module, room, rooms_used
 from tests.support.composing import EIGHT_GPUS, ROOT, composed, jobs
+from tracking.analysis.search import Axis
 from tracking.jobs.plan.run_setup import params
 from tracking.machine.environment.fingerprint import EXPECTABLE
 from tracking.record import run_folder
-from tracking.request import checks, program
+from tracking.request import checks, program, search_options
 
 DOCS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")] + sorted(
     (ROOT / "docs").rglob("*.md")
@@ -111,8 +113,11 @@ def test_launch_commands_compose_and_pass_the_checks(file: str, words: list[str]
         elif word in ("-m", "--multirun"):
             multirun = True
         elif word != "--help":
-            overrides.append(program.quoted(spelled_out(word)))
-    asked = list(jobs(overrides))
+            overrides.append(program.quoted(spelled_out(word)).replace("+search=", "search="))
+    axes = launch.axes_of(overrides)
+    for axis in axes:
+        Axis(**search_options.axis_of(axis, *launch.parsed_axis(axis)))
+    asked = list(jobs([word for word in overrides if word not in axes]))
     assert len(asked) == 1 or multirun
     for job in asked:
         checks.check_run(composed(job, config_dir), EIGHT_GPUS)

@@ -14,7 +14,7 @@ from tracking.record import Record, checkpoints
 
 def of_search(search: SearchConfig, seed: int) -> str:
     """What a search begins: `run 7, exploring: batch_size=8 lr=0.014, stopped after 9.1 s`."""
-    what = "exploring" if search.phase == "explore" else f"deciding, block {search.block}"
+    what = "exploring" if search.phase == "explore" else f"deciding, block {(search.block or 0) + 1}"
     setting = " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in search.setting.items())
     cap = "" if search.cap_sec is None else f", stopped after {search.cap_sec:.3g} s of training"
     return f"run {search.trial}, {what}: {setting} seed={seed}{cap}"

@@ -9,11 +9,12 @@ from contextlib import suppress
 from rich.console import Console
 
 from conf.schema import ConfigError
+from tracking.base.event_stream import EventStream
 from tracking.jobs.follow import Uploads
 from tracking.jobs.follow import console as shown
 from tracking.jobs.node import Ticket, endings, outcome, signals, slurm, ticket
 from tracking.jobs.plan import Job
-from tracking.jobs.queues import machine, meeting
+from tracking.jobs.queues import machine, meeting, told
 from tracking.jobs.queues.account import Account
 from tracking.jobs.queues.followed import Followed, end_unsubmitted, let_go, result_of
 from tracking.jobs.queues.queue import Queue
@@ -30,8 +31,9 @@ class Following:
 
     def __init__(
         self, queue: Queue, uploads: Uploads, console: Console, own_folder: Callable[[Job], run_lock.Owner],
-        num_jobs: int, started: float,
+        num_jobs: int, started: float, events: EventStream,
     ) -> None:  # fmt: skip
+        self._events = events
         self._queue = queue
         self._uploads = uploads
         self._console = console
@@ -79,12 +81,14 @@ class Following:
             self._refused(job, failures.trouble(error))
             return True
         self._account.submitted(job, made)
+        told.started(self._events, job)
         return True
 
     def _refused(self, job: Job, failure: Failure) -> None:
         """End a job that could not be submitted."""
         end_unsubmitted([job], failure)
         job.result = job.result or Result("failed", failure=failure)
+        told.ended(self._events, job)
         if job.folder is not None:
             self._uploads.start(job.folder)
             self._uploads.ended(job.folder)
@@ -186,6 +190,7 @@ class Following:
                 self._uploads.start(followed.folder)
         if record.kind == "event" and record.key == attempts.RESUME:
             self._account.resumed(followed.job, record)
+        told.recorded(self._events, followed.job, record)
         if followed.progress is not None:
             followed.progress.update(record)
         elif words := shown.remark(record):
@@ -229,6 +234,7 @@ class Following:
         if followed.progress:
             followed.progress.close()
         job.result = result
+        told.ended(self._events, job)
         if job.config.cluster.mirror == "launcher":
             if not followed.mirrored and not meeting.is_unmet(job):
                 self._uploads.start(followed.folder)

@@ -12,12 +12,13 @@ from typing import Any
 from conf.schema import ConfigError, RunConfig
 from tracking.analysis.statistics import counted
 from tracking.base.console import Drawing, make_console
+from tracking.base.event_stream import EventStream
 from tracking.base.installation import LAUNCH
 from tracking.jobs.follow import Uploads, result_table, unfinished
 from tracking.jobs.handover import SupervisorProcess
 from tracking.jobs.node import Interrupted, join, outcome, signals, ticket
 from tracking.jobs.plan import Job, exit_code, own_folder, resume, sweep
-from tracking.jobs.queues import dry_run, meeting, sweep_end
+from tracking.jobs.queues import dry_run, meeting, sweep_end, told
 from tracking.jobs.queues.detaching import Detached, follow_command, wants_cancel
 from tracking.jobs.queues.followed import end_unsubmitted
 from tracking.jobs.queues.following import Following
@@ -34,8 +35,10 @@ class Launcher:
     """
 
     def __init__(
-        self, config: RunConfig, gpus: Sequence[Any], started: float, waiting: SupervisorProcess | None = None
-    ) -> None:
+        self, config: RunConfig, gpus: Sequence[Any], started: float, waiting: SupervisorProcess | None = None,
+        events: EventStream | None = None,
+    ) -> None:  # fmt: skip
+        self._events = events or EventStream()
         self._offline = config.tracking.offline
         self._log_model, self._register = config.log_model, config.register_model is not None
         self._gpus = gpus
@@ -154,7 +157,7 @@ class Launcher:
         return self.run_sweep(jobs, [], folder)
 
     def _finish_sweep(self, jobs: list[Job], folder: Path, search: SearchJobs | None) -> None:
-        sweep_end.finish(self._console, jobs, folder, search)
+        sweep_end.finish(self._console, self._events, jobs, folder, search)
         folders = [folder, *(job.folder for job in jobs if job.folder is not None)]
         self._uploads.wait(folders)
         self._uploads.print_sweep(folder, folders[1:])
@@ -206,7 +209,7 @@ class Launcher:
         every = search.jobs if search else jobs
         following = Following(
             self._queue, self._uploads, self._console, lambda job: self._submittable(job, folder, parent),
-            0 if search else len(jobs), self._started,
+            0 if search else len(jobs), self._started, self._events,
         )  # fmt: skip
         todo = []
         for job in jobs:
@@ -219,7 +222,7 @@ class Launcher:
             if jobs and jobs[0].config.detach:
                 following.detach(todo)
                 raise self._detached(folder)
-            following.follow(todo, (lambda: search.next_jobs(folder)) if search else None)
+            following.follow(todo, (lambda: told.next_of(self._events, search, folder)) if search else None)
         except Interrupted as error:
             following.close()  # Nothing is drawn over a question.
             if self._queue.outlives and not wants_cancel(error):

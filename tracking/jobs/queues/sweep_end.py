@@ -9,11 +9,12 @@ from pathlib import Path
 from rich.console import Console
 
 from tracking.base.console import Drawing
+from tracking.base.event_stream import EventStream
 from tracking.jobs.plan import Job, sweep, sweep_summary
 from tracking.jobs.search import SearchJobs
 
 
-def finish(console: Console, jobs: Sequence[Job], folder: Path, search: SearchJobs | None) -> None:
+def finish(console: Console, events: EventStream, jobs: Sequence[Job], folder: Path, search: SearchJobs | None) -> None:
     """Write the summary, and print the answer of a search, else the table of the jobs; where it is, and its cost."""
     with Drawing(console, "the sweep's summary is not written"):
         if search:
@@ -21,6 +22,7 @@ def finish(console: Console, jobs: Sequence[Job], folder: Path, search: SearchJo
         sweep.finish(folder, jobs)
     with Drawing(console, "the sweep's table is not shown"):
         if search:
+            events.tell("answer", **search.told())
             search.show(console)
         else:
             if len(jobs) == 1 and jobs[0].result:  # Jobs of larger sweeps have had a line when they ended.

@@ -15,6 +15,7 @@ from tracking.analysis.search import Answer, Axis, Rules, Scalar, Trial, answer,
 from tracking.jobs.plan import Job, sweep
 from tracking.jobs.search import answer_words, pictures, trace
 from tracking.jobs.search.trials import cap_sec, trial_of
+from tracking.record import documents
 from tracking.request.search_options import Budget, budget_of, setting_words
 
 GROUPS = ("gpus", "cpu_processes", "nodes")  # The first that is an axis has a best setting for each of its values.
@@ -63,6 +64,7 @@ class SearchJobs:
         self._budget: Budget = budget_of(base.config.search)
         self.jobs = list(jobs)
         self._refused = list(refused)  # by how many jobs there were before
+        self._looked = 0  # blocks at the last look that was told
         self.why: dict[str, str] = {}  # by setting, why it cannot be run
 
     @property
@@ -118,6 +120,25 @@ class SearchJobs:
     def write(self, folder: Path) -> None:
         """Write the trace, and what is known by now. Raises OSError."""
         trace.write(folder, self._base.config.search, self.tried, self.answer())
+
+    def new_look(self) -> dict[str, Any] | None:
+        """What deciding saw at a look that was not told yet: after how many blocks, and what is left; else None."""
+        blocks: dict[int, list[str]] = {}
+        for trial in self.trials:
+            if trial.block is not None:
+                blocks.setdefault(trial.block, []).append(trial.state)
+        whole = [block for block in blocks if "running" not in blocks[block]]
+        if len(whole) in (0, self._looked) or len(whole) not in self._rules.looks:
+            return None
+        self._looked = len(whole)
+        answer = self.answer()
+        return {"blocks": len(whole), "named": answer.named, "alike": list(answer.alike), "why": answer.why}
+
+    def told(self) -> dict[str, Any]:
+        """The answer, as search.json has it, and in words."""
+        answer, search = self.answer(), self._base.config.search
+        row: dict[str, Any] = documents.finite(trace.answer_row(answer))
+        return {**row, "words": answer_words.text(answer, search.objective, self._budget)}
 
     def finish(self, folder: Path) -> None:
         """Write what is known at the end, with its pictures. Raises OSError."""

@@ -1,0 +1,65 @@
+"""launch.py for a program that drives it: one JSON object a line on standard output, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.support.commands import HANGS_SEC, ROOT, TINY, environment
+
+pytestmark = pytest.mark.slow
+
+SCHEMA = json.loads((ROOT / "docs/events.schema.json").read_text())
+
+
+def events(cwd: Path, *arguments: str) -> tuple[int, list[dict[str, Any]], str]:
+    """The exit code, every line of standard output, and what was said on standard error."""
+    command = [sys.executable, str(ROOT / "launch.py"), "--json", *arguments]
+    ran = subprocess.run(
+        command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=HANGS_SEC, check=False
+    )  # fmt: skip
+    lines = [json.loads(line) for line in ran.stdout.splitlines()]
+    for line in lines:
+        jsonschema.validate(line, SCHEMA)
+    return ran.returncode, lines, ran.stderr
+
+
+def test_a_sweep_tells_each_jobs_life(tmp_path: Path) -> None:
+    asked = (*TINY, "gpus=0", "tracking.offline=true", "tracking.system_metrics_interval_sec=0")
+    code, told, said = events(tmp_path, "-m", *asked, "seed=1,2", "max_epochs=2")
+    assert code == 0, said
+    kinds = [event["event"] for event in told]
+    assert kinds[:2] == ["composed", "composed"]
+    assert kinds[-1] == "ended"
+    assert told[-1]["code"] == 0
+    for name in {event["run"] for event in told if event["event"] == "started"}:
+        life = [event["event"] for event in told if event.get("run") == name and event["event"] != "composed"]
+        assert life[0] == "started"
+        assert life[-1] in ("reached", "missed", "finished")
+        assert "evaluated" in life[1:-1]
+    assert len([event for event in told if event["event"] == "started"]) == 2
+    assert "sweep folder:" in said  # for people, as ever
+
+
+def test_a_refusal_is_an_event_too(tmp_path: Path) -> None:
+    code, told, said = events(tmp_path, *TINY, "gpus=some")
+    assert (code, [event["event"] for event in told]) == (2, ["refused", "ended"])
+    assert "gpus=some" in told[0]["because"]
+    assert told[0]["because"] in said
+
+
+def test_the_page_lists_the_events_of_the_schema() -> None:
+    page = (ROOT / "docs/driven.md").read_text()
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    listed = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert listed == SCHEMA["properties"]["event"]["enum"]
+    [code] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(code.splitlines()) <= 20
+    compile(code, "driven.md", "exec")

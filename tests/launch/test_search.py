@@ -1,0 +1,91 @@
+"""A search through launch.py: killed in the middle, gone on with, and its answer, with a program as what trains."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.commands import begin, launch
+from tests.support.folders import wait_for
+from tracking.record import run_folder
+
+pytestmark = pytest.mark.slow
+
+# Epochs of a hundredth of a second; the learning rate decides how many there are, and the batch how long they are.
+PROGRAM = """
+import math, sys, time
+lr, batch = float(sys.argv[1]), int(sys.argv[2])
+need = 4 + round(6 * abs(math.log(lr / 0.01)))
+for epoch in range(1, 31):
+    time.sleep(0.08 / batch)
+    print(f"epoch {epoch} accuracy {0.9 * epoch / need:.3f}", flush=True)
+    if epoch >= need:
+        break
+"""
+
+
+def words(folder: Path, *more: str) -> tuple[str, ...]:
+    (folder / "program.py").write_text(PROGRAM)
+    return (
+        "-m", "+search=quickest", "model=program", "gpus=0", "target=0.9",
+        f"program.command={sys.executable} program.py {{lr}} {{batch_size}} {{seed}}",
+        '+program.metrics={eval/accuracy: "accuracy ([0-9.]+)"}', 'program.epoch="epoch ([0-9]+)"',
+        "tracking.offline=true", "tracking.system_metrics_interval_sec=0", *more,
+    )  # fmt: skip
+
+
+def trace(folder: Path) -> dict[str, Any]:
+    [path] = folder.glob("runs/*/search.json")
+    read: dict[str, Any] = json.loads(path.read_text())
+    return read
+
+
+def test_a_search_that_is_killed_goes_on_and_names_the_quickest_setting(tmp_path: Path) -> None:
+    asked = words(tmp_path, "batch_size=1,4", "model.optimizer.lr=0.003,0.01", "search.budget=20runs")
+    first = begin(tmp_path, *asked)
+    wait_for(lambda: list(tmp_path.glob("runs/*/search.json")) and len(trace(tmp_path)["trials"]) > 2)
+    first.kill()
+    first.communicate()
+    tried = [row["setting"] for row in trace(tmp_path)["trials"]][:-1]
+    [sweep] = [path.parent for path in tmp_path.glob("runs/*/search.json")]
+
+    again = launch(tmp_path, f"sweep.resume={sweep.name}")
+    assert again.code == 0, again.output
+    answer, trials = trace(tmp_path)["answer"], trace(tmp_path)["trials"]
+    assert [row["setting"] for row in trials][: len(tried)] == tried
+    assert answer["decided"], again.output
+    assert answer["named"] == {"batch_size": 4, "model.optimizer.lr": 0.01}
+    assert "batch_size=4 lr=0.01:" in again.output
+    assert len(trials) <= 20
+    finished = [path for path in sweep.iterdir() if (result := read(path)) and result.status == "finished"]
+    assert len(finished) == sum(row["state"] == "reached" for row in trials)  # none ran twice
+
+    foreign = launch(tmp_path, f"sweep.resume={sweep.name}", "-m", "+search=quickest", "batch_size=1,8")
+    assert foreign.code == 2
+    assert "goes on with the axes that it has: batch_size=1,4 model.optimizer.lr=0.003,0.01" in foreign.output
+
+
+def read(folder: Path) -> run_folder.Result | None:
+    return run_folder.read_result(folder) if (folder / run_folder.CONFIG).exists() else None
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("search.budget=20 parsecs",), "search.budget=20 parsecs"),
+        (("model.optimizer.lr=interval(1,0.1)",), "give the lower end first"),
+        (("seed=1,2",), "seed is no axis of a search"),
+        (("batch_size=",), "plain values"),
+    ],
+)
+def test_a_search_that_cannot_be_made_is_refused_before_anything_runs(
+    tmp_path: Path, more: tuple[str, ...], said: str
+) -> None:
+    refused = launch(tmp_path, *words(tmp_path, *more))
+    assert refused.code == 2, refused.output
+    assert said in refused.output
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,50 @@
+"""What a launch tells a program that drives it: one JSON object a line on standard output, and nothing else there.
+
+docs/driven.md lists the events; their schema is docs/events.schema.json.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any
+
+from tracking.base import secrets
+
+OPTION = "--json"
+VERSION = 1
+
+
+class EventStream:
+    """The events of a launch; without a descriptor they go nowhere."""
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        self._descriptor = descriptor
+
+    @classmethod
+    def asked(cls, argv: list[str]) -> EventStream:
+        """Take `--json` out of a command line; with it, standard output is for events, and all else is on stderr."""
+        if OPTION not in argv:
+            return cls()
+        argv.remove(OPTION)
+        descriptor = os.dup(1)
+        os.dup2(2, 1)
+        return cls(descriptor)
+
+    def tell(self, event: str, **fields: Any) -> None:
+        """Write an event, whose numbers are finite or None.
+
+        A reader that has gone is told nothing more: a training does not end with it.
+        """
+        if self._descriptor is None:
+            return
+        known = {key: value for key, value in fields.items() if value is not None}
+        content = {"event": event, "version": VERSION, "time_ms": time.time_ns() // 1_000_000, **known}
+        line = json.dumps(secrets.redacted(content), allow_nan=False, default=str) + "\n"
+        try:
+            data = line.encode()
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        except OSError:
+            self._descriptor = None
