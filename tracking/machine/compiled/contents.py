@@ -1,11 +1,11 @@
-"""What lies in such a file: a tar, compressed with gzip, that begins with its table of contents and a signature.
+"""What lies in such a file: a zip with a manifest and its signature.
 
     manifest.json   `format`, `identity` (see identity.py), `made_ms`, and `files`: by name its size and SHA-256
     signature       of the manifest (tracking.record.signature)
     inductor/...    files of Inductor's folder, by their paths in it
     triton/...      files of Triton's own
 
-Triton keeps the files of a kernel as a group, by their paths on this machine. In the tar a group has their names alone.
+Triton keeps the files of a kernel as a group, by their paths on this machine. In the zip a group has their names alone.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any
 FORMAT = 1
 MANIFEST, SIGNATURE = "manifest.json", "signature"
 ROOTS = ("inductor", "triton")
-MOST_FILES = 1_000_000
+MOST_FILES = 250_000
 MOST_BYTES = 64 * 2**30  # of all files
 MOST_FILE_BYTES = 4 * 2**30
-MOST_MANIFEST_BYTES, MOST_SIGNATURE_BYTES = 256 * 2**20, 4096
+MOST_MANIFEST_BYTES, MOST_SIGNATURE_BYTES = 64 * 2**20, 4096
 PART = re.compile(r"[\w.+=@,-]{1,255}", re.ASCII)  # of a path; Inductor's and Triton's names have no other characters
 DIGEST = re.compile(r"[0-9a-f]{64}")
 GROUP = "__grp__"  # how the names of Triton's groups begin

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
-import tarfile
 import time
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple
 from pathlib import Path
@@ -16,7 +15,7 @@ from tracking.machine.compiled import contents
 from tracking.machine.compiled.contents import File
 from tracking.record import documents, files, signature
 
-LEVEL = 1  # of gzip: machine code becomes little smaller by more, and waits for it
+LEVEL = 1  # of compression: machine code becomes little smaller by more, and waits for it
 
 
 def export(target: Path, folders: Mapping[str, Path], identity: Mapping[str, str]) -> dict[str, File]:
@@ -37,14 +36,14 @@ def export(target: Path, folders: Mapping[str, Path], identity: Mapping[str, str
     }
     with documents.replacing(target) as file:
         os.fchmod(file.fileno(), 0o600)
-        with tarfile.open(fileobj=file, mode="w:gz", compresslevel=LEVEL, format=tarfile.PAX_FORMAT) as tar:
-            _add(tar, contents.MANIFEST, json.dumps(manifest).encode())
-            _add(tar, contents.SIGNATURE, (signature.of(manifest) or "").encode())
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL) as archive:
+            archive.writestr(contents.MANIFEST, json.dumps(manifest))
+            archive.writestr(contents.SIGNATURE, signature.of(manifest) or "")
             for name, path in paths.items():
                 content = _content(name, path)
                 if hashlib.sha256(content).hexdigest() != listed[name].sha256:
                     raise ValueError(f"{path}: changes; export when no run compiles")
-                _add(tar, name, content)
+                archive.writestr(name, content)
     return listed
 
 
@@ -72,9 +71,3 @@ def _content(name: str, path: Path) -> bytes:
     with files.opened(path, "rb") as file:
         content: bytes = file.read()
     return contents.with_names(content) if path.name.startswith(contents.GROUP) else content
-
-
-def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
-    member = tarfile.TarInfo(name)
-    member.size, member.mode, member.mtime = len(content), 0o600, int(time.time())
-    tar.addfile(member, io.BytesIO(content))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import shutil
-import tarfile
+import struct
+import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +21,10 @@ from tracking.machine.compiled.identity import difference
 from tracking.record import files, signature
 
 CHUNK_BYTES = 2**20
-TORN = (tarfile.TarError, EOFError, zlib.error, UnicodeError)
+# What zipfile raises depends on which bytes are wrong.
+DAMAGED = (
+    zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, NotImplementedError, OverflowError, RuntimeError,
+)  # fmt: skip
 
 
 def import_file(
@@ -33,17 +38,17 @@ def import_file(
     """
     with files.opened(source, "rb") as file:
         try:
-            with tarfile.open(fileobj=file, mode="r|gz") as tar:
-                theirs, listed = _checked(source, tar, ours, trust)
+            with zipfile.ZipFile(file) as archive:
+                theirs, listed = _checked(source, archive, ours, trust)
                 with _staging(folders) as staging:
-                    _unpack(tar, listed, staging, folders)
+                    _unpack(archive, listed, staging, folders)
                     of_use = [name for name in listed if theirs == ours or not contents.is_machine_code(name)]
                     return listed, _put_into_place(of_use, staging, folders)
         except OSError as error:
-            if error.errno is not None:  # gzip's own have no number
+            if error.errno != errno.EINVAL:  # which a place before the file's start is
                 raise
             raise _damaged(source, error) from error
-        except TORN as error:
+        except DAMAGED as error:
             raise _damaged(source, error) from error
 
 
@@ -52,12 +57,12 @@ def _damaged(source: Path, error: Exception) -> ValueError:
 
 
 def _checked(
-    source: Path, tar: tarfile.TarFile, ours: Mapping[str, str], trust: bool
+    source: Path, archive: zipfile.ZipFile, ours: Mapping[str, str], trust: bool
 ) -> tuple[dict[str, str], dict[str, File]]:
     """For what the files were compiled, and those that the manifest lists, when all that it can tell is well."""
     try:
-        manifest = json.loads(_small(tar, contents.MANIFEST, contents.MOST_MANIFEST_BYTES))
-        signed = _small(tar, contents.SIGNATURE, contents.MOST_SIGNATURE_BYTES).decode()
+        manifest = json.loads(_small(archive, contents.MANIFEST, contents.MOST_MANIFEST_BYTES))
+        signed = _small(archive, contents.SIGNATURE, contents.MOST_SIGNATURE_BYTES).decode()
         theirs, listed = contents.parsed(manifest)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{source}: is no export of compiled steps: {error}") from error
@@ -71,51 +76,51 @@ def _checked(
     return theirs, listed
 
 
-def _small(tar: tarfile.TarFile, name: str, most: int) -> bytes:
-    """The content of the next member. Raises ValueError where that has another name, or is too large."""
-    member = tar.next()
-    if member is None or member.name != name or not member.isreg():
+def _small(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
+    """The content of a member. Raises ValueError where there is none of this name, or it is too large."""
+    if name not in archive.namelist():
         raise ValueError(f"{name} is missing")
-    if member.size > most:
+    with archive.open(name) as member:
+        content = member.read(most + 1)
+    if len(content) > most:
         raise ValueError(f"{name} has more than {most} bytes")
-    return b"".join(_chunks(tar, member))
-
-
-def _chunks(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Iterator[bytes]:
-    file = tar.extractfile(member)
-    assert file is not None, "a regular file has a content"
-    while chunk := file.read(CHUNK_BYTES):
-        yield chunk
+    return content
 
 
 def _unpack(
-    tar: tarfile.TarFile, listed: Mapping[str, File], staging: Mapping[str, Path], folders: Mapping[str, Path]
+    archive: zipfile.ZipFile, listed: Mapping[str, File], staging: Mapping[str, Path], folders: Mapping[str, Path]
 ) -> None:
-    """Write every file into `staging`. Raises TarError for one that is not as the manifest says."""
+    """Write every file into `staging`. Raises BadZipFile for one that is not as the manifest says."""
     missing = dict(listed)
-    while (member := tar.next()) is not None:
-        file = missing.pop(member.name, None)
-        if file is None or not member.isreg() or member.size != file.size:
-            raise tarfile.TarError(f"{member.name!r} is not what its manifest lists")
-        root, _, path = member.name.partition("/")
+    for member in archive.infolist():
+        if member.filename in (contents.MANIFEST, contents.SIGNATURE):
+            continue
+        file = missing.pop(member.filename, None)
+        if file is None:
+            raise zipfile.BadZipFile(f"{member.filename!r} is not in its manifest")
+        root, _, path = member.filename.partition("/")
         place = staging[root] / path
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with files.opened(place, "xb") as target:
+        with files.opened(place, "xb") as target, archive.open(member) as content:
             os.fchmod(target.fileno(), 0o600)
-            if _copy(tar, member, target) != file.sha256:
-                raise tarfile.TarError(f"{member.name} has another content than its manifest says")
+            _copy(content, target, file, member.filename)
         if place.name.startswith(contents.GROUP):
             place.write_bytes(contents.with_paths(place.read_bytes(), (folders[root] / path).parent))
     if missing:
-        raise tarfile.TarError(f"{len(missing)} of {len(listed)} files are missing")
+        raise zipfile.BadZipFile(f"{len(missing)} of {len(listed)} files are missing")
 
 
-def _copy(tar: tarfile.TarFile, member: tarfile.TarInfo, target: IO[bytes]) -> str:
-    digest = hashlib.sha256()
-    for chunk in _chunks(tar, member):
+def _copy(content: IO[bytes], target: IO[bytes], file: File, name: str) -> None:
+    """Raises BadZipFile for another size or digest than the manifest's; it writes no more than that size."""
+    digest, left = hashlib.sha256(), file.size
+    while chunk := content.read(CHUNK_BYTES):
+        left -= len(chunk)
+        if left < 0:
+            break
         digest.update(chunk)
         target.write(chunk)
-    return digest.hexdigest()
+    if left or digest.hexdigest() != file.sha256:
+        raise zipfile.BadZipFile(f"{name} has another content than its manifest says")
 
 
 def _put_into_place(names: Iterable[str], staging: Mapping[str, Path], folders: Mapping[str, Path]) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
-import io
+import hashlib
 import json
 import os
+import random
 import stat
-import tarfile
-from collections.abc import Callable, Sequence
+import warnings
+import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,8 @@ def there(tmp_path: Path) -> Folders:
 
 @pytest.fixture
 def file(tmp_path: Path, folders: Folders) -> Path:
-    export(tmp_path / "cache.tar.gz", folders, HERE)
-    return tmp_path / "cache.tar.gz"
+    export(tmp_path / "compiled.zip", folders, HERE)
+    return tmp_path / "compiled.zip"
 
 
 def write(folders: Folders, name: str, content: bytes) -> None:
@@ -150,7 +151,7 @@ def test_where_nothing_was_compiled_there_is_nothing_to_export(tmp_path: Path, t
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize("kept", [0.0, 0.3, 0.6, 0.9])
+@pytest.mark.parametrize("kept", [0.0, 0.3, 0.7, 0.99])
 def test_a_torn_file_is_refused_and_leaves_nothing(file: Path, there: Folders, kept: float) -> None:
     content = file.read_bytes()
     file.write_bytes(content[: int(kept * len(content))])
@@ -160,56 +161,73 @@ def test_a_torn_file_is_refused_and_leaves_nothing(file: Path, there: Folders, k
 
 
 def test_a_content_that_was_changed_is_refused(file: Path, there: Folders) -> None:
-    file.write_bytes(gzip.compress(gzip.decompress(file.read_bytes()).replace(b"pickle", b"Pickle")))
+    remade(file, parts={"inductor/fxgraph/35/f35/g44": b"Pickle"})
     with pytest.raises(ValueError, match="g44 has another content than its manifest says"):
         import_file(file, there, HERE, trust=True)
     assert not held(there)
 
 
 def remade(
-    file: Path, change: Callable[[dict[str, Any]], None] = lambda _: None, more: Sequence[tarfile.TarInfo] = ()
+    file: Path, change: Callable[[dict[str, Any]], None] = lambda _: None, parts: Mapping[str, bytes] | None = None
 ) -> None:
-    """Make the file anew with a manifest that was changed and signed, and with further members."""
-    with tarfile.open(file) as tar:
-        parts = {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
-    manifest = json.loads(parts[contents.MANIFEST])
+    """Make the file anew with a manifest that was changed and signed, and with other or further members."""
+    with zipfile.ZipFile(file) as archive:
+        all_parts = {name: archive.read(name) for name in archive.namelist()}
+    manifest = json.loads(all_parts[contents.MANIFEST])
     change(manifest)
-    parts[contents.MANIFEST] = json.dumps(manifest).encode()
-    parts[contents.SIGNATURE] = (signature.of(manifest) or "").encode()
-    with tarfile.open(file, "w:gz") as tar:
-        for name, content in parts.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-        for member in more:
-            tar.addfile(member)
+    all_parts[contents.MANIFEST] = json.dumps(manifest).encode()
+    all_parts[contents.SIGNATURE] = (signature.of(manifest) or "").encode()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in (all_parts | (parts or {})).items():
+            archive.writestr(name, content)
 
 
-def special(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
-    member = tarfile.TarInfo(name)
-    member.type, member.linkname = kind, target
-    return member
+def test_what_unpacks_to_more_than_its_manifest_says_is_cut_off(file: Path, there: Folders) -> None:
+    remade(file, parts={"inductor/ab/cabc.py": b" " * 2**28})
+    assert file.stat().st_size < 2**20
+    with pytest.raises(ValueError, match=r"cabc.py has another content than its manifest says"):
+        import_file(file, there, HERE, trust=True)
+    assert not held(there)
 
 
-@pytest.mark.parametrize(
-    "member",
-    [
-        special("inductor/link", tarfile.SYMTYPE, "/etc/passwd"),
-        special("inductor/link", tarfile.LNKTYPE, "/etc/passwd"),
-        special("triton/pipe", tarfile.FIFOTYPE),
-        special("triton/device", tarfile.CHRTYPE),
-        special("inductor/folder", tarfile.DIRTYPE),
-        special("inductor/not/listed", tarfile.REGTYPE),
-    ],
-    ids=lambda member: f"{member.name} {member.type!r}",
-)
-def test_members_that_are_no_listed_files_are_refused(file: Path, there: Folders, member: tarfile.TarInfo) -> None:
+def test_a_manifest_that_unpacks_to_more_than_any_has_is_refused(
+    file: Path, there: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contents, "MOST_MANIFEST_BYTES", 1000)
+    remade(file, lambda manifest: manifest.update(more=" " * 2000))
+    with pytest.raises(ValueError, match=r"manifest.json has more than 1000 bytes"):
+        import_file(file, there, HERE, trust=True)
+
+
+@pytest.mark.parametrize("name", ["inductor/not/listed", "../outside", "/etc/outside"])
+def test_members_that_no_manifest_lists_are_refused(file: Path, there: Folders, name: str) -> None:
+    remade(file, parts={name: b"x"})
+    with pytest.raises(ValueError, match="is not in its manifest"):
+        import_file(file, there, HERE, trust=True)
+    assert not held(there)
+
+
+def test_a_link_is_no_more_than_its_content(file: Path, there: Folders) -> None:
+    """A zip marks one in the mode of a member, which nothing here looks at."""
+    target = b"/etc/passwd"
+
     def listed(manifest: dict[str, Any]) -> None:
-        if member.type != tarfile.REGTYPE:
-            manifest["files"][member.name] = [0, "0" * 64]
+        manifest["files"]["inductor/link"] = [len(target), hashlib.sha256(target).hexdigest()]
 
-    remade(file, listed, [member])
-    with pytest.raises(ValueError, match="is not what its manifest lists"):
+    remade(file, listed)
+    with zipfile.ZipFile(file, "a") as archive:
+        link = zipfile.ZipInfo("inductor/link")
+        link.external_attr = (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(link, target)
+    import_file(file, there, HERE, trust=True)
+    assert not (there["inductor"] / "link").is_symlink()
+    assert (there["inductor"] / "link").read_bytes() == target
+
+
+def test_a_member_that_comes_twice_is_refused(file: Path, there: Folders) -> None:
+    with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(file, "a") as archive:
+        archive.writestr("inductor/ab/cabc.py", b"code")
+    with pytest.raises(ValueError, match="is not in its manifest"):
         import_file(file, there, HERE, trust=True)
     assert not held(there)
 
@@ -245,12 +263,9 @@ def test_more_than_the_bound_of_all_files_is_refused(file: Path, there: Folders)
 
 @pytest.mark.parametrize("manifest", [[], {"format": 2}, {"format": 1, "identity": {}}, {"format": 1, "files": {}}])
 def test_another_manifest_is_refused(file: Path, there: Folders, manifest: Any) -> None:
-    with tarfile.open(file, "w:gz") as tar:
-        content = json.dumps(manifest).encode()
+    with zipfile.ZipFile(file, "w") as archive:
         for name in (contents.MANIFEST, contents.SIGNATURE):
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
+            archive.writestr(name, json.dumps(manifest))
     with pytest.raises(ValueError, match="is no export of compiled steps: it "):
         import_file(file, there, HERE, trust=True)
 
@@ -268,14 +283,14 @@ def test_a_group_that_names_files_elsewhere_is_refused(
 def test_what_is_no_export_at_all_is_refused(tmp_path: Path, there: Folders) -> None:
     with pytest.raises(FileNotFoundError):
         import_file(tmp_path / "missing", there, HERE, trust=False)
-    (tmp_path / "text").write_text("no tar")
+    (tmp_path / "text").write_text("no zip")
     with pytest.raises(ValueError, match="is damaged"):
         import_file(tmp_path / "text", there, HERE, trust=False)
-    with tarfile.open(tmp_path / "tar", "w:gz") as tar:
-        tar.addfile(special("x", tarfile.REGTYPE))
+    with zipfile.ZipFile(tmp_path / "zip", "w") as archive:
+        archive.writestr("x", b"")
     with pytest.raises(ValueError, match=r"is no export of compiled steps: manifest.json is missing"):
-        import_file(tmp_path / "tar", there, HERE, trust=False)
-    (tmp_path / "link").symlink_to(tmp_path / "tar")
+        import_file(tmp_path / "zip", there, HERE, trust=False)
+    (tmp_path / "link").symlink_to(tmp_path / "zip")
     with pytest.raises(OSError, match="is a link"):
         import_file(tmp_path / "link", there, HERE, trust=False)
 
@@ -287,3 +302,22 @@ def test_what_an_import_that_was_killed_has_left_is_removed(file: Path, there: F
     import_file(file, there, HERE, trust=False)
     assert not dead.exists()
     assert alive.exists()
+
+
+def test_whatever_byte_is_wrong_the_file_is_refused_or_whole(file: Path, tmp_path: Path) -> None:
+    content = file.read_bytes()
+    rng = random.Random(1)
+    refusals = []
+    for number in range(300):
+        changed = bytearray(content)
+        changed[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        file.write_bytes(bytes(changed))
+        there = {root: tmp_path / str(number) / root for root in contents.ROOTS}
+        try:
+            import_file(file, there, HERE, trust=False)
+        except ValueError as error:
+            refusals.append(str(error))
+        got = held(there)
+        assert not got or {name: got[name] for name in FILES} == FILES
+    assert len(refusals) > 200
+    assert all(str(file) in words for words in refusals)
