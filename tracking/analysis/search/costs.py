@@ -19,16 +19,23 @@ def spent(trials: Sequence[Trial]) -> float:
 
 
 def usual_cost(trials: Sequence[Trial]) -> float:
-    """The mean cost of a run that has ended; 0 where none has."""
-    costs = [trial.cost for trial in trials if trial.state != "running"]
+    """The mean cost of a run that has ended and did not fail; 0 where there is none."""
+    costs = [trial.cost for trial in trials if trial.state not in ("running", "failed")]
     return fmean(costs) if costs else 0.0
 
 
 def whole_costs(rules: Rules, trials: Sequence[Trial]) -> dict[Key, float]:
-    """What a run of each setting costs that is not stopped: its cost, times how much longer it is expected to take."""
+    """What a run of each setting costs that is not stopped: its cost, times how much longer it is expected to take.
+
+    Without runs that failed, which may have cost nothing.
+    """
     costs: dict[Key, list[float]] = {}
     for group in rules.groups:
-        own = [trial for trial in trials if rules.group_of(trial.setting) == group and trial.state != "running"]
+        own = [
+            trial
+            for trial in trials
+            if rules.group_of(trial.setting) == group and trial.state not in ("running", "failed")
+        ]
         for trial, value in zip(own, expectations(own), strict=True):
             reached_by = trial.value if trial.value is not None else trial.censored_at
             longer = value / reached_by if reached_by and value == value else 1.0
@@ -57,10 +64,10 @@ def grid_cost(rules: Rules, trials: Sequence[Trial]) -> float | None:
     to cost more, since a search tries what is promising.
     """
     exploring = of_phase(trials, EXPLORE)
-    if not any(trial.state != "running" for trial in exploring):
+    costs = whole_costs(rules, exploring)
+    if not costs:
         return None
     size = rules.grid_size / len(rules.groups)
-    costs = whole_costs(rules, exploring)
     per_group: dict[Scalar | None, list[float]] = {group: [] for group in rules.groups}
     for key, cost in costs.items():
         per_group[rules.group_of(dict(key))].append(cost)

@@ -190,6 +190,9 @@ def test_finalists_are_those_near_the_best_and_the_best_of_each_group() -> None:
     batches = [(setting["gpus"], setting["batch_size"]) for setting in finalists(RULES, trials)]
     assert batches == [(4, 8), (4, 4), (2, 8), (1, 8)]
     assert grid_cost(RULES, trials) == pytest.approx(180.0)
+    failed = Trial({"gpus": 4, "batch_size": 32, "lr": 0.008}, 1, "explore", state="failed")
+    assert grid_cost(RULES, [*trials, failed]) == pytest.approx(180.0)
+    assert grid_cost(RULES, [failed]) is None
 
 
 @settings(max_examples=15, deadline=None)
