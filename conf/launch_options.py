@@ -134,6 +134,7 @@ class SearchConfig:
     objective: str = "time"  # what is to be least until the target is reached: time | cost (USD) | energy (joules)
     budget: str = "1h"  # what all its runs may take, starts included: 30min, 2h, 2gpu-hours, 5usd, 40runs
     max_finalists: int = 4  # settings that are compared by runs of their own, beside the best of each number of GPUs
+    source: str | None = None  # search.from=SWEEP: begin with the best settings of an earlier search, measured anew
     # What follows is the search's own, and not to be given.
     axes: list[str] = field(default_factory=list)  # the words that were typed: batch_size=4,8,16
     setting: dict[str, Any] = field(default_factory=dict)  # the trial's value on each axis
@@ -144,7 +145,11 @@ class SearchConfig:
 
 
 def spelled_out(argument: str) -> str:
-    """An argument of launch.py with `profile=true` as the number of steps that it stands for."""
+    """An argument of launch.py in the words that Hydra takes: `profile=true` is a number of steps.
+
+    No field of Python's is called `from`.
+    """
+    argument = re.sub(r"^search\.from=", "search.source=", argument)
     match = re.fullmatch(r"(\+{0,2}profile)=(.+)", argument)
     if not match:
         return argument

@@ -81,6 +81,13 @@ class Axis:
         value = min(max(math.exp(value) if self.log else value, self.low), self.high)
         return round(value) if self.integer else self.rounded(value)
 
+    def holds(self, value: object) -> bool:
+        """Whether a value lies on the axis."""
+        if self.choices:
+            return any(value == choice and type(value) is type(choice) for choice in self.choices)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return number and self.low is not None and self.high is not None and self.low <= float(str(value)) <= self.high
+
     def rounded(self, value: float) -> float:
         """The value at so many digits as can be typed, in the interval."""
         assert self.low is not None

@@ -166,10 +166,10 @@ def folders_by_hash(folder: Path) -> dict[str, list[Path]]:
     return folders
 
 
-def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None) -> Result:
+def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None, answer: str = "") -> Result:
     """Write the sweep's summary and result: finished when every job is settled, else failed or `killed`.
 
-    Raises OSError.
+    The `answer` of a search comes first in what MLflow shows of it. Raises OSError.
     """
     unfinished = [sweep_summary.status(job) for job in jobs if not job.settled]
     metrics = {"num_finished": float(len(jobs) - len(unfinished))}
@@ -190,6 +190,7 @@ def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None) -> 
             from tracking.jobs.plan import sweep_report
 
             text = sweep_report.write(folder, text, jobs[0].config.study)
+        text = f"{in_markdown(answer)}\n\n{text}" if answer else text
         log.tags({NOTE_TAG: text}, time_ms)
         log.metrics(metrics, time_ms=time_ms)  # The time of the last record ends the parent run.
         log.close()

@@ -60,7 +60,8 @@ class Machine(Queue):
             self._waiting = SupervisorProcess()
 
     def submit(self, owner: run_lock.Owner, config: RunConfig, name: str, started: float, after: str = "") -> Ticket:
-        share = self._free_share()
+        # What decides has the machine for itself: no other job of its search runs then.
+        share = None if config.search.phase == "decide" else self._free_share()
         self.expect()
         supervisor, self._waiting = self._waiting, None
         assert supervisor is not None

@@ -19,7 +19,7 @@ def finish(console: Console, events: EventStream, jobs: Sequence[Job], folder: P
     with Drawing(console, "the sweep's summary is not written"):
         if search:
             search.finish(folder)
-        sweep.finish(folder, jobs)
+        sweep.finish(folder, jobs, answer=search.words() if search else "")
     with Drawing(console, "the sweep's table is not shown"):
         if search:
             events.tell("answer", **search.told())

@@ -15,7 +15,7 @@ from tracking.analysis.search import Answer, Axis, Rules, Scalar, Trial, answer,
 from tracking.jobs.plan import Job, sweep
 from tracking.jobs.search import answer_words, pictures, trace
 from tracking.jobs.search.trials import cap_sec, trial_of
-from tracking.record import documents
+from tracking.record import documents, files
 from tracking.request.search_options import Budget, budget_of, setting_words
 
 GROUPS = ("gpus", "cpu_processes", "nodes")  # The first that is an axis has a best setting for each of its values.
@@ -28,7 +28,7 @@ def rules_of(config: RunConfig, axes: Sequence[Axis]) -> Rules:
         tuple(axes), group=next((key for key in GROUPS if key in keys), GROUPS[0]),
         budget=budget_of(config.search).amount, seed=config.seed, explore_seed=config.seed,
         at_once=max(1, config.sweep.jobs_at_once), max_finalists=config.search.max_finalists,
-        starts=(start,) if (start := own_setting(config, axes)) else (),
+        starts=tuple(filter(None, [*earlier_settings(config, axes), own_setting(config, axes)])),
         higher=next(iter(config.directions().values()), metric.HIGHER) == metric.HIGHER,
     )  # fmt: skip
 
@@ -41,10 +41,26 @@ def own_setting(config: RunConfig, axes: Sequence[Axis]) -> dict[str, Any]:
         for part in axis.key.split("."):
             value = value.get(part) if isinstance(value, dict) else getattr(value, part, None)
         value = config.device_batch_size() if axis.key == "batch_size" else getattr(value, "name", value)
-        within = axis.low is not None and axis.high is not None and isinstance(value, int | float)
-        if value in axis.choices or (within and axis.low <= value <= axis.high):
+        if axis.holds(value):
             setting[axis.key] = value
     return setting
+
+
+def earlier_settings(config: RunConfig, axes: Sequence[Axis]) -> list[dict[str, Scalar]]:
+    """The best settings of the search that `search.from` names; none where it names none. Raises ConfigError."""
+    name = config.search.source
+    if name is None:
+        return []
+    folder = Path(config.runs_dir) / name
+    try:
+        return trace.best_of(folder, axes)
+    except (OSError, ValueError) as error:
+        root = Path(config.runs_dir)
+        there = [path.name for path in files.folders(root, trace.TRACE)] if root.is_dir() else []
+        known = f"there are: {', '.join(there)}" if there else "there is none"
+        raise ConfigError(
+            f"search.from={name}: {error}; give a search in runs_dir={config.runs_dir}: {known}"
+        ) from None
 
 
 class SearchJobs:
@@ -136,9 +152,11 @@ class SearchJobs:
 
     def told(self) -> dict[str, Any]:
         """The answer, as search.json has it, and in words."""
-        answer, search = self.answer(), self._base.config.search
-        row: dict[str, Any] = documents.finite(trace.answer_row(answer))
-        return {**row, "words": answer_words.text(answer, search.objective, self._budget)}
+        row: dict[str, Any] = documents.finite(trace.answer_row(self.answer()))
+        return {**row, "words": self.words()}
+
+    def words(self) -> str:
+        return answer_words.text(self.answer(), self._base.config.search.objective, self._budget)
 
     def finish(self, folder: Path) -> None:
         """Write what is known at the end, with its pictures. Raises OSError."""
@@ -146,10 +164,10 @@ class SearchJobs:
         pictures.write(folder, self.trials, self._rules.axes, self._base.config.search.objective)
 
     def show(self, console: Console) -> None:
-        search = self._base.config.search
         answer = self.answer()
-        console.print(answer_words.table(answer, search.objective))
-        console.print(answer_words.text(answer, search.objective, self._budget), soft_wrap=True)
+        if answer.num_decided:
+            console.print(answer_words.table(answer, self._base.config.search.objective))
+        console.print(self.words(), soft_wrap=True)
         for setting, why in list(self.why.items())[:5]:
             console.print(f"not run: {setting}: {why}", soft_wrap=True)
 

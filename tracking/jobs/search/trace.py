@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from conf.launch_options import SearchConfig
-from tracking.analysis.search import Answer, Trial
+from tracking.analysis.search import Answer, Axis, Scalar, Trial
 from tracking.jobs.plan import Job
 from tracking.record import documents
 
@@ -23,6 +23,22 @@ def write(folder: Path, search: SearchConfig, tried: Sequence[tuple[Trial, Job |
     asked = {"objective": search.objective, "budget": search.budget, "axes": search.axes}
     content = {"version": VERSION, "asked": asked, "trials": rows, "answer": answer_row(answer)}
     documents.write_json(folder / TRACE, documents.finite(content))
+
+
+def best_of(folder: Path, axes: Sequence[Axis]) -> list[dict[str, Scalar]]:
+    """The best settings that an earlier search found, as far as they lie on these axes, the best of all first.
+
+    Raises OSError, ValueError where its trace cannot be read.
+    """
+    try:
+        answer = documents.read_json(folder / TRACE)["answer"]
+        groups = [group["best"]["setting"] for group in answer["groups"]]
+        settings = [answer["named"] or answer["leading"] or {}, *groups]
+        known = [{axis.key: setting[axis.key] for axis in axes if axis.key in setting} for setting in settings]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{folder / TRACE} is no trace of a search ({error!r})") from error
+    on_axes = [{axis.key: setting[axis.key] for axis in axes if axis.holds(setting.get(axis.key))} for setting in known]
+    return [setting for place, setting in enumerate(on_axes) if setting and setting not in on_axes[:place]]
 
 
 def refused(folder: Path) -> list[tuple[int, Trial]]:

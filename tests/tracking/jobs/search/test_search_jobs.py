@@ -228,3 +228,21 @@ def test_where_nothing_can_be_run_the_first_reason_is_told() -> None:
     made = SearchJobs(Job(make([]), []), AXES, refuse)
     with pytest.raises(ConfigError, match="none of its settings can be run: gpus=1: none is there"):
         made.next_jobs()
+
+
+def test_a_search_from_an_earlier_one_begins_with_its_best_settings_and_measures_them_anew(tmp_path: Path) -> None:
+    earlier = search()
+    run(earlier)
+    (tmp_path / "earlier").mkdir()
+    earlier.finish(tmp_path / "earlier")
+    named = earlier.answer().named
+    assert named
+    base = Job(make([]), ["model=m"])
+    base.config.runs_dir, base.config.search.source = str(tmp_path), "earlier"
+    made = SearchJobs(base, (Axis("gpus", (4, 8)), *AXES[1:]), make)
+    tried = [job.config.search.setting for job in run(made, most=2)]
+    inner = {key: value for key, value in named.items() if key != "gpus"}
+    assert tried == [{"gpus": 4, **inner}, {"gpus": 8, **inner}]
+    base.config.search.source = "later"
+    with pytest.raises(ConfigError, match=r"search\.from=later: .* there are: earlier"):
+        SearchJobs(base, AXES, make)
