@@ -9,7 +9,7 @@ from statistics import fmean
 
 from tracking.analysis.search.blocks import Blocks
 from tracking.analysis.search.costs import grid_cost, spent
-from tracking.analysis.search.deciding import Deciding, Standing
+from tracking.analysis.search.deciding import Deciding, Standing, best_of_groups
 from tracking.analysis.search.explored import explored
 from tracking.analysis.search.trials import DECIDE, EXPLORE, Key, Rules, Scalar, Trial, key_of, of_phase
 from tracking.analysis.statistics import floored_variance, ratio_bounds
@@ -78,7 +78,7 @@ def answer(rules: Rules, trials: Sequence[Trial]) -> Answer:
     standing = deciding.standing
     settings = {key_of(setting): setting for setting in deciding.finalists}
     named = _named(standing) if standing.num_looks else None
-    best = _best_of_groups(rules, standing.blocks)
+    best = best_of_groups(rules, standing.blocks, standing.members)
     whole = Blocks({key: standing.blocks.runs[key] for key in standing.candidates}, standing.blocks.num)
     figures = {key: _figure(settings[key], standing, key in best.values()) for key in settings}
     exploring, decided = of_phase(trials, EXPLORE), of_phase(trials, DECIDE)
@@ -125,15 +125,6 @@ def _leading(rules: Rules, trials: Sequence[Trial], deciding: Deciding) -> Mappi
     if best is not None:
         return best.trials[0].setting
     return deciding.finalists[0] if deciding.finalists else None
-
-
-def _best_of_groups(rules: Rules, blocks: Blocks) -> dict[Scalar | None, Key]:
-    """The best finalist of each group with a deciding run that reached the target."""
-    best: dict[Scalar | None, Key] = {}
-    for key in sorted(blocks.runs, key=blocks.order):
-        if blocks.times(key).reached:
-            best.setdefault(rules.group_of(dict(key)), key)
-    return {group: best[group] for group in rules.groups if group in best}
 
 
 def _figure(setting: Mapping[str, Scalar], standing: Standing, best: bool) -> Figure:

@@ -60,17 +60,12 @@ class Deciding:
             blocks, num_looks = self.blocks(look), num_looks + 1
             whole = Blocks({key: blocks.runs[key] for key in members}, look)
             candidates = survivors(whole, candidates, level)
-            members = [key for key in members if key in candidates or key in self._best_of_groups(blocks)]
+            kept = {*candidates, *best_of_groups(rules, blocks, members).values()}
+            members = [key for key in members if key in kept]
             if len(candidates) < 2:
                 break
         ended = num_looks > 0 and (len(candidates) < 2 or num_looks == len(rules.looks))
         return Standing(candidates, members, num_looks, blocks, ended)
-
-    def _best_of_groups(self, blocks: Blocks) -> set[Key]:
-        groups: dict[Scalar | None, list[Key]] = {}
-        for key in blocks.runs:
-            groups.setdefault(self.rules.group_of(dict(key)), []).append(key)
-        return {min(keys, key=blocks.order) for keys in groups.values()}
 
     def next(self) -> list[Trial]:
         """The next run of the block that is not whole yet; none where deciding has ended or the budget is spent."""
@@ -83,7 +78,7 @@ class Deciding:
             for block in range(self.rules.looks[-1])
             if any(block not in self.runs[key] for key in standing.members)
         )
-        order = sorted(standing.members)
+        order = sorted(standing.members, key=repr)  # a list of choices may hold numbers and words
         random.Random(f"{self.rules.seed} block {block}").shuffle(order)
         waiting = [key for key in order if block not in self.runs[key]]
         if len(waiting) == len(order) and not self.affordable([settings[key] for key in order]):
@@ -98,3 +93,12 @@ class Deciding:
         """A seed of a block, the same for all settings: above every one of exploring."""
         used = [trial.seed for trial in of_phase(self.trials, EXPLORE)]
         return max([self.rules.explore_seed, *used]) + 1 + block
+
+
+def best_of_groups(rules: Rules, blocks: Blocks, members: Sequence[Key]) -> dict[Scalar | None, Key]:
+    """The best member of each group, of those with a run that reached the target."""
+    best: dict[Scalar | None, Key] = {}
+    for key in sorted(members, key=blocks.order):
+        if blocks.times(key).reached:
+            best.setdefault(rules.group_of(dict(key)), key)
+    return {group: best[group] for group in rules.groups if group in best}

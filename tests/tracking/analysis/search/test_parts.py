@@ -219,6 +219,7 @@ KINDS = (
     Axis("batch_size", (8, 16, 32)),
     Axis("precision", ("bf16", "fp32", "tf32")),
     Axis("fused", (True, False)),
+    Axis("num_workers", ("auto", 1, 2)),
     Axis("lr", low=0.001, high=0.1, log=True),
     Axis("dropout", low=0.0, high=0.5),
     Axis("num_warm", low=1, high=5, integer=True),

@@ -118,6 +118,27 @@ def test_deciding_alone_tells_settings_of_a_sweep_apart() -> None:
     assert len(trials) == 6
 
 
+def test_the_best_of_a_group_stays_the_one_that_was_kept_for_it() -> None:
+    """It was the better one when its group was left with one; what its later runs take makes no other one better."""
+    settings: tuple[Setting, ...] = (
+        {"gpus": 4, "lr": 1},
+        {"gpus": 4, "lr": 2},
+        {"gpus": 1, "lr": 1},
+        {"gpus": 1, "lr": 2},
+    )
+    rules = Rules((Axis("gpus", (1, 4)), Axis("lr", (1, 2))), explore=False, finalists=settings)
+
+    def end(trial: Trial) -> Trial:
+        slow = 100.0 + float(trial.setting["lr"]) + (5 if (trial.block or 0) > 2 else 0)
+        fast = 20.0 + (trial.seed * float(trial.setting["lr"])) % 3
+        return ended(trial, slow if trial.setting["gpus"] == 1 else fast)
+
+    outcome = answer(rules, searched(rules, end))
+    assert outcome.best_by_group is not None
+    assert outcome.best_by_group[1].setting == settings[2]
+    assert outcome.best_by_group[1].n == outcome.best_by_group[4].n == 8
+
+
 def test_an_interval_is_searched_within_its_ends() -> None:
     rules = Rules((Axis("gpus", (1, 4)), Axis("batch_size", (8,)), Axis("lr", low=0.002, high=0.05, log=True)))
     trials = searched(rules, noisy(0.02, 4))
