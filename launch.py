@@ -136,7 +136,7 @@ def collect(events: EventStream) -> Request:
 
 def axes_of(words: list[str]) -> list[str]:
     """The words that name the axes of a search, of those of a command line; none where no search is asked for."""
-    if not any(word.startswith("search=") for word in words):
+    if not any(word.startswith("search=") or word == "sweep.until_decided=true" for word in words):
         return []
     parser = OverridesParser.create()
     options = [word for word in words if "=" in word and not word.startswith("-")]

@@ -112,6 +112,7 @@ class SweepConfig:
     shuffle: int | None = None
     paired: bool = False  # reports compare runs of the same seed in pairs; decided before there are runs
     warm_up: bool = False  # run each stack once before all others with warm_up=true
+    until_decided: bool = False  # two to four settings: repeat them with new seeds until one is known to be best
     run_others: bool = False  # a stack that cannot run here fails its own jobs; else it refuses the sweep
 
 

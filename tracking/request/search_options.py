@@ -107,6 +107,18 @@ def default_axes(config: RunConfig) -> list[str]:
     return [f"batch_size={','.join(map(str, sizes))}", rates]
 
 
+def is_search(config: RunConfig) -> bool:
+    """Whether the runs follow from each other: a search, or a sweep that is repeated until it is decided."""
+    return bool(search_name(config))
+
+
+def search_name(config: RunConfig) -> str:
+    """What asks for it, as it was typed; empty where nothing does."""
+    if config.search.name:
+        return f"+search={config.search.name}"
+    return "sweep.until_decided=true" if config.sweep.until_decided else ""
+
+
 def check_search(config: RunConfig, overrides: Sequence[str]) -> None:
     """Raise ConfigError for a search that cannot be made, and for options of one without it."""
     search = config.search
@@ -114,7 +126,7 @@ def check_search(config: RunConfig, overrides: Sequence[str]) -> None:
     for key in ("axes", "setting", "phase", "block", "cap_sec", "trial"):
         if any(word.lstrip("+").startswith(f"search.{key}=") for word in overrides):
             raise ConfigError(f"search.{key}: is the search's own; leave it out")
-    if not search.name:
+    if not is_search(config):
         changed = [key for key, value in vars(search).items() if value != getattr(own, key)]
         if changed:
             raise ConfigError(
@@ -127,7 +139,7 @@ def check_search(config: RunConfig, overrides: Sequence[str]) -> None:
     if not 1 <= search.max_finalists <= 8:
         raise ConfigError(f"search.max_finalists={search.max_finalists}: give 1 to 8")
     if not config.targets():
-        raise ConfigError(f"+search={search.name}: {config.model.name} has no target here; give target=VALUE")
+        raise ConfigError(f"{search_name(config)}: {config.model.name} has no target here; give target=VALUE")
     if not config.stop_at_target:
         raise ConfigError("stop_at_target=false: a search compares times to the target; leave it out")
     budget = budget_of(search)
@@ -137,6 +149,10 @@ def check_search(config: RunConfig, overrides: Sequence[str]) -> None:
         raise ConfigError("search.objective=energy: a GPU's counter measures it, and gpus=0; give gpus, or another one")
     if budget.unit == "gpu-hours" and not config.on_gpu():
         raise ConfigError(f"search.budget={search.budget}: gpus=0 uses none of it; give minutes or runs")
+    if config.search.name and config.sweep.until_decided:
+        raise ConfigError("sweep.until_decided=true: a search decides by itself; leave it out")
+    if config.detach:
+        raise ConfigError(f"detach=true: {search_name(config)} chooses each run by those before; leave it out")
     if config.study.name:
         raise ConfigError(f"+study={config.study.name}: is a sweep of its own; leave it, or the search, out")
 

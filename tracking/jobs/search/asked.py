@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from tracking.analysis.search import Axis
 from tracking.jobs.plan import Job
 from tracking.jobs.search import trace
 from tracking.jobs.search.search_jobs import SearchJobs
-from tracking.request.search_options import axis_of, default_axes
+from tracking.request.search_options import axis_of, default_axes, is_search, search_name
 
+MOST_SETTINGS = 4  # that sweep.until_decided takes
 ParsedWord = Callable[[str], tuple[str, object, Sequence[object]]]  # a word's key, its value, and what that lists
 
 
@@ -28,8 +30,9 @@ def search_of(
     if resumed:
         first = resumed[0].config.search
         if not first.phase:
-            if asked.config.search.name:
-                raise ConfigError(f"sweep.resume={asked.config.sweep.resume}: is no search; leave +search out")
+            if is_search(asked.config):
+                name = search_name(asked.config)
+                raise ConfigError(f"sweep.resume={asked.config.sweep.resume}: is no search; leave {name} out")
             return None
         asked = _as_it_began(asked, resumed[0])
         if words and words != first.axes:
@@ -38,7 +41,7 @@ def search_of(
                 " out, or begin a new search"
             )
         words = first.axes
-    elif not asked.config.search.name:
+    elif not is_search(asked.config):
         return None
     words = words or default_axes(asked.config)
     asked.config.search.axes = words
@@ -46,7 +49,21 @@ def search_of(
     keys = [axis.key for axis in searched]
     if twice := next((key for key in keys if keys.count(key) > 1), None):
         raise ConfigError(f"{twice}: is an axis twice: {' '.join(words)}; give it once")
+    if asked.config.sweep.until_decided:
+        check_few(words, searched)
     return SearchJobs(asked, searched, make, resumed, trace.refused(folder) if folder else ())
+
+
+def check_few(words: Sequence[str], axes: Sequence[Axis]) -> None:
+    """Raise ConfigError where these are not the few settings that are told apart without exploring."""
+    if (
+        not all(axis.choices for axis in axes)
+        or not 2 <= math.prod(len(axis.choices) for axis in axes) <= MOST_SETTINGS
+    ):
+        raise ConfigError(
+            f"sweep.until_decided=true {' '.join(words)}: decides among 2 to {MOST_SETTINGS} settings, as"
+            " precision=fp32,bf16; search more with +search=quickest"
+        )
 
 
 def _as_it_began(asked: Job, first: Job) -> Job:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,14 @@ GROUPS = ("gpus", "cpu_processes", "nodes")  # The first that is an axis has a b
 def rules_of(config: RunConfig, axes: Sequence[Axis]) -> Rules:
     """What the user asked for, as the part that proposes takes it."""
     keys = [axis.key for axis in axes]
+    decides = config.sweep.until_decided
+    settings = product(*(axis.choices for axis in axes)) if decides else ()
     return Rules(
         tuple(axes), group=next((key for key in GROUPS if key in keys), GROUPS[0]),
         budget=budget_of(config.search).amount, seed=config.seed, explore_seed=config.seed,
         at_once=max(1, config.sweep.jobs_at_once), max_finalists=config.search.max_finalists,
         starts=tuple(filter(None, [*earlier_settings(config, axes), own_setting(config, axes)])),
+        explore=not decides, finalists=tuple(dict(zip(keys, values, strict=True)) for values in settings),
         higher=next(iter(config.directions().values()), metric.HIGHER) == metric.HIGHER,
     )  # fmt: skip
 
@@ -131,7 +135,8 @@ class SearchJobs:
         """What is said as it begins, or goes on."""
         axes, search = " ".join(self._base.config.search.axes), self._base.config.search
         done = f", {len(self.jobs)} runs made" if any(job.result for job in self.jobs) else ""
-        return f"a search for the least {search.objective} over {axes}, in {search.budget}{done}"
+        what = "repeated until decided" if self._rules.finalists else f"a search for the least {search.objective}"
+        return f"{what} over {axes}, in {search.budget}{done}"
 
     def write(self, folder: Path) -> None:
         """Write the trace, and what is known by now. Raises OSError."""

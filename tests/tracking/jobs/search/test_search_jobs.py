@@ -246,3 +246,17 @@ def test_a_search_from_an_earlier_one_begins_with_its_best_settings_and_measures
     base.config.search.source = "later"
     with pytest.raises(ConfigError, match=r"search\.from=later: .* there are: earlier"):
         SearchJobs(base, AXES, make)
+
+
+def test_a_sweep_is_repeated_until_it_is_decided() -> None:
+    base = make([])
+    base.sweep.until_decided = True
+    made = search_of(Job(base, ["model=m"]), [], None, ["batch_size=4,16"], parsed, make)
+    assert made
+    assert made.begins() == "repeated until decided over batch_size=4,16, in 60runs"
+    ran = run(made)
+    assert {job.config.search.phase for job in ran} == {"decide"}
+    assert made.answer().named == {"batch_size": 16}
+    assert made.answer().decided
+    with pytest.raises(ConfigError, match="decides among 2 to 4 settings"):
+        search_of(Job(base, []), [], None, ["batch_size=4,8,16,32,64"], parsed, make)
