@@ -2,9 +2,9 @@
 
     python -m benchmarks.data.generated_data OTHER_CHECKOUT --sets ratings --rounds 3
 
-Each round makes a set in an empty cache, and then reads it twice, each in a process of its own. `first`, `second` and
-`third` are the seconds that the dataset's function takes, imports not counted, and `cpu` the seconds of all cores. The
-digest of what the dataset holds must be the same in both checkouts.
+Each round makes a set in an empty cache, and then reads it, each in a process of its own. `wall` is the time that the
+dataset's function takes, and `cpu` the seconds of all cores, the imports of that process included. The digest of what
+the dataset holds must be the same in both checkouts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ cpu = sum(usage.ru_utime + usage.ru_stime for usage in used)
 version = getattr(data, "version", None) or (lambda: "")
 print(json.dumps({{"wall": wall, "cpu": cpu, "version": version()}}))
 """
-ORDER = ("first", "second", "third")
 
 
 def once(checkout: Path, name: str, cache: str) -> dict[str, Any]:
@@ -53,21 +52,22 @@ def main() -> None:
     parser.add_argument("other", type=Path, nargs="*")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--reads", type=int, default=2, help="of each round")
     asked = parser.parse_args()
     checkouts = {"this": ROOT, **dict(zip(["other"], asked.other, strict=False))}
     for name in asked.sets:
-        taken: dict[str, list[list[dict[str, Any]]]] = {checkout: [] for checkout in checkouts}
+        taken: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for _ in range(asked.rounds):
             for which, checkout in checkouts.items():
                 with tempfile.TemporaryDirectory() as cache:
-                    taken[which].append([once(checkout, name, cache) for _ in ORDER])
-        versions = {run["version"] for rounds in taken.values() for runs in rounds for run in runs}
-        for which, rounds in taken.items():
-            for place, what in enumerate(ORDER):
-                for figure in ("wall", "cpu"):
-                    values = [runs[place][figure] for runs in rounds]
-                    spread = f"{min(values):.2f} to {max(values):.2f}, n = {len(values)}"
-                    print(f"{name}, {which}, {what}, {figure}: median {statistics.median(values):.2f} s ({spread})")
+                    for what in ["made", *["read"] * asked.reads]:
+                        taken.setdefault((which, what), []).append(once(checkout, name, cache))
+        for (which, what), runs in taken.items():
+            for figure in ("wall", "cpu"):
+                values = [run[figure] for run in runs]
+                spread = f"{min(values):.2f} to {max(values):.2f}, n = {len(values)}"
+                print(f"{name}, {which}, {what}, {figure}: median {statistics.median(values):.2f} s ({spread})")
+        versions = {run["version"] for runs in taken.values() for run in runs}
         print(f"{name}: digests {versions}; load {os.getloadavg()[0]:.1f}", flush=True)
 
 
