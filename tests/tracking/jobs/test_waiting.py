@@ -91,6 +91,14 @@ def test_a_run_that_compiles_nothing_warms_up() -> None:
     assert words(of, *BEFORE, event(20, "warmup_start"), sec=22) == "warming up, 2 s so far; about 3 s"
 
 
+def test_of_a_program_it_is_not_said_that_it_starts() -> None:
+    program = composed(("model=program", "program.command=x", "gpus=0"))
+    said = "waiting for a first word of the program, 60 s so far"
+    assert words(waiting(asked=program), event(0, "init_start"), sec=60) == said
+    warms_up = words(waiting(asked=program), event(0, "init_start"), event(9, "warmup_start"), sec=10)
+    assert warms_up == "compiling and warming up, 1 s so far"
+
+
 def test_the_workloads_own_import_is_not_measured_by_pytorchs() -> None:
     of = waiting(start(5, 50))
     assert words(of, *BEFORE, event(20, "process_group_start"), event(21, "import_start"), sec=24).endswith(

@@ -59,7 +59,9 @@ class Waiting:
     @property
     def part(self) -> str:
         """The words for the present part; empty where the run has begun to train, or not to start."""
-        if self._key != "warmup_start":
+        if self._config.is_program() and self._key == "init_start":
+            return "waiting for a first word of the program"  # It may train by now, and say nothing of it.
+        if self._config.is_program() or self._key != "warmup_start":
             return PARTS[self._key][0] if self._key else ""
         return "compiling" if self._config.compiled() else "warming up"
 
