@@ -19,6 +19,7 @@ from tests.support.composing import composed
 from tests.support.mlflow_server import answering
 from tests.tracking.jobs.test_resume_request import GIVEN, asked, interrupted, refused
 from tracking.base.console import make_console
+from tracking.base.event_stream import EventStream
 from tracking.jobs.node import endings, signals, slurm, ticket
 from tracking.jobs.node.slurm import JobState
 from tracking.jobs.node.ticket import Ticket
@@ -228,7 +229,9 @@ def test_the_job_that_a_strangers_ticket_names_is_neither_cancelled_nor_requeued
     asked: list[str] = []
     monkeypatch.setattr(slurm, "run", lambda command: asked.append(" ".join(command)) or "")
     made = ticket.issue(own, Ticket("slurm", "4711", max_requeues=1))
-    following = Following(BatchQueue(1, 1.0), SimpleNamespace(), make_console(), lambda job: None, 2, 0.0)
+    following = Following(
+        BatchQueue(1, 1.0), SimpleNamespace(), make_console(), lambda job: None, 2, 0.0, EventStream()
+    )
     for folder in (own, others):
         following.take_up(Job(composed(GIVEN), GIVEN, folder), made)
         endings.requeued(folder, dataclasses.replace(made), JobState("NODE_FAIL"))

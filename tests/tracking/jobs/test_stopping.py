@@ -104,6 +104,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from tests.support.composing import composed
 from tracking.base.console import make_console
+from tracking.base.event_stream import EventStream
 from tracking.jobs.node import Ticket, signals
 from tracking.jobs.plan.job import Job
 from tracking.jobs.queues.following import Following
@@ -118,7 +119,8 @@ class Queue:
         return Ticket("slurm", "1")
 job = Job(composed(["gpus=0", "cluster=slurm"]), [])
 uploads = SimpleNamespace(start=print, ended=print)
-following = Following(Queue(), uploads, make_console(), lambda job: run_lock.make(Path("runs"), "a"), 1, 0.0)
+owner = lambda job: run_lock.make(Path("runs"), "a")
+following = Following(Queue(), uploads, make_console(), owner, 1, 0.0, EventStream())
 signals.raise_on_signals()
 try:
     following.follow([job])

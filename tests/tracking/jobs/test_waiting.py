@@ -14,6 +14,7 @@ from rich.console import Console
 from conf.schema import RunConfig
 from tests.support.composing import composed
 from tracking.base import quantities
+from tracking.base.event_stream import EventStream
 from tracking.jobs.follow.console import RunProgress
 from tracking.jobs.follow.earlier_starts import EarlierStart, earlier_starts
 from tracking.jobs.follow.waiting import Waiting
@@ -210,8 +211,9 @@ def test_who_follows_a_run_says_what_it_waits_for(tmp_path: Path) -> None:
     log.close()
     printed = io.StringIO()
     uploads: Any = SimpleNamespace(start=lambda _: None, ended=lambda _: None, elsewhere=set())
+    unused: Any = None
     queue: Any = Queue(folder)
-    following = Following(queue, uploads, Console(file=printed, width=200), lambda _: None, 1, 0.0)  # type: ignore[arg-type, return-value]
+    following = Following(queue, uploads, Console(file=printed, width=200), unused, 1, 0.0, EventStream())
     following.take_up(Job(asked, [], folder), Ticket("shared", "1"))
     following.follow([])
     assert re.search(r"^\S+: compiling, 3\d s so far$", printed.getvalue(), re.M), printed.getvalue()
