@@ -12,6 +12,7 @@ from tests.support.cluster_runs import ENDLESS, tags, trains
 from tests.support.commands import begin, collect, events
 from tests.support.folders import wait_for
 from tests.support.slurm_cluster import Cluster
+from tracking.record import journal, run_folder
 from tracking.store.mirror import Mirror
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
@@ -83,8 +84,11 @@ def test_a_job_that_makes_room_goes_on_and_one_that_may_not_was_preempted(cluste
     run = collect(process, tmp_path)
     assert run.result["failure"]["kind"] == "preempted", run.output
     [resumed] = events(folder, "resume")
-    assert resumed.values["epoch_num"] >= 1  # a checkpoint of each epoch, though none was asked for
-    assert f"goes on after epoch {resumed.values['epoch_num']}" in run.output
+    place = resumed.values.get("step") or resumed.values["epoch_num"]
+    assert place >= 1  # a checkpoint of each epoch, though none was asked for, and one at the warning
+    assert f"goes on after {'step' if 'step' in resumed.values else 'epoch'} {place}" in run.output
+    keys = [event.key for event in journal.events(folder / run_folder.JOURNAL) if event.key != "throughput_window"]
+    assert str(keys[keys.index("resume") - 1]).startswith("checkpoint_"), "it has saved what it had come to"
 
 
 def kill_stepd(cluster: Cluster, job_id: str) -> None:

@@ -16,7 +16,7 @@ from mlflow import MlflowClient
 from tests.support.commands import TINY, Launched, begin, collect, events, launch, processes_of
 from tests.support.folders import wait_for
 from tests.support.forked import Forked
-from tracking.record import journal, nodes, run_folder
+from tracking.record import checkpoints, journal, nodes, run_folder
 from tracking.store.mirror.mirror import Mirror
 
 pytestmark = pytest.mark.slow
@@ -147,3 +147,16 @@ def test_a_node_that_nobody_meets_names_its_path_and_what_is_missing(tmp_path: P
         assert alone.code == 2, alone.output
         assert words in alone.output
         assert str(tmp_path / "runs" / ".nodes-127.0.0.1") in alone.output
+
+
+@pytest.mark.parametrize("told", [0, 1])
+def test_whichever_node_is_told_to_stop_the_run_saves_once_more(tmp_path: Path, told: int) -> None:
+    started = start_nodes(tmp_path, *ENDLESS, "log_every_n_steps=2", "checkpoint_every_steps=100000")
+    wait_for_training(tmp_path, started[0])
+    started[told].send_signal(signal.SIGTERM)
+    first, second = (collect(process, tmp_path) for process in started)
+    assert (first.code, second.code) == (1, 1) if told else (1, 0), first.output + second.output
+    (made,) = checkpoints.in_folder(first.folder)
+    assert made.place > (0, 0)
+    assert first.result["failure"]["kind"] == f"signal:{signal.SIGTERM}", first.result
+    assert not list(first.folder.glob(run_folder.STOPPING))

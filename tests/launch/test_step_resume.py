@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.support.commands import HANGS_SEC, Launched, begin, events, launch
+from tests.support.commands import HANGS_SEC, Launched, begin, collect, events, launch
 from tests.support.folders import wait_for
 from tracking.record import checkpoints, journal, run_folder
 
@@ -47,6 +48,12 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     for process in running:
         process.kill()
         process.wait()
+
+
+def last_trained(cwd: Path) -> int:
+    """The step that the first process of a slow run has come to."""
+    path = cwd / "steps.0"
+    return int((path.read_text().split() or ["0"])[-1]) if path.exists() else 0
 
 
 def newest(cwd: Path) -> tuple[int, int] | None:
@@ -115,3 +122,26 @@ def test_a_process_that_cannot_save_holds_no_other_up_and_ends_no_run(tmp_path: 
     errors = [values["error"] for values in said if "error" in values]
     assert errors == ["rank 1: RuntimeError: an odd buffer"] * 3, "after the steps 11 and 22, and after epoch 4"
     assert run.result["metrics"]["checkpoint/num_failed"] == 3
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_one_that_is_told_to_stop_saves_and_loses_no_step(tmp_path: Path, processes: int) -> None:
+    options = (*SMALL, "checkpoint_every_steps=23", f"cpu_processes={processes}")
+    process = begin(tmp_path, *options, STEP_SEC="0.3", **ONE_THREAD)
+    running.append(process)
+    wait_for(lambda: last_trained(tmp_path) >= 6 or process.poll() is not None, HANGS_SEC)
+    process.send_signal(signal.SIGTERM)
+    stopped = collect(process, tmp_path)
+    assert stopped.code == 1, stopped.output
+    assert stopped.result["failure"]["kind"] == f"signal:{signal.SIGTERM}"
+    assert "continue it with" in stopped.output
+    place = newest(tmp_path)
+    assert place is not None
+    step = place[1]
+    assert step == last_trained(tmp_path) < 23
+    resumed = launch(tmp_path, f"resume={stopped.folder.relative_to(tmp_path)}", STEP_SEC="0", **ONE_THREAD)
+    assert resumed.code == 0, resumed.output
+    assert f"continues after step {step}" in resumed.output
+    for rank in range(processes):
+        trained = list(dict.fromkeys(map(int, (tmp_path / f"steps.{rank}").read_text().split())))
+        assert trained == list(range(1, 25)), "each step once"

@@ -1,4 +1,5 @@
-"""The VGG, standing still at a step until it is killed; its accuracy is its epoch's, and its weights leave a digest."""
+"""The VGG, standing still at a step until it is killed, or slow; its accuracy is its epoch's, and its weights leave a
+digest."""
 
 from __future__ import annotations
 
@@ -14,9 +15,16 @@ from trainers.workload import Batch, Workload
 
 
 class Pausing(module.Vgg):
-    """Stands still before step $PAUSE_AT_STEP, if that is set: steps are counted from 1."""
+    """Stands still before step $PAUSE_AT_STEP, if that is set: steps are counted from 1.
+
+    With $STEP_SEC each step takes that long, and each process notes it in a file of the working directory.
+    """
 
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
+        if sec := os.environ.get("STEP_SEC"):
+            with Path(f"steps.{self.global_rank}").open("a") as file:
+                file.write(f"{self.trainer.global_step + 1}\n")
+            time.sleep(float(sec))
         if str(self.trainer.global_step + 1) == os.environ.get("PAUSE_AT_STEP"):
             time.sleep(86_400)
         return super().training_step(batch, batch_idx)

@@ -15,6 +15,7 @@ from tracking.record import files, run_folder
 
 # In a worker's environment; the second in a launcher's too.
 RANK, NAME, RENDEZVOUS = "TIMETRIAL_NODE_RANK", "TIMETRIAL_NODE_NAME", "TIMETRIAL_RENDEZVOUS"
+SPARED = "TIMETRIAL_SPARED"  # is set for a worker that leaves SIGTERM to its supervisor
 OTHER_JOURNAL = re.compile(r"journal-([\w.-]+)\.jsonl", re.ASCII)
 
 

@@ -34,6 +34,7 @@ VIEW = "view.json"  # how MLflow's UI shows a sweep (see sweep_view); never an a
 MIRROR = "mirror.json"  # how far MLflow has the folder; never an artifact
 MODEL = "model.pt"  # the trained weights, where save_model asks for them; an artifact where it is to be one
 CHECKPOINTS = "checkpoints"  # a folder; never an artifact
+STOPPING = ".stopping"  # is there while a run that is told to stop has time to save a checkpoint, and to end by itself
 RUN_LOCK = ".owner"  # says who runs the folder; locked while somebody does (see run_lock)
 PLAIN_CONFIG = ".config.json"  # the config once more, for the worker of a program, whose image may have no PyYAML
 GIT = ".git.json"  # holds the code's commit and changes, for a worker whose image may have no git to tell them

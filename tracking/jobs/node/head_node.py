@@ -97,9 +97,11 @@ def train(part: Part) -> Result:
             folder, config, command, part.gpu_uuids, others, neighbours, part.lock, since_command_sec=waited
         )
         failure = failures.unexplained(folder, process, command.contained)
-        if others and failure is None and (own := run_folder.read_result(folder)) and own.failure:
-            cause = others.cause(own.failure)
-            failure = None if cause is own.failure else cause
+        if others:
+            own = run_folder.read_result(folder)
+            told = failure or (own.failure if own else None)
+            cause = others.cause(told)
+            failure = failure if cause is told else cause
     except NodeFailed as error:
         failure = error.failure
     except worker_process.TimedOut as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -17,6 +18,8 @@ from tracking.record import Failure, failures, nodes, run_folder
 AGAIN = 75  # the exit code where the run is to be queued again; sysexits.h calls it EX_TEMPFAIL
 WARNED = signal.SIGUSR2  # what `#SBATCH --signal` asks for
 PATIENCE_SEC = 30.0  # By then the head node has ended all that it runs.
+SAVING_SEC = 20.0  # how long a run that is told to stop may save; most schedulers kill after 30 s
+WARNED_SEC = 15.0  # so much of Slurm's warning is left for ending the job and queueing it again
 GONE_SEC = 1.0  # A slurmstepd that was killed is gone by then; what it ran may be told to stop earlier.
 
 
@@ -31,6 +34,39 @@ def heed_warning(config: RunConfig, task: Task) -> None:
 def may_go_on(config: RunConfig, task: Task) -> bool:
     """Whether the job may be queued again."""
     return config.cluster.kind == "slurm" and task.restarts < config.cluster.max_requeues
+
+
+def saves(config: RunConfig) -> bool:
+    """Whether the worker saves a checkpoint when it is told to stop."""
+    steps = config.checkpoint_every_steps is not None or config.cluster.max_requeues > 0
+    return steps and not config.is_program()
+
+
+def prepared(folder: Path, config: RunConfig) -> dict[str, str]:
+    """What a worker's environment has besides; what an earlier attempt was told is forgotten.
+
+    Where Slurm tracks processes by their parents, it tells all to stop. The supervisor ends the worker in good time.
+    """
+    with suppress(OSError):
+        (folder / run_folder.STOPPING).unlink()
+    return {nodes.SPARED: "1"} if config.cluster.kind == "slurm" and saves(config) else {}
+
+
+def let_save(process: subprocess.Popen[bytes], folder: Path, config: RunConfig, signum: int = 0) -> None:
+    """Have a worker that is told to stop save a checkpoint and end, if it makes checkpoints of steps.
+
+    Returns when it has ended, when its time is over, or at a further signal. Ctrl-C and a closed terminal give no time.
+    """
+    if not saves(config) or signum in (signal.SIGINT, signal.SIGHUP):
+        return
+    sec = max(SAVING_SEC, config.cluster.warn_sec - WARNED_SEC) if signum == WARNED else SAVING_SEC
+    told = folder / run_folder.STOPPING
+    with suppress(OSError):  # no room for it, and none for a checkpoint
+        told.touch()
+        deadline = time.monotonic() + sec
+        while process.poll() is None and time.monotonic() < deadline and not signals.hurried():
+            time.sleep(0.05)
+        told.unlink(missing_ok=True)
 
 
 def end(folder: Path, config: RunConfig, task: Task, error: signals.Interrupted, line: Lifeline) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from conf.schema import RunConfig
 from tracking.base import quantities
-from tracking.jobs.node import signals
+from tracking.jobs.node import interruption, signals
 from tracking.jobs.node.rendezvous.nodes import Nodes
 from tracking.jobs.worker_command import WorkerCommand
 from tracking.machine.environment import processes
@@ -87,14 +87,16 @@ def train(
     with printed as output:
         # A session of its own: a signal to the supervisor's group does not reach it.
         process = subprocess.Popen(
-            list(command.argv), env=dict(command.env), stdout=output, stderr=subprocess.STDOUT,
+            list(command.argv), env={**command.env, **interruption.prepared(folder, config)},
+            stdout=output, stderr=subprocess.STDOUT,
             stdin=subprocess.PIPE if command.contained else subprocess.DEVNULL, start_new_session=True,
             pass_fds=[lock] if lock >= 0 else [],
         )  # fmt: skip
     try:
         with sampled(log, gpu_uuids, folder, config, name, first_sample, neighbours):
             try:
-                watch(process, limits, others)
+                with saved_once_more(process, folder, config):
+                    watch(process, limits, others)
             finally:
                 stop([process])
                 if command.contained:
@@ -104,6 +106,20 @@ def train(
         with suppress(OSError):  # a full disk
             log.close()
     return process
+
+
+@contextmanager
+def saved_once_more(process: subprocess.Popen[bytes], folder: Path, config: RunConfig) -> Iterator[None]:
+    """Let a worker save that has to end since what is in the block is interrupted, or takes longer than it may."""
+    try:
+        yield
+    except signals.Interrupted as error:
+        interruption.let_save(process, folder, config, error.signum)
+        raise
+    except TimedOut as error:
+        if error.kind == "timeout":  # A search has no use for the rest of what it stops.
+            interruption.let_save(process, folder, config)
+        raise
 
 
 @contextmanager

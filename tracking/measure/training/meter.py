@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -38,6 +39,8 @@ class Meter:
         self.step = 0
         self.epoch_num = 1
         self.ranks = ranks
+        self.asks_to_stop: Callable[[], bool] = lambda: False  # One process may be told; all know it a window later.
+        self.told_to_stop = False
         self._journal = journal
         self._window_steps = window_steps
         self._logged = logged
@@ -161,9 +164,11 @@ class Meter:
         if chunk is None or not chunk.done:
             return
         own = self._timer.read(chunk)
-        counts = torch.tensor([chunk.samples, *chunk.tokens], dtype=own.dtype)[:, None].expand(-1, own.shape[1])
+        said = [chunk.samples, self.asks_to_stop(), *chunk.tokens]
+        counts = torch.tensor(said, dtype=own.dtype)[:, None].expand(-1, own.shape[1])
         of_ranks = self.ranks.gather(torch.cat([own, counts]))
         times, waits, losses = of_ranks[:, 0], of_ranks[:, 1], of_ranks[:, 2]
+        self.told_to_stop |= bool(of_ranks[:, 4, 0].any())
         if self._advice is not None:
             self._check_losses(losses, step - len(chunk.done))
         window = throughput.Window(
@@ -174,7 +179,7 @@ class Meter:
             tuple(waits.sum(dim=1).tolist()),
             throughput.slowest(times.tolist()),
             throughput.slowest(waits.tolist()),
-            tuple(int(count) for count in of_ranks[:, 4:, 0].sum(dim=0)),
+            tuple(int(count) for count in of_ranks[:, 5:, 0].sum(dim=0)),
             self._stretch[1],
             self._evaluated,
         )

@@ -6,6 +6,7 @@ in the same way, whole or not at all.
 
 from trainers.loop.saving.background import num_bytes
 from trainers.loop.saving.checkpoint import CheckpointCallback, Interval, interval_of
+from trainers.loop.saving.stopping import SavedAndEnded
 from trainers.loop.saving.whole_files import WholeFiles
 
-__all__ = ["CheckpointCallback", "Interval", "WholeFiles", "interval_of", "num_bytes"]
+__all__ = ["CheckpointCallback", "Interval", "SavedAndEnded", "WholeFiles", "interval_of", "num_bytes"]

@@ -23,6 +23,7 @@ from tracking.record import Journal, checkpoints
 from trainers.data.loading.position import Positionable
 from trainers.loop.saving.background import Job, Writer, has_room, in_words, num_bytes
 from trainers.loop.saving.random_states import random_states, set_random_states
+from trainers.loop.saving.stopping import SavedAndEnded, Stopping
 from trainers.workload import Loader, Shard
 
 
@@ -80,6 +81,7 @@ class CheckpointCallback(Checkpoint):
         self._run_dir, self._interval, self._shard, self._journal = run_dir, interval, shard, journal
         self._loader, self._optimizer_bytes = loader, optimizer_bytes
         self._writer: Writer | None = None
+        self._stopping = Stopping(run_dir)
         self._beside = True
         self._copy_bytes = 0
         self._own: dict[str, Any] = {}  # The checkpoint has those of every process; these are this one's.
@@ -101,10 +103,13 @@ class CheckpointCallback(Checkpoint):
                     buffer.copy_(self._own["buffers"][name])
         if measuring := measuring_callback(trainer):
             measuring.logged.go_on(self._own.get("logged", ()))
+            if self._shard.rank == 0:
+                measuring.meter.asks_to_stop = self._stopping.asked
         self._own = {}
-        if self._interval.steps is None:
+        if not isinstance(self._loader, Positionable):
             return
-        self._note_memory(pl_module)
+        if self._interval.steps is not None:
+            self._note_memory(pl_module)
         advanced = loop.on_advance_end
 
         def and_saved(fetcher: Any) -> None:  # Here a step is over, with the evaluation behind it.
@@ -139,22 +144,31 @@ class CheckpointCallback(Checkpoint):
         self._note_written()
         progress = trainer.fit_loop.epoch_loop.batch_progress
         step = progress.total.ready
-        assert self._interval.steps is not None
         within = progress.current.ready < trainer.num_training_batches
-        if within and step % self._interval.steps == 0 and not trainer.should_stop:
-            self._save(trainer, module, step)
+        told = self._told_to_stop(trainer)
+        due = self._interval.steps is not None and step % self._interval.steps == 0
+        if within and (due or told) and not trainer.should_stop:
+            self._save(trainer, module, step, told)
+
+    def _told_to_stop(self, trainer: pl.Trainer) -> bool:
+        """Whether the run is to save now, and to end; the same on all processes."""
+        measuring = measuring_callback(trainer)
+        if measuring is None:
+            return False
+        return measuring.meter.told_to_stop or (self._shard.world_size == 1 and self._stopping.asked())
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         epoch, step = trainer.current_epoch + 1, trainer.fit_loop.epoch_loop.batch_progress.total.ready
         of_epochs = self._interval.epochs is not None and epoch % self._interval.epochs == 0
         of_steps = self._interval.steps is not None and step % self._interval.steps == 0
-        if (of_epochs or of_steps) and epoch != trainer.max_epochs and not trainer.should_stop:
-            self._save(trainer, pl_module)
+        told = self._told_to_stop(trainer)
+        if (of_epochs or of_steps or told) and epoch != trainer.max_epochs and not trainer.should_stop:
+            self._save(trainer, pl_module, told=told)
 
-    def _save(self, trainer: pl.Trainer, module: pl.LightningModule, step: int = 0) -> None:
+    def _save(self, trainer: pl.Trainer, module: pl.LightningModule, step: int = 0, told: bool = False) -> None:
         """Save after a step within an epoch, beside the training; without a step after an epoch, before this returns.
 
-        A collective call.
+        `told` to stop, the run saves before this raises SavedAndEnded. A collective call.
         """
         assert self._writer is not None
         place: dict[str, Any] = {"epoch_num": trainer.current_epoch + 1}
@@ -165,12 +179,15 @@ class CheckpointCallback(Checkpoint):
         self._writer.wait()
         self._note_written()
         job = self._job(trainer, module, step)
-        beside = self._beside and step > 0
+        beside = self._beside and step > 0 and not told
         if self._writer.write(job, beside) != beside:
             self._note_beside(False, "failed")
         if not step:
             self._note_written()
         self._event("checkpoint_stop", **place, **({"error": job.error} if job.error and not step else {}))
+        if told:
+            self._note_written()
+            raise SavedAndEnded
 
     def _job(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> Job:
         """What is to be saved. On a process that fails at it, the error alone: the others hear of it, and go on."""

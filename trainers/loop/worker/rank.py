@@ -25,12 +25,15 @@ def run_rank(run_dir: Path, environment: dict[str, str]) -> None:
     agent = multiprocessing.parent_process()
     assert agent is not None
     die_with(int(agent.pid or 0))
+    from trainers.loop.saving import SavedAndEnded
     from trainers.loop.train import train
 
     rank, pid = int(os.environ["RANK"]), os.getpid()
     config = run_folder.read_config(run_dir)
     try:
         train(config, run_dir, environment)
+    except SavedAndEnded:  # The supervisor waits for this, and says why the run ends.
+        os._exit(0)
     except Exception as error:
         if os.getpid() != pid:  # A process that the workload forked has failed, and the rank itself goes on.
             traceback.print_exc()

@@ -6,6 +6,8 @@ import ctypes
 import os
 import signal
 
+from tracking.record import nodes
+
 PR_SET_PDEATHSIG = 1  # The number is from linux/prctl.h.
 # These end a process. Torchrun's agent and Lightning would make exceptions of them, which may come at any line of a
 # training, and so does Python of Ctrl-C.
@@ -13,7 +15,13 @@ STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
 def die_of_signals() -> None:
-    """Have signals end this process, whatever was to be done about them; those that are ignored still are."""
+    """Have signals end this process, whatever was to be done about them; those that are ignored still are.
+
+    A scheduler's warning is the supervisor's to heed, and may reach all processes.
+    """
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    if nodes.SPARED in os.environ:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     for number in STOPPING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
