@@ -131,6 +131,8 @@ def cache(arguments: argparse.Namespace) -> Answer:
 
     if arguments.source and not arguments.source.is_file():
         raise Refused(f"--import {arguments.source}: no such file; make one with --export on a machine like this one")
+    if arguments.export and arguments.trust:
+        raise Refused("--trust has no effect with --export: it is whoever imports that trusts")
     folders = compiler_folders(os.environ)
     collector = Collector()
     import torch  # It tells what it has loaded.

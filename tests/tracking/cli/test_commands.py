@@ -133,6 +133,7 @@ def test_help_imports_nothing_heavy(words: list[str]) -> None:
     "words",
     [
         ["cache", "--import", "nowhere", "--json"],
+        ["cache", "--export", "file", "--trust", "--json"],
         ["diff", "nowhere", "--from-folders", "--json"],
         ["diff", "any", "--from-folders", "--runs-dir", "nowhere"],
         ["doctor", "--config-dir", "nowhere"],
