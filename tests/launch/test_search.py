@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.commands import begin, launch
+from tests.support.commands import HANGS_SEC, begin, environment, launch
 from tests.support.folders import wait_for
 from tracking.record import run_folder
 
@@ -89,3 +90,21 @@ def test_a_search_that_cannot_be_made_is_refused_before_anything_runs(
     assert refused.code == 2, refused.output
     assert said in refused.output
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_report_of_a_search_counts_what_decided_and_is_audited(tmp_path: Path) -> None:
+    asked = words(tmp_path, "batch_size=1,4", "model.optimizer.lr=0.01", "search.budget=11runs")
+    searched = launch(tmp_path, *asked)
+    assert searched.code == 0, searched.output
+    [sweep] = [path.parent for path in tmp_path.glob("runs/*/search.json")]
+    trials = trace(tmp_path)["trials"]
+    command = [sys.executable, "-m", "tracking", "report", sweep.name, "--from-folders", "--check", "--json"]
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=HANGS_SEC, check=False
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    document = json.loads(ran.stdout)
+    times = [row["n"] for row in document["report"]["figures"] if row["key"] == "time/to_accuracy_sec"]
+    assert sum(times) == sum(trial["phase"] == "decide" for trial in trials) > 0
+    assert "exploring" not in str(document["report"]["warnings"])
+    assert (sweep / "search_progress.png").stat().st_size > 1000

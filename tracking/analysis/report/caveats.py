@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from tracking.analysis.compare import Comparison, Setting, Task, censoring, grouping
 from tracking.analysis.report.pictures import TIME
+from tracking.analysis.results import EXPLORING
 from tracking.analysis.statistics import counted
 
 
@@ -31,11 +32,16 @@ def caveats(tasks: Sequence[Task], with_missed: bool) -> list[str]:
                     f"{task.title}: {setting.name}: of {counted(unknown, 'run')} that did not reach the target nothing "
                     "says by when: they count as no time at all where another setting is called better"
                 )
-            if not setting.runs:
+            if not setting.runs and not _only_explored(task, setting):
                 warnings.append(f"{task.title}: {setting.name}: {_not_averaged(task, setting)}")
     if with_missed:
         warnings.append("--with-missed: n counts runs that missed the target, too")
     return warnings
+
+
+def _only_explored(task: Task, setting: Setting) -> bool:
+    """Whether its runs are those with which a search explores, which are in no mean by design."""
+    return all(EXPLORING in why for _, name, why in task.excluded if name == setting.name)
 
 
 def _not_averaged(task: Task, setting: Setting) -> str:

@@ -11,6 +11,7 @@ from tracking.analysis.results.folder_runs import FolderRuns
 from tracking.analysis.results.mlflow_runs import MlflowRuns
 from tracking.analysis.results.runs import (
     BETTER_TAG,
+    EXPLORING,
     PAIRED_TAG,
     REPEATS,
     TASK,
@@ -25,6 +26,7 @@ from tracking.analysis.results.table import Cell, Table
 
 __all__ = [
     "BETTER_TAG",
+    "EXPLORING",
     "NONE",
     "PAIRED_TAG",
     "REPEATS",

@@ -26,6 +26,7 @@ from tracking.record import failures
 # What makes runs comparable at all: the same task to the same target.
 TASK = ("model", "dataset", "target_metric", "target_value")
 UNCOUNTED_TAG = "timetrial.uncounted"  # why no mean counts a run, though it may have gone well
+EXPLORING = "exploring"  # why no mean counts a run with which a search explored
 PAIRED_TAG = "timetrial.paired"  # "seed": decided before the run to be compared in pairs (sweep.paired)
 BETTER_TAG = "timetrial.better"  # which way each metric is better, where that was declared or a target says it
 REPEATS = ("seed",)  # a setting is repeated with these

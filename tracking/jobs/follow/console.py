@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 
 from conf.target import Target, is_at_most, text
+from tracking.analysis.results import EXPLORING
 from tracking.base import quantities
 from tracking.base.console import Drawing
 from tracking.jobs.follow.waiting import PARTS
@@ -26,7 +27,6 @@ PHASES = {key: words for key, (words, _) in PARTS.items()} | {
     "run_stop": "testing",
     "profile_start": "tracing kernels",
 }
-EXPLORING = "exploring"  # A search has said so when the run began.
 # Tags that are told when they come.
 REMARKS = {
     "timetrial.uncounted": "no mean counts it:",
@@ -217,6 +217,7 @@ class RunProgress:
 def remark(record: Record) -> str:
     """What a record's tags tell of what is missing in a run's figures, or wrong with them; empty for any other."""
     tags = record.values if record.kind == "tags" else {}
+    # A search has said that it explores when the run began.
     words = [f"{said} {tags[tag]}" for tag, said in REMARKS.items() if tag in tags and tags[tag] != EXPLORING]
     if "env.differs" in tags:
         words.append(f"its nodes {tags['env.nodes']} differ in {tags['env.differs']}")

@@ -13,7 +13,7 @@ import yaml
 from conf import metric
 from conf.schema import RunConfig
 from conf.target import text
-from tracking.analysis.results import BETTER_TAG, PAIRED_TAG, UNCOUNTED_TAG
+from tracking.analysis.results import BETTER_TAG, EXPLORING, PAIRED_TAG, UNCOUNTED_TAG
 from tracking.jobs.trust import ownership
 from tracking.record import Journal, RunInfo, documents, journal, run_folder, run_lock
 from tracking.request.program import used
@@ -77,7 +77,7 @@ def prepare(
 def compared(config: RunConfig) -> dict[str, str]:
     """The tags of a run that say how it is compared: whether a mean counts it, with what, and what is better."""
     tags = {UNCOUNTED_TAG: "warm-up"} if config.warm_up else {}
-    tags |= {UNCOUNTED_TAG: "exploring"} if config.search.phase == "explore" else {}
+    tags |= {UNCOUNTED_TAG: EXPLORING} if config.search.phase == "explore" else {}
     tags |= {PAIRED_TAG: "seed"} if config.sweep.paired else {}
     return tags | ({BETTER_TAG: metric.written(directions)} if (directions := config.directions()) else {})
 

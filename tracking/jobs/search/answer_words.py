@@ -64,12 +64,14 @@ def _verdict(answer: Answer, objective: str) -> list[str]:
             " Give a larger search.budget and sweep.resume to go on."
         ]
     [figure] = [figure for figure in answer.figures if figure.setting == answer.named]
-    said = f"{setting_text(answer.named)}: {figure_text(figure, objective)}."
-    if not answer.alike:
-        return [said if answer.decided else f"Not decided by the rules yet: {said}"]
-    others = "; ".join(setting_text(setting) for setting in answer.alike)
-    within = "" if answer.tolerance is None else f" The best of them is at most {answer.tolerance:.1%} better."
-    return [said, f"It cannot be told from {others}.{within}"]
+    said = [f"{setting_text(answer.named)}: {figure_text(figure, objective)}."]
+    if not answer.decided:
+        said = ["Not decided within the budget.", *said]
+    if answer.alike:
+        others = "; ".join(setting_text(setting) for setting in answer.alike)
+        within = "" if answer.tolerance is None else f" The best of them is at most {answer.tolerance:.1%} better."
+        said.append(f"It cannot be told from {others}.{within}")
+    return said
 
 
 def _ratios(answer: Answer, objective: str) -> list[str]:

@@ -60,23 +60,32 @@ def progress(known: Sequence[tuple[int, Trial, float]], objective: str) -> Any:
 
 
 def landscape(known: Sequence[tuple[int, Trial, float]], across: Axis, up: Axis, objective: str) -> Any:
-    """Each setting on two axes, coloured by its value; crosses were stopped there, triangles missed the target."""
+    """Each setting on two axes, coloured by its value where it reached the target; grey marks were stopped or missed."""
     figure, (axes,) = new_figure(7, 4.8)
-    low, high = min(at for _, _, at in known), max(at for _, _, at in known)
-    drawn = None
     for state, mark in MARKS.items():
         there = [(trial, at) for _, trial, at in known if trial.state == state]
-        if there:
-            x, y = ([trial.setting[axis.key] for trial, _ in there] for axis in (across, up))
-            drawn = axes.scatter(
-                x, y, c=[at for _, at in there], marker=mark, vmin=low, vmax=high, cmap="viridis", label=SAID[state]
-            )  # fmt: skip
-    if drawn is not None:
-        figure.colorbar(drawn, label=LABELS[objective])
-    for axis, scale, label in ((across, axes.set_xscale, axes.set_xlabel), (up, axes.set_yscale, axes.set_ylabel)):
-        values = [float(trial.setting[axis.key]) for _, trial, _ in known]
-        if min(values) > 0 and max(values) >= 4 * min(values):
-            scale("log")
-        label(plain(axis.key))
-    axes.legend(fontsize=8, frameon=False)
+        x, y = ([trial.setting[axis.key] for trial, _ in there] for axis in (across, up))
+        if there and state == "reached":
+            drawn = axes.scatter(x, y, c=[at for _, at in there], marker=mark, cmap="viridis", label=SAID[state])
+            figure.colorbar(drawn, label=LABELS[objective])
+        elif there:
+            axes.scatter(x, y, color="#999999", marker=mark, label=SAID[state])
+    _scale(axes.xaxis, across, known)
+    _scale(axes.yaxis, up, known)
+    figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     return figure
+
+
+def _scale(drawn: Any, axis: Axis, known: Sequence[tuple[int, Trial, float]]) -> None:
+    """Label one axis: logarithmic where its values differ a lot, with a tick at each choice."""
+    values = [float(trial.setting[axis.key]) for _, trial, _ in known]
+    if min(values) > 0 and max(values) >= 4 * min(values):
+        drawn.axes.set(**{f"{drawn.axis_name}scale": "log"})
+    if axis.choices:
+        drawn.set_ticks(list(axis.choices), [f"{choice:g}" for choice in axis.choices])
+        drawn.set_ticks([], minor=True)
+    else:
+        drawn.set_major_formatter("{x:g}")
+        drawn.set_minor_formatter("{x:g}")
+    drawn.set_tick_params(which="minor", labelsize=7)
+    drawn.set_label_text(plain(axis.key))
