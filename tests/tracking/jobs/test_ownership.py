@@ -118,6 +118,29 @@ def test_a_sweep_that_somebody_changed_is_refused_and_one_that_grew_is_not() -> 
     assert sweep.resume("runs", folder.name, [Job(composed(["trust=true", "sweep.resume=x"]), [])], multirun=False)
 
 
+@pytest.mark.parametrize("killed_in", ["sign", "write_definition", "sign, the second time"])
+def test_a_sweep_whose_launcher_was_killed_while_it_grew_is_ones_own(
+    monkeypatch: pytest.MonkeyPatch, killed_in: str
+) -> None:
+    jobs = [Job(composed(words := [*GIVEN, f"seed={seed}"]), words) for seed in (1, 2)]
+    with sweep.create(jobs[:1], [], "sqlite:///x.db") as owner:
+        folder = owner.folder
+    calls, sign, write = [], ownership.sign, sweep.write_definition
+
+    def begin(name: str) -> None:
+        calls.append(name)
+        if (name if calls.count(name) == 1 else f"{name}, the second time") == killed_in:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ownership, "sign", lambda *given, **more: (begin("sign"), sign(*given, **more)))
+        patched.setattr(sweep, "write_definition", lambda *given: (begin("write_definition"), write(*given)))
+        with pytest.raises(KeyboardInterrupt):
+            sweep.extend(folder, jobs, 1)
+    grew = killed_in == "sign, the second time"
+    assert len(sweep.resume("runs", folder.name, [Job(composed([]), [])], multirun=False)[1]) == 1 + grew
+
+
 def name_server(folder: Path, uri: str) -> None:
     path = folder / run_folder.RUN
     path.write_text(json.dumps(json.loads(path.read_text()) | {"tracking_uri": uri}))

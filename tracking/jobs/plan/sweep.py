@@ -82,10 +82,12 @@ def write_definition(folder: Path, jobs: Sequence[Job], argv: Sequence[str]) -> 
     sweep_view.write(folder, [job.config for job in jobs], [job.name for job in jobs], list(sweep_summary.grid(jobs)))
 
 
-def extend(folder: Path, jobs: Sequence[Job]) -> None:
-    """Have a sweep consist of these jobs, some of which are new. Raises OSError."""
+def extend(folder: Path, jobs: Sequence[Job], num_before: int) -> None:
+    """Have a sweep consist of these jobs, of which it has the first ones. Raises OSError."""
+    configs = [job.config for job in jobs]
+    ownership.sign(folder, configs, beside=configs[:num_before])
     write_definition(folder, jobs, documents.read_json(folder / DEFINITION)["argv"])
-    ownership.sign(folder, [job.config for job in jobs])
+    ownership.sign(folder, configs)
 
 
 def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -> tuple[Path, list[Job]]:
@@ -114,7 +116,7 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
     added = [job for job in asked if multirun and job.config.config_hash() not in known]
     if added:
         jobs += added
-        extend(folder, jobs)
+        extend(folder, jobs, len(jobs) - len(added))
     name_jobs(jobs)
     elsewhere = any(word.startswith("cluster") for word in asked[0].overrides)
     for job in jobs:

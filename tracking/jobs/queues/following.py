@@ -31,9 +31,9 @@ class Following:
 
     def __init__(
         self, queue: Queue, uploads: Uploads, console: Console, own_folder: Callable[[Job], run_lock.Owner],
-        num_jobs: int, started: float, events: EventStream,
+        num_jobs: int, started: float, events: EventStream | None = None,
     ) -> None:  # fmt: skip
-        self._events = events
+        self._events = events or EventStream()
         self._queue = queue
         self._uploads = uploads
         self._console = console

@@ -60,7 +60,7 @@ def progress(known: Sequence[tuple[int, Trial, float]], objective: str) -> Any:
 
 
 def landscape(known: Sequence[tuple[int, Trial, float]], across: Axis, up: Axis, objective: str) -> Any:
-    """Each setting on two axes, coloured by its value where it reached the target; grey marks were stopped or missed."""
+    """Each setting on two axes, coloured by its value where it reached the target; grey: stopped or missed."""
     figure, (axes,) = new_figure(7, 4.8)
     for state, mark in MARKS.items():
         there = [(trial, at) for _, trial, at in known if trial.state == state]

@@ -125,7 +125,7 @@ class SearchJobs:
         if folder:
             self.write(folder)
             if made:
-                sweep.extend(folder, self.jobs)
+                sweep.extend(folder, self.jobs, len(self.jobs) - len(made))
         return made
 
     def answer(self) -> Answer:

@@ -21,15 +21,15 @@ from tracking.request.names import check_text
 SIGNATURE = ".signature"
 
 
-def sign(folder: Path, configs: Sequence[RunConfig]) -> None:
-    """Sign the configurations and the run.json that the launcher has written into a folder.
+def sign(folder: Path, configs: Sequence[RunConfig], beside: Sequence[RunConfig] = ()) -> None:
+    """Sign the configurations and the run.json that the launcher writes into a folder.
 
-    Not where this user can keep no key.
+    Not where this user can keep no key. What lies there yet is signed `beside` it: whoever replaces configurations may
+    be killed before or after that.
     """
-    if signed := signature.of(_signed(folder, configs)):
-        files.remove(folder / SIGNATURE)
-        with files.opened(folder / SIGNATURE, "x") as file:
-            file.write(signed)
+    lines = [signed for each in (configs, beside) if each and (signed := signature.of(_signed(folder, each)))]
+    if lines:
+        documents.write_text(folder / SIGNATURE, "\n".join(lines))
 
 
 def check(folder: Path, configs: Sequence[RunConfig], given: str, trust: bool, how: str = "trust=true") -> None:
@@ -42,7 +42,8 @@ def check(folder: Path, configs: Sequence[RunConfig], given: str, trust: bool, h
     written = ""
     with suppress(OSError, ValueError):
         written = files.read_text(folder / SIGNATURE)
-    if trust or any(signature.is_own(made, written) for made in (_signed(folder, configs), _configurations(configs))):
+    signed = (_signed(folder, configs), _configurations(configs))
+    if trust or any(signature.is_own(value, line) for value in signed for line in written.split()):
         return
     phrases = [phrase for config in configs for phrase in would_run(config)]
     with suppress(OSError, ValueError):
