@@ -193,7 +193,8 @@ class TimeTrial(Callback):
             self._run.link(trainer.loggers)
         epoch, targets = self._so_far(trainer), self._options.target
         value = metrics.get(next(iter(targets or metrics), ""))
-        self._meter.event("eval_accuracy", value, **epoch, step=self._meter.step, metrics=metrics)
+        samples = {"samples_count": self._meter.samples} if self._counted else {}
+        self._meter.event("eval_accuracy", value, **epoch, **samples, step=self._meter.step, metrics=metrics)
         drawn = {quantities.EVAL + name: value for name, value in metrics.items()}
         self._meter.metrics(drawn | ({"epoch": epoch["epoch_num"]} if epoch else {}))
         if not self._reached and attempts.reached(metrics, targets):

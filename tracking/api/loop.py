@@ -19,6 +19,7 @@ from tracking.api.samples import count, decimal
 from tracking.api.script_run import ScriptRun, write_failure
 from tracking.base import quantities
 from tracking.machine.environment import Collector
+from tracking.measure.programs import EvaluationPlaces
 from tracking.measure.training import Meter, Ranks, summary
 from tracking.record import attempts, journal
 
@@ -35,6 +36,7 @@ class Trial:
         self._names = MetricNames(options.names)
         self._num_steps = 0  # steps since the last evaluation
         self._evaluating = False
+        self._evaluations = EvaluationPlaces()
         self._within_epoch = False  # whether the last evaluation came within an epoch, as far as the loop says it
         self._num_epochs = 1
         self._num_trained = 0  # stretches of steps that an evaluation has ended
@@ -63,6 +65,11 @@ class Trial:
         whole = self.whole and not self._num_steps
         return unknown if whole else (*unknown, quantities.EPOCHS_TRAINED, quantities.TIME_EPOCH_SEC)
 
+    @property
+    def params(self) -> dict[str, int]:
+        """After how many samples it evaluates, where that is within epochs; known at its end."""
+        return self._evaluations.params(0)
+
     def curves(self, values: Mapping[str, float]) -> None:
         """Note values of the training at its current step."""
         self._meter.metrics(dict(values))
@@ -88,7 +95,10 @@ class Trial:
         self._within_epoch = epoch is not None and epoch % 1 > 0
         epoch = self._num_epochs if epoch is None else epoch
         value = values.get(next(iter(self._options.target or values), ""))
-        self._meter.event("eval_accuracy", value, epoch_num=epoch, step=self._meter.step, metrics=values)
+        place = {"epoch_num": epoch} | ({"samples_count": self._meter.samples} if self.rated else {})
+        self._meter.event("eval_accuracy", value, **place, step=self._meter.step, metrics=values)
+        if self.counted:
+            self._evaluations.note(place, 0)
         self._meter.metrics({quantities.EVAL + name: value for name, value in values.items()} | {"epoch": epoch})
         if not self.reached and attempts.reached(values, self._options.target):
             self.reached = True
@@ -192,6 +202,8 @@ def end(trial: Trial, meter: Meter, run: ScriptRun | None, options: TrialOptions
     meter.note_energy(quantities.ENERGY_JOULES)
     meter.event("run_stop", status="success" if trial.reached or not options.target else "aborted")
     if run is not None:
+        if trial.params:
+            run.journal.params(dict(trial.params))
         measured: dict[str, Any] = summary.devices(run.config, meter, None, run.environment.get("env.gpu", ""))
         run.finish(meter, measured, without)
     elif torch.cuda.is_initialized():

@@ -242,6 +242,9 @@ def test_evaluations_within_an_epoch_are_not_training(tmp_path: Path) -> None:
     happened = events(folder)
     evaluated = [row.values["epoch_num"] for row in happened if row.key == "eval_accuracy"]
     assert evaluated == [0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2]
+    counts = [row.values["samples_count"] for row in happened if row.key == "eval_accuracy"]
+    assert counts == [NUM_TRAIN * epoch for epoch in evaluated]
+    assert merged(folder, "params")["eval_interval_samples"] == NUM_TRAIN // 4
     metrics = result_of(folder)["metrics"]
     epochs, evals = (clock.intervals(happened, name) for name in ("epoch", "eval"))
     within = sum(b - a for a, b in evals if any(c <= a and b <= d for c, d in epochs))

@@ -124,3 +124,9 @@ def test_the_step_after_an_evaluation_within_an_epoch_is_told_apart(tmp_path: Pa
     events = journal.events(only_run(tmp_path) / run_folder.JOURNAL)
     windows = [event.values for event in events if event.key == "throughput_window"]
     assert [window["step"] for window in windows if window.get("after_evaluation")] == [6, 14]
+    evaluated = [event.values for event in events if event.key == "eval_accuracy"]
+    assert [(values["epoch_num"], values["samples_count"]) for values in evaluated] == [
+        (0.5, 32), (1, 64), (1.5, 96), (2, 128),
+    ]  # fmt: skip
+    rows = [record.values for record, _ in journal.read(only_run(tmp_path) / run_folder.JOURNAL)]
+    assert [row["eval_interval_samples"] for row in rows if "eval_interval_samples" in row] == [32]

@@ -14,6 +14,7 @@ from tracking.measure.programs.lines import LeftOut, Lines
 from tracking.measure.programs.mlperf_benchmarks import Benchmark, by_our_names
 from tracking.measure.programs.mlperf_lines import Entry, Joined, entry_in, is_torn, metric_of
 from tracking.measure.programs.mlperf_log import EVALUATIONS, MARKS, NO_STOP, SUCCESS, MLPerfLog, read_log
+from tracking.measure.programs.rates import EvaluationPlaces
 from tracking.measure.programs.remarks import remarks
 from tracking.measure.programs.wall_clock import WallClock
 
@@ -26,6 +27,7 @@ __all__ = [
     "Benchmark",
     "DeclaredWords",
     "Entry",
+    "EvaluationPlaces",
     "Joined",
     "LeftOut",
     "Lines",

@@ -17,14 +17,13 @@ from tracking.measure.programs.declared_words import Found
 from tracking.measure.programs.epochs import Epochs, as_number, as_whole
 from tracking.measure.programs.mlperf_lines import Entry, Joined, metric_of, place
 from tracking.measure.programs.mlperf_log import EVALUATIONS
-from tracking.measure.programs.rates import SampleCounts
+from tracking.measure.programs.rates import EvaluationPlaces, SampleCounts
 from tracking.measure.programs.submission import Submission
 from tracking.measure.programs.thinning import Thinning
 from tracking.measure.programs.wall_clock import WallClock
 from tracking.record import Record
 
 EDGES = {"epoch_start": "epoch", "epoch_stop": "epoch", "eval_start": "eval", "eval_stop": "eval"}
-EVALUATION = quantities.EVAL  # begins the declared keys of evaluations
 
 
 class Account:
@@ -55,7 +54,7 @@ class Account:
         self._epochs = Epochs(self.submission)
         self._joined = Joined(self.targets)
         self._said_last: tuple[Any, dict[str, float]] | None = None
-        self._counts = SampleCounts(tokens_per_sample)
+        self._counts, self._evaluations = SampleCounts(tokens_per_sample), EvaluationPlaces()
         self._thin = Thinning(self.targets, directions)
         self._epoch: float | None = None  # a fraction where evaluations come within an epoch
         self._step: int | None = None
@@ -68,7 +67,7 @@ class Account:
 
     @property
     def params(self) -> dict[str, int]:
-        return self.submission.params
+        return self.submission.params | self._evaluations.params(self.submission.epoch_samples())
 
     @property
     def world_size(self) -> int | None:
@@ -90,18 +89,19 @@ class Account:
         records: list[Record] = []
         metrics: dict[str, float] = {}
         matches = list(matches)
-        if any(match.key.startswith(EVALUATION) for match in matches):
+        if any(match.key.startswith(quantities.EVAL) for match in matches):
             self._counts.pause()  # A count of the same line was said behind the evaluation.
         for match in matches:
-            if match.role == "metric" and match.key.startswith(EVALUATION):
-                metrics[match.key.removeprefix(EVALUATION)] = match.value
+            if match.role == "metric" and match.key.startswith(quantities.EVAL):
+                metrics[match.key.removeprefix(quantities.EVAL)] = match.value
             else:
                 records += self._matched(match, time_ms, clock_sec)
         if not metrics:
             return records
         self._counts.pause()
-        epoch = {} if self._epoch is None else {"epoch_num": self._epoch}
-        step = self._place(EVALUATION + next(iter(metrics)))
+        so_far = {"epoch_num": self._epoch, "samples_count": self._counts.said}
+        epoch = {key: number for key, number in so_far.items() if number is not None}
+        step = self._place(quantities.EVAL + next(iter(metrics)))
         return records + self._start_at_began() + self._evaluated(metrics, epoch, time_ms, clock_sec, step)
 
     def _matched(self, match: Found, time_ms: int, clock_sec: float) -> list[Record]:
@@ -118,9 +118,8 @@ class Account:
         if match.role == "samples":
             return records + self._counts.counted(int(match.value), time_ms, clock_sec, int(self._epoch or 0))
         values = {match.key: match.value}
-        return records + self._thin.kept(
-            [Record("metrics", time_ms, clock_sec, step=self._place(match.key), values=values)]
-        )
+        drawn = Record("metrics", time_ms, clock_sec, step=self._place(match.key), values=values)
+        return records + self._thin.kept([drawn])
 
     def _place(self, key: str) -> int:
         """Where a metric's value is drawn: over steps, samples or epochs, as far as these are said."""
@@ -142,7 +141,7 @@ class Account:
         if record.key == "run_stop":
             return records + self._stop(record.time_ms, record.clock_sec, "success")
         if record.key == "eval_accuracy":
-            epoch = {"epoch_num": record.values["epoch_num"]} if "epoch_num" in record.values else {}
+            epoch = {key: said for key, said in record.values.items() if key in ("epoch_num", "samples_count")}
             step = int(record.values.get("step", record.values.get("epoch_num", 0)))
             metrics = record.values["metrics"]
             return records + self._evaluated(metrics, epoch, record.time_ms, record.clock_sec, step)
@@ -201,9 +200,12 @@ class Account:
         if not metrics or (said_once == self._said_last and said_once[0] is not None):
             return []  # Further ranks say the same once more.
         self._said_last = said_once
-        epoch = {} if number is None else {"epoch_num": as_whole(number)}
         time_ms, clock_sec = int(entry.time_ms), self.clock.clock_sec(entry.time_ms)
-        step = self._step_of(entry, number)
+        step, samples = self._step_of(entry, number), as_number(entry.metadata.get("samples_count"))
+        if number is None and samples and self.submission.benchmark.has_epochs and self.submission.epoch_samples():
+            number = round(samples / self.submission.epoch_samples(), 6)
+        so_far = {"epoch_num": number, "samples_count": samples}
+        epoch = {key: as_whole(value) for key, value in so_far.items() if value is not None}
         return self._start_at_began() + self._evaluated(metrics, epoch, time_ms, clock_sec, step)
 
     def _by_benchmark(self, entry: Entry) -> Entry:
@@ -231,9 +233,10 @@ class Account:
         if self.stopped:
             return []
         self.unsaid -= metrics.keys()
+        self._evaluations.note(epoch, self.submission.epoch_samples())
         values = {"step": step, **epoch, "metrics": metrics}
         curves = {quantities.EVAL + name: value for name, value in metrics.items()}
-        curves |= {"epoch": float(epoch["epoch_num"])} if epoch else {}
+        curves |= {"epoch": float(epoch["epoch_num"])} if "epoch_num" in epoch else {}
         event = Record("event", time_ms, clock_sec, key="eval_accuracy", values=values)
         return self._thin.kept([event, Record("metrics", time_ms, clock_sec, step=step, values=curves)])
 

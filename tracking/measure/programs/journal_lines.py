@@ -58,6 +58,8 @@ def _event(key: str, values: dict[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = {"step": foreign.count(values["step"], "step")} if "step" in values else {}
     kept |= {"epoch_num": epoch(values["epoch_num"], "epoch_num")} if "epoch_num" in values else {}
     if key == "eval_accuracy":
+        if "samples_count" in values:
+            kept["samples_count"] = foreign.count(values["samples_count"], "samples_count")
         metrics = values.get("metrics")
         if not isinstance(metrics, dict) or not metrics:
             raise ValueError('eval_accuracy: needs "metrics": {name: value}')

@@ -1,10 +1,14 @@
-"""Windows of throughput from what a program says of its samples. A window never holds an evaluation."""
+"""What a program says of its samples: windows of throughput, which hold no evaluation, and how far apart these are."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from tracking.record import Record
 
 LEAST_SEC = 0.5  # a window's: the time at which a line is read is uncertain by some milliseconds
+ALIKE = 0.05  # by which intervals of one program may differ: an epoch has no whole number of them
 
 
 def window(
@@ -48,3 +52,30 @@ class SampleCounts:
         trained = samples - since[0]
         tokens = round(trained * self._tokens_per_sample)
         return [window(trained, clock_sec - since[1], epoch, self.said, time_ms, clock_sec, tokens)]
+
+
+class EvaluationPlaces:
+    """After how many samples a program evaluates, by its first two evaluations: how many follow is a matter of luck."""
+
+    def __init__(self) -> None:
+        self._samples: list[float] = []
+        self._by_epochs = False  # of a size that is not known
+
+    def note(self, place: Mapping[str, Any], epoch_samples: int) -> None:
+        """Take an evaluation's place: `samples_count`, or `epoch_num` of epochs of so many samples, 0 if not known."""
+        epochs = place.get("epoch_num", 0)
+        samples = place.get("samples_count", 0) or epochs * epoch_samples
+        if not self._samples and not epoch_samples and epochs and float(epochs).is_integer():
+            self._by_epochs = True  # A count in a program's own words may be older than its evaluation.
+        if not self._by_epochs and len(self._samples) < 2 and samples > max([0.0, *self._samples]):
+            self._samples.append(samples)
+
+    def params(self, epoch_samples: int) -> dict[str, int]:
+        """As a run of ours has them, which are part of its setting; nothing where each epoch is evaluated."""
+        if not self._samples:
+            return {}
+        first, every = self._samples[0], self._samples[-1] - (self._samples[0] if self._samples[1:] else 0)
+        if abs(first - every) <= ALIKE * every:
+            every = first
+        values = {} if abs(every - epoch_samples) <= ALIKE * every else {"eval_interval_samples": round(every)}
+        return values | ({"eval_after_samples": round(first)} if first > (1 + ALIKE) * every else {})
