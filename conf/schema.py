@@ -151,10 +151,10 @@ class RunConfig:
     stop_at_target: bool = True  # false: train all epochs and only note when the target was reached
     max_epochs: int | None = None  # default: the length of the model's schedule
     batch_size: int | None = None  # samples, or of text tokens, a device and step; default: the model's
+    global_batch_size: int | None = None  # in place of batch_size: that of all devices together
     limit_train_batches: int | None = None  # steps an epoch, for a quick look
     compile: bool | None = None  # torch.compile the model; default: on GPUs only
-    # exchange gradients during the backward pass, not after it; default: true, but false over NVLink on one machine
-    overlap_grad_reduce: bool | None = None
+    overlap_grad_reduce: bool | None = None  # exchange gradients during backward; default: not over one node's NVLink
     log_every_n_steps: int = 50  # length of a measured window, in steps
     eval_every_steps: int | None = None  # evaluate after so many steps and the last; default: after every epoch
     eval_every_samples: int | None = None  # the same in samples, rounded to whole steps
@@ -205,14 +205,14 @@ class RunConfig:
     def device_batch_size(self) -> int:
         return self.model.batch_size if self.batch_size is None else self.batch_size
 
-    def global_batch_size(self) -> int:
+    def samples_per_step(self) -> int:
         return self.device_batch_size() * self.world_size()
 
     def learning_rate(self) -> float:
         """The learning rate after scaling (linear: arXiv:1706.02677; sqrt: arXiv:1705.08741), before any schedule."""
         optimizer = self.model.optimizer
         power = LR_SCALING[optimizer.lr_scaling]
-        return optimizer.lr * (self.global_batch_size() / optimizer.base_batch_size) ** power if power else optimizer.lr
+        return optimizer.lr * (self.samples_per_step() / optimizer.base_batch_size) ** power if power else optimizer.lr
 
     def compiled(self) -> bool:
         return self.on_gpu() if self.compile is None else self.compile
@@ -245,7 +245,7 @@ class RunConfig:
     def config_hash(self) -> str:
         """Identifies what is measured: equal for two runs that differ only in where they are recorded."""
         content = dataclasses.asdict(self)
-        for key in NOT_MEASURED:
+        for key in (*NOT_MEASURED, "global_batch_size"):  # The checks make a device's batch of it.
             del content[key]
         for key in ("group_size", "exportable"):  # Older runs have none.
             del content["model"][key]

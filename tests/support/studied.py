@@ -102,7 +102,7 @@ def make_run(
     all_tags = {**about, **env, **(tags or {})}
     log.add("tags", 0.0, values={key: value for key, value in all_tags.items() if value is not None})
     log.event("init_start", 1.0, since_command_sec=0.5)
-    log.add("event", 4.0, key="train_samples", value=2 * steps * asked.global_batch_size())
+    log.add("event", 4.0, key="train_samples", value=2 * steps * asked.samples_per_step())
     if failure is None:
         _train(log, folder, asked, step_sec, accuracies, eval_sec, steps, max_epochs, losses)
         return folder
@@ -157,7 +157,7 @@ def _epochs(
             now += steps * step_sec
             ranks = asked.world_size()
             window = throughput.Window(
-                step, epoch, steps * asked.global_batch_size(), (steps * step_sec,) * ranks, (0.0,) * ranks,
+                step, epoch, steps * asked.samples_per_step(), (steps * step_sec,) * ranks, (0.0,) * ranks,
                 (step_sec,) * steps, (0.0,) * steps,
             )  # fmt: skip
             windows.append(window)

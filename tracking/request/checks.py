@@ -32,6 +32,7 @@ def check_run(config: RunConfig, gpus: Sequence[VisibleGpu]) -> RunConfig:
         instance=resolve_price(config.instance, config.price_per_hour),
         checkpoint_every_epochs=resolve_checkpoints(config),
     )
+    config = dataclasses.replace(config, batch_size=resolve_batch(config), global_batch_size=None)
     check_counts(config)
     check_program(config)
     check_evaluation(config)
@@ -62,6 +63,20 @@ def resolve_price(instance: InstanceConfig, price_per_hour: float | None) -> Ins
     if price_per_hour is None:
         return instance
     return dataclasses.replace(instance, price_per_hour=price_per_hour, region="", date="", source="price_per_hour")
+
+
+def resolve_batch(config: RunConfig) -> int | None:
+    """A device's batch, where that of all devices was given; groups of samples stay whole. Raises ConfigError."""
+    given, devices, group = config.global_batch_size, config.world_size(), config.model.group_size
+    if given is None:
+        return config.batch_size
+    if config.batch_size is not None:
+        raise ConfigError(f"global_batch_size={given} batch_size={config.batch_size}: give one of them")
+    if given < 1 or given % (devices * group):
+        of = f"{devices} devices" + (f" x groups of {group}" if group > 1 else "")
+        near = max(1, given // (devices * group)) * devices * group
+        raise ConfigError(f"global_batch_size={given}: is no multiple of {of}; give one, such as {near}")
+    return given // devices
 
 
 def resolve_checkpoints(config: RunConfig) -> int | None:

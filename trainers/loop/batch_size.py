@@ -16,7 +16,7 @@ def checked_train_samples(data: Data, config: RunConfig, shard: Shard) -> int:
     # A loader's length is known without touching the data; of one process and a group a batch, it counts groups.
     group = group_size(data)
     num_samples = len(data.train_loader(group, config.seed, Shard(0, 1, shard.device))) * group
-    if config.global_batch_size() <= num_samples:
+    if config.samples_per_step() <= num_samples:
         return num_samples
     most = num_samples // shard.world_size // group * group
     next_step = f"give up to batch_size={most}" if most else f"train on up to {num_samples // group} devices"
@@ -28,7 +28,7 @@ def checked_train_samples(data: Data, config: RunConfig, shard: Shard) -> int:
 
 
 def _checked_tokens(data: InTokens, config: RunConfig) -> int:
-    if config.global_batch_size() > data.num_train_tokens:
+    if config.samples_per_step() > data.num_train_tokens:
         raise ConfigError(
             f"batch_size={config.device_batch_size()} on each of {config.world_size()} devices: is in tokens, and"
             f" larger than the training set of dataset={config.dataset.name}, which has {data.num_train_tokens:,};"

@@ -26,7 +26,7 @@ def plan_of(
             " effect; leave out eval_every_steps and its like"
         )
     num_batches = len(loader) if limit is None else min(limit, len(loader))
-    samples_per_step = num_train / len(loader) if isinstance(data, InTokens) else config.global_batch_size()
+    samples_per_step = num_train / len(loader) if isinstance(data, InTokens) else config.samples_per_step()
     return planned(asked, num_batches, max_epochs, samples_per_step, limited=limit is not None)
 
 

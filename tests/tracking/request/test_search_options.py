@@ -136,3 +136,26 @@ def test_without_an_axis_the_batch_and_the_learning_rate_are_searched_around_the
 def test_the_batches_of_a_model_with_groups_keep_them_whole() -> None:
     config = composed(["search=quickest", "model=ncf", "dataset=ratings"])
     assert all(batch % config.model.group_size == 0 for batch in axis(default_axes(config)[0])["choices"])
+
+
+@pytest.mark.parametrize(("gpus", "batch"), [(1, 64), (2, 32), (4, 16)])
+def test_a_global_batch_is_shared_by_the_devices(gpus: int, batch: int) -> None:
+    given = ["model=vgg", "dataset=digits", f"gpus={gpus}"]
+    config = checks.check_run(composed([*given, "global_batch_size=64"]), EIGHT_GPUS)
+    assert (config.device_batch_size(), config.samples_per_step()) == (batch, 64)
+    asked = checks.check_run(composed([*given, f"batch_size={batch}"]), EIGHT_GPUS)
+    assert config.config_hash() == asked.config_hash(), "the same run, however it was asked for"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["gpus=3", "global_batch_size=64"], "global_batch_size=64: is no multiple of 3 devices; give one, such as 63"),
+        (["gpus=2", "global_batch_size=0"], "global_batch_size=0: is no multiple of 2 devices; give one, such as 2"),
+        (["global_batch_size=64", "batch_size=8"], "global_batch_size=64 batch_size=8: give one of them"),
+        (["gpus=2", "model=ncf", "dataset=ratings", "global_batch_size=7"], "of 2 devices x groups of"),
+    ],
+)
+def test_a_global_batch_that_cannot_be_shared_is_refused(given: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        checks.check_run(composed(["model=vgg", "dataset=digits", *given]), EIGHT_GPUS)

@@ -89,7 +89,7 @@ def _entries(
         yield key, value, {}, events[0]
     yield "cache_clear", False, {}, events[0]  # files may lie in the machine's memory from an earlier run
     hyperparameters = benchmark.hyperparameters(config, int(start.values["num_batches"]))
-    for key, value in {"global_batch_size": config.global_batch_size(), "seed": config.seed, **hyperparameters}.items():
+    for key, value in {"global_batch_size": config.samples_per_step(), "seed": config.seed, **hyperparameters}.items():
         if value is not None:
             yield key, value, benchmark.metadata.get(key, {}), start
     for event in until_target(events, config.targets()):

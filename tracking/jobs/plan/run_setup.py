@@ -100,7 +100,7 @@ def params(config: RunConfig) -> dict[str, journal.Scalar]:
         "target_metric": ",".join(targets) or None,
         "target_value": ",".join(map(text, targets.values())) or None,
         "batch_size": config.device_batch_size(),
-        "global_batch_size": config.global_batch_size(),
+        "global_batch_size": config.samples_per_step(),
         "limit_train_batches": config.limit_train_batches,
         "compile": config.compiled(),
         "optimizer/lr": optimizer.lr,

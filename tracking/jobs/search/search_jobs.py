@@ -44,7 +44,8 @@ def own_setting(config: RunConfig, axes: Sequence[Axis]) -> dict[str, Any]:
         value: Any = config
         for part in axis.key.split("."):
             value = value.get(part) if isinstance(value, dict) else getattr(value, part, None)
-        value = config.device_batch_size() if axis.key == "batch_size" else getattr(value, "name", value)
+        own = {"batch_size": config.device_batch_size(), "global_batch_size": config.samples_per_step()}
+        value = own.get(axis.key, getattr(value, "name", value))
         if axis.holds(value):
             setting[axis.key] = value
     return setting
