@@ -26,7 +26,7 @@ OPTIONS = {
     "ncf": ["dataset.size=1000", "batch_size=100"],
     "resnet50": ["dataset=synthetic", "dataset.size=8", "batch_size=2"],
     "maskrcnn": ["dataset=synthetic", "dataset.size=4", "batch_size=1"],
-    "transformer": ["dataset=numbers", "dataset.size=300"],
+    "transformer": ["dataset=numbers", "dataset.size=300", "batch_size=1024"],
 }
 RUN = ["gpus=0", "max_epochs=1", "limit_train_batches=1", "tracking.offline=true"]
 

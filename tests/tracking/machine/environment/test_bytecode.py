@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
+from conf.schema import StackConfig
 from tracking.machine.environment import Sources, bytecode_variables, cache, own_sources
+from tracking.machine.stacks import interpreter
 
 FORBIDDEN = {"PYTHONDONTWRITEBYTECODE": "1"}
 
@@ -54,6 +57,11 @@ def test_nothing_is_said_of_a_python_that_holds_no_torch() -> None:
     own = own_sources()
     assert own is not None
     assert (own.folder / "__init__.py").is_file()
+
+
+@pytest.mark.slow
+def test_another_python_says_where_its_torch_lies() -> None:
+    assert interpreter.probe(StackConfig(), sys.executable).sources == own_sources()
 
 
 def test_bytecode_of_another_user_is_not_executed_and_that_is_said(
