@@ -30,6 +30,9 @@ from tracking.request.evaluation import check_evaluation
         ("eval_after_steps=9 limit_train_batches=4 max_epochs=2", "eval_after_steps=9: the training has 8 steps"),
         ("model.eval_every_steps=7", "eval_every_steps=7: would cut windows"),
         ("model=program program.command=x eval_every_steps=50", "eval_every_steps: has no effect on a program"),
+        ("checkpoint_every_steps=0", "checkpoint_every_steps=0: must be above 0"),
+        ("checkpoint_every_steps=-5", "checkpoint_every_steps=-5: must be above 0"),
+        ("model=program program.command=x checkpoint_every_steps=5", "checkpoint_every_steps"),
     ],
 )
 def test_it_is_refused_with_what_would_do(overrides: str, words: str) -> None:

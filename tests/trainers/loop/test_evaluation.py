@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from conf.evaluation import Intervals
-from conf.schema import RunConfig
+from conf.schema import ConfigError, RunConfig
 from tracking.analysis.audit.journals import JournalFigures
 from tracking.base import quantities
 from tracking.measure.training import MeasuringCallback, Meter, Ranks, clock, planned, throughput
@@ -262,3 +262,12 @@ def test_a_logged_value_of_an_epoch_is_one_whatever_evaluations_lie_within(
     assert [values["train/mine"] for values in noted if "train/mine" in values] == [STEPS - 1.0] * EPOCHS
     evaluated = [values["valid/mine"] for values in noted if "valid/mine" in values]
     assert evaluated == [float(step) for step in range(1, EPOCHS * STEPS + 1)]
+
+
+@pytest.mark.parametrize(
+    "asked", [{"eval_every_steps": 50}, {"eval_every_samples": 9}, {"eval_at_epochs": [1]}, {"eval_after_steps": 3}]
+)
+def test_an_interval_without_anything_to_evaluate_on_is_refused(asked: dict[str, Any]) -> None:
+    nothing: Any = None
+    with pytest.raises(ConfigError, match="has nothing to evaluate on, so that intervals between"):
+        evaluation.plan_of(RunConfig(gpus=0, **asked), nothing, nothing, 100, 1, evaluates=False)
