@@ -7,10 +7,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from conf.schema import RunConfig
+from conf.schema import ConfigError, RunConfig
 from tracking.base import installation
 from tracking.base.secrets import may_be_secret_name, redact
-from tracking.machine.environment import BYTECODE, COMPUTING_VARIABLES, cache, nvml, private_folder, repository
+from tracking.machine.environment import (
+    BYTECODE,
+    COMPUTING_VARIABLES,
+    OthersWriteError,
+    cache,
+    link_of_others,
+    nvml,
+    private_folder,
+    repository,
+)  # fmt: skip
 from tracking.machine.stacks import Mount, container, image_of
 from tracking.record import documents, run_folder
 
@@ -34,15 +43,19 @@ def mounts(config: RunConfig, run_dir: Path, theirs: str, kept: Path) -> list[Mo
     """Everything at its own path: the run's folder and the cache to write to; code and data to read from.
 
     `theirs` is the user's PYTHONPATH, and `kept` the place of the image's own compiled steps. What is not there is left
-    out, and the worker says that it lacks it.
+    out, and the worker says that it lacks it. Raises ConfigError for data that a link of another user leads to.
     """
     folder = Path.cwd()
     theirs_too = [Path(path).absolute() for path in theirs.split(os.pathsep) if path]
-    read = [installation.CODE, *theirs_too, *paths(config.model.hparams)]
+    named = paths(config.model.hparams)
+    for path in named:
+        check_links(path, "model.hparams")
+    read = [installation.CODE, *theirs_too, *named]
     closed = [cache().absolute() / room for room in CLOSED]
     written = [run_dir.absolute(), cache().absolute(), kept]
     if config.dataset.path:
         data = Path(config.dataset.path).expanduser().absolute()
+        check_links(data, "dataset.path")
         (written if config.dataset.download else read).append(data)
     # The folder that launch.py stands in is there where another mount lies in it.
     if not any(path.is_relative_to(folder) or folder.is_relative_to(path) for path in (*read, *written)):
@@ -54,6 +67,18 @@ def mounts(config: RunConfig, run_dir: Path, theirs: str, kept: Path) -> list[Mo
             path.mkdir(parents=True, exist_ok=True)
     there = [Mount(str(path), str(path)) for path in [*closed, *read] if path.exists()]
     return there + [Mount(str(path), str(path), True) for path in written]
+
+
+def check_links(path: Path, key: str) -> None:
+    """Raise ConfigError where a link of another user leads to a path: the container would see what that user chose."""
+    try:
+        link = link_of_others(path)
+    except OthersWriteError as error:
+        raise ConfigError(f"{key}={path}: {error}") from error
+    if link is not None:
+        raise ConfigError(
+            f"{key}={path}: {link} is a link that another user made; give the place that it leads to: {path.resolve()}"
+        )
 
 
 def paths(value: Any) -> list[Path]:

@@ -23,11 +23,13 @@ from tracking.machine.environment.gpm import gpu_counters
 from tracking.machine.environment.host import COMPUTING_VARIABLES
 from tracking.machine.environment.memory import available_bytes
 from tracking.machine.environment.mlflow_import import importing_mlflow
+from tracking.machine.environment.others import OthersWriteError, link_of_others
 
 __all__ = [
     "BYTECODE",
     "COMPUTING_VARIABLES",
     "Collector",
+    "OthersWriteError",
     "Sources",
     "available_bytes",
     "bytecode_variables",
@@ -44,6 +46,7 @@ __all__ = [
     "inductor_folder",
     "is_trusted",
     "libraries",
+    "link_of_others",
     "nvidia_smi",
     "nvml",
     "own_sources",

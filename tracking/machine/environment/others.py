@@ -44,6 +44,18 @@ def check_way(path: Path) -> bool:
     return reachable
 
 
+def link_of_others(path: Path) -> Path | None:
+    """A link on the way to a path, or the path itself, that another user made; None where there is none.
+
+    Whoever follows it goes where that user wants. Raises OthersWriteError for a folder that cannot be looked into.
+    """
+    for place in (*_way(path.absolute()), path.absolute()):
+        facts = _facts(place)
+        if facts is not None and stat.S_ISLNK(facts.st_mode) and facts.st_uid not in _safe_owners():
+            return place
+    return None
+
+
 def check_place(place: Path, reachable: bool) -> bool:
     """Check a file or a folder, but not what is in it: its owner, and its mode where others get to it.
 
