@@ -98,7 +98,7 @@ class Waiting:
     def _is_alike(self, start: EarlierStart) -> bool:
         """Whether it was of the same model, stack and hardware, as far as they are known by now."""
         config = self._config
-        ours = {"model": config.model.name, "stack": config.stack.name, "world_size": config.world_size()}
+        ours = {"model": config.model.name, "stack": config.stack.name, quantities.WORLD_SIZE: config.world_size()}
         ours |= {"compile": config.compiled()}
         ours |= {name: self._tags[f"env.{name}"] for name in ("stack_id", "hardware_id") if f"env.{name}" in self._tags}
         return all(start.facts.get(name) == value for name, value in ours.items())

@@ -69,7 +69,7 @@ def start_facts(
         "model": config.model.name,
         "precision": config.precision.name,
         "batch_size": config.device_batch_size(),
-        "world_size": config.world_size(),
+        quantities.WORLD_SIZE: config.world_size(),
         "compile": config.compiled(),
         "stack": config.stack.name,
         **{name: tags[f"env.{name}"] for name in ("stack_id", "hardware_id") if f"env.{name}" in tags},
