@@ -35,6 +35,7 @@ RECORD_START = re.compile(r'\{"kind": "')
 
 LINK_TAG = "script.mlflow_run"  # the tag of the run in MLflow that a script has of the same training itself
 NOTE_TAG = "mlflow.note.content"  # the tag of a run's description, by the name under which MLflow shows it
+EDGE_BYTES = 262_144  # at either end of a journal, where its first and its last record stand
 MOST_LINE_BYTES = 67_108_864  # A stranger's file may be one line without end.
 KINDS = ("event", "metrics", "params", "tags")
 
@@ -138,6 +139,22 @@ def read(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
             for record, end in _records_in(line):
                 yield record, offset + end
             offset += len(line)
+
+
+def span_sec(path: Path) -> float:
+    """The time from the first to the last record, 0 without records: a run's start, training, evaluations and end.
+
+    Reads both ends of the file alone; of one that is missing it is 0, too. Raises OSError.
+    """
+    if not files.exists(path):
+        return 0.0
+    times = []
+    for record, end in read(path):
+        times.append(record.clock_sec)
+        if end > EDGE_BYTES:
+            times += [record.clock_sec for record, _ in read(path, max(end, path.lstat().st_size - EDGE_BYTES))]
+            break
+    return max(times) - min(times) if times else 0.0
 
 
 def _records_in(line: bytes) -> Iterator[tuple[Record, int]]:

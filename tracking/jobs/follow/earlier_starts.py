@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from tracking.base import quantities
-from tracking.record import Result, files, run_folder
+from tracking.jobs.plan import earlier_runs
+from tracking.record import Result, run_folder
 
 MOST_RUNS = 50  # of the newest; more would keep a launcher from its work
-MOST_FOLDERS = 200  # that are looked into for them
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def earlier_starts(runs_dir: Path) -> list[EarlierStart]:
 
 
 def _starts(runs_dir: Path) -> Iterator[EarlierStart]:
-    for folder in islice(_run_folders(runs_dir), MOST_FOLDERS):
+    for folder in islice(earlier_runs.newest_first(runs_dir), earlier_runs.MOST_FOLDERS):
         with suppress(OSError, ValueError):
             result = run_folder.read_result(folder)
             if result is not None and result.status == "finished" and result.start:
@@ -49,13 +49,3 @@ def _seconds(result: Result) -> dict[str, float]:
         for key, value in result.metrics.items()
         if key.startswith(quantities.TIME) and isinstance(value, int | float) and math.isfinite(value)
     }
-
-
-def _run_folders(runs_dir: Path) -> Iterator[Path]:
-    """Folders of runs, newest first: names begin with a time. A sweep's runs lie in its folder."""
-    with suppress(OSError):
-        for folder in reversed(files.folders(runs_dir, run_folder.RUN)):
-            if files.exists(folder / run_folder.CONFIG):
-                yield folder
-            else:
-                yield from reversed(files.folders(folder, run_folder.RUN))

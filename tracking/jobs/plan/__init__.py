@@ -5,7 +5,17 @@ A sweep is planned whole before its first job runs.
 
 from __future__ import annotations
 
-from tracking.jobs.plan import ordering, resume, run_setup, sweep, sweep_report, sweep_summary, sweep_view
+from tracking.jobs.plan import (
+    earlier_runs,
+    ordering,
+    price,
+    resume,
+    run_setup,
+    sweep,
+    sweep_report,
+    sweep_summary,
+    sweep_view,
+)
 from tracking.jobs.plan.job import Job, exit_code
 from tracking.jobs.plan.opening import own_folder
 from tracking.jobs.plan.planned import planned
@@ -13,6 +23,6 @@ from tracking.jobs.plan.repair import repair
 from tracking.jobs.plan.sweep import DEFINITION
 
 __all__ = [
-    "DEFINITION", "Job", "exit_code", "ordering", "own_folder", "planned", "repair", "resume", "run_setup", "sweep",
-    "sweep_report", "sweep_summary", "sweep_view",
+    "DEFINITION", "Job", "earlier_runs", "exit_code", "ordering", "own_folder", "planned", "price", "repair", "resume",
+    "run_setup", "sweep", "sweep_report", "sweep_summary", "sweep_view",
 ]  # fmt: skip

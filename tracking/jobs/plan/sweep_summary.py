@@ -250,6 +250,4 @@ def job_usd(folder: Path) -> float | None:
     config = run_folder.read_config(folder)
     if config.instance.price_per_hour is None:
         return None
-    clock_sec = [record.clock_sec for record, _ in journal.read(folder / run_folder.JOURNAL, 0)]
-    seconds = max(clock_sec) - min(clock_sec) if clock_sec else 0.0
-    return seconds / 3600 * config.instance.price_per_hour * config.nodes
+    return journal.span_sec(folder / run_folder.JOURNAL) / 3600 * config.instance.price_per_hour * config.nodes

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
+from tracking.jobs.follow import price_words
 from tracking.jobs.plan import Job, sweep
 from tracking.jobs.queues import batch_script
 from tracking.jobs.worker_command import worker_command
 from tracking.machine.stacks import RefusedStacks, ready, summary
 
 
-def show(jobs: Sequence[Job], refused: RefusedStacks, console: Console) -> None:
-    """Print the command, or the batch script, of each job. Raises ConfigError."""
+def show(jobs: Sequence[Job], refused: RefusedStacks, gpus: Sequence[Any], console: Console) -> None:
+    """Print each job's command or batch script, what it will take, and the price of all. Raises ConfigError."""
     sweep.name_jobs(jobs)
+    search = jobs[0].config.search if jobs else None
+    estimates = price_words.estimates(jobs, gpus) if search and not search.name else []
     for number, job in enumerate(jobs, 1):
         console.print(f"job {number} of {len(jobs)}: {' '.join(job.overrides) or 'defaults'}", style="bold")
         console.print(preview(job, refused), soft_wrap=True, markup=False)
+        if estimates:
+            console.print(f"  {price_words.of_job(job, estimates[number - 1])}", soft_wrap=True)
+    if search:
+        words = f"the search's budget: {search.budget}" if search.name else price_words.of_all(jobs, estimates)
+        console.print(f"price: {words}", soft_wrap=True)
 
 
 def preview(job: Job, refused: RefusedStacks) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -11,10 +10,10 @@ from typing import Any
 
 from conf.schema import ConfigError, RunConfig
 from tracking.analysis.statistics import counted
-from tracking.base.console import Drawing, make_console
+from tracking.base.console import make_console
 from tracking.base.event_stream import EventStream
 from tracking.base.installation import LAUNCH
-from tracking.jobs.follow import Uploads, result_table, unfinished
+from tracking.jobs.follow import Uploads, unfinished
 from tracking.jobs.handover import SupervisorProcess
 from tracking.jobs.node import Interrupted, join, outcome, signals, ticket
 from tracking.jobs.plan import Job, exit_code, own_folder, resume, sweep
@@ -25,7 +24,7 @@ from tracking.jobs.queues.following import Following
 from tracking.jobs.queues.queue_kinds import queue_of
 from tracking.jobs.search import SearchJobs
 from tracking.machine.stacks import RefusedStacks, Verdict, verdict_table
-from tracking.record import Failure, Result, checkpoints, run_folder, run_lock
+from tracking.record import Failure, Result, run_folder, run_lock
 
 
 class Launcher:
@@ -87,7 +86,7 @@ class Launcher:
         if verdicts:
             self._console.print(verdict_table(verdicts))
         self.check_jobs([job.config for job in jobs], verdicts)
-        dry_run.show(jobs, self._refused, self._console)
+        dry_run.show(jobs, self._refused, self._gpus, self._console)
         self._uploads.say_server(self._log_model, self._register)
         self._say(f"{len(jobs)} checked; nothing was {'submitted' if self._adopts else 'trained'} (dry_run=true)")
         return 0
@@ -180,10 +179,7 @@ class Launcher:
         assert job.result is not None
         if meeting.is_unmet(job):
             return meeting.give_up(job, folder)
-        with Drawing(self._console, "the run's table is not shown"):
-            self._console.print(result_table.run_table(job.name, folder, job.result))
-        if job.result.failure and checkpoints.in_folder(folder):
-            self._say(f"continue it with: {LAUNCH} resume={os.path.relpath(folder)}")
+        sweep_end.finish_run(self._console, job, folder)
         self._uploads.wait([folder])
         self._uploads.print_link(folder)
         return exit_code([job])

@@ -1,4 +1,4 @@
-"""The end of a sweep, or of a search: what a launcher writes and prints."""
+"""The end of a run, of a sweep or of a search: what a launcher writes and prints."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from rich.console import Console
 
 from tracking.base.console import Drawing
 from tracking.base.event_stream import EventStream
+from tracking.base.installation import LAUNCH
+from tracking.jobs.follow import price_words, result_table
 from tracking.jobs.plan import Job, sweep, sweep_summary
 from tracking.jobs.search import SearchJobs
+from tracking.record import checkpoints
 
 
 def finish(console: Console, events: EventStream, jobs: Sequence[Job], folder: Path, search: SearchJobs | None) -> None:
@@ -28,6 +31,22 @@ def finish(console: Console, events: EventStream, jobs: Sequence[Job], folder: P
             if len(jobs) == 1 and jobs[0].result:  # Jobs of larger sweeps have had a line when they ended.
                 console.print(f"  {jobs[0].name}: {sweep_summary.outcome(jobs[0])}", soft_wrap=True)
             console.print(sweep_summary.table(folder.name, jobs))
+            _say_how_far_off(console, jobs, folder)
     console.print(f"sweep folder: {os.path.relpath(folder)}", soft_wrap=True)
     if (usd := sweep_summary.spent_usd(folder)) is not None:
         console.print(f"cost of the sweep: {usd:,.2f} USD, of every job from its start to its end")
+
+
+def finish_run(console: Console, job: Job, folder: Path) -> None:
+    """Print the table of a run, how far off its estimate was, and how to continue it if it failed."""
+    assert job.result is not None
+    with Drawing(console, "the run's table is not shown"):
+        console.print(result_table.run_table(job.name, folder, job.result))
+        _say_how_far_off(console, [job], folder)
+    if job.result.failure and checkpoints.in_folder(folder):
+        console.print(f"continue it with: {LAUNCH} resume={os.path.relpath(folder)}", soft_wrap=True)
+
+
+def _say_how_far_off(console: Console, jobs: Sequence[Job], folder: Path) -> None:
+    if words := price_words.how_far_off(jobs, folder):
+        console.print(words, soft_wrap=True)

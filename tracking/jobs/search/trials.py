@@ -65,6 +65,5 @@ def seconds(job: Job) -> float:
     if job.folder is None:
         return 0.0
     with suppress(OSError, ValueError):
-        times = [record.clock_sec for record, _ in journal.read(job.folder / run_folder.JOURNAL)]
-        return max(times) - min(times) if times else 0.0
+        return journal.span_sec(job.folder / run_folder.JOURNAL)
     return 0.0

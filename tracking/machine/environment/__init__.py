@@ -20,7 +20,7 @@ from tracking.machine.environment.cache_folder import (
 from tracking.machine.environment.fingerprint import Collector
 from tracking.machine.environment.fingerprint_table import format_table
 from tracking.machine.environment.gpm import gpu_counters
-from tracking.machine.environment.host import COMPUTING_VARIABLES
+from tracking.machine.environment.host import COMPUTING_VARIABLES, cpu_model
 from tracking.machine.environment.memory import available_bytes
 from tracking.machine.environment.mlflow_import import importing_mlflow
 from tracking.machine.environment.others import OthersWriteError, link_of_others
@@ -37,6 +37,7 @@ __all__ = [
     "check_cache",
     "compiler_folders",
     "compiler_variables",
+    "cpu_model",
     "distrust",
     "fingerprint",
     "format_table",

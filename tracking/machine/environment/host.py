@@ -92,6 +92,11 @@ def parse_lscpu(text: str) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value}
 
 
+def cpu_model() -> str:
+    """The model of this machine's CPU, as in a fingerprint; empty where it is not told."""
+    return str(parse_lscpu(start(("lscpu",), None)() or "").get("cpu") or "")
+
+
 def parse_meminfo(text: str) -> dict[str, int]:
     """Read /proc/meminfo."""
     match = re.search(r"^MemTotal:\s+(\d+) kB", text, re.M)

@@ -1,0 +1,205 @@
+"""What earlier runs say of the time and the cost of jobs before they run, and how far off that was."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from conf.schema import RunConfig
+from tests.support.commands import TINY, launch
+from tests.support.studied import Writer, config, make_sweep
+from tracking.jobs.follow import price_words
+from tracking.jobs.plan import Job, earlier_runs, price
+from tracking.jobs.plan.earlier_runs import Place
+from tracking.jobs.plan.price import OTHER_BATCH, OTHER_SETTINGS, Estimate, Range
+from tracking.record import Result, documents, journal, run_folder
+
+H200, CPU = "NVIDIA H200", "EPYC"
+HERE = Place(H200, CPU)
+GPUS = [SimpleNamespace(index=index, name=H200) for index in range(8)]
+WORK_MS = 1_790_000_000_000
+
+
+def made(
+    root: Path, name: str, seconds: float, asked: RunConfig | None = None, gpu: str = H200, torch: str = "2.11",
+    created_ms: int = WORK_MS, status: str = "finished", **result: Any,
+) -> Path:  # fmt: skip
+    """The folder of a run that took some seconds from its first record to its last."""
+    folder = run_folder.create(root, name)
+    parent = ".." if (root / run_folder.RUN).exists() else None
+    info = run_folder.RunInfo(name, "tests", "", parent=parent, created_ms=created_ms)
+    documents.write_json(folder / run_folder.RUN, info)
+    run_folder.write_config(folder, asked or config())
+    facts = {"software": {"torch": torch}, "host": {"cpu": CPU}, "used": [{"name": gpu}]}
+    documents.write_json(folder / run_folder.FINGERPRINT, facts)
+    log = Writer(folder / run_folder.JOURNAL, created_ms)
+    for clock_sec in (5.0, 5.0 + seconds / 2, 5.0 + seconds):
+        log.event("run_start", clock_sec)
+    run_folder.write_result(folder, Result(status, **result))
+    return folder
+
+
+def estimated(root: Path, place: Place = HERE, **changes: Any) -> Estimate | None:
+    asked = config(**changes)
+    return price.estimate(asked, place, earlier_runs.earlier_runs(root, {asked.model.name}))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        ([10.0], (5.0, 10.0, 15.0)),
+        ([10.0, 14.0], (10.0, 12.0, 14.0)),
+        ([10.0, 30.0, 11.0, 12.0], (10.0, 11.5, 30.0)),
+        ([float(value) for value in range(11)], (1.0, 5.0, 9.0)),
+    ],
+)
+def test_an_estimate_is_the_median_and_its_range_goes_by_the_number_of_runs(
+    tmp_path: Path, seconds: list[float], expected: tuple[float, float, float]
+) -> None:
+    for number, each in enumerate(seconds):
+        made(tmp_path, f"{number:02}", each or 1e-3, config(seed=number))
+    estimate = estimated(tmp_path, seed=99)
+    assert estimate
+    assert estimate.seconds == pytest.approx(expected, abs=1e-3)
+    assert (estimate.num_runs, estimate.of) == (len(seconds), "")
+
+
+def test_other_work_and_other_hardware_say_nothing(tmp_path: Path) -> None:
+    made(tmp_path, "01", 1.0, gpu="NVIDIA H100")
+    others: list[dict[str, Any]] = [
+        {"model": "other"}, {"precision": "bf16"}, {"gpus": 2}, {"nodes": 2}, {"targets": {"accuracy": 0.5}},
+        {"max_epochs": 1}, {"limit_train_batches": 2}, {"stop_at_target": False}, {"warm_up": True},
+    ]  # fmt: skip
+    for number, changes in enumerate(others):
+        made(tmp_path, f"1{number}", 1.0, config(**changes))
+    made(tmp_path, "20", 1.0, status="failed")
+    made(tmp_path, "21", 1.0, resumes=[{"epoch_num": 1}])
+    assert estimated(tmp_path) is None
+    assert estimated(tmp_path, Place(H200, "another CPU")) is None
+    assert estimated(tmp_path, Place("NVIDIA H100", CPU)) == Estimate(Range(0.5, 1.0, 1.5), 1)
+    made(tmp_path, "22", 3.0, metrics={"target/reached": 0.0})
+    assert estimated(tmp_path) == Estimate(Range(1.5, 3.0, 4.5), 1)  # A run that missed its target has run.
+    assert estimated(tmp_path, Place()) == Estimate(Range(1.5, 3.0, 4.5), 1)  # a cluster's node: as the newest
+    made(tmp_path, "23", 7.0, torch="2.12")
+    assert estimated(tmp_path) == Estimate(Range(3.5, 7.0, 10.5), 1)  # The newest stack alone.
+
+
+def test_the_same_setting_goes_before_the_same_batch_and_that_before_another(tmp_path: Path) -> None:
+    made(tmp_path, "01", 1.0, config(batch_size=64))
+    estimate = estimated(tmp_path)
+    assert estimate
+    assert (estimate.seconds.middle, estimate.of) == (1.0, OTHER_BATCH)
+    made(tmp_path, "02", 2.0, config(log_every_n_steps=7))
+    estimate = estimated(tmp_path)
+    assert estimate
+    assert (estimate.seconds.middle, estimate.of) == (2.0, OTHER_SETTINGS)
+    made(tmp_path, "03", 90.0, start={"model": "vgg", "num_compiled": 4})
+    assert estimated(tmp_path) == Estimate(Range(45.0, 90.0, 135.0), 1)
+    made(tmp_path, "04", 4.0, start={"model": "vgg", "num_compiled": 0})
+    made(tmp_path, "05", 6.0)  # an older version's
+    assert estimated(tmp_path) == Estimate(Range(4.0, 5.0, 6.0), 2)  # What the first compiled is in the cache.
+
+
+def test_torn_folders_are_skipped_and_many_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(300):
+        (tmp_path / f"9{number:03}").mkdir()
+        documents.write_text(tmp_path / f"9{number:03}" / run_folder.RUN, "{}")  # neither a run nor a sweep with runs
+    sweep = make_sweep(tmp_path, "80", "", 1)
+    made(sweep, "vgg-1", 2.0)
+    for number, name in enumerate((run_folder.RESULT, run_folder.CONFIG, run_folder.FINGERPRINT, run_folder.JOURNAL)):
+        documents.write_text(made(tmp_path, f"7{number}", 50.0) / name, "{torn")
+    for name in ("[]", '{"software": 3, "host": []}'):
+        documents.write_text(made(tmp_path, f"6{len(name)}", 50.0) / run_folder.FINGERPRINT, name)
+    assert estimated(tmp_path) == Estimate(Range(1.0, 2.0, 3.0), 1)
+    looked: list[Path] = []
+    read = run_folder.read_result
+
+    def look(folder: Path) -> Result | None:
+        looked.append(folder)
+        return read(folder)
+
+    monkeypatch.setattr(run_folder, "read_result", look)
+    for number in range(300):
+        (tmp_path / f"9{number:03}" / run_folder.CONFIG).touch()
+    assert estimated(tmp_path) is None
+    assert len(looked) == earlier_runs.MOST_FOLDERS < 300
+    assert earlier_runs.earlier_runs(tmp_path / "nowhere", {"vgg"}) == []
+    monkeypatch.setattr(earlier_runs, "MOST_RUNS", 2)
+    for number in range(3):
+        made(tmp_path, f"95{number}", 1.0 + number)
+    assert [run.seconds for run in earlier_runs.earlier_runs(tmp_path, {"vgg"})] == [3.0, 2.0]
+
+
+def test_the_price_of_a_sweep_adds_up_over_its_jobs() -> None:
+    two = config(gpus=2, price=36.0, nodes=2)
+    jobs = [(two, Estimate(Range(50.0, 100.0, 200.0), 3)), (config(), Estimate(Range(8.0, 10.0, 20.0), 3))]
+    whole = price.price(jobs)
+    assert whole.seconds == Range(58.0, 110.0, 220.0)
+    assert whole.gpu_hours == pytest.approx((208 / 3600, 410 / 3600, 820 / 3600))
+    assert whole.usd == pytest.approx((1.0, 2.0, 4.0))  # of the job that has a price
+    on_cpu = price.price([(config(gpus=0), Estimate(Range(1.0, 2.0, 3.0), 1))])
+    assert (on_cpu.gpu_hours, on_cpu.usd) == (None, None)
+    assert price.wall_sec([4.0, 1.0, 2.0, 3.0], 2) == 6.0
+
+
+def test_what_a_dry_run_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(price_words, "cpu_model", lambda: CPU)
+    for number, seconds in enumerate((350.0, 400.0, 480.0)):
+        made(tmp_path, f"{number}", seconds, config(seed=number))
+    asked = [config(runs_dir=str(tmp_path), price=9.0, **changes) for changes in ({}, {"batch_size": 64}, {"gpus": 2})]
+    jobs = [Job(each, []) for each in asked]
+    estimates = price_words.estimates(jobs, GPUS)
+    assert [price_words.of_job(job, each) for job, each in zip(jobs, estimates, strict=True)] == [
+        "about 6:40 (5:50 to 8:00), from 3 earlier runs",
+        "about 6:40 (5:50 to 8:00), from 3 earlier runs of another batch size",
+        "no earlier run of vgg like it on this hardware: no estimate",
+    ]
+    words = "about 13:20 (11:40 to 16:00), 0.22 (0.19 to 0.27) GPU-hours, 2.00 (1.75 to 2.40) USD"
+    assert price_words.of_all(jobs, estimates) == f"2 of 3 jobs: {words}; no estimate of 1"
+    assert price_words.of_all(jobs[2:], [None]) == "1 job: no estimate"
+    assert price_words.estimates(jobs[:1], GPUS[:0]) == [None]  # not on this hardware
+
+
+def test_how_far_off_is_said_of_what_ended_before_the_launch_alone(tmp_path: Path) -> None:
+    made(tmp_path, "1", 400.0, created_ms=WORK_MS - 500_000)
+    made(tmp_path, "2", 9.0, created_ms=WORK_MS - 5_000)  # still ran when the next one began
+    folder = made(tmp_path, "3", 430.0, config(runs_dir=str(tmp_path)))
+    job = Job(run_folder.read_config(folder), [], folder, run_folder.read_result(folder))
+    assert price_words.how_far_off([job], folder) == "took 7:10; the estimate was 6:40 (3:20 to 10:00), 7 % less"
+    failed = Job(job.config, [], folder, Result("failed"))
+    expected = "1 of 2 jobs took 7:10; the estimate was 6:40 (3:20 to 10:00), 7 % less"
+    assert price_words.how_far_off([job, failed], folder) == expected
+    assert price_words.how_far_off([failed], folder) == ""
+    first = Job(config(runs_dir=str(tmp_path / "new")), [], folder, job.result)
+    assert price_words.how_far_off([first], folder) == ""
+
+
+def test_the_span_of_a_long_journal_is_read_at_its_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "EDGE_BYTES", 300)
+    log = Writer(tmp_path / "journal.jsonl", 0)
+    for clock_sec in range(3, 200):
+        log.event("step", float(clock_sec))
+    assert journal.span_sec(tmp_path / "journal.jsonl") == 196.0
+    assert journal.span_sec(tmp_path / "none") == 0.0
+
+
+@pytest.mark.slow
+def test_a_launch_after_another_has_a_price_and_says_how_far_off_it_was(tmp_path: Path) -> None:
+    asked = (*TINY, "gpus=0", "tracking.offline=true", "tracking.system_metrics_interval_sec=0", "price_per_hour=36")
+    first = launch(tmp_path, *asked, "dry_run=true")
+    assert "no earlier run of tiny like it on this hardware: no estimate" in first.output, first.output
+    first = launch(tmp_path, *asked)
+    assert first.code == 0, first.output
+    assert "estimate" not in first.output
+    shown = launch(tmp_path, "-m", *asked, "seed=1,2", "dry_run=true").output
+    assert re.search(r"price: 2 jobs: about [\d.:]+( s)? \(.+ to .+\), [\d.]+ \(.+\) USD\n", shown), shown
+    second = launch(tmp_path, "-m", *asked, "seed=2,3")
+    assert re.search(r"\njobs took .+; the estimate was .+ \(.+ to .+\), (\d+ % (more|less)|the same)\n", second.output)
+    third = launch(tmp_path, *asked, "seed=4")
+    assert re.search(r"\ntook .+; the estimate was .+ \(.+ to .+\), ", third.output), third.output
+    search = (*asked, "+search=quickest", "batch_size=32,64", "search.budget=3runs", "dry_run=true")
+    assert "price: the search's budget: 3runs\n" in launch(tmp_path, "-m", *search).output

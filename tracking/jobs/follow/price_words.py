@@ -1,0 +1,92 @@
+"""The price of jobs in words: before they run, and how far off it was when they have run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from conf.schema import RunConfig
+from tracking.analysis.statistics import counted
+from tracking.jobs.follow import console
+from tracking.jobs.plan import Job, earlier_runs, price
+from tracking.machine.environment import cpu_model
+from tracking.record import journal, run_folder
+
+
+def here(config: RunConfig, gpus: Sequence[Any]) -> earlier_runs.Place:
+    """Where a job would run, of the visible GPUs of this machine; unknown of a cluster's nodes."""
+    if config.cluster.kind != "none":
+        return earlier_runs.Place()
+    return earlier_runs.Place(" + ".join(sorted({gpu.name for gpu in config.chosen(gpus)})) or "none", cpu_model())
+
+
+def estimates(jobs: Sequence[Job], gpus: Sequence[Any]) -> list[price.Estimate | None]:
+    """An estimate for each job before it runs; None where no earlier run is like it."""
+    runs = _earlier(jobs)
+    return [price.estimate(job.config, here(job.config, gpus), runs) if runs else None for job in jobs]
+
+
+def _earlier(jobs: Sequence[Job], before_ms: int | None = None) -> list[earlier_runs.EarlierRun]:
+    models = {job.config.model.name for job in jobs}
+    return earlier_runs.earlier_runs(Path(jobs[0].config.runs_dir), models, before_ms)
+
+
+def of_job(job: Job, estimate: price.Estimate | None) -> str:
+    if estimate is None:
+        return f"no earlier run of {job.config.model.name} like it on this hardware: no estimate"
+    runs = counted(estimate.num_runs, "earlier run")
+    return f"about {_range(estimate.seconds, time)}, from {runs}" + (f" {estimate.of}" if estimate.of else "")
+
+
+def of_all(jobs: Sequence[Job], estimates: Sequence[price.Estimate | None]) -> str:
+    """What the jobs with an estimate take together, and how many have none; empty without jobs."""
+    known = [(job.config, each) for job, each in zip(jobs, estimates, strict=True) if each]
+    if not known:
+        return f"{counted(len(jobs), 'job')}: no estimate" if jobs else ""
+    whole = price.price(known)
+    parts = [f"about {_range(whole.seconds, time)}"]
+    parts += [f"{_range(whole.gpu_hours, amount)} GPU-hours"] if whole.gpu_hours else []
+    parts += [f"{_range(whole.usd, amount)} USD"] if whole.usd else []
+    number = counted(len(jobs), "job") if len(known) == len(jobs) else f"{len(known)} of {counted(len(jobs), 'job')}"
+    left = len(jobs) - len(known)
+    return f"{number}: {', '.join(parts)}" + (f"; no estimate of {left}" if left else "")
+
+
+def how_far_off(jobs: Sequence[Job], folder: Path) -> str:
+    """What finished jobs took, and what earlier runs had said; empty without an estimate.
+
+    `folder` is that of the run or the sweep. The estimate is made of what had ended before that began, so it costs no
+    start any time, and a sweep that was detached or resumed has one, too.
+    """
+    done = [job for job in jobs if job.finished and job.folder and job.result and not job.result.resumes]
+    runs = _earlier(jobs, run_folder.read_info(folder).created_ms) if done else []
+    known, took = [], []
+    for job in done if runs else []:
+        assert job.folder is not None
+        with suppress(OSError, ValueError):
+            made = price.estimate(job.config, earlier_runs.place_of(job.folder), runs)
+            if made:
+                took.append(journal.span_sec(job.folder / run_folder.JOURNAL))
+                known.append((job.config, made))
+    seconds = price.wall_sec(took, jobs[0].config.sweep.jobs_at_once) if known else 0.0
+    if seconds <= 0:
+        return ""
+    estimate = price.price(known).seconds
+    off = round(100 * (estimate.middle / seconds - 1))
+    share = "the same" if off == 0 else f"{abs(off)} % {'more' if off > 0 else 'less'}"
+    who = "" if len(jobs) == 1 else "jobs " if len(known) == len(jobs) else f"{len(known)} of {len(jobs)} jobs "
+    return f"{who}took {time(seconds)}; the estimate was {_range(estimate, time)}, {share}"
+
+
+def _range(values: price.Range, words: Callable[[float], str]) -> str:
+    return f"{words(values.middle)} ({words(values.low)} to {words(values.high)})"
+
+
+def time(sec: float) -> str:
+    return f"{sec:.1f} s" if sec < 59.95 else console.duration(sec)
+
+
+def amount(value: float) -> str:
+    return f"{value:,.2f}" if value >= 1 else f"{value:#.2g}"

@@ -1,0 +1,115 @@
+"""Earlier runs of a folder of runs: what each was asked, where it ran, and how long it took."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from conf.launch_options import InstanceConfig
+from conf.schema import RunConfig
+from tracking.machine.environment import fingerprint
+from tracking.record import documents, files, journal, run_folder
+
+MOST_RUNS = 50  # of the newest; more would keep a launcher from its work
+MOST_FOLDERS = 200  # that are looked into for them
+
+
+@dataclass(frozen=True)
+class Place:
+    """The hardware and the stack that a run is computed on; None is unknown, and an empty text is not there."""
+
+    gpu: str | None = None
+    cpu: str | None = None
+    stack_id: str | None = None
+
+    def may_be(self, other: Place) -> bool:
+        """Whether nothing that is known of it differs from `other`."""
+        pairs = ((self.gpu, other.gpu), (self.cpu, other.cpu), (self.stack_id, other.stack_id))
+        return all(ours in (None, theirs) for ours, theirs in pairs)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a run was asked: `work` has to be equal for its time to say anything of another run's.
+
+    Runs of one `setting` differ in their seeds and prices alone.
+    """
+
+    work: tuple[Any, ...]
+    batch_size: int
+    setting: str
+
+    @classmethod
+    def of(cls, config: RunConfig) -> Asked:
+        work = (
+            config.model.name, config.program.command, config.dataset.name, config.dataset.size, config.precision.name,
+            config.on_gpu(), config.processes_per_node(), config.nodes, config.stack.name, config.compiled(),
+            config.cluster.kind, config.cluster.partition, config.sweep.jobs_at_once,
+            config.targets(), config.stop_at_target, config.max_epochs, config.limit_train_batches,
+            config.warm_up, config.profiled(),
+        )  # fmt: skip
+        same = dataclasses.replace(config, seed=0, price_per_hour=None, instance=InstanceConfig())
+        return cls(work, config.device_batch_size(), same.config_hash())
+
+
+@dataclass(frozen=True)
+class EarlierRun:
+    """A run that finished, whether it reached its target or not. `seconds` are those of `journal.span_sec`."""
+
+    asked: Asked
+    place: Place
+    seconds: float
+    is_cold: bool  # it compiled a graph, rather than to take all of them from a cache
+
+
+def earlier_runs(runs_dir: Path, models: Collection[str], before_ms: int | None = None) -> list[EarlierRun]:
+    """The newest finished runs of these models, newest first; with `before_ms`, those that had ended by then.
+
+    Skips runs that were resumed, as their journals span the time between attempts, and folders that cannot be read.
+    """
+    return list(islice(_runs(runs_dir, models, before_ms), MOST_RUNS))
+
+
+def _runs(runs_dir: Path, models: Collection[str], before_ms: int | None) -> Iterator[EarlierRun]:
+    for folder in islice(newest_first(runs_dir), MOST_FOLDERS):
+        run = None
+        with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):  # a torn or foreign folder
+            run = _read(folder, models, before_ms)
+        if run is not None:
+            yield run
+
+
+def _read(folder: Path, models: Collection[str], before_ms: int | None) -> EarlierRun | None:
+    result = run_folder.read_result(folder)
+    if result is None or result.status != "finished" or result.resumes:
+        return None
+    if result.start.get("model") not in (None, *models):  # Reading a config takes longer.
+        return None
+    config = run_folder.read_config(folder)
+    if config.model.name not in models:
+        return None
+    seconds = journal.span_sec(folder / run_folder.JOURNAL)
+    if seconds <= 0 or (before_ms is not None and run_folder.read_info(folder).created_ms + 1e3 * seconds > before_ms):
+        return None
+    return EarlierRun(Asked.of(config), place_of(folder), seconds, bool(result.start.get("num_compiled")))
+
+
+def place_of(folder: Path) -> Place:
+    """Where a run was computed, by its fingerprint. Raises OSError, and ValueError for what is none."""
+    tags = fingerprint.tags(documents.read_json(folder / run_folder.FINGERPRINT))
+    return Place(*(tags.get(f"env.{name}", "") for name in ("gpu", "cpu", "stack_id")))
+
+
+def newest_first(runs_dir: Path) -> Iterator[Path]:
+    """Folders of runs, newest first: names begin with a time. A sweep's runs lie in its folder."""
+    with suppress(OSError):
+        for folder in reversed(files.folders(runs_dir, run_folder.RUN)):
+            if files.exists(folder / run_folder.CONFIG):
+                yield folder
+            else:
+                yield from reversed(files.folders(folder, run_folder.RUN))
