@@ -20,6 +20,7 @@ GPUS, BATCHES, RATES = (1, 2, 4), (8, 16, 32, 64), (0.002, 0.0045, 0.01, 0.022, 
 AXES = (Axis("gpus", GPUS), Axis("batch_size", BATCHES), Axis("lr", RATES))
 START_SEC = 10.0  # of a run, beside a time of about a minute on one GPU
 MOST_EPOCHS = 2.5  # a run misses the target after so many times the fewest epochs
+MOST_MISSES = 0.1  # of a setting that may be called the best
 Setting = Mapping[str, Scalar]
 SETTINGS: list[dict[str, Scalar]] = [
     dict(zip(("gpus", "batch_size", "lr"), values, strict=True)) for values in product(GPUS, BATCHES, RATES)
@@ -71,19 +72,27 @@ class Landscape:
 
     @cached_property
     def true_times(self) -> dict[tuple[Scalar, ...], float]:
-        """The mean time of each setting; infinite where more than a tenth of its runs miss."""
-        from scipy import stats
-
+        """The mean time of each setting's runs that reach the target; infinite where more than a tenth of them miss."""
         times = {}
         for setting in SETTINGS:
-            epochs = self.epochs(setting)
-            logs = stats.norm(math.log(epochs), self.noise)
-            mean = epochs * math.exp(self.noise**2 / 2)
-            if self.lumps:  # the sum of the probabilities of not having arrived by each epoch
-                mean = float(np.sum(logs.sf(np.log(np.arange(1, 10 * math.ceil(epochs)))))) + 1
-            short = logs.sf(math.log(self.most_epochs)) if self.misses else 0.0
-            times[tuple(setting.values())] = math.inf if short > 0.1 else mean * self.epoch_time(setting)
+            mean, short = self._mean_epochs(self.epochs(setting))
+            times[tuple(setting.values())] = math.inf if short > MOST_MISSES else mean * self.epoch_time(setting)
         return times
+
+    def _mean_epochs(self, median: float) -> tuple[float, float]:
+        """The mean epochs of runs that reach the target, and the share that misses it."""
+        from scipy import stats
+
+        logs = stats.norm(math.log(median), self.noise)
+        short = float(logs.sf(math.log(self.most_epochs))) if self.misses else 0.0
+        if self.lumps:
+            ends = np.arange(1, min(self.most_epochs, 10 * math.ceil(median)) + 1)
+            shares = np.diff(logs.cdf(np.log(ends)), prepend=0.0)
+            return float(np.sum(ends * shares) / np.sum(shares)) if np.sum(shares) else math.inf, short
+        mean = median * math.exp(self.noise**2 / 2)
+        if not self.misses or short == 1:
+            return mean, short
+        return mean * float(logs.cdf(math.log(self.most_epochs) - self.noise**2)) / (1 - short), short
 
     def true_time(self, setting: Setting) -> float:
         return self.true_times[tuple(setting.values())]

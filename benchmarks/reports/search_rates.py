@@ -45,7 +45,7 @@ class Judged:
 
     ways: dict[str, Outcome]
     grid_cost: float
-    named: bool
+    named: bool  # a setting that reaches the target
     decided: bool
     stated: bool = False  # whether the best setting is no more than the stated tolerance sooner
     tolerance: float = math.nan
@@ -71,7 +71,7 @@ def judged(seed: int, noise: float, lumps: bool, misses: bool) -> Judged:
         "halving": by_halving(world, rules),
         "grid": grid,
     }
-    if own.named is None:
+    if own.named is None or math.isinf(world.true_time(own.named)):  # its regret is infinite
         return Judged(ways, grid.cost, named=False, decided=False)
     return _beside_truth(world, own, ways)
 
