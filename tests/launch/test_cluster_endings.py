@@ -12,7 +12,7 @@ from tests.support.cluster_runs import ENDLESS, tags, trains
 from tests.support.commands import begin, collect, events
 from tests.support.folders import wait_for
 from tests.support.slurm_cluster import Cluster
-from tracking.record import journal, run_folder
+from tracking.record import checkpoints, journal, run_folder
 from tracking.store.mirror import Mirror
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
@@ -89,6 +89,23 @@ def test_a_job_that_makes_room_goes_on_and_one_that_may_not_was_preempted(cluste
     assert f"goes on after {'step' if 'step' in resumed.values else 'epoch'} {place}" in run.output
     keys = [event.key for event in journal.events(folder / run_folder.JOURNAL) if event.key != "throughput_window"]
     assert str(keys[keys.index("resume") - 1]).startswith("checkpoint_"), "it has saved what it had come to"
+
+
+def test_a_warned_job_saves_once_more_and_is_queued_again(cluster: Cluster, tmp_path: Path) -> None:
+    """Two nodes; Slurm sends this signal when the time is nearly over, here to every process of the job."""
+    asked = ("cluster.max_requeues=1", "checkpoint_every_epochs=10000", "log_every_n_steps=2", "nodes=2")
+    process = begin(tmp_path, *ENDLESS, *asked, **cluster.env)
+    trains(tmp_path, process)
+    [folder] = [path.parent for path in tmp_path.glob("runs/*/run.json")]
+    job_id = json.loads((folder / "cluster.json").read_text())["job_id"]
+    assert not checkpoints.in_folder(folder)
+    cluster.ask("scancel", "--signal=USR2", job_id)
+    wait_for(lambda: cluster.state(job_id) == "PENDING")
+    (made,) = checkpoints.in_folder(folder)
+    stopped = [event for event in events(folder, "checkpoint_stop") if "error" not in event.values]
+    assert [event.values.get("step", made.step) for event in stopped] == [made.step]
+    cluster.ask("scancel", job_id)
+    collect(process, tmp_path)
 
 
 def kill_stepd(cluster: Cluster, job_id: str) -> None:
