@@ -102,6 +102,7 @@ def test_the_same_setting_goes_before_the_same_batch_and_that_before_another(tmp
     made(tmp_path, "04", 4.0, start={"model": "vgg", "num_compiled": 0})
     made(tmp_path, "05", 6.0)  # an older version's
     assert estimated(tmp_path) == Estimate(Range(4.0, 5.0, 6.0), 2)  # What the first compiled is in the cache.
+    assert estimated(tmp_path, batch_size=32, gpus=[3], compile=True) == estimated(tmp_path)  # what it is by default
 
 
 def test_torn_folders_are_skipped_and_many_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,6 +163,18 @@ def test_what_a_dry_run_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert price_words.of_all(jobs, estimates) == f"2 of 3 jobs: {words}; no estimate of 1"
     assert price_words.of_all(jobs[2:], [None]) == "1 job: no estimate"
     assert price_words.estimates(jobs[:1], GPUS[:0]) == [None]  # not on this hardware
+
+
+def test_a_range_is_in_one_unit() -> None:
+    job = Job(config(), [])
+    assert (
+        price_words.of_job(job, Estimate(Range(8.0, 10.25, 59.0), 1))
+        == "about 10.2 s (8.0 s to 59.0 s), from 1 earlier run"
+    )
+    assert (
+        price_words.of_job(job, Estimate(Range(8.0, 10.25, 61.0), 2))
+        == "about 0:10 (0:08 to 1:01), from 2 earlier runs"
+    )
 
 
 def test_how_far_off_is_said_of_what_ended_before_the_launch_alone(tmp_path: Path) -> None:

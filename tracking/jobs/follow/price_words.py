@@ -37,7 +37,7 @@ def of_job(job: Job, estimate: price.Estimate | None) -> str:
     if estimate is None:
         return f"no earlier run of {job.config.model.name} like it on this hardware: no estimate"
     runs = counted(estimate.num_runs, "earlier run")
-    return f"about {_range(estimate.seconds, time)}, from {runs}" + (f" {estimate.of}" if estimate.of else "")
+    return f"about {_times(estimate.seconds)}, from {runs}" + (f" {estimate.of}" if estimate.of else "")
 
 
 def of_all(jobs: Sequence[Job], estimates: Sequence[price.Estimate | None]) -> str:
@@ -46,7 +46,7 @@ def of_all(jobs: Sequence[Job], estimates: Sequence[price.Estimate | None]) -> s
     if not known:
         return f"{counted(len(jobs), 'job')}: no estimate" if jobs else ""
     whole = price.price(known)
-    parts = [f"about {_range(whole.seconds, time)}"]
+    parts = [f"about {_times(whole.seconds)}"]
     parts += [f"{_range(whole.gpu_hours, amount)} GPU-hours"] if whole.gpu_hours else []
     parts += [f"{_range(whole.usd, amount)} USD"] if whole.usd else []
     number = counted(len(jobs), "job") if len(known) == len(jobs) else f"{len(known)} of {counted(len(jobs), 'job')}"
@@ -77,11 +77,16 @@ def how_far_off(jobs: Sequence[Job], folder: Path) -> str:
     off = round(100 * (estimate.middle / seconds - 1))
     share = "the same" if off == 0 else f"{abs(off)} % {'more' if off > 0 else 'less'}"
     who = "" if len(jobs) == 1 else "jobs " if len(known) == len(jobs) else f"{len(known)} of {len(jobs)} jobs "
-    return f"{who}took {time(seconds)}; the estimate was {_range(estimate, time)}, {share}"
+    return f"{who}took {time(seconds)}; the estimate was {_times(estimate)}, {share}"
 
 
 def _range(values: price.Range, words: Callable[[float], str]) -> str:
     return f"{words(values.middle)} ({words(values.low)} to {words(values.high)})"
+
+
+def _times(values: price.Range) -> str:
+    """All in seconds, or all in minutes."""
+    return _range(values, time if values.high < 59.95 else console.duration)
 
 
 def time(sec: float) -> str:

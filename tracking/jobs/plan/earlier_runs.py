@@ -37,7 +37,7 @@ class Place:
 class Asked:
     """What a run was asked: `work` has to be equal for its time to say anything of another run's.
 
-    Runs of one `setting` differ in their seeds and prices alone.
+    Runs of one `setting` differ in their seeds and prices alone; a default that is given is no other setting.
     """
 
     work: tuple[Any, ...]
@@ -53,7 +53,10 @@ class Asked:
             config.targets(), config.stop_at_target, config.max_epochs, config.limit_train_batches,
             config.warm_up, config.profiled(),
         )  # fmt: skip
-        same = dataclasses.replace(config, seed=0, price_per_hour=None, instance=InstanceConfig())
+        same = dataclasses.replace(
+            config, seed=0, price_per_hour=None, instance=InstanceConfig(), batch_size=config.device_batch_size(),
+            compile=config.compiled(), gpus=config.num_gpus(),
+        )  # fmt: skip
         return cls(work, config.device_batch_size(), same.config_hash())
 
 
