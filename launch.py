@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import sys
 import tempfile
 from contextlib import redirect_stdout
@@ -34,6 +35,8 @@ from tracking.base.console import LastingStream
 from tracking.base.event_stream import EventStream
 from tracking.base.installation import LAUNCH, PREFIX
 from tracking.request import checks, program, refusal
+
+SEARCHES = re.compile(r"\+{0,2}search=.*|sweep\.until_decided=(?i:true|yes|on|1)")  # what asks for a search
 
 
 @dataclass
@@ -69,12 +72,15 @@ def main() -> int:
         return 2
     secrets.guard_tracebacks()
     events = EventStream.asked(sys.argv)
-    code, why = launched(events)
-    if why:
-        print(why, file=sys.stderr)
-        events.tell("refused" if code == 2 else "stopped", because=why)
-    events.tell("ended", code=code)
-    return code
+    code = 1  # of a traceback
+    try:
+        code, why = launched(events)
+        if why:
+            print(why, file=sys.stderr)
+            events.tell("refused" if code == 2 else "stopped", because=why)
+        return code
+    finally:
+        events.tell("ended", code=code)
 
 
 def launched(events: EventStream) -> tuple[int, str]:
@@ -106,8 +112,8 @@ def prepare_hydra() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # its errors come here, to be told in our words
     os.environ["TIMETRIAL_LAUNCH"] = LAUNCH if PREFIX else f"python {LAUNCH}"  # The help of conf/config.yaml says it.
     # The groups are in the defaults list, so that Hydra itself takes them without a plus alone.
-    for group in ("+target_set=", "+search="):
-        sys.argv[1:] = [argument.replace(group, group[1:], 1) for argument in sys.argv[1:]]
+    for group in ("target_set=", "search="):
+        sys.argv[1:] = [re.sub(rf"^\+{{1,2}}{group}", group, argument) for argument in sys.argv[1:]]
     sys.argv[1:] = map(launch_options.spelled_out, sys.argv[1:])
     # Hydra's parser takes options on one side of a flag only: `gpus=1 -m seed=1,2` would be refused.
     sys.argv[1:] = sorted(map(program.quoted, sys.argv[1:]), key=lambda argument: argument not in ("-m", "--multirun"))
@@ -136,7 +142,7 @@ def collect(events: EventStream) -> Request:
 
 def axes_of(words: list[str]) -> list[str]:
     """The words that name the axes of a search, of those of a command line; none where no search is asked for."""
-    if not any(word.startswith("search=") or word == "sweep.until_decided=true" for word in words):
+    if not any(SEARCHES.fullmatch(word) for word in words):
         return []
     parser = OverridesParser.create()
     options = [word for word in words if "=" in word and not word.startswith("-")]
@@ -147,8 +153,12 @@ def parsed_axis(word: str) -> tuple[str, object, list[Any]]:
     """An axis's key, Hydra's sweep over it, and the values that it lists, if it lists any."""
     override = OverridesParser.create().parse_override(word)
     sweep = override.value()
-    lists = isinstance(sweep, ChoiceSweep | RangeSweep)
-    return override.key_or_group, sweep, list(override.sweep_iterator(Transformer.identity)) if lists else []
+    try:
+        lists = isinstance(sweep, ChoiceSweep | RangeSweep)
+        values = list(override.sweep_iterator(Transformer.identity)) if lists else []
+    except ValueError as error:
+        raise ConfigError(f"{word}: {error}; give values: {override.key_or_group}=8,16,32") from None
+    return word.partition("=")[0], sweep, values
 
 
 def composed(request: Request, words: list[str]) -> RunConfig:
@@ -193,12 +203,16 @@ def run(request: Request, waiting: Any) -> int:
         wanted[0], jobs if folder else [], folder, request.axes, parsed_axis,
         lambda words: checks.check_job(composed(request, words), words, [], gpus),
     )  # fmt: skip
+    if request.axes and not search:
+        raise ConfigError(
+            f"{' '.join(request.axes)}: are axes of a search, and none is asked for; add +search=quickest"
+        )
     configs = search.corners() if search else [job.config for job in jobs if not job.finished]
     for each in configs:
         check_workload(each)
     verdicts = [] if config.cluster.kind != "none" else judge_all(configs, gpus)
     for job in jobs if not search else []:
-        request.events.tell("composed", run=job.name, overrides=job.overrides)
+        request.events.tell("composed", overrides=job.overrides)
     with Launcher(config, gpus, processes.begun(), waiting, request.events) as launcher:
         if config.dry_run:
             return launcher.dry_run([job for job in jobs if not job.finished], verdicts)

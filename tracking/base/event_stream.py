@@ -39,8 +39,7 @@ class EventStream:
         """
         if self._descriptor is None:
             return
-        known = {key: value for key, value in fields.items() if value is not None}
-        content = {"event": event, "version": VERSION, "time_ms": time.time_ns() // 1_000_000, **known}
+        content = {"event": event, "version": VERSION, "time_ms": time.time_ns() // 1_000_000, **fields}
         line = json.dumps(secrets.redacted(content), allow_nan=False, default=str) + "\n"
         try:
             data = line.encode()

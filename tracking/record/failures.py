@@ -18,6 +18,8 @@ from tracking.record.stored import checked
 LAST_WORDS_BYTES = 4000
 # Kinds of failure that a rank has by itself, whatever befell the others.
 OWN_FAILURES = ("oom", "nan", "bad_input", "disk_full")
+# Kinds of failure that say something of the setting that was run, and would come again.
+OWN_ENDS = ("search", "timeout", "nan", "oom", "bad_input", "error")
 # By kind, who interrupted a run that may go on later.
 INTERRUPTED = {
     "preempted": "a preemption",

@@ -141,16 +141,20 @@ def read(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
             offset += len(line)
 
 
-def span_sec(path: Path) -> float:
-    """The time from the first to the last record, 0 without records: a run's start, training, evaluations and end.
+MOST_BEFORE = 16  # records that are written before a run's start
 
-    Reads both ends of the file alone; of one that is missing it is 0, too. Raises OSError.
+
+def span_sec(path: Path) -> float:
+    """The time from a run's start to its last record, 0 without records: start, training, evaluations and end.
+
+    What was written before the start may be of another machine, and waits in a queue. Reads both ends of the file alone; of one that is missing it is 0, too. Raises OSError.
     """
     if not files.exists(path):
         return 0.0
     times = []
     for record, end in read(path):
-        times.append(record.clock_sec)
+        starts = record.kind == "event" and record.key == "init_start" and len(times) <= MOST_BEFORE
+        times = [record.clock_sec] if starts else [*times, record.clock_sec]
         if end > EDGE_BYTES:
             times += [record.clock_sec for record, _ in read(path, max(end, path.lstat().st_size - EDGE_BYTES))]
             break

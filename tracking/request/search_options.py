@@ -9,13 +9,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from conf.launch_options import OBJECTIVES, SearchConfig
-from conf.schema import ConfigError, RunConfig
+from conf.schema import NOT_MEASURED, ConfigError, RunConfig
+from tracking.request.program import used
 from tracking.request.refusal import escaped
 
 ASK = "-m +search=quickest batch_size=16,32,64 'model.optimizer.lr=interval(0.01,0.1)'"
 # What a search decides itself, or what would change the question that it answers.
-NO_AXES = ("seed", "model", "dataset", "recipe", "target", "target_set", "max_epochs", "stop_at_target", "instance")
-NO_GROUPS = ("search", "tracking", "sweep", "cluster", "study", "profile")
+NO_AXES = (
+    "seed", "recipe", "closed", "target", "max_epochs", "stop_at_target", "limit_train_batches",
+    "instance", "price_per_hour", "warm_up", "model.targets", "model.metrics", "program.metrics", "hydra",
+    "checkpoint_every_steps", "checkpoint_every_epochs", "save_model",
+    "eval_every_steps", "eval_every_samples", "eval_at_epochs", "eval_after_steps", *NOT_MEASURED,
+)  # fmt: skip
+OTHER_TASKS = ("model", "dataset")  # but for the options below them
+WHOLE_RUNS = ("checkpoint_every_", "cluster.max_requeues")  # with which a run may go on after an interruption
+WORD = re.compile(r"[A-Za-z_][\w.+-]*", re.ASCII)  # needs no quotes, if it is none of
+MEANT = ("true", "false", "null", "none", "nan", "inf", "yes", "no", "on", "off")
 BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|min|h|gpu-hours|usd|runs)")
 WHOLE_ENDS = re.compile(r"interval\(\s*-?\d+\s*,\s*-?\d+\s*\)")
 SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
@@ -65,11 +74,12 @@ def axis_of(word: str, key: str, sweep: Any, choices: Sequence[Any]) -> dict[str
     `sweep` is what Hydra's parser makes of its value, and `choices` are the values that it lists, if it lists any.
     Raises ConfigError.
     """
-    if key in NO_AXES or key.partition(".")[0] in NO_GROUPS:
+    name = key.lstrip("+")
+    if name in OTHER_TASKS or any(name == known or name.startswith(f"{known}.") for known in NO_AXES):
         raise ConfigError(
             f"{word}: {key} is no axis of a search; search what trains faster, as batch_size or precision"
         )
-    if hasattr(sweep, "start") and not choices:
+    if hasattr(sweep, "end") and not choices:
         return _interval(word, key, sweep)
     values = list(dict.fromkeys(map(_plain, choices)))
     if not values or any(not isinstance(value, str | int | float | bool) or value == "" for value in values):
@@ -99,7 +109,7 @@ def default_axes(config: RunConfig) -> list[str]:
     Both are around the model's own; its rule of scaling goes with the global batch.
     """
     if config.is_program():
-        raise ConfigError(f"search.name={config.search.name}: a program's axes are named: {ASK}")
+        raise ConfigError(f"{search_name(config)}: a program's axes are named: {ASK}")
     group = config.model.group_size
     sizes = dict.fromkeys(max(1, round(config.device_batch_size() * part / group)) * group for part in AROUND)
     lr = config.model.optimizer.lr
@@ -123,10 +133,12 @@ def check_search(config: RunConfig, overrides: Sequence[str]) -> None:
     """Raise ConfigError for a search that cannot be made, and for options of one without it."""
     search = config.search
     own = SearchConfig()
-    for key in ("axes", "setting", "phase", "block", "cap_sec", "trial"):
+    for key in ("name", "axes", "setting", "phase", "block", "cap_sec", "trial"):
         if any(word.lstrip("+").startswith(f"search.{key}=") for word in overrides):
             raise ConfigError(f"search.{key}: is the search's own; leave it out")
     if not is_search(config):
+        if config.sweep.resume:  # A search that goes on has its options, but for the budget.
+            return
         changed = [key for key, value in vars(search).items() if value != getattr(own, key)]
         if changed:
             raise ConfigError(
@@ -143,12 +155,24 @@ def check_search(config: RunConfig, overrides: Sequence[str]) -> None:
     if not config.stop_at_target:
         raise ConfigError("stop_at_target=false: a search compares times to the target; leave it out")
     budget = budget_of(search)
-    if config.instance.price_per_hour is None and (search.objective == "cost" or budget.unit == "usd"):
+    if not config.instance.price_per_hour and (search.objective == "cost" or budget.unit == "usd"):
         raise ConfigError(f"search.objective={search.objective}: there is no price; give price_per_hour or instance")
     if search.objective == "energy" and not config.on_gpu():
         raise ConfigError("search.objective=energy: a GPU's counter measures it, and gpus=0; give gpus, or another one")
     if budget.unit == "gpu-hours" and not config.on_gpu():
         raise ConfigError(f"search.budget={search.budget}: gpus=0 uses none of it; give minutes or runs")
+    for key, unset in (("warm_up", False), ("shuffle", None), ("paired", False)):
+        if getattr(config.sweep, key) != unset:
+            raise ConfigError(
+                f"sweep.{key}: has no effect on {search_name(config)}, which orders its runs; leave it out"
+            )
+    if key := next((word for word in overrides if word.lstrip("+").startswith(WHOLE_RUNS)), ""):
+        raise ConfigError(f"{key}: {search_name(config)} times whole runs, none that goes on; leave it out")
+    if config.is_program() and "seed" not in used(config.program):
+        raise ConfigError(
+            f"program.command: {search_name(config)} repeats runs with other seeds, and the command has no {{seed}};"
+            " put it there"
+        )
     if config.search.name and config.sweep.until_decided:
         raise ConfigError("sweep.until_decided=true: a search decides by itself; leave it out")
     if config.detach:
@@ -165,6 +189,6 @@ def setting_words(setting: Mapping[str, Any]) -> list[str]:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, int | float) or (re.fullmatch(r"[\w.+-]+", value, re.ASCII) and not value.isdigit()):
+    if isinstance(value, int | float) or (WORD.fullmatch(value) and value.lower() not in MEANT):
         return str(value)
     return f'"{escaped(value)}"'

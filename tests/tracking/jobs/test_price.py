@@ -200,6 +200,14 @@ def test_the_span_of_a_long_journal_is_read_at_its_ends(tmp_path: Path, monkeypa
     assert journal.span_sec(tmp_path / "none") == 0.0
 
 
+def test_the_span_of_a_run_begins_at_its_start(tmp_path: Path) -> None:
+    log = Writer(tmp_path / "journal.jsonl", 0)
+    log.event("submitted", 9000.0)  # by another machine's clock
+    log.event("init_start", 10.0)
+    log.event("run_stop", 25.0)
+    assert journal.span_sec(tmp_path / "journal.jsonl") == 15.0
+
+
 @pytest.mark.slow
 def test_a_launch_after_another_has_a_price_and_says_how_far_off_it_was(tmp_path: Path) -> None:
     asked = (*TINY, "gpus=0", "tracking.offline=true", "tracking.system_metrics_interval_sec=0", "price_per_hour=36")

@@ -159,3 +159,57 @@ def test_a_global_batch_is_shared_by_the_devices(gpus: int, batch: int) -> None:
 def test_a_global_batch_that_cannot_be_shared_is_refused(given: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         checks.check_run(composed(["model=vgg", "dataset=digits", *given]), EIGHT_GPUS)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "price_per_hour", "model.targets.digits.accuracy", "program.metrics.x", "limit_train_batches", "warm_up",
+        "eval_every_samples", "hydra.run.dir", "timeout_sec", "runs_dir", "trust", "cluster.before", "+hydra.x",
+    ],
+)  # fmt: skip
+def test_what_changes_the_question_or_nothing_measured_is_no_axis(key: str) -> None:
+    with pytest.raises(ConfigError, match="is no axis of a search"):
+        axis(f"{key}=1,2")
+
+
+def test_a_quoted_word_stays_a_word_and_a_plus_stays() -> None:
+    assert axis("stack.torch='2.10','2.11'")["choices"] == ("2.10", "2.11")
+    assert setting_words({"stack.torch": "2.10", "a": "true", "b": "1e3"}) == [
+        'stack.torch="2.10"',
+        'a="true"',
+        'b="1e3"',
+    ]
+    assert axis("+stack.env.X=a,b")["key"] == "+stack.env.X"
+
+
+@pytest.mark.parametrize("word", ["gpus=range(5,1)", "gpus=range(1,5,0)"])
+def test_a_range_without_values_is_refused(word: str) -> None:
+    with pytest.raises(ConfigError, match="gpus=8,16,32"):
+        axis(word)
+
+
+@pytest.mark.parametrize("word", ["+search=quickest", "++search=quickest", "search=none", "sweep.until_decided=True"])
+def test_axes_are_those_of_what_asks_for_a_search(word: str) -> None:
+    assert launch.axes_of([word, "batch_size=1,2", "--config-dir", "/a,b", "gpus=0"]) == ["batch_size=1,2"]
+    assert launch.axes_of(["batch_size=1,2"]) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["sweep.shuffle=1"], "sweep.shuffle: has no effect"),
+        (["sweep.warm_up=true"], "sweep.warm_up: has no effect"),
+        (["checkpoint_every_steps=5"], "times whole runs"),
+        (["search.objective=cost", "price_per_hour=0"], "there is no price"),
+        (["detach=true", "cluster=slurm", "gpus=0"], "detach=true: "),
+    ],
+)
+def test_what_a_search_does_not_heed_is_refused(more: list[str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        checks.check_job(composed([*SEARCH, *more]), [*SEARCH, *more], [], [])
+
+
+def test_a_search_that_goes_on_may_be_given_another_budget() -> None:
+    words = ["sweep.resume=ID", "search.budget=2h"]
+    assert checks.check_job(composed(words), words, [], []).search.budget == "2h"

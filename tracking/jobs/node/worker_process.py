@@ -17,7 +17,7 @@ from tracking.jobs.node.rendezvous.nodes import Nodes
 from tracking.jobs.worker_command import WorkerCommand
 from tracking.machine.environment import processes
 from tracking.machine.usage import Neighbours, SystemMetricsThread
-from tracking.record import Journal, WorkerLog, journal, nodes, run_folder
+from tracking.record import Journal, Record, WorkerLog, attempts, journal, nodes, run_folder
 
 POLL_SEC = 0.1
 GRACE_SEC = 5.0  # between asking a worker to end and killing it
@@ -37,33 +37,42 @@ class Limits:
 
     def __init__(self, config: RunConfig, path: Path) -> None:
         self._timeout_sec, self._cap_sec = config.timeout_sec, config.search.cap_sec
+        self._targets = config.targets()
         self._path = path
         self._offset = path.stat().st_size if path.exists() else 0
         self._started = time.monotonic()
         self._clock: float | None = None  # monotonic seconds at which the training's clock began
 
     def check(self) -> None:
-        """Raise TimedOut where one is passed. A run whose clock has stopped is let end."""
+        """Raise TimedOut where one is passed. A run that has reached its target by its cap is let end."""
         now = time.monotonic()
         if self._timeout_sec and now > self._started + self._timeout_sec:
             raise TimedOut("timeout", f"the run took longer than timeout_sec={self._timeout_sec:g}")
         if self._cap_sec is None:
             return
-        if self._clock is None or now > self._clock + self._cap_sec:
+        if self._clock is None:
             self._read()
-        if self._cap_sec is not None and self._clock is not None and now > self._clock + self._cap_sec:
+        if self._clock is not None and now > self._clock + self._cap_sec and not self._has_reached():
             raise TimedOut("search", f"the search stopped it {self._cap_sec:.4g} s after its clock began")
 
     def _read(self) -> None:
         with suppress(OSError, ValueError):  # It is looked at again.
             for record, offset in journal.read(self._path, self._offset):
                 self._offset = offset
-                if record.kind != "event":
-                    continue
-                if record.key == "run_start":
+                if record.kind == "event" and record.key == "run_start":
                     self._clock = record.clock_sec
-                elif record.key == "run_stop":
-                    self._cap_sec = None
+
+    def _has_reached(self) -> bool:
+        """Whether the target was reached, or the clock has stopped: then there is no cap any more."""
+        with suppress(OSError, ValueError):
+            events = journal.events(self._path)
+            if any(self._ends_the_clock(event) for event in events):
+                self._cap_sec = None
+        return self._cap_sec is None
+
+    def _ends_the_clock(self, event: Record) -> bool:
+        values = event.values.get("metrics", {}) if event.key == "eval_accuracy" else {}
+        return event.key == "run_stop" or attempts.reached(values, self._targets)
 
 
 def train(

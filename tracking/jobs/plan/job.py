@@ -40,7 +40,7 @@ class Job:
         failure = self.result.failure if self.result else None
         if self.finished or failure is None or not self.config.search.phase:
             return self.finished
-        return failure.kind not in failures.INTERRUPTED
+        return failure.kind in failures.OWN_ENDS
 
 
 def exit_code(jobs: Sequence[Job]) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 from tracking.jobs.plan import ordering, resume, sweep
 from tracking.jobs.plan.job import Job
 from tracking.request import checks, node_options
+from tracking.request.search_options import is_search
 from tracking.store import server
 
 
@@ -25,12 +26,12 @@ def planned(asked: Sequence[Job], multirun: bool, gpus: Sequence[Any]) -> tuple[
         jobs = [resume.resumed_job(jobs[0], multirun)]
         checks.check_run(jobs[0].config, gpus)
         config = jobs[0].config
-    node_options.check_single(config, multirun)
+    node_options.check_single(config, multirun or is_search(config))
     if not config.sweep.resume:
         ordering.check_profiled(jobs)
         ordering.check_paired(jobs)
         return None, ordering.with_warm_ups(ordering.shuffled(jobs), multirun)
-    adds = multirun and not config.search.name
+    adds = multirun and not is_search(config)
     folder, jobs = sweep.resume(config.runs_dir, config.sweep.resume, ordering.with_warm_ups(jobs, multirun), adds)
     config.cluster = jobs[0].config.cluster
     if config.tracking.uri is None and "MLFLOW_TRACKING_URI" not in os.environ:

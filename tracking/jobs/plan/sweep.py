@@ -114,6 +114,8 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
     ownership.check(folder, [job.config for job in jobs], given, trust)
     known = {job.config.config_hash() for job in jobs}
     added = [job for job in asked if multirun and job.config.config_hash() not in known]
+    if added and jobs[0].config.search.phase:
+        raise ConfigError(f"sweep.resume={sweep_id}: is a search, which makes its own runs; leave -m and all else out")
     if added:
         jobs += added
         extend(folder, jobs, len(jobs) - len(added))

@@ -19,9 +19,10 @@ from tracking.record import checkpoints
 
 def finish(console: Console, events: EventStream, jobs: Sequence[Job], folder: Path, search: SearchJobs | None) -> None:
     """Write the summary, and print the answer of a search, else the table of the jobs; where it is, and its cost."""
-    with Drawing(console, "the sweep's summary is not written"):
+    with Drawing(console, "the search's trace and pictures are not written"):
         if search:
             search.finish(folder)
+    with Drawing(console, "the sweep's summary is not written"):
         sweep.finish(folder, jobs, answer=search.words() if search else "")
     with Drawing(console, "the sweep's table is not shown"):
         if search:

@@ -16,13 +16,17 @@ def started(events: EventStream, job: Job) -> None:
     search = job.config.search
     trial: dict[str, Any] = {}
     if search.phase:
-        trial = {"setting": search.setting, "phase": search.phase, "block": search.block, "cap_sec": search.cap_sec}
+        trial = {"setting": search.setting, "phase": search.phase}
+        trial |= {} if search.block is None else {"block": search.block}
+        trial |= {} if search.cap_sec is None else {"cap_sec": search.cap_sec}
     events.tell("started", **_run(job), overrides=job.overrides, seed=job.config.seed, **trial)
 
 
 def next_of(events: EventStream, search: SearchJobs, folder: Path) -> list[Job]:
     """The next jobs of a search; tells of a look at the blocks that are whole by now, if it has just had one."""
     jobs = search.next_jobs(folder)
+    for job in jobs:
+        events.tell("composed", overrides=job.overrides)
     if look := search.new_look():
         events.tell("looked", **look)
     return jobs
@@ -55,4 +59,4 @@ def ended(events: EventStream, job: Job) -> None:
 
 
 def _run(job: Job) -> dict[str, Any]:
-    return {"run": job.folder.name if job.folder else job.name, "folder": str(job.folder) if job.folder else None}
+    return {"run": job.folder.name, "folder": str(job.folder)} if job.folder else {"run": job.name}

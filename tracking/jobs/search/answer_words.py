@@ -52,6 +52,10 @@ def _mark(answer: Answer, figure: Figure) -> str:
 
 
 def _verdict(answer: Answer, objective: str) -> list[str]:
+    if answer.why == "running":
+        return ["The search was interrupted before it had its answer; sweep.resume goes on with it."]
+    if answer.why == "all missed" and answer.num_stopped == answer.num_explored + answer.num_decided:
+        return ["Not decided: no run reached the target within the budget. Give a larger search.budget."]
     if answer.why == "all missed":
         best = answer.best_value_if_all_missed
         came = "" if best is None else f" The best value was {best:.4g}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,9 +12,11 @@ from conf.schema import ConfigError, RunConfig
 from tracking.analysis.search import Axis
 from tracking.jobs.plan import Job
 from tracking.jobs.search import trace
-from tracking.jobs.search.search_jobs import SearchJobs
+from tracking.jobs.search.search_jobs import SearchJobs, value_of
 from tracking.request.search_options import axis_of, default_axes, is_search, search_name
 
+# What a launch says anew, or a search decides by itself.
+OF_A_LAUNCH = ("search", "sweep", "trust", "detach", "timeout_sec", "resume", "tracking")
 MOST_SETTINGS = 4  # that sweep.until_decided takes
 ParsedWord = Callable[[str], tuple[str, object, Sequence[object]]]  # a word's key, its value, and what that lists
 
@@ -35,6 +38,7 @@ def search_of(
                 raise ConfigError(f"sweep.resume={asked.config.sweep.resume}: is no search; leave {name} out")
             return None
         asked = _as_it_began(asked, resumed[0])
+        check_unchanged(resumed[0], make)
         if words and words != first.axes:
             raise ConfigError(
                 f"{' '.join(words)}: the search goes on with the axes that it has: {' '.join(first.axes)}; leave them"
@@ -45,13 +49,35 @@ def search_of(
         return None
     words = words or default_axes(asked.config)
     asked.config.search.axes = words
-    searched = [Axis(**axis_of(word, *parsed(word))) for word in words]
+    searched = [_axis(asked.config, word, parsed) for word in words]
     keys = [axis.key for axis in searched]
     if twice := next((key for key in keys if keys.count(key) > 1), None):
         raise ConfigError(f"{twice}: is an axis twice: {' '.join(words)}; give it once")
     if asked.config.sweep.until_decided:
         check_few(words, searched)
-    return SearchJobs(asked, searched, make, resumed, trace.refused(folder) if folder else ())
+    elif importlib.util.find_spec("optuna") is None:
+        raise ConfigError(f"{search_name(asked.config)}: needs Optuna; pip install 'timetrial[search]'")
+    return SearchJobs(asked, searched, make, resumed, trace.refused(folder, searched) if folder else ())
+
+
+def _axis(config: RunConfig, word: str, parsed: ParsedWord) -> Axis:
+    """The axis that a word names. An interval of whole numbers is one of any, where the option's own value is."""
+    axis = Axis(**axis_of(word, *parsed(word)))
+    return dataclasses.replace(axis, integer=False) if isinstance(value_of(config, axis.key), float) else axis
+
+
+def check_unchanged(first: Job, make: Callable[[list[str]], RunConfig]) -> None:
+    """Raise ConfigError where the words of a search's first job do not give the configuration that it has.
+
+    That configuration is signed, and the words of new jobs begin with those of the first.
+    """
+    again, began = dataclasses.asdict(make(first.overrides)), dataclasses.asdict(first.config)
+    differing = [key for key, value in again.items() if key not in OF_A_LAUNCH and value != began[key]]
+    if differing:
+        raise ConfigError(
+            f"sweep.resume: {' '.join(first.overrides)} gives another {differing[0]} than the search began with: its"
+            " words, a YAML or the machine have changed; put that back, or begin a new search"
+        )
 
 
 def check_few(words: Sequence[str], axes: Sequence[Axis]) -> None:
@@ -70,6 +96,9 @@ def _as_it_began(asked: Job, first: Job) -> Job:
     """What the search was asked for with; a budget that is given now replaces its own."""
     words = first.overrides[: len(first.overrides) - len(first.config.search.setting) - 1]
     search = dataclasses.replace(first.config.search, setting={}, phase="", block=None, cap_sec=None, trial=0)
+    others = [word for word in asked.overrides if word.startswith("search.") and not word.startswith("search.budget=")]
+    if others:
+        raise ConfigError(f"{others[0]}: a search goes on as it began; only search.budget may be given anew")
     given = [word for word in asked.overrides if word.startswith("search.budget=")]
     if given:
         search.budget = asked.config.search.budget

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,13 @@ from rich.console import Console
 from conf import metric
 from conf.schema import ConfigError, RunConfig
 from tracking.analysis.search import Answer, Axis, Rules, Scalar, Trial, answer, propose
-from tracking.jobs.plan import Job, sweep
+from tracking.jobs.plan import Job, sweep, sweep_summary
 from tracking.jobs.search import answer_words, pictures, trace
 from tracking.jobs.search.trials import cap_sec, trial_of
 from tracking.record import documents, files
 from tracking.request.search_options import Budget, budget_of, setting_words
 
+MOST_TRIES = 2  # of a run that was lost, within one launch
 GROUPS = ("gpus", "cpu_processes", "nodes")  # The first that is an axis has a best setting for each of its values.
 
 
@@ -33,22 +35,22 @@ def rules_of(config: RunConfig, axes: Sequence[Axis]) -> Rules:
         at_once=max(1, config.sweep.jobs_at_once), max_finalists=config.search.max_finalists,
         starts=tuple(filter(None, [*earlier_settings(config, axes), own_setting(config, axes)])),
         explore=not decides, finalists=tuple(dict(zip(keys, values, strict=True)) for values in settings),
-        higher=next(iter(config.directions().values()), metric.HIGHER) == metric.HIGHER,
+        higher=config.directions().get(next(iter(config.targets()), ""), metric.HIGHER) == metric.HIGHER,
     )  # fmt: skip
 
 
 def own_setting(config: RunConfig, axes: Sequence[Axis]) -> dict[str, Any]:
     """The setting that would be run without a search, as far as it lies on the axes."""
-    setting = {}
-    for axis in axes:
-        value: Any = config
-        for part in axis.key.split("."):
-            value = value.get(part) if isinstance(value, dict) else getattr(value, part, None)
-        own = {"batch_size": config.device_batch_size(), "global_batch_size": config.samples_per_step()}
-        value = own.get(axis.key, getattr(value, "name", value))
-        if axis.holds(value):
-            setting[axis.key] = value
-    return setting
+    return {axis.key: value for axis in axes if axis.holds(value := value_of(config, axis.key))}
+
+
+def value_of(config: RunConfig, key: str) -> Any:
+    """The value of a dotted key; a group's is its name, and None stands for a key that is not there."""
+    own = {"batch_size": config.device_batch_size(), "global_batch_size": config.samples_per_step()}
+    value: Any = config
+    for part in key.lstrip("+").split("."):
+        value = value.get(part) if isinstance(value, dict) else getattr(value, part, None)
+    return own.get(key, getattr(value, "name", value))
 
 
 def earlier_settings(config: RunConfig, axes: Sequence[Axis]) -> list[dict[str, Scalar]]:
@@ -85,6 +87,9 @@ class SearchJobs:
         self._budget: Budget = budget_of(base.config.search)
         self.jobs = list(jobs)
         self._refused = list(refused)  # by how many jobs there were before
+        self._asked_at: tuple[int, int] | None = None  # how many jobs there were, and had ended, at the last proposal
+        self._num_lost: dict[int, int] = {}  # by trial, how often its run was lost
+        self.trouble = ""  # what ended it early
         self._looked = 0  # blocks at the last look that was told
         self.why: dict[str, str] = {}  # by setting, why it cannot be run
 
@@ -110,9 +115,14 @@ class SearchJobs:
     def next_jobs(self, folder: Path | None = None) -> list[Job]:
         """New jobs that are to be submitted now; none while those that run have to end first, or at the end.
 
-        A proposal that cannot be run is told as failed, and another one is asked for. With the sweep's `folder`, it is
-        written there. Raises ConfigError where nothing can be run, OSError.
+        A run that was lost is made again. A proposal that cannot be run is told as failed, and another one is asked
+        for. With the sweep's `folder`, it is written there. Raises ConfigError where nothing can be run.
         """
+        now = len(self.jobs), sum(job.result is not None for job in self.jobs)
+        if now == self._asked_at:  # Nothing has ended since, and who asks disturbs what is measured.
+            return []
+        if lost := self._lost():
+            return lost
         made: list[Job] = []
         while proposed := propose(self._rules, self.trials):
             for trial in proposed:
@@ -123,11 +133,27 @@ class SearchJobs:
                 break
         if not self.jobs:
             raise ConfigError(f"search: none of its settings can be run: {next(iter(self.why.values()))}")
-        if folder:
-            self.write(folder)
-            if made:
+        if folder and made:
+            try:
                 sweep.extend(folder, self.jobs, len(self.jobs) - len(made))
+            except OSError as error:  # No run is made that the sweep's folder does not know of.
+                del self.jobs[len(self.jobs) - len(made) :]
+                self.trouble = f"The search ended early: {error}."
+                return []
+        self._asked_at = len(self.jobs), sum(job.result is not None for job in self.jobs)
+        if folder:
+            with suppress(OSError):  # The folders of the runs say the same.
+                self.write(folder)
         return made
+
+    def _lost(self) -> list[Job]:
+        """Jobs whose runs were lost to a node, a disk or a signal, and that are tried again."""
+        lost = [job for job in self.jobs if job.result is not None and not job.settled]
+        again = [job for job in lost if self._num_lost.get(job.config.search.trial, 0) < MOST_TRIES]
+        for job in again:
+            self._num_lost[job.config.search.trial] = self._num_lost.get(job.config.search.trial, 0) + 1
+            job.folder, job.result = None, None
+        return again
 
     def answer(self) -> Answer:
         return answer(self._rules, self.trials)
@@ -162,7 +188,12 @@ class SearchJobs:
         return {**row, "words": self.words()}
 
     def words(self) -> str:
-        return answer_words.text(self.answer(), self._base.config.search.objective, self._budget)
+        """The answer in words; where every run failed, why the first one did."""
+        failed = [job for job in self.jobs if job.settled and trial_of(job, self._budget).state == "failed"]
+        if failed and len(failed) == len(self.jobs):
+            return f"Every run failed. The first: {sweep_summary.outcome(failed[0])}"
+        said = answer_words.text(self.answer(), self._base.config.search.objective, self._budget)
+        return " ".join(filter(None, [self.trouble, said]))
 
     def finish(self, folder: Path) -> None:
         """Write what is known at the end, with its pictures. Raises OSError."""
@@ -182,16 +213,23 @@ class SearchJobs:
         try:
             config = self._make(words)
         except ConfigError as error:
-            self._refused.append((len(self.jobs), dataclasses.replace(trial, state="failed")))
-            self.why[" ".join(setting_words(trial.setting))] = str(error)
-            return None
+            return self._refuse(trial, str(error))
+        if any(job.config.config_hash() == config.config_hash() for job in self.jobs):
+            return self._refuse(trial, "is what another setting is: both are the same run")
         job = Job(config, words)
         config.search = dataclasses.replace(
             self._base.config.search, setting=dict(trial.setting), phase=trial.phase, block=trial.block,
             trial=len(self.jobs) + 1,
         )  # fmt: skip
         config.search.cap_sec = cap_sec(job, trial.cap)
+        if self._budget.unit == "seconds" and trial.phase == "explore" and config.timeout_sec is None:
+            config.timeout_sec = max(1.0, self._budget.amount - sum(each.cost for each in self.trials))
         return job
+
+    def _refuse(self, trial: Trial, why: str) -> None:
+        """Note that a trial cannot be run."""
+        self._refused.append((len(self.jobs), dataclasses.replace(trial, state="failed")))
+        self.why[" ".join(setting_words(trial.setting))] = why
 
 
 def _end(axis: Axis, which: int) -> Scalar:

@@ -35,19 +35,20 @@ def best_of(folder: Path, axes: Sequence[Axis]) -> list[dict[str, Scalar]]:
         groups = [group["best"]["setting"] for group in answer["groups"]]
         settings = [answer["named"] or answer["leading"] or {}, *groups]
         known = [{axis.key: setting[axis.key] for axis in axes if axis.key in setting} for setting in settings]
-    except (KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"{folder / TRACE} is no trace of a search ({error!r})") from error
     on_axes = [{axis.key: setting[axis.key] for axis in axes if axis.holds(setting.get(axis.key))} for setting in known]
     return [setting for place, setting in enumerate(on_axes) if setting and setting not in on_axes[:place]]
 
 
-def refused(folder: Path) -> list[tuple[int, Trial]]:
+def refused(folder: Path, axes: Sequence[Axis]) -> list[tuple[int, Trial]]:
     """The trials that could not be run, each with the number of jobs before it; none where it cannot be read."""
     trials: list[tuple[int, Trial]] = []
     with suppress(OSError, ValueError, KeyError, TypeError):
         for place, row in enumerate(documents.read_json(folder / TRACE)["trials"]):
-            if row["run"] is None:
-                trial = Trial(dict(row["setting"]), int(row["seed"]), str(row["phase"]), state="failed")
+            setting = {axis.key: row["setting"][axis.key] for axis in axes}
+            if row["run"] is None and all(axis.holds(setting[axis.key]) for axis in axes):
+                trial = Trial(setting, int(row["seed"]), str(row["phase"]), state="failed")
                 trials.append((place - len(trials), trial))
     return trials
 

@@ -6,12 +6,14 @@ from contextlib import suppress
 from dataclasses import replace
 
 from tracking.analysis.compare import censoring
+from tracking.analysis.results import EXPLORING
 from tracking.analysis.search import Trial
 from tracking.base import quantities
 from tracking.jobs.plan import Job, sweep_summary
 from tracking.record import Result, failures, journal, run_folder
 from tracking.request.search_options import Budget
 
+LEAST = 1e-9  # of a value, whose logarithm is taken
 KEYS = {
     "time": quantities.TIME_TO_ACCURACY_SEC,
     "cost": quantities.COST_TO_ACCURACY_USD,
@@ -25,22 +27,31 @@ def trial_of(job: Job, budget: Budget) -> Trial:
     trial = Trial(
         search.setting, job.config.seed, search.phase, search.block, cap=objective_of(job, search.cap_sec)
     )  # fmt: skip
-    if result is None:
+    if result is None or not job.settled:  # An interrupted run says nothing, and is run again.
         return trial
     closest = result.metrics.get(quantities.BEST + next(iter(job.config.targets())))
     trial = replace(trial, cost=budget.of(job.config, seconds(job)), metric=closest)
     metrics, key = sweep_summary.run_of(job).metrics, KEYS[search.objective]
-    if job.finished and result.metrics.get(quantities.TARGET_REACHED) == 1.0 and key in metrics:
+    if job.finished and _is_counted(job) and result.metrics.get(quantities.TARGET_REACHED) == 1.0 and key in metrics:
         interval = censoring.interval_of(key, metrics) or 0.0
-        return replace(trial, state="reached", value=metrics[key], interval=interval)
-    state = _state(result)
-    bound = None if state == "failed" else censoring.censored_at(key, metrics)
+        return replace(trial, state="reached", value=max(metrics[key], LEAST), interval=interval)
+    state = _state(job, result)
+    diverged = result.failure is not None and result.failure.kind == "nan"  # No time brings it to its target.
+    bound = None if state == "failed" or diverged else censoring.censored_at(key, metrics)
     return replace(trial, state=state, censored_at=bound)
 
 
-def _state(result: Result) -> str:
+def _is_counted(job: Job) -> bool:
+    """Whether the run's figures are what they seem, as those of any run of a mean."""
+    return sweep_summary.uncounted(job) in ("", EXPLORING)
+
+
+def _state(job: Job, result: Result) -> str:
     """How a run without a value ended: by its own budget, by a limit, or by a failure that says nothing of its time."""
-    if result.failure is None or result.failure.kind == "nan":
+    if result.failure is None:
+        missed = result.metrics.get(quantities.TARGET_REACHED) == 0.0
+        return "missed" if missed and _is_counted(job) else "failed"
+    if result.failure.kind == "nan":
         return "missed"
     return "stopped" if result.failure.kind in failures.STOPPED_BY else "failed"
 
@@ -61,7 +72,7 @@ def cap_sec(job: Job, cap: float | None) -> float | None:
 
 
 def seconds(job: Job) -> float:
-    """From the first to the last record of its journal: start, training, evaluations and end."""
+    """What its attempts took, each from its start to its last record; what waited for them before is not counted."""
     if job.folder is None:
         return 0.0
     with suppress(OSError, ValueError):

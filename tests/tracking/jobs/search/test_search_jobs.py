@@ -23,7 +23,7 @@ from conf.schema import (
     StackConfig,
 )  # fmt: skip
 from tracking.analysis.search import Axis
-from tracking.jobs.plan import Job, exit_code
+from tracking.jobs.plan import Job, exit_code, sweep
 from tracking.jobs.search import SearchJobs, search_of, trace
 from tracking.jobs.search.trials import trial_of
 from tracking.record import Failure, Result
@@ -77,7 +77,7 @@ def result(job: Job) -> Result:
 def search(jobs: Sequence[Job] = (), folder: Path | None = None) -> SearchJobs:
     base = Job(make([]), ["model=m", "seed=1"])
     base.config.search.axes = ["gpus=1,2"]
-    return SearchJobs(base, AXES, make, jobs, trace.refused(folder) if folder else ())
+    return SearchJobs(base, AXES, make, jobs, trace.refused(folder, AXES) if folder else ())
 
 
 def run(made: SearchJobs, most: int = 1000) -> list[Job]:
@@ -177,7 +177,8 @@ def test_a_trial_is_in_the_unit_of_its_objective(objective: str, cap: float | No
     ("kind", "state", "settled"),
     [
         ("search", "stopped", True), ("timeout", "stopped", True), ("nan", "missed", True), ("oom", "failed", True),
-        ("signal:15", "stopped", False), ("preempted", "stopped", False),
+        ("signal:15", "running", False), ("preempted", "running", False), ("signal:9", "running", False),
+        ("node_fail", "running", False), ("disk_full", "running", False), ("error", "failed", True),
     ],
 )  # fmt: skip
 def test_how_a_run_ended_decides_whether_it_is_run_again(kind: str, state: str, settled: bool) -> None:
@@ -260,3 +261,83 @@ def test_a_sweep_is_repeated_until_it_is_decided() -> None:
     assert made.answer().decided
     with pytest.raises(ConfigError, match="decides among 2 to 4 settings"):
         search_of(Job(base, []), [], None, ["batch_size=4,8,16,32,64"], parsed, make)
+
+
+def lose(job: Job, kind: str = "signal:9") -> None:
+    job.result = Result("killed", failure=Failure(kind, "lost"))
+
+
+def test_a_run_that_was_lost_is_made_again_and_says_nothing_of_its_setting() -> None:
+    made = search()
+    [job] = made.next_jobs()
+    lose(job)
+    assert made.next_jobs() == [job], "the same job, once more"
+    assert job.result is None
+    lose(job)
+    assert made.next_jobs() == [job]
+    lose(job)
+    assert made.next_jobs() == [], "a machine that loses every run is not tried for ever"
+    assert exit_code(made.jobs) == 1
+    assert "interrupted" in made.words()
+
+
+def test_a_diverged_run_is_as_bad_as_one_that_failed() -> None:
+    job = Job(make([]), [])
+    job.config.search = SearchConfig("quickest", phase="explore", setting={"gpus": 1})
+    job.result = Result("failed", metrics={"time/censored_sec": 1.0}, failure=Failure("nan", "loss is nan"))
+    trial = trial_of(job, budget_of(job.config.search))
+    assert (trial.state, trial.censored_at) == ("missed", None)
+
+
+def test_where_every_run_fails_the_answer_says_why() -> None:
+    made = search()
+    for _ in range(60):
+        for job in made.next_jobs():
+            job.result = Result("failed", failure=Failure("oom", "CUDA out of memory"))
+    assert made.words().startswith("Every run failed. The first: failed: oom")
+
+
+def test_two_values_that_are_one_setting_are_run_once() -> None:
+    def same(words: list[str]) -> RunConfig:
+        return make([word.replace("gpus=2", "gpus=1") for word in words])
+
+    made = SearchJobs(Job(make([]), []), (Axis("gpus", (1, 2)), Axis("batch_size", (8, 16))), same)
+    run(made)
+    hashes = [job.config.config_hash() for job in made.jobs]
+    assert len(set(hashes)) == len(hashes)
+    assert any("both are the same run" in why for why in made.why.values())
+
+
+def test_words_that_were_changed_are_not_gone_on_with() -> None:
+    begun = search_of(Job(make([]), ["model=m"]), [], None, ["batch_size=4,8"], parsed, make)
+    assert begun
+    run(begun, most=1)
+    begun.jobs[0].overrides.insert(0, "gpus=4")
+    asked = make([])
+    asked.sweep.resume = "ID"
+    with pytest.raises(ConfigError, match="gives another gpus than the search began with"):
+        search_of(Job(asked, []), begun.jobs, None, [], parsed, make)
+
+
+def test_a_budget_that_is_spent_by_its_first_run_ends_that_run() -> None:
+    base = Job(make([]), ["model=m"])
+    base.config.search.budget = "90s"
+    made = SearchJobs(base, AXES, make)
+    [job] = made.next_jobs()
+    assert job.config.timeout_sec == 90.0
+    job.result = Result("failed", metrics={"time/censored_sec": 80.0}, failure=Failure("timeout", "late"))
+    assert made.words().startswith("Not decided: no run reached the target within the budget.")
+
+
+def test_a_full_disk_ends_a_search_with_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = search()
+    run(made, most=3)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sweep, "extend", full)
+    num_jobs = len(made.jobs)
+    assert made.next_jobs(tmp_path) == []
+    assert len(made.jobs) == num_jobs, "no run is made that the folder does not know of"
+    assert made.words().startswith("The search ended early: [Errno 28] No space left on device.")
