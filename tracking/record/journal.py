@@ -147,11 +147,12 @@ MOST_BEFORE = 16  # records that are written before a run's start
 def span_sec(path: Path) -> float:
     """The time from a run's start to its last record, 0 without records: start, training, evaluations and end.
 
-    What was written before the start may be of another machine, and waits in a queue. Reads both ends of the file alone; of one that is missing it is 0, too. Raises OSError.
+    What was written before the start may be of another machine, and waited in a queue. Reads both ends of the file
+    alone; of one that is missing it is 0, too. Raises OSError.
     """
     if not files.exists(path):
         return 0.0
-    times = []
+    times: list[float] = []
     for record, end in read(path):
         starts = record.kind == "event" and record.key == "init_start" and len(times) <= MOST_BEFORE
         times = [record.clock_sec] if starts else [*times, record.clock_sec]

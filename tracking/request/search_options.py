@@ -132,53 +132,58 @@ def search_name(config: RunConfig) -> str:
 def check_search(config: RunConfig, overrides: Sequence[str]) -> None:
     """Raise ConfigError for a search that cannot be made, and for options of one without it."""
     search = config.search
-    own = SearchConfig()
     for key in ("name", "axes", "setting", "phase", "block", "cap_sec", "trial"):
         if any(word.lstrip("+").startswith(f"search.{key}=") for word in overrides):
             raise ConfigError(f"search.{key}: is the search's own; leave it out")
-    if not is_search(config):
-        if config.sweep.resume:  # A search that goes on has its options, but for the budget.
-            return
-        changed = [key for key, value in vars(search).items() if value != getattr(own, key)]
-        if changed:
-            raise ConfigError(
-                f"search.{changed[0]}={getattr(search, changed[0])}: has no effect without a search; add -m"
-                " +search=quickest"
-            )
+    if is_search(config):
+        check_objective(config)
+        check_heeded(config, overrides)
         return
+    changed = [key for key, value in vars(search).items() if value != getattr(SearchConfig(), key)]
+    if changed and not config.sweep.resume:  # A search that goes on has its options, but for the budget.
+        raise ConfigError(
+            f"search.{changed[0]}={getattr(search, changed[0])}: has no effect without a search; add -m"
+            " +search=quickest"
+        )
+
+
+def check_objective(config: RunConfig) -> None:
+    """Raise ConfigError where what is to be least, or spent, is not known here."""
+    search, budget = config.search, budget_of(config.search)
     if search.objective not in OBJECTIVES:
         raise ConfigError(f"search.objective={search.objective}: allowed: {', '.join(OBJECTIVES)}")
     if not 1 <= search.max_finalists <= 8:
         raise ConfigError(f"search.max_finalists={search.max_finalists}: give 1 to 8")
     if not config.targets():
         raise ConfigError(f"{search_name(config)}: {config.model.name} has no target here; give target=VALUE")
-    if not config.stop_at_target:
-        raise ConfigError("stop_at_target=false: a search compares times to the target; leave it out")
-    budget = budget_of(search)
     if not config.instance.price_per_hour and (search.objective == "cost" or budget.unit == "usd"):
         raise ConfigError(f"search.objective={search.objective}: there is no price; give price_per_hour or instance")
     if search.objective == "energy" and not config.on_gpu():
         raise ConfigError("search.objective=energy: a GPU's counter measures it, and gpus=0; give gpus, or another one")
     if budget.unit == "gpu-hours" and not config.on_gpu():
         raise ConfigError(f"search.budget={search.budget}: gpus=0 uses none of it; give minutes or runs")
+
+
+def check_heeded(config: RunConfig, overrides: Sequence[str]) -> None:
+    """Raise ConfigError for options with which runs do not follow from each other."""
+    name = search_name(config)
     for key, unset in (("warm_up", False), ("shuffle", None), ("paired", False)):
         if getattr(config.sweep, key) != unset:
-            raise ConfigError(
-                f"sweep.{key}: has no effect on {search_name(config)}, which orders its runs; leave it out"
-            )
-    if key := next((word for word in overrides if word.lstrip("+").startswith(WHOLE_RUNS)), ""):
-        raise ConfigError(f"{key}: {search_name(config)} times whole runs, none that goes on; leave it out")
+            raise ConfigError(f"sweep.{key}: has no effect on {name}, which orders its runs itself")
+    if word := next((word for word in overrides if word.lstrip("+").startswith(WHOLE_RUNS)), ""):
+        raise ConfigError(f"{word}: {name} times whole runs, none that goes on; leave it out")
     if config.is_program() and "seed" not in used(config.program):
         raise ConfigError(
-            f"program.command: {search_name(config)} repeats runs with other seeds, and the command has no {{seed}};"
-            " put it there"
+            f"program.command: {name} repeats runs with other seeds, and the command has no {{seed}}; put it there"
         )
     if config.search.name and config.sweep.until_decided:
         raise ConfigError("sweep.until_decided=true: a search decides by itself; leave it out")
+    if not config.stop_at_target:
+        raise ConfigError(f"stop_at_target=false: {name} compares times to the target; leave it out")
     if config.detach:
-        raise ConfigError(f"detach=true: {search_name(config)} chooses each run by those before; leave it out")
+        raise ConfigError(f"detach=true: {name} chooses each run by those before; leave it out")
     if config.study.name:
-        raise ConfigError(f"+study={config.study.name}: is a sweep of its own; leave it, or the search, out")
+        raise ConfigError(f"+study={config.study.name}: is a sweep of its own; leave it, or {name}, out")
 
 
 def setting_words(setting: Mapping[str, Any]) -> list[str]:

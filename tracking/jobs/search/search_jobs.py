@@ -213,9 +213,11 @@ class SearchJobs:
         try:
             config = self._make(words)
         except ConfigError as error:
-            return self._refuse(trial, str(error))
+            self._refuse(trial, str(error))
+            return None
         if any(job.config.config_hash() == config.config_hash() for job in self.jobs):
-            return self._refuse(trial, "is what another setting is: both are the same run")
+            self._refuse(trial, "is what another setting is: both are the same run")
+            return None
         job = Job(config, words)
         config.search = dataclasses.replace(
             self._base.config.search, setting=dict(trial.setting), phase=trial.phase, block=trial.block,
