@@ -40,8 +40,9 @@ def rules_of(config: RunConfig, axes: Sequence[Axis]) -> Rules:
 
 
 def own_setting(config: RunConfig, axes: Sequence[Axis]) -> dict[str, Any]:
-    """The setting that would be run without a search, as far as it lies on the axes."""
-    return {axis.key: value for axis in axes if axis.holds(value := value_of(config, axis.key))}
+    """The setting that would be run without a search, as far as it lies on the axes, for each of GROUPS."""
+    own = [axis for axis in axes if axis.key not in GROUPS]
+    return {axis.key: value for axis in own if axis.holds(value := value_of(config, axis.key))}
 
 
 def value_of(config: RunConfig, key: str) -> Any:
