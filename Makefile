@@ -1,6 +1,6 @@
 # `make check` and `make quick` set up what they need. The others run in the environment that `uv sync` makes.
 
-.PHONY: check quick test docs chaos
+.PHONY: check exhaustive quick test docs chaos
 
 # Half of the tests' time is spent on waiting for servers and processes, so four share two cores.
 WORKERS = 4
@@ -19,8 +19,12 @@ check:  ## everything that has to pass before a change goes in, with all of its 
 		$(RUN) mypy; failed=$$?; wait; exit $$failed
 	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict  # with --quiet it would count no warnings
 # A file stays with its fixtures; files with slow tests come first (tests/conftest.py).
-	$(RUN) pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 30
+	$(RUN) pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 30 -m "not exhaustive"
 	@echo "All passed, in $$(( ($$(date +%s) - $(BEGAN)) / 60 )) minutes with the set-up."
+
+exhaustive:  ## the tests that `make check` leaves out for their time: further cases of what others show
+	.ci/set-up
+	$(RUN) pytest -n $(WORKERS) --dist loadfile -m exhaustive
 
 quick:  ## an answer while you work: all that needs no process, server, training or compiler; mypy runs beside it
 	.ci/set-up quick

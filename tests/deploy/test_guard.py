@@ -355,7 +355,8 @@ def test_the_server_writes_only_in_its_own_folders(shared: Shared, tmp_path: Pat
     """Even where an experiment has another location, from before: by its process, and not by its user."""
     open_to_all = tmp_path / "open"
     open_to_all.mkdir()
-    for folder in (open_to_all, *list(open_to_all.parents)[:3]):
+    opened = {folder: folder.stat().st_mode for folder in (open_to_all, *list(open_to_all.parents)[:3])}
+    for folder in opened:
         with suppress(PermissionError):
             folder.chmod(0o777)
     kept = shared.server.home / "tmp"
@@ -365,7 +366,12 @@ def test_the_server_writes_only_in_its_own_folders(shared: Shared, tmp_path: Pat
         "    except PermissionError: print('no')\n"
     )
     command = [sys.executable, "-m", "deploy.native.confine", str(kept), "--", sys.executable, "-c", program]
-    done = subprocess.run([*command, str(open_to_all), str(kept)], cwd=ROOT, capture_output=True, text=True)
+    try:
+        done = subprocess.run([*command, str(open_to_all), str(kept)], cwd=ROOT, capture_output=True, text=True)
+    finally:
+        for folder, mode in opened.items():  # Other tests have folders of their own below.
+            with suppress(PermissionError):
+                folder.chmod(mode)
     assert done.stdout.split() == ["no", "yes"], done.stderr
     (kept / "x").unlink()
     # And that the server itself is started so.

@@ -212,14 +212,17 @@ def test_kill_9_then_upgrade_with_its_backup(team_server: TeamServer, recorded: 
 
 
 def test_a_server_is_restored_from_its_backup_alone(
-    team_server: TeamServer, recorded: dict[str, Any], as_user: Callable[..., MlflowClient]
-) -> None:
+    team_server: TeamServer, recorded: dict[str, Any], as_user: Callable[..., MlflowClient],
+    request: pytest.FixtureRequest,
+) -> None:  # fmt: skip
     before = content(team_server)
     assert len(before["tracking.metrics"]) >= 2400
     assert len(before["artifacts"]) >= 3
     # Beside the server's folder, which is destroyed; and made while it is kept running by `run`.
     backup = team_server.home.parent / "backup"
-    team_server.home.parent.chmod(0o777)
+    parent, mode = team_server.home.parent, team_server.home.parent.stat().st_mode
+    request.addfinalizer(lambda: parent.chmod(mode))  # Other tests have folders of their own there.
+    parent.chmod(0o777)
     supervisor = subprocess.Popen(
         [sys.executable, "-m", "deploy.native", "--home", str(team_server.home), "run"],
         cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True,

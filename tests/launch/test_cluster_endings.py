@@ -49,6 +49,7 @@ def test_a_requeued_job_goes_on_in_the_same_run_and_a_cancelled_one_says_so(clus
     assert (seen["resumed"], seen["failure"]) == ("1", "cancelled")
 
 
+@pytest.mark.exhaustive
 def test_a_sweep_goes_on_without_a_job_that_was_cancelled_and_its_table_says_which(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -68,6 +69,7 @@ def test_a_sweep_goes_on_without_a_job_that_was_cancelled_and_its_table_says_whi
     assert "stopped: cancelled" in run.output
 
 
+@pytest.mark.exhaustive
 def test_a_job_that_makes_room_goes_on_and_one_that_may_not_was_preempted(cluster: Cluster, tmp_path: Path) -> None:
     process = begin(tmp_path, *ENDLESS, "cluster.max_requeues=1", "cluster.partition=all", **cluster.env)
     trains(tmp_path, process)

@@ -34,7 +34,7 @@ def submitted(cluster: Cluster) -> list[str]:
     return cluster.ask("squeue", "--noheader", "--format=%i").split()
 
 
-@pytest.mark.parametrize("how", ["killed", "detached"])
+@pytest.mark.parametrize("how", ["killed", pytest.param("detached", marks=pytest.mark.exhaustive)])
 def test_a_resumed_sweep_goes_on_with_what_slurm_has(
     cluster: Cluster, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

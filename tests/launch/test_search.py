@@ -65,9 +65,24 @@ def test_a_search_that_is_killed_goes_on_and_names_the_quickest_setting(tmp_path
     finished = [path for path in sweep.iterdir() if (result := read(path)) and result.status == "finished"]
     assert len(finished) == sum(row["state"] == "reached" for row in trials)  # none ran twice
 
+    check_report(tmp_path, sweep, trials)
     foreign = launch(tmp_path, f"sweep.resume={sweep.name}", "-m", "+search=quickest", "batch_size=1,8")
     assert foreign.code == 2
     assert "goes on with the axes that it has: batch_size=1,4 model.optimizer.lr=0.003,0.01" in foreign.output
+
+
+def check_report(cwd: Path, sweep: Path, trials: list[dict[str, Any]]) -> None:
+    """Its report counts what decided, and is audited."""
+    command = [sys.executable, "-m", "tracking", "report", sweep.name, "--from-folders", "--check", "--json"]
+    ran = subprocess.run(
+        command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=HANGS_SEC, check=False
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    document = json.loads(ran.stdout)
+    times = [row["n"] for row in document["report"]["figures"] if row["key"] == "time/to_accuracy_sec"]
+    assert sum(times) == sum(trial["phase"] == "decide" for trial in trials) > 0
+    assert "exploring" not in str(document["report"]["warnings"])
+    assert (sweep / "search_progress.png").stat().st_size > 1000
 
 
 def read(folder: Path) -> run_folder.Result | None:
@@ -90,21 +105,3 @@ def test_a_search_that_cannot_be_made_is_refused_before_anything_runs(
     assert refused.code == 2, refused.output
     assert said in refused.output
     assert not (tmp_path / "runs").exists()
-
-
-def test_a_report_of_a_search_counts_what_decided_and_is_audited(tmp_path: Path) -> None:
-    asked = words(tmp_path, "batch_size=1,4", "model.optimizer.lr=0.01", "search.budget=11runs")
-    searched = launch(tmp_path, *asked)
-    assert searched.code == 0, searched.output
-    [sweep] = [path.parent for path in tmp_path.glob("runs/*/search.json")]
-    trials = trace(tmp_path)["trials"]
-    command = [sys.executable, "-m", "tracking", "report", sweep.name, "--from-folders", "--check", "--json"]
-    ran = subprocess.run(
-        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=HANGS_SEC, check=False
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    document = json.loads(ran.stdout)
-    times = [row["n"] for row in document["report"]["figures"] if row["key"] == "time/to_accuracy_sec"]
-    assert sum(times) == sum(trial["phase"] == "decide" for trial in trials) > 0
-    assert "exploring" not in str(document["report"]["warnings"])
-    assert (sweep / "search_progress.png").stat().st_size > 1000

@@ -124,7 +124,7 @@ def test_a_process_that_cannot_save_holds_no_other_up_and_ends_no_run(tmp_path: 
     assert run.result["metrics"]["checkpoint/num_failed"] == 3
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.exhaustive), 2])
 def test_one_that_is_told_to_stop_saves_and_loses_no_step(tmp_path: Path, processes: int) -> None:
     options = (*SMALL, "checkpoint_every_steps=23", f"cpu_processes={processes}")
     process = begin(tmp_path, *options, STEP_SEC="0.3", **ONE_THREAD)

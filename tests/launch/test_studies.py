@@ -85,6 +85,7 @@ def test_what_measures_it_on_gpus_composes_and_passes_the_checks() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_measures_scaling_composes_and_passes_the_checks() -> None:
     """benchmarks/steps/scaling.py, on a machine of eight: each workload on each number of GPUs, three times."""
     asked = asked_by(scaling.commands(in_calls.EIGHT))

@@ -54,12 +54,12 @@ def events(run: Path, key: str) -> list[Record]:
     [
         (("plain_loop.py",), (), {}),
         (("with_fabric.py",), ("lightning",), {}),
-        (("with_accelerate.py",), ("accelerate",), {}),
+        pytest.param(("with_accelerate.py",), ("accelerate",), {}, marks=pytest.mark.exhaustive),
         (("with_huggingface.py",), ("transformers", "accelerate"), {}),
-        (("with_keras.py",), ("keras",), {"KERAS_BACKEND": "torch"}),
+        pytest.param(("with_keras.py",), ("keras",), {"KERAS_BACKEND": "torch"}, marks=pytest.mark.exhaustive),
         (("with_keras.py",), ("keras", "jax"), {"KERAS_BACKEND": "jax"}),
         (CLI, ("lightning", *NEEDS_OF_CLI), {}),
-        (CLI, NEEDS_OF_CLI, {"OLD_PACKAGE": "1"}),
+        pytest.param(CLI, NEEDS_OF_CLI, {"OLD_PACKAGE": "1"}, marks=pytest.mark.exhaustive),
     ],
     ids=["loop", "fabric", "accelerate", "huggingface", "keras on torch", "keras on jax", "cli", "old cli"],
 )

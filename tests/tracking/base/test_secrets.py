@@ -297,7 +297,7 @@ def test_a_traceback_that_ends_a_process_shows_no_secret(tmp_path: Path, where: 
 @pytest.mark.slow
 def test_the_launchers_own_crash_shows_no_secret(tmp_path: Path) -> None:
     """A bug of ours, which nobody turns into words: here in what composes the jobs."""
-    lines = "import sys, launch\n\ndef broken():\n    raise AssertionError('token hunter2-4711')\n\n"
+    lines = "import sys, launch\n\ndef broken(events):\n    raise AssertionError('token hunter2-4711')\n\n"
     (tmp_path / "crash.py").write_text(lines + "launch.collect = broken\nsys.exit(launch.main())\n")
     done = subprocess.run(
         [sys.executable, str(tmp_path / "crash.py")], cwd=tmp_path, capture_output=True, text=True, timeout=HANGS_SEC,

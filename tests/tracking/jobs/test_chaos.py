@@ -32,7 +32,10 @@ pytestmark = [
 
 @pytest.mark.parametrize(
     ("kind", "variant"),
-    [(foreign_folders.FOREIGN, "links"), (servers.SERVER, "drop answer all")],
+    [
+        (foreign_folders.FOREIGN, "links"),
+        pytest.param(servers.SERVER, "drop answer all", marks=pytest.mark.exhaustive),
+    ],
     ids=["links", "answers"],
 )
 def test_a_case_is_played_and_counted(

@@ -311,6 +311,7 @@ def test_a_log_of_mlperf_s_without_room_costs_the_run_nothing(disk: Path) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_jobs_on_a_full_disk_are_followed_to_their_end(cluster: Cluster, disk: Path) -> None:
     """Who follows says what there is no room for, and ends; another one finds all when there is room."""
     asked = (*SHORT, "seed=1", "detach=true", "tracking.system_metrics_interval_sec=0")

@@ -113,6 +113,7 @@ def test_a_compiled_step_is_not_taken_over_from_another_precision(
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_compilers_processes_keep_their_measurements_under_the_precisions_name() -> None:
     """Where the tags differ, kernels are tuned again at every start: 7 s of Mask R-CNN's on an H200."""
     script = """

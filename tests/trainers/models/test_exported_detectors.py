@@ -30,7 +30,11 @@ assert not {"torchvision", "trainers"} & set(sys.modules)
 
 
 @pytest.mark.parametrize(
-    ("model", "options", "columns"), [(Ssd, {**SSD, "backbone": "resnet18"}, 6), (MaskRcnn, OPTIONS, 6 + 28 * 28)]
+    ("model", "options", "columns"),
+    [
+        (Ssd, {**SSD, "backbone": "resnet18"}, 6),
+        pytest.param(MaskRcnn, OPTIONS, 6 + 28 * 28, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_it_detects_the_same_where_only_pytorch_is(
     model: type[TrialModule], options: dict[str, object], columns: int, tmp_path: Path

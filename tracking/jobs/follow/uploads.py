@@ -118,8 +118,12 @@ class Uploads:
         with suppress(Interrupted), self._console.status("uploading to MLflow"):
             self._finish([self._threads[folder] for folder in folders if folder in self._threads])
         left = [folder for folder in folders if not unfinished.is_complete(folder)]
+        why = {folder: self._why(folder) for folder in left}
         for folder in left:
-            self._console.print(f"not uploaded: {folder}: {self._why(folder)}", soft_wrap=True)
+            alike = [run for run in left if run.parent == folder and why[run] == why[folder]]
+            if why.get(folder.parent) != why[folder]:  # else the sweep's line says it
+                runs = f" and {len(alike)} of its runs" if alike else ""
+                self._console.print(f"not uploaded: {folder}{runs}: {why[folder]}", soft_wrap=True)
         if left:
             command = sync_command([folder for folder in left if folder.parent not in left])
             self._console.print(f"upload it with: {command}", soft_wrap=True)

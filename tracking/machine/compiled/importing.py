@@ -45,7 +45,7 @@ def import_file(
                     of_use = [name for name in listed if theirs == ours or not contents.is_machine_code(name)]
                     return listed, _put_into_place(of_use, staging, folders)
         except OSError as error:
-            if error.errno != errno.EINVAL:  # which a place before the file's start is
+            if error.errno not in (errno.EINVAL, None):  # a place before the file's start, and what bz2 cannot read
                 raise
             raise _damaged(source, error) from error
         except DAMAGED as error:

@@ -1,6 +1,6 @@
 """Random faults against a real server: every row of every journal is there, once, as it was written.
 
-TIMETRIAL_FAULT_SECONDS is for how long faults are injected (default 10), TIMETRIAL_FAULT_SEED what they follow from.
+TIMETRIAL_FAULT_SECONDS is for how long faults are injected (default 5), TIMETRIAL_FAULT_SEED what they follow from.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def test_no_row_is_lost_altered_or_there_twice(
     server: MlflowServer, proxy: FaultyProxy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seed = int(os.environ.get("TIMETRIAL_FAULT_SEED", time.time_ns() % 10**6))
-    report = Chaos(tmp_path, server, proxy, seed).run(float(os.environ.get("TIMETRIAL_FAULT_SECONDS", "10")))
+    report = Chaos(tmp_path, server, proxy, seed).run(float(os.environ.get("TIMETRIAL_FAULT_SECONDS", "5")))
     with capsys.disabled():
         print(f"\n{report}")
     assert (report.rows_lost, report.rows_altered, report.duplicates) == (0, 0, 0)
