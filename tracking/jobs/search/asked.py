@@ -12,7 +12,7 @@ from conf.schema import ConfigError, RunConfig
 from tracking.analysis.search import Axis
 from tracking.jobs.plan import Job
 from tracking.jobs.search import trace
-from tracking.jobs.search.search_jobs import SearchJobs, value_of
+from tracking.jobs.search.search_jobs import GROUPS, SearchJobs, value_of
 from tracking.request.search_options import axis_of, default_axes, is_search, search_name
 
 # What a launch says anew, or a search decides by itself.
@@ -47,7 +47,9 @@ def search_of(
         words = first.axes
     elif not is_search(asked.config):
         return None
-    words = words or default_axes(asked.config)
+    only_groups = all(word.partition("=")[0] in GROUPS for word in words)
+    if only_groups and not asked.config.sweep.until_decided and not (words and asked.config.is_program()):
+        words += default_axes(asked.config)
     asked.config.search.axes = words
     searched = [_axis(asked.config, word, parsed) for word in words]
     keys = [axis.key for axis in searched]

@@ -341,3 +341,18 @@ def test_a_full_disk_ends_a_search_with_what_it_has(tmp_path: Path, monkeypatch:
     assert made.next_jobs(tmp_path) == []
     assert len(made.jobs) == num_jobs, "no run is made that the folder does not know of"
     assert made.words().startswith("The search ended early: [Errno 28] No space left on device.")
+
+
+def test_with_no_axis_but_the_gpus_batch_and_rate_are_searched_for_each_number_of_them() -> None:
+    def with_interval(word: str) -> tuple[str, object, list[int]]:
+        sweep = type("Interval", (), {"start": 0.0025, "end": 0.04, "tags": {"log"}})
+        return ("model.optimizer.lr", sweep, []) if "interval" in word else parsed(word)
+
+    base = Job(make([]), ["model=m"])
+    made = search_of(base, [], None, ["gpus=1,2"], with_interval, make)
+    assert made
+    assert base.config.search.axes == [
+        "gpus=1,2", "batch_size=2,4,8,16", "model.optimizer.lr=tag(log,interval(0.0025,0.04))",
+    ]  # fmt: skip
+    tried = {job.config.search.setting["gpus"] for job in run(made, most=6)}
+    assert tried == {1, 2}
