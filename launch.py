@@ -215,6 +215,8 @@ def run(request: Request, waiting: Any) -> int:
         request.events.tell("composed", overrides=job.overrides)
     with Launcher(config, gpus, processes.begun(), waiting, request.events) as launcher:
         if config.dry_run:
+            if search:
+                print(search.begins())
             return launcher.dry_run([job for job in jobs if not job.finished], verdicts)
         launcher.check_jobs(configs, verdicts)
         launcher.check_server()
