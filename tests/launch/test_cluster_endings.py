@@ -18,6 +18,7 @@ from tracking.store.mirror import Mirror
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 
 
+@pytest.mark.exhaustive
 def test_a_requeued_job_goes_on_in_the_same_run_and_a_cancelled_one_says_so(cluster: Cluster, tmp_path: Path) -> None:
     """The controller is away for a while before that, which the launcher says and survives."""
     process = begin(tmp_path, *ENDLESS, "cluster.max_requeues=1", "checkpoint_every_epochs=1", **cluster.env)

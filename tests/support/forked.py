@@ -191,7 +191,10 @@ class ForkedWorker(subprocess.Popen):  # type: ignore[type-arg]
         if not ours and command[:1] != sys.argv[:1]:
             start(*arguments)
             return
+        # Within a fork, Python's own hooks would swallow the exception of a signal. A process of its own has none.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
         self.pid = os.fork()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if self.pid:
             self._child_created = True
             return

@@ -55,9 +55,9 @@ def events(run: Path, key: str) -> list[Record]:
         (("plain_loop.py",), (), {}),
         (("with_fabric.py",), ("lightning",), {}),
         pytest.param(("with_accelerate.py",), ("accelerate",), {}, marks=pytest.mark.exhaustive),
-        (("with_huggingface.py",), ("transformers", "accelerate"), {}),
+        pytest.param(("with_huggingface.py",), ("transformers", "accelerate"), {}, marks=pytest.mark.exhaustive),
         pytest.param(("with_keras.py",), ("keras",), {"KERAS_BACKEND": "torch"}, marks=pytest.mark.exhaustive),
-        (("with_keras.py",), ("keras", "jax"), {"KERAS_BACKEND": "jax"}),
+        pytest.param(("with_keras.py",), ("keras", "jax"), {"KERAS_BACKEND": "jax"}, marks=pytest.mark.exhaustive),
         (CLI, ("lightning", *NEEDS_OF_CLI), {}),
         pytest.param(CLI, NEEDS_OF_CLI, {"OLD_PACKAGE": "1"}, marks=pytest.mark.exhaustive),
     ],
@@ -98,6 +98,7 @@ def test_each_fold_is_a_run(folder: Path) -> None:
     assert all(figures(run)["target_reached"] == 1 for run in runs)
 
 
+@pytest.mark.exhaustive
 def test_each_trial_of_optuna_is_a_run(folder: Path) -> None:
     assert len(start(folder, "with_optuna.py", needs=("optuna",))) == 4
 
