@@ -129,7 +129,7 @@ OBJECTIVES = ("time", "cost", "energy")
 
 @dataclass
 class SearchConfig:
-    """A search of settings, as the user asks for it; and of a run that it makes, which of its trials that is."""
+    """A search of settings as the user asks for it; of one of its runs, also which trial that is."""
 
     name: str = ""  # name of the file in conf/search; empty: no search
     objective: str = "time"  # what is to be least until the target is reached: time | cost (USD) | energy (joules)

@@ -23,7 +23,7 @@ NO_AXES = (
 )  # fmt: skip
 OTHER_TASKS = ("model", "dataset")  # but for the options below them
 WHOLE_RUNS = ("checkpoint_every_", "cluster.max_requeues")  # with which a run may go on after an interruption
-WORD = re.compile(r"[A-Za-z_][\w.+-]*", re.ASCII)  # needs no quotes, if it is none of
+WORD = re.compile(r"[A-Za-z_][\w.+-]*", re.ASCII)  # needs no quotes, unless it is one of these:
 MEANT = ("true", "false", "null", "none", "nan", "inf", "yes", "no", "on", "off")
 BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|min|h|gpu-hours|usd|runs)")
 WHOLE_ENDS = re.compile(r"interval\(\s*-?\d+\s*,\s*-?\d+\s*\)")

@@ -21,7 +21,7 @@ CONFIDENCE = 0.95
 class Figure:
     """The deciding runs of a finalist: `n` of them, of which `num_short` did not reach the target.
 
-    `mean`, `low` and `high` are of those that did, None where there are none (fewer than two: no interval).
+    `mean`, `low` and `high` are of those that did, absent without any (fewer than two: no interval).
     """
 
     setting: Mapping[str, Scalar]

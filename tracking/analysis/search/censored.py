@@ -31,7 +31,7 @@ def mean_beyond(bounds: Array, location: float, spread: float) -> Array:
 
 @lru_cache(maxsize=1024)  # a proposal asks for the same runs many times
 def expected_beyond(reached: tuple[float, ...], bounds: tuple[float, ...]) -> tuple[tuple[float, ...], float]:
-    """The expected value of each run that is beyond a bound, and that of a run of which nothing is known.
+    """The expected value of each run beyond a bound, and of a run without any information.
 
     Where no run reached the target, the bounds themselves say where times lie.
     """

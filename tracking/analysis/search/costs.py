@@ -19,7 +19,7 @@ def spent(trials: Sequence[Trial]) -> float:
 
 
 def usual_cost(trials: Sequence[Trial]) -> float:
-    """The mean cost of a run that has ended and did not fail; 0 where there is none."""
+    """The mean cost of runs that ended and did not fail; 0 without any."""
     costs = [trial.cost for trial in trials if trial.state not in ("running", "failed")]
     return fmean(costs) if costs else 0.0
 

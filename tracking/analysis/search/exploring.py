@@ -20,7 +20,7 @@ from tracking.analysis.search.sampling import proposals
 from tracking.analysis.search.trials import EXPLORE, Axis, Key, Rules, Scalar, Trial, key_of, of_phase
 
 FILL = 3  # settings of a group that fill the space, and one more for each axis
-TRIES = 4  # proposals by Optuna, of which the first that was not tried is taken
+TRIES = 4  # proposals asked of Optuna; the first new one is taken
 MOST_REPEATS = 3  # runs of the best setting of a group
 BETWEEN_REPEATS = 3  # new settings of a group, at least
 PATIENCE, PATIENCE_AN_AXIS = 6, 2  # proposals without a gain
@@ -28,7 +28,7 @@ PATIENCE, PATIENCE_AN_AXIS = 6, 2  # proposals without a gain
 
 @dataclass(frozen=True)
 class Group:
-    """A group's part of a search. `trials` are all of exploring, of which `own` are the group's."""
+    """A group's part of a search. `trials` are all exploring runs; `own` are the group's."""
 
     rules: Rules
     value: Scalar | None
@@ -122,7 +122,7 @@ def _repeat(group: Group) -> tuple[dict[str, Scalar], int] | None:
 
 
 def _new(group: Group) -> dict[str, Scalar] | None:
-    """A setting of the group that was not tried; None where there is none."""
+    """A setting of the group that was not tried yet; None when all were."""
     rules, keys = group.rules, group.keys
     first = [setting for setting in _starts(group) if key_of(setting) not in keys]
     if first:

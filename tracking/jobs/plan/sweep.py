@@ -83,7 +83,7 @@ def write_definition(folder: Path, jobs: Sequence[Job], argv: Sequence[str]) -> 
 
 
 def extend(folder: Path, jobs: Sequence[Job], num_before: int) -> None:
-    """Have a sweep consist of these jobs, of which it has the first ones. Raises OSError."""
+    """Add jobs to a sweep, which has the first `num_before` of them. Raises OSError."""
     configs = [job.config for job in jobs]
     ownership.sign(folder, configs, beside=configs[:num_before])
     write_definition(folder, jobs, documents.read_json(folder / DEFINITION)["argv"])

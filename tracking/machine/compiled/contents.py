@@ -93,7 +93,7 @@ def _group(children: Mapping[str, str]) -> bytes:
 def parsed(manifest: Any) -> tuple[dict[str, str], dict[str, File]]:
     """Identity and files of a manifest. Raises ValueError for what is none, and for more than it may hold."""
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ValueError("it is none of this version's")
+        raise ValueError("another version wrote it")
     identity, listed = manifest.get("identity"), manifest.get("files")
     if not isinstance(identity, dict) or not all(isinstance(value, str) for value in identity.values()):
         raise ValueError("it does not say for what it was compiled")
@@ -104,7 +104,7 @@ def parsed(manifest: Any) -> tuple[dict[str, str], dict[str, File]]:
         check_name(name)
         size, digest = facts if isinstance(facts, list) and len(facts) == 2 else (None, "")
         if type(size) is not int or not 0 <= size <= MOST_FILE_BYTES or not DIGEST.fullmatch(str(digest)):
-            raise ValueError(f"{name}: its size or digest is none")
+            raise ValueError(f"{name}: its size or digest is not valid")
         files[name] = File(size, digest)
     if sum(file.size for file in files.values()) > MOST_BYTES:
         raise ValueError(f"its files have more than {MOST_BYTES} bytes")

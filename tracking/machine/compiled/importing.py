@@ -77,7 +77,7 @@ def _checked(
 
 
 def _small(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
-    """The content of a member. Raises ValueError where there is none of this name, or it is too large."""
+    """The content of a member. Raises ValueError for a name that is missing, and for one that is too large."""
     if name not in archive.namelist():
         raise ValueError(f"{name} is missing")
     with archive.open(name) as member:

@@ -45,7 +45,7 @@ def check_way(path: Path) -> bool:
 
 
 def link_of_others(path: Path) -> Path | None:
-    """A link on the way to a path, or the path itself, that another user made; None where there is none.
+    """A link on the way to a path, or the path itself, that another user made; None without one.
 
     Whoever follows it goes where that user wants. Raises OthersWriteError for a folder that cannot be looked into.
     """

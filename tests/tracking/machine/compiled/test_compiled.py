@@ -250,7 +250,7 @@ def test_names_that_lead_elsewhere_are_refused(file: Path, there: Folders, name:
 @pytest.mark.parametrize("size", [-1, 1.5, None, contents.MOST_FILE_BYTES + 1, True])
 def test_sizes_out_of_bounds_are_refused(file: Path, there: Folders, size: Any) -> None:
     remade(file, lambda manifest: manifest["files"].update({"inductor/x": [size, "0" * 64]}))
-    with pytest.raises(ValueError, match="its size or digest is none"):
+    with pytest.raises(ValueError, match="its size or digest is not valid"):
         import_file(file, there, HERE, trust=True)
 
 
