@@ -87,7 +87,7 @@ def answer(rules: Rules, trials: Sequence[Trial]) -> Answer:
         why=_why(trials, standing, named),
         named=settings[named] if named else None,
         alike=tuple(settings[key] for key in standing.candidates if key != named) if named else (),
-        leading=settings[named] if named else _leading(rules, trials, deciding),
+        leading=settings[named] if named else _leading(rules, trials),
         tolerance=_tolerance(whole, named, standing.candidates) if named else None,
         unbiased=_unbiased(figures[named], whole, standing.candidates) if named else None,
         figures=tuple(figures.values()),
@@ -119,12 +119,14 @@ def _why(trials: Sequence[Trial], standing: Standing, named: Key | None) -> str:
     return "all missed" if standing.ended else "budget spent"
 
 
-def _leading(rules: Rules, trials: Sequence[Trial], deciding: Deciding) -> Mapping[str, Scalar] | None:
+def _leading(rules: Rules, trials: Sequence[Trial]) -> Mapping[str, Scalar] | None:
     settings = [setting for group in rules.groups for setting in explored(rules, trials, group) if setting.known]
     best = min(settings, key=lambda setting: setting.expected, default=None)
     if best is not None:
         return best.trials[0].setting
-    return deciding.finalists[0] if deciding.finalists else None
+    decided = [trial for trial in of_phase(trials, DECIDE) if trial.value is not None]
+    best_run = min(decided, key=lambda trial: trial.value or 0.0, default=None)
+    return best_run.setting if best_run else None
 
 
 def _figure(setting: Mapping[str, Scalar], standing: Standing, best: bool) -> Figure:

@@ -356,3 +356,17 @@ def test_with_no_axis_but_the_gpus_batch_and_rate_are_searched_for_each_number_o
     ]  # fmt: skip
     tried = {job.config.search.setting["gpus"] for job in run(made, most=6)}
     assert tried == {1, 2}
+
+
+def test_without_exploring_the_best_run_that_reached_leads() -> None:
+    base = make([])
+    base.sweep.until_decided = True
+    made = search_of(Job(base, ["model=m"]), [], None, ["batch_size=4,16"], parsed, make)
+    assert made
+    for _ in range(2):
+        [job] = made.next_jobs()
+        job.result = result(job)
+        if job.config.search.setting == {"batch_size": 4}:
+            job.result.metrics = {"target_reached": 0.0, "time/censored_sec": 3.0}
+    assert made.answer().leading == {"batch_size": 16}
+    assert "batch_size=16 was best in single runs" in made.words()
