@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import random
 import shutil
 import signal
 import socket
@@ -229,11 +230,15 @@ def daemon(name: str) -> str:
 
 
 def free_ports(number: int) -> list[int]:
+    """Free TCP ports that no outgoing connection is given: the kernel gives those above 32,767 (Linux' default)."""
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for listening in sockets:
-            listening.bind(("127.0.0.1", 0))
-        return [int(listening.getsockname()[1]) for listening in sockets]
+        sockets: list[socket.socket] = []
+        while len(sockets) < number:
+            candidate = stack.enter_context(socket.socket())
+            with suppress(OSError):
+                candidate.bind(("127.0.0.1", random.SystemRandom().randint(20_000, 32_000)))
+                sockets.append(candidate)
+        return [int(bound.getsockname()[1]) for bound in sockets]
 
 
 def main() -> None:
