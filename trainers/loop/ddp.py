@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -51,14 +53,26 @@ class Overlapped(DDPStrategy):
 class AfterTheStep(DDPStrategy):
     """All gradients leave in one exchange when the last of them is there; nothing is wrapped or cut for it."""
 
+    _blocked = False
+
     def configure_ddp(self) -> None:
         assert self.lightning_module is not None
         self._gradients = Gradients(self.lightning_module)
         self.exchange = ExchangeTimer(self.root_device)
 
     def post_backward(self, closure_loss: torch.Tensor) -> None:
-        with self.exchange:
-            self._gradients.average()
+        if not self._blocked:
+            with self.exchange:
+                self._gradients.average()
+
+    @contextmanager
+    def block_backward_sync(self) -> Iterator[None]:
+        """Backward passes in the block add to the gradients of this process alone."""
+        self._blocked = True
+        try:
+            yield
+        finally:
+            self._blocked = False
 
 
 class Gradients:

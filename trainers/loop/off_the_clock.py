@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytorch_lightning as pl
@@ -15,11 +16,11 @@ from conf.schema import RunConfig
 from tracking.base import quantities
 from tracking.measure.training import Ranks, start_times
 from tracking.record import Journal
-from trainers.loop import compile_times, precision
+from trainers.loop import precision
 from trainers.loop.ddp import AfterTheStep
 from trainers.loop.memory import naming_the_batch_that_fits
 from trainers.loop.trained_model import BestWeights
-from trainers.loop.warmup import evaluating, flops_per_sample, warm_up
+from trainers.loop.warmup import compile_alone, compile_first, compile_times, evaluating, flops_per_sample, warm_up
 from trainers.workload import Data, Loader, Shard, TrialModule, Versioned
 
 
@@ -57,10 +58,13 @@ class OffTheClock:
             module.compile_hot_path()
         autocast = trainer.precision_plugin.train_step_context
         with naming_the_batch_that_fits(module, self.data, batch_size, device, autocast):
-            self.optimizer_bytes = warm_up(
-                trainer, module, self.data.example_batches(batch_size, device), self.evaluate
-            )
+            batches = self.data.example_batches(batch_size, device)
+            if config.compiled():
+                alone = partial(compile_alone, trainer, module, batches, self.evaluate)
+                compile_first.compile_in_turn(config, self.run_dir, self.shard, alone)
+            self.optimizer_bytes = warm_up(trainer, module, batches, self.evaluate)
         if config.compiled():
+            compile_first.note_compiled(config, device)
             self._note(start_times.COMPILED, **compile_times.since(compiler))
         if isinstance(trainer.strategy, AfterTheStep):
             trainer.strategy.exchange.forget()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -134,8 +133,8 @@ def make_trainer(
         warnings.filterwarnings("ignore", ".*have no `val_dataloader`")  # It is left out on purpose.
     trainer = pl.Trainer(
         strategy=strategy,
-        devices=config.processes_per_node(),
-        num_nodes=config.nodes,
+        devices=1,  # Each process sees one alone (see worker/own_gpu.py), as if it had a machine of its own.
+        num_nodes=config.world_size(),
         accelerator="gpu" if config.on_gpu() else "cpu",
         precision=config.precision.trainer,  # type: ignore[arg-type]
         max_epochs=plan.max_epochs,
@@ -181,7 +180,7 @@ def join(config: RunConfig) -> Shard:
     Lightning would make no group for one process; and it would trust the environment for the world size, which is
     how a second job of a sweep can train half of the data and report twice the speed.
     """
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if config.on_gpu() else torch.device("cpu")
+    device = torch.device("cuda", 0) if config.on_gpu() else torch.device("cpu")
     if config.on_gpu():
         torch.cuda.set_device(device)
         dist.init_process_group("cpu:gloo,cuda:nccl", device_id=device)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracking.record import Failure, documents, run_folder
+from trainers.loop.worker.own_gpu import show_own_gpu
 from trainers.loop.worker.signals import die_with
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def run_rank(run_dir: Path, environment: dict[str, str]) -> None:
     agent = multiprocessing.parent_process()
     assert agent is not None
     die_with(int(agent.pid or 0))
+    show_own_gpu()
     from trainers.loop.saving import SavedAndEnded
     from trainers.loop.train import train
 

@@ -43,6 +43,20 @@ def warm_up(trainer: pl.Trainer, module: TrialModule, batches: Sequence[Batch], 
     return kept
 
 
+def compile_alone(trainer: pl.Trainer, module: TrialModule, batches: Sequence[Batch], evaluate: bool) -> None:
+    """Compile what `warm_up` will run, with no exchange between processes, and leave no trace in the model.
+
+    Evaluations leave counts, which `warm_up` drops with its own.
+    """
+    with untouched(trainer, module), trainer.strategy.block_backward_sync():  # type: ignore[attr-defined]
+        for batch in batches:
+            _forward_backward(trainer, trainer.optimizers[0], batch)
+        if evaluate:
+            with evaluating(module), torch.no_grad():
+                for batch in batches:
+                    trainer.strategy.validation_step(batch, 0)
+
+
 def _forward_backward(trainer: pl.Trainer, optimizer: torch.optim.Optimizer, batch: Batch) -> torch.Tensor:
     optimizer.zero_grad()
     loss: torch.Tensor = trainer.strategy.training_step(batch, 0)  # type: ignore[assignment]

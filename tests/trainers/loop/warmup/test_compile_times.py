@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from trainers.loop import compile_times
+from trainers.loop.warmup import compile_times
 
 
 def test_what_lies_within_another_part_counts_once() -> None:

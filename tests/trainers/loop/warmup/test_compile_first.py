@@ -1,0 +1,87 @@
+"""Where nothing is compiled, one process of a node compiles and the others wait; where it is, nobody waits."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from conf.schema import RunConfig
+from tests.support.studied import config as studied
+from trainers.loop.warmup import compile_first
+from trainers.loop.warmup.compile_first import compile_in_turn, note_compiled, was_compiled
+from trainers.workload import Shard
+
+CPU = torch.device("cpu")
+COMPILING_SEC, LONG_SEC = 1.0, 60.0
+
+
+def asked(**changes: object) -> RunConfig:
+    return studied(gpus=0, cpu_processes=2, **changes)
+
+
+def one_process(rank: int, folder: Path, wait_sec: float, leader: str) -> None:
+    """Takes its turn, and leaves a file of when it was done."""
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
+    compile_first.LONGEST_WAIT_SEC = wait_sec
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+
+    def compile_alone() -> None:
+        assert rank == 0
+        time.sleep(COMPILING_SEC if leader != "slow" else 10 * COMPILING_SEC)
+        if leader == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        (folder / "compiled").touch()
+
+    compile_in_turn(asked(), folder, Shard(rank, 2, CPU), compile_alone)
+    if rank:
+        (folder / "went on").write_text("after" if (folder / "compiled").exists() else "without")
+    os._exit(0)  # A peer may be gone.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("leader", "wait_sec", "known", "went_on"),
+    [
+        ("compiles", LONG_SEC, False, "after"),
+        ("compiles", LONG_SEC, True, "without"),
+        ("killed", LONG_SEC, False, "without"),
+        ("slow", 0.1, False, "without"),
+    ],
+)
+def test_the_others_wait_for_who_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leader: str, wait_sec: float, known: bool, went_on: str
+) -> None:
+    (tmp_path / "config.yaml").touch()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    if known:
+        note_compiled(asked(), CPU)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch.distributed", __name__])
+    ranks = [context.Process(target=one_process, args=(rank, tmp_path, wait_sec, leader)) for rank in range(2)]
+    for process in ranks:
+        process.start()
+    ranks[1].join(LONG_SEC)
+    assert (tmp_path / "went on").read_text() == went_on
+    ranks[0].kill() if leader == "slow" else ranks[0].join(LONG_SEC)
+    assert (tmp_path / "compiled").exists() is (leader == "compiles" and not known)
+
+
+def test_what_a_graph_depends_on_is_asked_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    assert not was_compiled(asked(), CPU)
+    note_compiled(asked(), CPU)
+    other_rate = asked(seed=2)
+    other_rate.model.optimizer.lr = 0.5
+    assert was_compiled(other_rate, CPU)
+    assert not was_compiled(asked(batch_size=8), CPU)
+    assert not was_compiled(asked(precision="bf16"), CPU)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/proc/nowhere")
+    note_compiled(asked(), CPU)
+    assert not was_compiled(asked(), CPU)
