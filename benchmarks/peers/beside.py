@@ -28,6 +28,7 @@ sys.path.insert(0, str(ROOT))
 
 import torch
 
+from benchmarks.peers.turns import Turns
 from benchmarks.steps.device_kernels import wait
 from tracking.machine.environment import nvml
 
@@ -86,11 +87,11 @@ def steps_ms(step: Step, num: int, device: torch.device) -> list[float]:
 
 def in_turns(
     compared: Comparison, ready: dict[str, Variant], asked: argparse.Namespace, device: torch.device,
-    prepare: Callable[[str], None] = lambda name: None, end: float = math.inf,
+    prepare: Callable[[str], None] = lambda name: None, seconds: float = math.inf,
 ) -> list[Row]:  # fmt: skip
-    """A row a variant and round. No further round begins that would probably last beyond `end` (perf_counter)."""
+    """A row a variant and round. No further round begins that would probably last beyond `seconds` of rounds."""
     rows: list[Row] = []
-    longest = 0.0
+    longest, end = 0.0, time.perf_counter() + seconds
     for number in range(asked.rounds):
         begun = time.perf_counter()
         if number and begun + longest > end:
@@ -136,6 +137,7 @@ def add_arguments(parser: argparse.ArgumentParser, steps: int, rounds: int) -> N
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--commit", default=commit(), help="where the checkout has no .git")
     parser.add_argument("--out", type=Path, help="write the rows as CSV, after each model and batch")
+    parser.add_argument("--turns", type=Turns, default=Turns(), help="a file: with others that have it, time in turns")
 
 
 def report(rows: Sequence[Row], out: Path | None) -> None:

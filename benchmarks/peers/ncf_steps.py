@@ -141,7 +141,8 @@ def measured(asked: argparse.Namespace, batch_size: int, device: torch.device) -
             step()
     compared = beside.Comparison("NCF", batch_size, "samples/s", asked.precision)
     ready = {name: beside.Variant(step, batch_size) for name, step in steps.items()}
-    return beside.in_turns(compared, ready, asked, device)
+    with asked.turns:
+        return beside.in_turns(compared, ready, asked, device)
 
 
 def main() -> None:

@@ -19,14 +19,10 @@ regions, empty ones included, and torchvision's those that it samples, which dif
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -35,6 +31,7 @@ import torch
 
 from benchmarks.peers import beside
 from benchmarks.peers.step_variants import PEERS, candidates
+from benchmarks.peers.turns import TooSlowError, time_limit
 from benchmarks.steps.device_kernels import release, wait
 from benchmarks.steps.run_alone import composed
 from trainers.loop import precision as precisions
@@ -42,24 +39,6 @@ from trainers.loop import precision as precisions
 BATCH = {"resnet50": 1024, "ssd": 128, "maskrcnn": 8}
 NAMES = {"resnet50": "ResNet-50", "ssd": "SSD300", "maskrcnn": "Mask R-CNN"}
 WARMUP = 3  # steps of a new variant
-
-
-class TooSlowError(BaseException):
-    """Not an Exception, which the compiler would take for its own failure."""
-
-
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    def stop(*_: Any) -> None:
-        raise TooSlowError
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def prepared(workload: str, asked: argparse.Namespace, device: torch.device, end: float) -> dict[str, beside.Variant]:
@@ -102,10 +81,12 @@ def prepared(workload: str, asked: argparse.Namespace, device: torch.device, end
 
 
 def measured(workload: str, asked: argparse.Namespace, device: torch.device) -> list[beside.Row]:
-    end = time.perf_counter() + asked.limit
-    ready = prepared(workload, asked, device, end - asked.limit * asked.timing_share)
+    end, of_rounds = time.perf_counter() + asked.limit, asked.limit * asked.timing_share
+    ready = prepared(workload, asked, device, end - of_rounds)
+    seconds = max(of_rounds, end - time.perf_counter())
     compared = beside.Comparison(NAMES[workload], asked.batch_size or BATCH[workload], "images/s", asked.precision)
-    return beside.in_turns(compared, ready, asked, device, partial(choose_kernels, workload), end)
+    with asked.turns:
+        return beside.in_turns(compared, ready, asked, device, partial(choose_kernels, workload), seconds)
 
 
 def choose_kernels(workload: str, name: str) -> None:

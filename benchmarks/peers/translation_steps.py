@@ -36,6 +36,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from benchmarks.peers import beside
+from benchmarks.peers.turns import TooSlowError, time_limit
 from benchmarks.steps.device_kernels import release, wait
 from benchmarks.steps.run_alone import AUTOCAST, composed
 from trainers.data.loading.types import Shard
@@ -210,18 +211,20 @@ def measured(model: str, batch_size: int, asked: argparse.Namespace, device: tor
     for name, variant in variants(model, batch_size, asked, device):
         begun = time.perf_counter()
         try:
-            for _ in range(asked.steps):  # Each batch once, since shapes differ.
-                variant.step()
-            wait(device)
-        except torch.OutOfMemoryError:
+            with time_limit(0 if name == beside.OURS else asked.compile_limit):
+                for _ in range(asked.steps):  # Each batch once, since shapes differ.
+                    variant.step()
+                wait(device)
+        except (torch.OutOfMemoryError, TooSlowError) as error:
             if name == beside.OURS:  # Without it there is nothing to compare.
                 raise
-            print(f"{NAMES[model]}, {batch_size:,}, {name}: left out, for want of memory", flush=True)
+            print(f"{NAMES[model]}, {batch_size:,}, {name}: left out, {type(error).__name__}", flush=True)
             continue
         print(f"{NAMES[model]}, {batch_size:,}, {name}: warm after {time.perf_counter() - begun:.0f} s", flush=True)
         ready[name] = variant
     compared = beside.Comparison(NAMES[model], batch_size, UNITS[model], asked.precision)
-    return beside.in_turns(compared, ready, asked, device)
+    with asked.turns:
+        return beside.in_turns(compared, ready, asked, device)
 
 
 def main() -> None:
@@ -231,6 +234,7 @@ def main() -> None:
     parser.add_argument("--batch-sizes", type=int, nargs="+", help="room for tokens; default: the model's")
     parser.add_argument("--pairs", type=int, default=4_500_000, help="generated pairs of sentences: WMT's number")
     parser.add_argument("--tiny", action="store_true", help="small networks, to see whether it runs")
+    parser.add_argument("--compile-limit", type=float, default=0, help="seconds a peer has to get ready; 0: any")
     parser.add_argument("--no-compile", dest="compile", action="store_false")
     asked = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -9,6 +9,7 @@ import re
 import statistics
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 import torch
 
 from benchmarks.peers import beside, translation_steps
+from benchmarks.peers.turns import Turns
 from tests.support.commands import HANGS_SEC, ROOT
 from trainers.data.text import synthetic
 
@@ -79,6 +81,24 @@ def test_each_round_goes_through_the_variants_in_the_reverse_order() -> None:
         peer,
     ]
     assert [(row["round"], row["variant"]) for row in rows][2:4] == [(1, peer), (1, ours)]
+
+
+def test_rounds_wait_for_whoever_gets_ready_beside_them(tmp_path: Path) -> None:
+    measures, gets_ready = (Turns(str(tmp_path / "turns")) for _ in range(2))
+    ended: list[str] = []
+
+    def rounds() -> None:
+        with measures:
+            ended.append("rounds")
+
+    thread = threading.Thread(target=rounds)
+    thread.start()
+    thread.join(0.05)
+    ended.append("ready")
+    gets_ready.leave()
+    thread.join(HANGS_SEC)
+    measures.leave()
+    assert ended == ["ready", "rounds"]
 
 
 @pytest.mark.parametrize("room", [512, 13_824])
