@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from conf import metric, target
+from conf.dataset_options import DatasetConfig, without_unset
 from conf.evaluation import Intervals, of_config, without_defaults
 from conf.launch_options import (
     ClusterConfig,
@@ -78,20 +79,6 @@ class ModelConfig:
     eval_every_samples: int | None = None  # as the root's
     eval_at_epochs: list[int] = field(default_factory=list)  # as the root's
     eval_after_steps: int | None = None  # as the root's
-
-
-@dataclass
-class DatasetConfig:
-    name: str = REQUIRED  # one of those in the model's targets
-    path: str | None = None  # folder of the files, for datasets that are read from disk
-    download: bool | None = None  # fetch the files into path where they are missing and the network allows
-    size: int | None = None  # number of training samples, for datasets that are generated
-    num_classes: int | None = None  # classes of synthetic data; default: 1,000 as ImageNet, 80 as COCO
-    num_objects: int | None = None  # room for objects in an image of synthetic data; default: 96, COCO's most
-    year: int | None = None  # 2014 or 2017, for COCO where path holds both
-    decode: str | None = None  # where JPEG files are decoded: auto | gpu | cpu
-    num_threads: int | None = None  # threads a process that read and decode; default: its share of cores, less two
-    max_image_pixels: int | None = None  # larger images are refused by their header; default: 178956970, as Pillow's
 
 
 @dataclass
@@ -250,6 +237,7 @@ class RunConfig:
         for key in ("group_size", "exportable"):  # Older runs have none.
             del content["model"][key]
         without_defaults(content, content["model"])
+        without_unset(content["dataset"])
         # A direction changes nothing that is measured, and older runs declare none.
         content["model"]["metrics"] = metric.bounds(self.model.metrics)
         content["program"]["metrics"] = self.program.patterns()

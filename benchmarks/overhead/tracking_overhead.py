@@ -37,7 +37,8 @@ import yaml
 from torch._dynamo.utils import counters
 
 from benchmarks.overhead.overhead_table import VARIANTS, table
-from conf.schema import DatasetConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
+from conf.dataset_options import DatasetConfig
+from conf.schema import ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
 from tracking.machine.environment import fingerprint
 from tracking.record import documents, run_folder
 from tracking.request.stored_config import from_dict

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf.errors import OmegaConfBaseException
 
-from conf.launch_options import TrackingConfig
-from conf.schema import ConfigError, RunConfig
+from conf.dataset_options import DatasetConfig
+from conf.launch_options import InstanceConfig, TrackingConfig
+from conf.schema import ConfigError, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig, StackConfig
 from tests.support.composing import EIGHT_GPUS, ROOT, composed
 from tracking.request import checks, refusal, stored_config
 from trainers.data.digits import digits
@@ -183,6 +184,15 @@ def test_the_hash_is_of_what_is_measured_only(config: RunConfig, uri: str, dry_r
     elsewhere = dataclasses.replace(config, tracking=TrackingConfig(uri=uri), runs_dir=runs_dir, dry_run=dry_run)
     assert elsewhere.config_hash() == config.config_hash()
     assert dataclasses.replace(config, seed=config.seed + 1).config_hash() != config.config_hash()
+
+
+def test_newer_options_leave_the_hash_of_older_runs_as_it_was() -> None:
+    model = ModelConfig("m", "w", 8, optimizer=OptimizerConfig(0.1))
+    precision, stack = PrecisionConfig("fp32", "32"), StackConfig("s")
+    config = RunConfig(model, DatasetConfig("d"), precision, stack, InstanceConfig("i"))
+    assert config.config_hash() == "ef853078a092"  # before there were language models
+    given = dataclasses.replace(config, dataset=DatasetConfig("d", sequence_length=1024))
+    assert given.config_hash() != config.config_hash()
 
 
 def test_a_config_of_another_version_is_refused() -> None:

@@ -13,10 +13,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from conf.dataset_options import DatasetConfig
 from conf.launch_options import TrackingConfig
 from conf.schema import (
     ConfigError,
-    DatasetConfig,
     ModelConfig,
     OptimizerConfig,
     PrecisionConfig,

@@ -20,6 +20,7 @@ import torch
 
 if TYPE_CHECKING:
     from trainers.data.jpeg.reader import Decoded
+    from trainers.data.language.grammar import Grammar
 
 IOU = 0.5
 CANVAS, STRIDE, NUM_LEVELS, BINS = (512, 768), 4, 4, 2
@@ -175,10 +176,18 @@ def results(module: str = "tests.trainers.triton_on_cpu") -> dict[str, torch.Ten
     return tensors
 
 
+def language() -> tuple[Grammar, torch.Tensor, int, int]:
+    """Arguments of trainers.data.language.grammar_triton.sequences but the tables; sizes that fill no block."""
+    from trainers.data.language.grammar import Grammar
+
+    return Grammar(vocabulary=100, order=3, branches=6), torch.arange(7, 42), 9, 2**63 + 5
+
+
 def compute() -> dict[str, torch.Tensor]:
     sys.modules["torchvision"] = types.ModuleType("torchvision")  # takes 7 s to import, and is not called here
     from tests.trainers import far_rows
     from trainers.data import crop_triton
+    from trainers.data.language import grammar_triton
     from trainers.ops import additive_attention_triton, nms_triton
     from trainers.ops.roi_align import SAMPLES, pyramid_level
     from trainers.ops.roi_align_triton import RoiAlign
@@ -195,6 +204,8 @@ def compute() -> dict[str, torch.Tensor]:
         seen[f"attention_{kind}"], of_inputs = attend_to(attended(kind), torch.device("cpu"))
         seen |= {f"attention_{kind}_gradient{number}": gradient for number, gradient in enumerate(of_inputs)}
     seen |= dropped() | far_rows.attention() | far_rows.cut()
+    spoken, *rest = language()
+    seen["language"] = grammar_triton.sequences(spoken, grammar_triton.tables(spoken, torch.device("cpu")), *rest)
     *tensors, of_scores = scored()
     gradients["scores"] = additive_attention_triton.scores(*tensors)
     names = [f"scores_{name}" for name in Scored._fields]

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from conf import target as targets
+from conf.dataset_options import DatasetConfig
 from conf.launch_options import InstanceConfig, TrackingConfig
 from conf.metric import DIRECTIONS
 from conf.schema import (
     ConfigError,
-    DatasetConfig,
     ModelConfig,
     OptimizerConfig,
     PrecisionConfig,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from conf.schema import ConfigError, DatasetConfig, RunConfig
+from conf.dataset_options import DatasetConfig
+from conf.schema import ConfigError, RunConfig
 from trainers.workload import Data, TrialModule, Workload, bind
 
 

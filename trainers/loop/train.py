@@ -14,7 +14,8 @@ import torch.distributed as dist
 from pytorch_lightning.profilers import PassThroughProfiler
 from pytorch_lightning.strategies import SingleDeviceStrategy, Strategy
 
-from conf.schema import DatasetConfig, RunConfig
+from conf.dataset_options import DatasetConfig
+from conf.schema import RunConfig
 from tracking.measure.training import EvaluationPlan, MeasuringCallback, node_spread, summary, throughput
 from tracking.record import Journal, attempts, checkpoints, journal, nodes, run_folder
 from trainers.data.loading.epochs import told_epochs

@@ -11,9 +11,10 @@ import torch
 from conf.schema import ConfigError
 from tests.support.composing import composed
 from tests.trainers.processes import ALONE, CPU
+from trainers.data.loading.counters import key_of, random_bits, shuffled
 from trainers.data.loading.types import Shard
 from trainers.data.ratings.data import RatingsData
-from trainers.data.ratings.draws import key_of, random_bits, rated_items, shuffled
+from trainers.data.ratings.draws import rated_items
 from trainers.data.ratings.interactions import Interactions, leave_last_out
 from trainers.data.ratings.loader import GROUP, NUM_CANDIDATES, NUM_NEGATIVES
 from trainers.data.ratings.synthetic import SyntheticRatings

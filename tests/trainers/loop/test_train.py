@@ -8,7 +8,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from conf.schema import ConfigError, DatasetConfig, RunConfig
+from conf.dataset_options import DatasetConfig
+from conf.schema import ConfigError, RunConfig
 from trainers.data.digits import digits
 from trainers.loop.batch_size import checked_train_samples
 from trainers.loop.off_the_clock import data_version

@@ -17,9 +17,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from conf.schema import ConfigError
 from tests.trainers import synchronization
 from tests.trainers.processes import ALONE, CPU
+from trainers.data.loading.counters import key_of, random_bits
 from trainers.data.loading.types import Shard
 from trainers.data.ratings import RatingsData, SyntheticRatings, ratings
-from trainers.data.ratings.draws import key_of, random_bits, rated_items
+from trainers.data.ratings.draws import rated_items
 from trainers.data.ratings.loader import CANDIDATES, NUM_CANDIDATES, candidates
 from trainers.models.ncf.module import Ncf, evaluate, training_loss
 from trainers.models.ncf.network import NeuMF

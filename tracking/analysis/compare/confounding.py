@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from conf.dataset_options import OF_LANGUAGE
 from tracking.analysis.compare.axis_values import Values
 from tracking.analysis.compare.eval_intervals import PARAMS, uneven
 from tracking.analysis.compare.grouping import DEVICES, Task
@@ -40,9 +41,7 @@ BY_DEVICES = {
 }  # fmt: skip
 # What changes with an axis by itself, and is no confounding.
 FOLLOWS = {
-    "dataset.path": {"data.version"},
-    "dataset.size": {"data.version"},
-    "dataset.year": {"data.version"},
+    **{f"dataset.{key}": {"data.version"} for key in ("path", "size", "year", *OF_LANGUAGE)},
     "gpus": BY_DEVICES,
     "nodes": BY_DEVICES,
     "cpu_processes": BY_DEVICES,

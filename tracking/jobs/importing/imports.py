@@ -7,7 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from conf.schema import PROGRAM, DatasetConfig, ModelConfig, PrecisionConfig, RunConfig, StackConfig
+from conf.dataset_options import DatasetConfig
+from conf.schema import PROGRAM, ModelConfig, PrecisionConfig, RunConfig, StackConfig
 from conf.target import Target, text
 from tracking.analysis import mlperf
 from tracking.base import quantities

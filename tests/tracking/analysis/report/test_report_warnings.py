@@ -82,7 +82,7 @@ def test_a_run_that_missed_its_target_confounds_the_figures_that_it_is_in(make: 
 
 
 def test_another_version_of_the_data_confounds(make: Callable[..., Report]) -> None:
-    from conf.schema import DatasetConfig
+    from conf.dataset_options import DatasetConfig
 
     runs = repeated(config={"gpus": 1, "dataset": DatasetConfig("digits", year=2014)}, steps=(0.1, 0.11))
     runs += repeated(config={"gpus": 2, "dataset": DatasetConfig("digits", year=2017)}, steps=(0.1, 0.11))

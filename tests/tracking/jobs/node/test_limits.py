@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from conf.dataset_options import DatasetConfig
 from conf.launch_options import SearchConfig
-from conf.schema import DatasetConfig, ModelConfig, OptimizerConfig, RunConfig
+from conf.schema import ModelConfig, OptimizerConfig, RunConfig
 from tracking.jobs.node.worker_process import Limits, TimedOut
 from tracking.record import Journal
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from conf.dataset_options import DatasetConfig
 from conf.launch_options import InstanceConfig, SearchConfig
 from conf.schema import (
     ConfigError,
-    DatasetConfig,
     ModelConfig,
     OptimizerConfig,
     PrecisionConfig,

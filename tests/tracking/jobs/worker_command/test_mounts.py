@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from conf.schema import ConfigError, DatasetConfig, ModelConfig, OptimizerConfig, RunConfig
+from conf.dataset_options import DatasetConfig
+from conf.schema import ConfigError, ModelConfig, OptimizerConfig, RunConfig
 from tracking.jobs.worker_command.contained import mounts
 
 NOBODY = 65_534

@@ -1,0 +1,10 @@
+"""Sequences of tokens to train language models on: llm.c's shards, text, Python sources, and a generated language."""
+
+from __future__ import annotations
+
+from trainers.data.language.data import LanguageData
+from trainers.data.language.generated import grammar
+from trainers.data.language.loader import IGNORED
+from trainers.data.language.synthetic import synthetic
+
+__all__ = ["IGNORED", "LanguageData", "grammar", "synthetic"]

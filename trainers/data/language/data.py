@@ -1,0 +1,107 @@
+"""Sequences of tokens as a dataset that a language model can be trained and evaluated on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from conf.schema import ConfigError
+from trainers.data.language.loader import EvalLoader, Part, TrainLoader, batch
+
+if TYPE_CHECKING:
+    from trainers.data.loading.types import Batch, Shard
+
+SEQUENCE_LENGTH = 1024
+VALIDATION_TOKENS = 10_485_760  # those of FineWeb's validation shard that published losses are of
+
+
+@dataclass(frozen=True)
+class LanguageData:
+    """Implements Data, InTokens and Versioned of trainers.data.loading.types; `batch_size` counts tokens.
+
+    - `vocabulary`: ids run from 0 to vocabulary - 1
+    - `sequence_length`: tokens of a sequence
+    - `bytes_per_token`: bytes of text that a token of the validation part stands for, the mean; None where there is no
+      text, or it is unknown. A loss of x nats a token is x / ln 2 / bytes_per_token bits a byte.
+    - `entropy`: nats a token, below which no model's loss can stay; None where it is unknown
+
+    Batches are those of trainers.data.language.loader: `inputs`, `targets`, `num_samples` and `num_tokens`.
+    """
+
+    name: str
+    vocabulary: int
+    sequence_length: int
+    train: Part
+    validation: Part | None
+    digest: Callable[[], str]
+    example: Callable[[int, torch.device], torch.Tensor] | None = None  # int32 [rows, T + 1]; by default random ids
+    bytes_per_token: float | None = None
+    entropy: float | None = None
+
+    @property
+    def train_tokens(self) -> int:
+        """Targets of an epoch."""
+        return self.train.num_sequences * self.sequence_length
+
+    @property
+    def validation_tokens(self) -> int:
+        """Targets of an evaluation."""
+        return self.num_eval * self.sequence_length
+
+    @property
+    def num_train(self) -> int:
+        return self.train.num_sequences
+
+    @property
+    def num_eval(self) -> int:
+        return self.validation.num_sequences if self.validation else 0
+
+    @property
+    def num_train_tokens(self) -> int:
+        return self.train_tokens
+
+    @property
+    def longest(self) -> int:
+        return self.sequence_length
+
+    def example_batches(self, batch_size: int, device: torch.device) -> list[Batch]:
+        """A batch of the one shape that they have."""
+        rows = max(1, batch_size // self.sequence_length)
+        return [batch((self.example or self._random)(rows, device), rows)]
+
+    def _random(self, rows: int, device: torch.device) -> torch.Tensor:
+        generator = torch.Generator(device).manual_seed(0)
+        shape = (rows, self.sequence_length + 1)
+        return torch.randint(self.vocabulary, shape, generator=generator, device=device, dtype=torch.int32)
+
+    def train_loader(self, batch_size: int, seed: int, shard: Shard) -> TrainLoader:
+        return TrainLoader(self.train, self.sequence_length, batch_size, seed, shard)
+
+    def eval_loader(self, batch_size: int, shard: Shard) -> EvalLoader | None:
+        return EvalLoader(self.validation, self.sequence_length, batch_size, shard) if self.validation else None
+
+    def test_loader(self, batch_size: int, shard: Shard) -> None:
+        return None
+
+    def version(self) -> str:
+        return self.digest()
+
+
+def check_counts(**options: int) -> None:
+    """Raises ConfigError for an option of the dataset that is below 1."""
+    for name, value in options.items():
+        if value < 1:
+            raise ConfigError(f"dataset.{name}={value}: must be 1 or more")
+
+
+def num_sequences(key: str, tokens: int, sequence_length: int) -> int:
+    """Whole sequences of so many tokens, those of dataset.`key`. Raises ConfigError where there is not one."""
+    if tokens < sequence_length:
+        raise ConfigError(
+            f"dataset.{key}={tokens}: is less than a sequence, which has {sequence_length} (dataset.sequence_length);"
+            f" give {sequence_length} at least"
+        )
+    return tokens // sequence_length
