@@ -20,7 +20,7 @@ VALIDATION_TOKENS = 10_485_760  # those of FineWeb's validation shard that publi
 
 @dataclass(frozen=True)
 class LanguageData:
-    """Implements Data, InTokens and Versioned of trainers.data.loading.types; `batch_size` counts tokens.
+    """Implements Data, InTokens and Versioned of trainers.data.loading.types. A sample is a token.
 
     - `vocabulary`: ids run from 0 to vocabulary - 1
     - `sequence_length`: tokens of a sequence
@@ -49,15 +49,15 @@ class LanguageData:
     @property
     def validation_tokens(self) -> int:
         """Targets of an evaluation."""
-        return self.num_eval * self.sequence_length
+        return self.validation.num_sequences * self.sequence_length if self.validation else 0
 
     @property
     def num_train(self) -> int:
-        return self.train.num_sequences
+        return self.train_tokens
 
     @property
     def num_eval(self) -> int:
-        return self.validation.num_sequences if self.validation else 0
+        return self.validation_tokens
 
     @property
     def num_train_tokens(self) -> int:

@@ -4,8 +4,8 @@ A batch of R sequences of T tokens, R * T = `batch_size`:
 
     inputs       int32 [R, T]
     targets      int64 [R, T], the tokens behind the inputs; IGNORED in sequences that only fill up an evaluation
-    num_samples  the real sequences
-    num_tokens   a tuple of one number, the real targets
+    num_samples  the real targets: a sample is a token
+    num_tokens   the same, in a tuple of one number
 
 Step s of W processes has the sequences s * R * W to (s + 1) * R * W of the epoch, of which rank r has the r-th R.
 So steps of one global batch have the same sequences, however many processes, or smaller batches of one process, share
@@ -105,9 +105,5 @@ def batch(tokens: torch.Tensor, num_real: int) -> Batch:
     inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].long()
     if num_real < len(tokens):
         targets[num_real:] = IGNORED
-    return {
-        "inputs": inputs,
-        "targets": targets,
-        "num_samples": num_real,
-        "num_tokens": (num_real * inputs.shape[1],),
-    }
+    num_tokens = num_real * inputs.shape[1]
+    return {"inputs": inputs, "targets": targets, "num_samples": num_tokens, "num_tokens": (num_tokens,)}

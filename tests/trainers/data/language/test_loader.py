@@ -60,7 +60,7 @@ def test_a_batch_has_the_token_behind_each_as_its_target() -> None:
     assert batch["inputs"].tolist() == [[0, 1, 2, 3], [100, 101, 102, 103]]
     assert batch["targets"].tolist() == [[1, 2, 3, 4], [101, 102, 103, 104]]
     assert (batch["inputs"].dtype, batch["targets"].dtype) == (torch.int32, torch.int64)
-    assert (batch["num_samples"], batch["num_tokens"]) == (2, (8,))
+    assert (batch["num_samples"], batch["num_tokens"]) == (8, (8,))
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])
@@ -112,7 +112,7 @@ def test_every_sequence_is_evaluated_once_over_all_processes(world_size: int) ->
         for batch in batches:
             real = (batch["targets"] != IGNORED).all(dim=1)
             assert ((batch["targets"] == IGNORED).all(dim=1) | real).all()
-            assert batch["num_samples"] == int(real.sum())
+            assert batch["num_samples"] == LENGTH * int(real.sum())
             assert batch["num_tokens"] == (LENGTH * int(real.sum()),)
             seen += [int(first) // 100 for first in batch["inputs"][real][:, 0]]
     assert sorted(seen) == list(range(11))
@@ -125,8 +125,8 @@ def test_it_says_what_it_has_in_tokens() -> None:
     assert isinstance(data, Versioned)
     assert (data.train_tokens, data.validation_tokens, data.longest) == (27 * LENGTH, 11 * LENGTH, LENGTH)
     config = RunConfig(model=ModelConfig("m", "w", 8 * LENGTH), dataset=DatasetConfig("counted"), gpus=0)
-    assert checked_train_samples(data, config, ALONE) == 27
-    assert num_eval_samples(data, ALONE) == 11
+    assert checked_train_samples(data, config, ALONE) == 27 * LENGTH
+    assert num_eval_samples(data, ALONE) == 11 * LENGTH
     assert num_eval_samples(replace(data, validation=None), ALONE) == 0
 
 
